@@ -1,0 +1,95 @@
+"""The error tree.
+
+Everything delaystore raises on purpose is a `DelaystoreError`; its text says what was wrong and what to do.
+
+    DelaystoreError
+    ├── ConfigurationError            a setting, name or URL that cannot work (also a ValueError)
+    │   ├── UnknownSchemeError        no store or transport is registered for a URL's scheme
+    │   ├── MissingDependencyError    an extra that is not installed
+    │   └── UnsupportedModeError      a store or pair asked for a TransactionMode it cannot honour
+    ├── InvalidMessageError           a message no store or transport could carry (also a ValueError)
+    │   └── UnsupportedMessageError   a message this transport cannot carry unchanged
+    ├── StoreError                    the store failed
+    │   ├── StoreUnavailableError     it cannot be reached, or refuses the login
+    │   ├── StorePermissionError      it may not do what was asked
+    │   ├── StoreSetupError           tables missing, or of a version this release does not know
+    │   └── DuplicateMessageError     a message_id that already waits
+    └── TransportError                the transport failed
+        ├── TransportUnavailableError it cannot be reached, or refuses the login
+        └── TransportSetupError       what it needs cannot be declared
+"""
+
+from collections.abc import Sequence
+
+
+class DelaystoreError(Exception):
+    """Base of every error delaystore raises on purpose."""
+
+
+class ConfigurationError(DelaystoreError, ValueError):
+    """A setting, name or URL that cannot work."""
+
+
+class UnknownSchemeError(ConfigurationError):
+    """No store or transport is registered for a URL's scheme."""
+
+
+class MissingDependencyError(ConfigurationError):
+    """A library that an extra would have installed is missing."""
+
+
+class UnsupportedModeError(ConfigurationError):
+    """A store, or a store and transport together, cannot honour a `TransactionMode`."""
+
+
+class InvalidMessageError(DelaystoreError, ValueError):
+    """A message that no store or transport could carry."""
+
+
+class UnsupportedMessageError(InvalidMessageError):
+    """A message that this transport would change or cannot carry."""
+
+
+class StoreError(DelaystoreError):
+    """The store failed."""
+
+
+class StoreUnavailableError(StoreError):
+    """The store cannot be reached, or refuses the login."""
+
+
+class StorePermissionError(StoreError):
+    """The store may not do what was asked."""
+
+
+class StoreSetupError(StoreError):
+    """The store's tables are missing, or of a version this release does not know."""
+
+
+class DuplicateMessageError(StoreError):
+    """A message_id that already waits in the store; nothing of the call was stored.
+
+    `message_ids` names the duplicates found (at most ten of them).
+    """
+
+    def __init__(self, message_ids: Sequence[str]) -> None:
+        self.message_ids = tuple(message_ids)
+        named = ", ".join(repr(message_id) for message_id in self.message_ids)
+        super().__init__(
+            f"already waiting in the store: message_id {named}; use another id, or cancel the waiting message first"
+        )
+
+    def __reduce__(self) -> tuple[type["DuplicateMessageError"], tuple[Sequence[str]]]:
+        return type(self), (self.message_ids,)
+
+
+class TransportError(DelaystoreError):
+    """The transport failed."""
+
+
+class TransportUnavailableError(TransportError):
+    """The transport cannot be reached, or refuses the login."""
+
+
+class TransportSetupError(TransportError):
+    """Something the transport needs cannot be declared."""

@@ -1,0 +1,213 @@
+"""The message that waits."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from types import MappingProxyType
+from typing import Any, Final
+
+import uuid_utils
+
+from delaystore.errors import InvalidMessageError
+
+MAX_MESSAGE_ID_BYTES: Final = 255
+"""AMQP 0-9-1's limit for a short string, which is what message-id is."""
+MAX_DESTINATION_BYTES: Final = 255
+"""AMQP 0-9-1's limit for a routing key; what an address string decodes to is checked by the transport."""
+MAX_ADDRESS_BYTES: Final = 1600
+"""Room for `/exchanges/NAME/KEY` with two short strings, percent-encoded."""
+LATEST_DUE_TIME: Final = datetime(9999, 12, 30, tzinfo=UTC)
+"""A day short of what datetime holds, so that every session time zone can show it."""
+PROPERTY_TYPES: Final[Mapping[str, type]] = MappingProxyType(
+    {
+        "content_type": str,
+        "content_encoding": str,
+        "correlation_id": str,
+        "reply_to": str,
+        "type": str,
+        "priority": int,
+        "expiration": str,
+        "app_id": str,
+        "timestamp": datetime,
+        "delivery_mode": int,
+    }
+)
+"""The AMQP 0-9-1 message properties that are kept, and their Python types."""
+NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+"""No headers, no properties."""
+MAX_HEADER_DEPTH: Final = 32
+_PLAIN: Final = frozenset({bool, int, float, Decimal, str, bytes})
+
+
+def new_message_id() -> str:
+    """A fresh id, time-ordered (UUIDv7), so that a large index grows at its end."""
+    return str(uuid_utils.uuid7())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelayedMessage:
+    """A message that waits for its due time.
+
+    `message_id`: unique among what waits in a store (1 to 255 bytes of UTF-8); unchanged by retries,
+    hand-over and migration, so that a receiver can deduplicate.
+    `destination`: a queue name (1 to 255 bytes), or `/queues/NAME` or `/exchanges/NAME/ROUTING.KEY`, percent-encoded.
+    `due_time`: aware, kept in UTC with microseconds; retries never change it.
+    `headers`: str to None, bool, int, float, Decimal, str, bytes, aware datetime, and lists and str-keyed
+    mappings of these; what the transport cannot carry is refused when the message is sent.
+    `properties`: AMQP message properties by name, see `PROPERTY_TYPES`.
+    `failure_count`: how often forwarding has failed.
+    `next_attempt`: when a store shows it again; None means at its due time.
+
+    Raises InvalidMessageError at construction, naming what is wrong.
+    """
+
+    message_id: str
+    destination: str
+    due_time: datetime
+    body: bytes
+    headers: Mapping[str, Any] = field(default=NOTHING)
+    properties: Mapping[str, Any] = field(default=NOTHING)
+    failure_count: int = 0
+    next_attempt: datetime | None = None
+
+    def __post_init__(self) -> None:
+        check_message_id(self.message_id)
+        check_destination(self.destination)
+        object.__setattr__(self, "due_time", utc(self.due_time, "due_time"))
+        if self.next_attempt is not None:
+            object.__setattr__(self, "next_attempt", utc(self.next_attempt, "next_attempt"))
+        if type(self.body) is not bytes:
+            raise InvalidMessageError(f"body must be bytes, not {type(self.body).__name__}; encode it first")
+        if self.headers is not NOTHING:
+            check_headers(self.headers)
+        if self.properties is not NOTHING:
+            check_properties(self.properties)
+        if type(self.failure_count) is not int or self.failure_count < 0:
+            raise InvalidMessageError(f"failure_count must be a whole number from 0, not {self.failure_count!r}")
+
+    @property
+    def attention_time(self) -> datetime:
+        """When this message next wants to be forwarded: its next attempt, or else its due time."""
+        return self.next_attempt or self.due_time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadableMessage(DelayedMessage):
+    """A stored message whose headers or properties cannot be decoded.
+
+    A store returns it in place of the message, so that one bad row harms itself alone: `headers` holds the raw
+    text under `delaystore.raw-headers` and `delaystore.raw-properties`, `reason` what was wrong. The dispatcher
+    moves it to the error queue.
+    """
+
+    reason: str
+
+
+def utc(instant: object, name: str) -> datetime:
+    """`instant` in UTC; InvalidMessageError for a naive one or one out of range, calling it `name`."""
+    if not isinstance(instant, datetime):
+        raise InvalidMessageError(f"{name} must be a datetime, not {type(instant).__name__}")
+    if instant.tzinfo is UTC and instant <= LATEST_DUE_TIME:
+        return instant
+    if instant.utcoffset() is None:
+        raise InvalidMessageError(
+            f"{name} {instant.isoformat()} has no time zone; use an aware datetime, such as datetime.now(UTC)"
+        )
+    try:
+        instant = instant.astimezone(UTC)
+    except OverflowError:
+        raise InvalidMessageError(f"{name} {instant.isoformat()} is out of range") from None
+    if instant > LATEST_DUE_TIME:
+        raise InvalidMessageError(
+            f"{name} {instant.isoformat()} is out of range; the latest is {LATEST_DUE_TIME:%Y-%m-%d}"
+        )
+    return instant
+
+
+def due_after(now: datetime, delay: timedelta | float) -> datetime:
+    """The due time `delay` (a timedelta, or seconds) after `now`; InvalidMessageError for a negative or boundless one."""
+    try:
+        span = delay if isinstance(delay, timedelta) else timedelta(seconds=delay)
+        due_time = now + span
+    except (TypeError, ValueError):
+        raise InvalidMessageError(f"delay must be a timedelta or a number of seconds, not {delay!r}") from None
+    except OverflowError:
+        raise InvalidMessageError(
+            f"delay {delay!r} is out of range; the latest due time is {LATEST_DUE_TIME:%Y-%m-%d}"
+        ) from None
+    if span < timedelta(0):
+        raise InvalidMessageError(f"delay {delay!r} is negative; use 0 for a message that is due at once")
+    return due_time
+
+
+def check_message_id(message_id: str) -> None:
+    """InvalidMessageError unless `message_id` fits AMQP's message-id and every store's key."""
+    _check_text(message_id, "message_id", MAX_MESSAGE_ID_BYTES)
+
+
+def check_destination(destination: str) -> None:
+    """InvalidMessageError unless `destination` is a queue name or an address string of bearable length."""
+    is_address = isinstance(destination, str) and destination.startswith("/")
+    _check_text(destination, "destination", MAX_ADDRESS_BYTES if is_address else MAX_DESTINATION_BYTES)
+
+
+def _check_text(text: str, name: str, limit: int) -> None:
+    if type(text) is not str:
+        raise InvalidMessageError(f"{name} must be a str, not {type(text).__name__}")
+    if not text:
+        raise InvalidMessageError(f"{name} is empty")
+    if text.isascii():
+        size = len(text)
+    else:
+        try:
+            size = len(text.encode())
+        except UnicodeEncodeError:
+            raise InvalidMessageError(f"{name} {text!r} cannot be written as UTF-8") from None
+    if size > limit:
+        raise InvalidMessageError(f"{name} {text[:40]!r}... has {size} bytes; at most {limit} are allowed")
+    if "\0" in text:
+        raise InvalidMessageError(f"{name} {text!r} contains a NUL character")
+
+
+def check_properties(properties: Mapping[str, Any]) -> None:
+    """InvalidMessageError for a property that is not in `PROPERTY_TYPES`, or of the wrong type."""
+    if not isinstance(properties, Mapping):
+        raise InvalidMessageError(f"properties must be a mapping, not {type(properties).__name__}")
+    for name, value in properties.items():
+        expected = PROPERTY_TYPES.get(name)
+        if expected is None:
+            raise InvalidMessageError(f"unknown property {name!r}; known are {', '.join(PROPERTY_TYPES)}")
+        if type(value) is not expected:
+            raise InvalidMessageError(f"property {name} must be {expected.__name__}, not {type(value).__name__}")
+        if expected is datetime:
+            utc(value, f"property {name}")
+
+
+def check_headers(headers: Mapping[str, Any]) -> None:
+    """InvalidMessageError for a header name or value no store could bring back as it went in, naming the header."""
+    if not isinstance(headers, Mapping):
+        raise InvalidMessageError(f"headers must be a mapping, not {type(headers).__name__}")
+    for name, value in headers.items():
+        if type(name) is not str:
+            raise InvalidMessageError(f"header names must be str, not {type(name).__name__} ({name!r})")
+        _check_value(value, f"header {name!r}")
+
+
+def _check_value(value: Any, path: str, depth: int = 0) -> None:
+    if value is None or type(value) in _PLAIN:
+        return
+    if depth > MAX_HEADER_DEPTH:
+        raise InvalidMessageError(f"{path} is nested deeper than {MAX_HEADER_DEPTH} levels")
+    if type(value) is list:
+        for item in value:
+            _check_value(item, path, depth + 1)
+    elif isinstance(value, Mapping):
+        for name, item in value.items():
+            if type(name) is not str:
+                raise InvalidMessageError(f"{path}: names must be str, not {type(name).__name__} ({name!r})")
+            _check_value(item, f"{path}[{name!r}]", depth + 1)
+    elif isinstance(value, datetime):
+        utc(value, path)
+    else:
+        raise InvalidMessageError(f"{path} is a {type(value).__name__}, which no message header can hold")

@@ -1,0 +1,101 @@
+"""How an endpoint's delayed delivery behaves: frozen values, validated where they are made."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from enum import StrEnum
+
+from delaystore.errors import ConfigurationError
+
+CriticalErrorAction = Callable[[str, Exception], None]
+
+
+class TransactionMode(StrEnum):
+    """NServiceBus' four names. Only TRANSACTION_SCOPE changes what delaystore does.
+
+    TRANSACTION_SCOPE: fetch, forward and remove in one database transaction, exactly once; possible where the
+    transport shares the store's database. The others: at least once.
+    """
+
+    NONE = "none"
+    RECEIVE_ONLY = "receive_only"
+    SENDS_ATOMIC_WITH_RECEIVE = "sends_atomic_with_receive"
+    TRANSACTION_SCOPE = "transaction_scope"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DelayedDeliverySettings:
+    """Settings of one endpoint's delayed delivery; durations are timedeltas or seconds.
+
+    Names and defaults up to `maximum_recovery_failures_per_second` are the MSMQ transport's
+    (seed 000), but for `number_of_retries`, whose default there is 0.
+
+    Raises ConfigurationError at construction, naming the setting.
+    """
+
+    number_of_retries: int = 5
+    """Retries after the first failed attempt, before a message goes to the error queue."""
+    time_to_trigger_store_circuit_breaker: timedelta = timedelta(seconds=30)
+    time_to_trigger_fetch_circuit_breaker: timedelta = timedelta(seconds=30)
+    time_to_trigger_dispatch_circuit_breaker: timedelta = timedelta(seconds=30)
+    maximum_recovery_failures_per_second: float = 1
+    """Failures of failure handling (counting a failure, moving to the error queue) borne before its breaker triggers."""
+    transaction_mode: TransactionMode = TransactionMode.RECEIVE_ONLY
+    error_queue: str = "error"
+    retry_span: timedelta = timedelta(minutes=15)
+    """The retries are spread over at least this long, by exponential back-off."""
+    batch_size: int = 1000
+    """The most messages claimed and forwarded at once."""
+    batch_bytes: int = 64 * 1024 * 1024
+    """Batches shrink so that their bodies stay near this size."""
+    dispatch_timeout: timedelta = timedelta(seconds=5)
+    """How long a batch waits for the broker's answer while its rows are claimed."""
+    maximum_sleep: timedelta = timedelta(seconds=60)
+    """The longest sleep where the store can wake the dispatcher from another process."""
+    poll_interval: timedelta = timedelta(seconds=0.5)
+    """The longest sleep where it cannot."""
+    max_body_bytes: int = 16 * 1024 * 1024
+    """A longer body is refused by send; 16 MiB is RabbitMQ 4's own default limit."""
+    automatic_setup: bool = True
+    """Create or upgrade the store's tables at the first use; False leaves that to `delaystore setup`."""
+    on_critical_error: CriticalErrorAction | None = None
+    """Called with a description and the last exception when a breaker triggers; default: it is only logged."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(field.default, timedelta):
+                object.__setattr__(self, field.name, _positive_duration(field.name, value))
+        for name in ("batch_size", "batch_bytes", "max_body_bytes"):
+            _whole_number(name, getattr(self, name), at_least=1)
+        _whole_number("number_of_retries", self.number_of_retries, at_least=0)
+        rate = self.maximum_recovery_failures_per_second
+        if not isinstance(rate, int | float) or not rate > 0:
+            raise ConfigurationError(f"maximum_recovery_failures_per_second must be a number above 0, not {rate!r}")
+        if not isinstance(self.error_queue, str) or not self.error_queue:
+            raise ConfigurationError(f"error_queue must be a queue name, not {self.error_queue!r}")
+        try:
+            object.__setattr__(self, "transaction_mode", TransactionMode(self.transaction_mode))
+        except ValueError:
+            modes = ", ".join(TransactionMode)
+            raise ConfigurationError(
+                f"transaction_mode must be one of {modes}, not {self.transaction_mode!r}"
+            ) from None
+        if self.on_critical_error is not None and not callable(self.on_critical_error):
+            raise ConfigurationError("on_critical_error must be a function of (description, exception)")
+
+
+def _positive_duration(name: str, value: object) -> timedelta:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        try:
+            value = timedelta(seconds=value)
+        except (OverflowError, ValueError):
+            raise ConfigurationError(f"{name} is out of range: {value!r}") from None
+    if not isinstance(value, timedelta) or value <= timedelta(0):
+        raise ConfigurationError(f"{name} must be a timedelta or seconds, above 0, not {value!r}")
+    return value
+
+
+def _whole_number(name: str, value: object, *, at_least: int) -> None:
+    if type(value) is not int or value < at_least:
+        raise ConfigurationError(f"{name} must be a whole number from {at_least}, not {value!r}")

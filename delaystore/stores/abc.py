@@ -1,0 +1,207 @@
+"""The store contract. Its semantics live here and only here; `delaystore.testing` checks them.
+
+Five methods and `initialize` make a store; everything else has a working default built on them. They are the Python
+form of the `IDelayedMessageStore` of NServiceBus' MSMQ transport (seed 003).
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Self
+
+from delaystore.message import DelayedMessage
+from delaystore.settings import TransactionMode
+
+WakeUpCallback = Callable[[datetime | None], None]
+"""Called with the due time of a message stored elsewhere; None where it is not known (look now)."""
+
+
+class WakeUpSubscription(ABC):
+    """A live connection through which a store wakes the dispatcher when another process stores a message."""
+
+    @property
+    @abstractmethod
+    def alive(self) -> bool:
+        """Whether wake-ups have been proven to arrive; False: the dispatcher must poll."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop listening; may be called twice."""
+
+
+class DelayedMessageStore(ABC):
+    """Where messages wait.
+
+    A claim keeps a message from every other dispatcher. What the block of `transaction()` fetched stays claimed
+    until the block ends; a store that has no transactions claims by a lease, until remove, increment or expiry.
+    Every method may raise StoreError (StoreUnavailableError when the store cannot be reached) and may be called
+    from any thread; the stores that `transaction()` yields belong to one thread.
+    """
+
+    @abstractmethod
+    def initialize(self, endpoint: str, mode: TransactionMode) -> None:
+        """Bind the store to `endpoint`; called once before anything else, and again only with the same arguments.
+
+        Raises UnsupportedModeError for a mode the store cannot honour, ConfigurationError for an endpoint name
+        it cannot use.
+        """
+
+    @abstractmethod
+    def store(self, message: DelayedMessage) -> None:
+        """Keep `message`, durably once this returns.
+
+        Raises DuplicateMessageError when its message_id is already waiting; the one that waits is unchanged.
+        """
+
+    @abstractmethod
+    def fetch_next_due_timeout(self, at: datetime) -> DelayedMessage | None:
+        """Claim and return the oldest message that wants attention at or before `at`; None when there is none free."""
+
+    @abstractmethod
+    def remove(self, message: DelayedMessage) -> bool:
+        """Delete a forwarded message. False: it was already gone, or the claim was lost to another dispatcher."""
+
+    @abstractmethod
+    def increment_failure_count(self, message: DelayedMessage, next_attempt: datetime | None = None) -> bool:
+        """Count a failed attempt, end the claim, and show the message again at `next_attempt` (None: at once).
+
+        Its due time stays what it was. False: it was already gone, or the claim was lost.
+        """
+
+    @abstractmethod
+    def next(self) -> datetime | None:
+        """When the next message wants attention; None when nothing waits.
+
+        A claimed message may be counted or left out; one whose claim ends by itself (a lease) is counted from then.
+        """
+
+    def setup_infrastructure(self) -> None:
+        """Create or upgrade what the store needs, after `initialize`; safe in several processes at once."""
+
+    def now(self) -> datetime:
+        """The store's clock, aware, UTC: never ahead of the database's, where there is one."""
+        return datetime.now(UTC)
+
+    def transaction(self) -> AbstractContextManager["DelayedMessageStore"]:
+        """A block whose store is bound to one transaction: committed at its end, undone by an exception.
+
+        The default has no transaction: it yields this store itself.
+        """
+        return nullcontext(self)
+
+    def store_many(self, messages: Iterable[DelayedMessage]) -> int:
+        """Store all of `messages` and return how many.
+
+        Raises DuplicateMessageError; a store with transactions then has stored none of them, the default those
+        before the duplicate.
+        """
+        count = 0
+        for message in messages:
+            self.store(message)
+            count += 1
+        return count
+
+    def fetch_due(self, at: datetime, limit: int) -> Sequence[DelayedMessage]:
+        """Claim up to `limit` messages that want attention at or before `at`, the longest waiting first.
+
+        The default returns at most one.
+        """
+        message = self.fetch_next_due_timeout(at) if limit > 0 else None
+        return [] if message is None else [message]
+
+    def remove_many(self, messages: Sequence[DelayedMessage]) -> int:
+        """Delete forwarded messages; returns how many were there (and still claimed)."""
+        return sum(self.remove(message) for message in messages)
+
+    def increment_failure_counts(self, failures: Sequence[tuple[DelayedMessage, datetime]]) -> int:
+        """`increment_failure_count` for many (message, next_attempt); returns how many were there."""
+        return sum(self.increment_failure_count(message, next_attempt) for message, next_attempt in failures)
+
+    def subscribe(self, on_wake_up: WakeUpCallback) -> WakeUpSubscription | None:  # noqa: ARG002 - for overriders
+        """Ask to be woken when another process stores a message; None: this store cannot, poll it."""
+        return None
+
+    def close(self) -> None:
+        """Give back connections; may be called twice. The store may be used again, and reconnects."""
+
+
+class ManagementOutcome(StrEnum):
+    """What became of a cancel or reschedule."""
+
+    DONE = "done"
+    BEING_DISPATCHED = "being_dispatched"
+    """A dispatcher holds the message: it may already be at its destination."""
+    NOT_FOUND = "not_found"
+
+
+@dataclass(frozen=True, slots=True)
+class PageKey:
+    """Where a page of `list` ended: the last message's attention time and id."""
+
+    attention_time: datetime
+    message_id: str
+
+    def __str__(self) -> str:
+        return f"{self.attention_time.astimezone(UTC).isoformat()}~{self.message_id}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The inverse of `str`; ValueError for anything else."""
+        instant, mark, message_id = text.partition("~")
+        attention_time = datetime.fromisoformat(instant)
+        if not mark or attention_time.tzinfo is None:
+            raise ValueError(f"not a page key: {text!r}")
+        return cls(attention_time, message_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of `list`; `next_key` is None on the last one."""
+
+    messages: Sequence[DelayedMessage]
+    next_key: PageKey | None
+
+
+class ManagedDelayedMessageStore(DelayedMessageStore):
+    """A store that can also say what waits in it, cancel and reschedule.
+
+    `cancel` and `reschedule` are decided by one race-free statement that never waits for a dispatcher.
+    """
+
+    @abstractmethod
+    def get(self, message_id: str) -> DelayedMessage | None:
+        """The waiting message, claimed or not; None: not (or no longer) in the store."""
+
+    @abstractmethod
+    def list(
+        self,
+        *,
+        destination: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        after: PageKey | None = None,
+        limit: int = 100,
+    ) -> Page:
+        """A page of what waits, ordered by (attention time, message_id), following `after`.
+
+        `destination` filters by equality; `since` <= attention time < `until`.
+        """
+
+    @abstractmethod
+    def count(self, *, destination: str | None = None) -> int:
+        """How many messages wait."""
+
+    @abstractmethod
+    def count_by_due_time(self, bucket: timedelta, *, destination: str | None = None) -> Mapping[datetime, int]:
+        """How many are due in each bucket of that length (counted from 1970-01-01 UTC), by the bucket's start."""
+
+    @abstractmethod
+    def cancel(self, message_id: str) -> ManagementOutcome:
+        """Delete a waiting message, unless a dispatcher holds it."""
+
+    @abstractmethod
+    def reschedule(self, message_id: str, due_time: datetime) -> ManagementOutcome:
+        """Give a waiting message a new due time and a failure count of 0, unless a dispatcher holds it."""

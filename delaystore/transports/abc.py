@@ -1,0 +1,94 @@
+"""The transport contract: how due messages reach their destinations.
+
+Its semantics live here and only here; `delaystore.testing` checks them.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from delaystore.message import DelayedMessage
+from delaystore.stores.abc import DelayedMessageStore
+
+
+class OutcomeKind(Enum):
+    """What became of one message."""
+
+    DELIVERED = "delivered"
+    """Confirmed by the broker."""
+    UNROUTABLE = "unroutable"
+    """No such destination; it came back."""
+    REFUSED = "refused"
+    """Nacked, or this very message closes the channel."""
+    UNSETTLED = "unsettled"
+    """No answer before the deadline, or before the connection went: it may or may not have arrived."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one message, and why (empty when delivered)."""
+
+    kind: OutcomeKind
+    reason: str = ""
+
+
+DELIVERED: Final = Outcome(OutcomeKind.DELIVERED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceivedMessage:
+    """A message as its consumer sees it."""
+
+    message_id: str
+    body: bytes
+    headers: Mapping[str, Any]
+    properties: Mapping[str, Any]
+
+
+class Transport(ABC):
+    """Carries messages to their destinations; may be shared by threads, and connects when first used."""
+
+    @abstractmethod
+    def send(
+        self, messages: Sequence[DelayedMessage], transaction: DelayedMessageStore | None, timeout: float
+    ) -> Sequence[Outcome]:
+        """Forward `messages` and return one outcome for each, in their order, within about `timeout` seconds.
+
+        `transaction` is the store bound to the transaction to send in, given only where `shares_transaction_with`
+        said True and exactly once was asked for; DELIVERED is then true once it commits. An outage is an outcome
+        (UNSETTLED), never an exception.
+        """
+
+    @abstractmethod
+    def declare(self, queue: str) -> None:
+        """Create the queue if it does not exist. Raises TransportSetupError, TransportUnavailableError."""
+
+    @abstractmethod
+    def receive(
+        self, queue: str, limit: int = 1, timeout: float = 0
+    ) -> AbstractContextManager[Sequence[ReceivedMessage]]:
+        """Take up to `limit` messages, waiting up to `timeout` seconds for the first.
+
+        They leave the queue when the block ends, and go back if it raises. For demos, tests and small consumers.
+        """
+
+    def check(self, message: DelayedMessage) -> None:  # noqa: B027 - carrying everything is a fair default
+        """Raise UnsupportedMessageError for a message this transport cannot carry unchanged; needs no connection."""
+
+    def unavailable(self) -> str | None:
+        """Why nothing can be sent at present (no connection, a broker alarm); None: it can, or it is not known.
+
+        The dispatcher asks before it claims messages. Returns at once, and sees to it that a lost connection is
+        being re-established.
+        """
+        return None
+
+    def shares_transaction_with(self, store: DelayedMessageStore) -> bool:  # noqa: ARG002 - for overriders
+        """Whether `send` can take part in a transaction of `store`, which makes exactly once possible."""
+        return False
+
+    def close(self) -> None:  # noqa: B027 - a transport may hold nothing
+        """Give back connections; may be called twice. The transport may be used again, and reconnects."""
