@@ -1,0 +1,113 @@
+"""Engines as the stores need them."""
+
+import os
+import time
+import weakref
+from typing import Any, Final
+
+from sqlalchemy import URL, Engine, create_engine, event, exc, make_url
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
+
+from delaystore.errors import ConfigurationError
+from delaystore.stores.sql.translation import configuration_errors
+
+CONNECT_TIMEOUT: Final = 10
+"""Seconds to wait for a server to answer a connection."""
+BUSY_TIMEOUT: Final = 30
+"""Seconds one SQLite writer waits for another."""
+IDLE_BEFORE_PING: Final = 1.0
+"""Seconds after which a pooled connection is tried before use: cheaper than each time, and a restart goes unseen."""
+_CONNECT_ARGS: Final[dict[str, dict[str, Any]]] = {
+    "postgresql": {"connect_timeout": CONNECT_TIMEOUT},
+    "mysql": {"connect_timeout": CONNECT_TIMEOUT, "charset": "utf8mb4"},
+    "sqlite": {"timeout": BUSY_TIMEOUT},
+}
+_CONNECT_ARGS["mariadb"] = _CONNECT_ARGS["mysql"]
+
+
+def create_store_engine(url: str | URL) -> Engine:
+    """An engine for `url`, tuned for a store: SQLite in WAL mode, MySQL and MariaDB under READ COMMITTED.
+
+    Raises ConfigurationError for a URL that cannot work, MissingDependencyError for a missing driver.
+    """
+    with configuration_errors():
+        parsed = make_url(url)
+        backend = parsed.get_backend_name()
+        options: dict[str, Any] = {"hide_parameters": True, "pool_size": 5, "max_overflow": 15}
+        if backend in ("mysql", "mariadb"):
+            parsed = _with_driver(parsed)
+            # REPEATABLE READ, the default there, blocks inserts beside locked rows
+            options["isolation_level"] = "READ COMMITTED"
+        if backend == "sqlite":
+            _check_sqlite_url(parsed)
+        defaults = _CONNECT_ARGS.get(backend, {})
+        given = {name: value for name, value in defaults.items() if name not in parsed.query}
+        engine = create_engine(parsed, connect_args=given, **options)
+    if backend == "sqlite":
+        event.listen(engine, "connect", _prepare_sqlite)
+    else:
+        event.listen(engine, "checkin", _note_use)
+        event.listen(engine, "checkout", _ping_after_idling)
+    renew_after_fork(engine)
+    return engine
+
+
+def same_database(one: Engine, other: Engine) -> bool:
+    """Whether both engines lead to the same database, so that one transaction can span both."""
+    if one.pool is other.pool:
+        return True
+    return _address(one.url) == _address(other.url)
+
+
+def renew_after_fork(engine: Engine) -> None:
+    """Let a forked child open connections of its own: a socket shared with the parent would mix up both."""
+    reference = weakref.ref(engine)
+
+    def renew() -> None:
+        engine = reference()
+        if engine is not None:
+            engine.dispose(close=False)
+
+    os.register_at_fork(after_in_child=renew)
+
+
+def _address(url: URL) -> tuple[object, ...]:
+    backend = "mysql" if url.get_backend_name() == "mariadb" else url.get_backend_name()
+    if backend == "sqlite":
+        return backend, os.path.realpath(url.database or "")
+    return backend, url.host, url.port, url.database, tuple(sorted(url.query.items()))
+
+
+def _with_driver(url: URL) -> URL:
+    """PyMySQL, where the URL names no driver: SQLAlchemy's own default there must be compiled."""
+    return url if "+" in url.drivername else url.set(drivername=f"{url.drivername}+pymysql")
+
+
+def _check_sqlite_url(url: URL) -> None:
+    if url.database in (None, "", ":memory:") or "mode=memory" in str(url.database):
+        raise ConfigurationError("a SQLite store needs a file, as in sqlite:///app.db; for memory use memory://")
+
+
+def _prepare_sqlite(connection: DBAPIConnection, _record: ConnectionPoolEntry) -> None:
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA journal_mode=WAL")
+    cursor.execute("PRAGMA synchronous=FULL")  # in WAL mode less would lose the last commits in a power cut
+    cursor.close()
+
+
+def _note_use(_connection: DBAPIConnection | None, record: ConnectionPoolEntry) -> None:
+    record.info["delaystore_used"] = time.monotonic()
+
+
+def _ping_after_idling(connection: DBAPIConnection, record: ConnectionPoolEntry, _proxy: PoolProxiedConnection) -> None:
+    used = record.info.get("delaystore_used")
+    if used is None or time.monotonic() - used < IDLE_BEFORE_PING:
+        return
+    try:
+        cursor = connection.cursor()
+        cursor.execute("SELECT 1")
+        cursor.close()
+        connection.rollback()
+    except Exception as error:
+        raise exc.DisconnectionError("a pooled connection had gone") from error

@@ -1,0 +1,39 @@
+"""Names of tables: checked here, quoted by SQLAlchemy."""
+
+from typing import Final
+
+from delaystore.errors import ConfigurationError
+
+MAX_IDENTIFIER_BYTES: Final = {"postgresql": 63, "mysql": 64, "mariadb": 64, "sqlite": 255, "mssql": 128}
+"""Longer names are cut silently by PostgreSQL, where two of them could then meet in one table."""
+LONGEST_SUFFIX: Final = "_version"
+"""What we append to a table's name for the things that belong to it."""
+
+
+def default_table_name(endpoint: str) -> str:
+    """The table of `endpoint`, unless another is named."""
+    return f"{endpoint}_delayed"
+
+
+def check_identifier(name: str, dialect_name: str, what: str) -> str:
+    """`name`, if the database takes it as it is; ConfigurationError naming `what` otherwise."""
+    if not isinstance(name, str) or not name.strip():
+        raise ConfigurationError(f"{what} is empty; give it a name")
+    if not name.isprintable():
+        raise ConfigurationError(f"{what} {name!r} contains a character that does not print; use letters and digits")
+    limit = MAX_IDENTIFIER_BYTES[dialect_name]
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        raise ConfigurationError(f"{what} {name!r} cannot be written as UTF-8") from None
+    if size > limit:
+        raise ConfigurationError(f"{what} {name!r} has {size} bytes; {dialect_name} allows {limit}, use a shorter name")
+    if name.endswith(" ") and dialect_name in ("mysql", "mariadb"):
+        raise ConfigurationError(f"{what} {name!r} ends with a space, which {dialect_name} does not allow")
+    return name
+
+
+def check_table_name(name: str, dialect_name: str) -> str:
+    """`name`, if it leaves room for the names derived from it."""
+    check_identifier(name + LONGEST_SUFFIX, dialect_name, f"the table name {name!r} with its suffix,")
+    return check_identifier(name, dialect_name, "the table name")

@@ -1,0 +1,98 @@
+"""Driver errors as errors of our own tree: one line, without SQL, parameters or passwords."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from sqlalchemy import exc
+
+from delaystore.errors import (
+    ConfigurationError,
+    MissingDependencyError,
+    StoreError,
+    StorePermissionError,
+    StoreSetupError,
+    StoreUnavailableError,
+)
+
+_LOGIN: Final = frozenset({"28000", "28P01", 1045, 1698})
+_PERMISSION: Final = frozenset({"42501", 1044, 1142, 1143, 1227})
+_MISSING: Final = frozenset({"42P01", "42703", "3F000", 1146, 1054})
+_SQLITE_MISSING: Final = ("no such table", "no such column", "has no column")
+_SQLITE_PERMISSION: Final = ("readonly database", "not authorized")
+_EXTRAS: Final = {"psycopg": "postgresql", "pymysql": "mysql"}
+
+
+@contextmanager
+def translated_errors() -> Iterator[None]:
+    """Raise StoreUnavailableError, StorePermissionError, StoreSetupError or StoreError for a driver's error.
+
+    Integrity errors pass as they are: their meaning is the caller's.
+    """
+    try:
+        yield
+    except exc.IntegrityError:
+        raise
+    except exc.DBAPIError as error:
+        raise translate(error) from None
+    except exc.TimeoutError:
+        raise StoreUnavailableError("no free database connection within the pool's timeout; enlarge the pool") from None
+    except exc.UnsupportedCompilationError:
+        raise
+    except exc.InvalidRequestError as error:
+        if "pending rollback" not in str(error) and "inactive" not in str(error):
+            raise
+        raise StoreUnavailableError("the database connection was lost in the middle of a transaction") from None
+
+
+@contextmanager
+def configuration_errors() -> Iterator[None]:
+    """Raise ConfigurationError for a database URL that cannot work, MissingDependencyError for a missing driver."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        extra = _EXTRAS.get(error.name or "")
+        advice = f"pip install 'delaystore[{extra}]'" if extra else "install it"
+        raise MissingDependencyError(f"the database driver {error.name} is not installed; {advice}") from None
+    except exc.NoSuchModuleError as error:
+        raise ConfigurationError(f"no such database or driver: {error}") from None
+    except exc.ArgumentError as error:
+        reason = str(error) if "parse" not in str(error) else "it is not of the form scheme://user:password@host/name"
+        raise ConfigurationError(f"the database URL cannot be used: {reason}") from None
+    except (ValueError, TypeError) as error:
+        if isinstance(error, ConfigurationError):
+            raise
+        raise ConfigurationError(f"the database URL cannot be used: {type(error).__name__}") from None
+
+
+def translate(error: exc.DBAPIError) -> StoreError:
+    """The error of ours that says what `error` means."""
+    code, text = _code(error.orig), _text(error.orig)
+    if code in _LOGIN:
+        return StoreUnavailableError(f"the database refuses the login: {text}; check user and password")
+    if code in _PERMISSION or any(mark in text for mark in _SQLITE_PERMISSION):
+        return StorePermissionError(f"the database does not allow it: {text}; grant the right, or use another user")
+    if code in _MISSING or any(mark in text for mark in _SQLITE_MISSING):
+        return StoreSetupError(f"the store's tables are missing or out of date ({text}); run `delaystore setup`")
+    if error.connection_invalidated or isinstance(error, exc.OperationalError | exc.InterfaceError):
+        return StoreUnavailableError(f"the database cannot be used now: {text}")
+    return StoreError(f"the database refused the statement: {text}")
+
+
+def _code(original: BaseException | None) -> Any:
+    """PostgreSQL's SQLSTATE, or MySQL's number; None where the driver gives neither."""
+    sqlstate = getattr(original, "sqlstate", None)
+    if sqlstate is None and original is not None and original.args and isinstance(original.args[0], int):
+        return original.args[0]
+    if sqlstate is None and "password authentication failed" in str(original):
+        return "28P01"  # psycopg gives no SQLSTATE for a failed connection
+    return sqlstate
+
+
+def _text(original: BaseException | None) -> str:
+    if original is None:
+        return "unknown error"
+    if original.args and isinstance(original.args[0], int):
+        return " ".join(str(part) for part in original.args[1:2]) or type(original).__name__
+    lines = [line.strip() for line in str(original).splitlines() if line.strip()]
+    return lines[0] if lines else type(original).__name__
