@@ -66,8 +66,8 @@ class DelayedMessage:
     destination: str
     due_time: datetime
     body: bytes
-    headers: Mapping[str, Any] = field(default=NOTHING)
-    properties: Mapping[str, Any] = field(default=NOTHING)
+    headers: Mapping[str, Any] = field(default_factory=lambda: NOTHING)
+    properties: Mapping[str, Any] = field(default_factory=lambda: NOTHING)
     failure_count: int = 0
     next_attempt: datetime | None = None
 
@@ -126,7 +126,7 @@ def utc(instant: object, name: str) -> datetime:
 
 
 def due_after(now: datetime, delay: timedelta | float) -> datetime:
-    """The due time `delay` (a timedelta, or seconds) after `now`; InvalidMessageError for a negative or boundless one."""
+    """The due time `delay` (a timedelta, or seconds) after `now`; InvalidMessageError for a negative or endless one."""
     try:
         span = delay if isinstance(delay, timedelta) else timedelta(seconds=delay)
         due_time = now + span

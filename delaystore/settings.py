@@ -4,8 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from enum import StrEnum
+from typing import Final
 
 from delaystore.errors import ConfigurationError
+
+MAXIMUM_SLEEP: Final = timedelta(seconds=60)
+"""Stores wake dispatchers in other processes only for what is due within this time, so none may sleep longer."""
 
 CriticalErrorAction = Callable[[str, Exception], None]
 
@@ -39,7 +43,7 @@ class DelayedDeliverySettings:
     time_to_trigger_fetch_circuit_breaker: timedelta = timedelta(seconds=30)
     time_to_trigger_dispatch_circuit_breaker: timedelta = timedelta(seconds=30)
     maximum_recovery_failures_per_second: float = 1
-    """Failures of failure handling (counting a failure, moving to the error queue) borne before its breaker triggers."""
+    """Failures of failure handling (counting one, moving to the error queue) borne before its breaker triggers."""
     transaction_mode: TransactionMode = TransactionMode.RECEIVE_ONLY
     error_queue: str = "error"
     retry_span: timedelta = timedelta(minutes=15)
@@ -50,8 +54,8 @@ class DelayedDeliverySettings:
     """Batches shrink so that their bodies stay near this size."""
     dispatch_timeout: timedelta = timedelta(seconds=5)
     """How long a batch waits for the broker's answer while its rows are claimed."""
-    maximum_sleep: timedelta = timedelta(seconds=60)
-    """The longest sleep where the store can wake the dispatcher from another process."""
+    maximum_sleep: timedelta = MAXIMUM_SLEEP
+    """The longest sleep where the store can wake the dispatcher from another process; at most 60 s."""
     poll_interval: timedelta = timedelta(seconds=0.5)
     """The longest sleep where it cannot."""
     max_body_bytes: int = 16 * 1024 * 1024
@@ -68,6 +72,8 @@ class DelayedDeliverySettings:
                 object.__setattr__(self, field.name, _positive_duration(field.name, value))
         for name in ("batch_size", "batch_bytes", "max_body_bytes"):
             _whole_number(name, getattr(self, name), at_least=1)
+        if self.maximum_sleep > MAXIMUM_SLEEP:
+            raise ConfigurationError(f"maximum_sleep must be at most {MAXIMUM_SLEEP}, not {self.maximum_sleep}")
         _whole_number("number_of_retries", self.number_of_retries, at_least=0)
         rate = self.maximum_recovery_failures_per_second
         if not isinstance(rate, int | float) or not rate > 0:

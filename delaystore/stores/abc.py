@@ -78,7 +78,7 @@ class DelayedMessageStore(ABC):
         A claimed message may be counted or left out; one whose claim ends by itself (a lease) is counted from then.
         """
 
-    def setup_infrastructure(self) -> None:
+    def setup_infrastructure(self) -> None:  # noqa: B027 - a store may need nothing
         """Create or upgrade what the store needs, after `initialize`; safe in several processes at once."""
 
     def now(self) -> datetime:
@@ -124,7 +124,7 @@ class DelayedMessageStore(ABC):
         """Ask to be woken when another process stores a message; None: this store cannot, poll it."""
         return None
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - a store may hold nothing
         """Give back connections; may be called twice. The store may be used again, and reconnects."""
 
 

@@ -1,0 +1,259 @@
+"""A store bound to one connection, and so to one transaction."""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from sqlalchemy import Connection, CursorResult, Executable, Select
+from sqlalchemy.exc import IntegrityError
+
+from delaystore.errors import ConfigurationError, DuplicateMessageError
+from delaystore.message import LATEST_DUE_TIME, DelayedMessage, check_message_id, utc
+from delaystore.settings import MAXIMUM_SLEEP, TransactionMode
+from delaystore.stores.abc import ManagedDelayedMessageStore, ManagementOutcome, Page, PageKey
+from delaystore.stores.sql.clock import DatabaseClock
+from delaystore.stores.sql.dialects import SqlDialect
+from delaystore.stores.sql.listener import payload_of
+from delaystore.stores.sql.rows import to_message, to_row
+from delaystore.stores.sql.scan import DueScan, Mark
+from delaystore.stores.sql.statements import Statements
+from delaystore.stores.sql.translation import translated_errors
+
+NOTIFY_WITHIN: Final = MAXIMUM_SLEEP + timedelta(seconds=5)
+"""Dispatchers look by themselves this often, and some for clocks that differ: what is due later needs no wake-up."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreParts:
+    """What the connections of one store share."""
+
+    dialect: SqlDialect
+    statements: Statements
+    scan: DueScan
+    clock: DatabaseClock
+    channel: str
+    lease: timedelta
+
+
+class BoundSqlStore(ManagedDelayedMessageStore):
+    """The store's interface on one connection; commit and rollback are its owner's.
+
+    What it fetched is claimed by row locks until the transaction ends.
+    """
+
+    def __init__(self, parts: StoreParts, connection: Connection) -> None:
+        self.connection = connection
+        self._parts = parts
+        self._sql = parts.statements
+        self._unsettled: set[str] = set()
+        self._earliest: datetime | None = None
+
+    def initialize(self, endpoint: str, mode: TransactionMode) -> None:
+        """A bound store has been initialized by the store it came from."""
+
+    def now(self) -> datetime:
+        """The database's clock."""
+        return self._parts.clock.now()
+
+    def store(self, message: DelayedMessage) -> None:
+        """Insert; no error of the database's, so that the caller's transaction lives on after a duplicate."""
+        try:
+            inserted = self._execute(self._sql.insert, to_row(message)).rowcount
+        except IntegrityError:
+            inserted = 0
+        if not inserted:
+            raise DuplicateMessageError([message.message_id])
+        self._wants_attention(message.attention_time)
+
+    def store_many(self, messages: Iterable[DelayedMessage]) -> int:
+        """Insert in bulk, all or none."""
+        earliest = LATEST_DUE_TIME
+
+        def rows() -> Iterator[dict[str, Any]]:
+            nonlocal earliest
+            for message in messages:
+                row = to_row(message)
+                if row["next_attempt"] < earliest:
+                    earliest = row["next_attempt"]
+                yield row
+
+        dialect = self._parts.dialect
+        with translated_errors(), dialect.savepoint(self.connection):
+            count = dialect.insert_many(self.connection, self._sql.table, rows())
+        if count:
+            self._wants_attention(earliest)
+        return count
+
+    def fetch_next_due_timeout(self, at: datetime) -> DelayedMessage | None:
+        """The first of `fetch_due`."""
+        return next(iter(self.fetch_due(at, 1)), None)
+
+    def fetch_due(self, at: datetime, limit: int) -> Sequence[DelayedMessage]:
+        """Search from the mark of the last search, or from the beginning; see `scan`."""
+        if limit < 1:
+            return []
+        scan, at = self._parts.scan, utc(at, "at")
+        mark = scan.start()
+        began = time.monotonic()
+        messages = self._claim(at, limit, mark)
+        last = Mark(messages[-1].attention_time, messages[-1].message_id) if messages else None
+        scan.ended(mark, time.monotonic() - began, last)
+        self._unsettled.update(message.message_id for message in messages)
+        return messages
+
+    def remove(self, message: DelayedMessage) -> bool:
+        """Delete one row."""
+        return self.remove_many([message]) == 1
+
+    def remove_many(self, messages: Sequence[DelayedMessage]) -> int:
+        """Delete rows in one statement."""
+        if not messages:
+            return 0
+        ids = [message.message_id for message in messages]
+        self._unsettled.difference_update(ids)
+        if len(ids) == 1:
+            return self._execute(self._sql.remove, {"id": ids[0], **self._claimer()}).rowcount
+        return self._execute(self._sql.remove_many, {"ids": ids, **self._claimer()}).rowcount
+
+    def increment_failure_count(self, message: DelayedMessage, next_attempt: datetime | None = None) -> bool:
+        """Update one row."""
+        return self.increment_failure_counts([(message, next_attempt or self.now())]) == 1
+
+    def increment_failure_counts(self, failures: Sequence[tuple[DelayedMessage, datetime]]) -> int:
+        """Update rows in one batch."""
+        if not failures:
+            return 0
+        claimer = self._claimer()
+        values = [
+            {"id": message.message_id, "new_next_attempt": utc(next_attempt, "next_attempt"), **claimer}
+            for message, next_attempt in failures
+        ]
+        self._unsettled.difference_update(message.message_id for message, _ in failures)
+        for value in values:
+            self._wants_attention(value["new_next_attempt"])
+        return self._execute(self._sql.increment, values).rowcount
+
+    def next(self) -> datetime | None:
+        """The first behind the mark, or the time at which a search from the beginning is allowed, if that is sooner."""
+        mark = self._parts.scan.start()
+        if mark is None:
+            return self._first(self._sql.first, {})
+        first = self._first(self._sql.first_behind, place_of(mark.next_attempt, mark.message_id))
+        look_back = self.now() + self._parts.scan.until_full_scan()
+        return look_back if first is None else min(first, look_back)
+
+    def get(self, message_id: str) -> DelayedMessage | None:
+        """One row."""
+        row = self._execute(self._sql.get, {"id": message_id}).first()
+        return None if row is None else to_message(row)
+
+    def list(
+        self,
+        *,
+        destination: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        after: PageKey | None = None,
+        limit: int = 100,
+    ) -> Page:
+        """A page by the index of `next_attempt`, however far in."""
+        if type(limit) is not int or limit < 1:
+            raise ConfigurationError(f"limit must be a whole number from 1, not {limit!r}")
+        table, parameters = self._sql.table, dict[str, Any](limit=limit + 1)
+        statement = self._sql.page
+        if after is not None:
+            statement = self._sql.page_behind
+            parameters.update(place_of(after.attention_time, after.message_id))
+        if destination is not None:
+            statement = statement.where(table.c.destination == destination)
+        if since is not None:
+            statement = statement.where(table.c.next_attempt >= utc(since, "since"))
+        if until is not None:
+            statement = statement.where(table.c.next_attempt < utc(until, "until"))
+        messages = [to_message(row) for row in self._execute(statement, parameters)]
+        if len(messages) <= limit:
+            return Page(messages, None)
+        last = messages[limit - 1]
+        return Page(messages[:limit], PageKey(last.attention_time, last.message_id))
+
+    def count(self, *, destination: str | None = None) -> int:
+        """Count rows: the database reads the whole table or index for it."""
+        return int(self._execute(self._of(self._sql.count, destination), {}).scalar_one())
+
+    def count_by_due_time(self, bucket: timedelta, *, destination: str | None = None) -> Mapping[datetime, int]:
+        """Count rows by bucket, in the order of time."""
+        seconds = int(bucket.total_seconds())
+        if seconds < 1 or timedelta(seconds=seconds) != bucket:
+            raise ConfigurationError(f"bucket must be a whole number of seconds from 1, not {bucket!r}")
+        rows = self._execute(self._of(self._sql.buckets, destination), {"seconds": seconds})
+        return {datetime.fromtimestamp(int(row.number) * seconds, UTC): row.messages for row in rows}
+
+    def cancel(self, message_id: str) -> ManagementOutcome:
+        """See the dialect."""
+        check_message_id(message_id)
+        with translated_errors():
+            return self._parts.dialect.cancel(self.connection, self._sql.table, message_id, self.now())
+
+    def reschedule(self, message_id: str, due_time: datetime) -> ManagementOutcome:
+        """See the dialect."""
+        check_message_id(message_id)
+        due_time = utc(due_time, "due_time")
+        with translated_errors():
+            table, dialect = self._sql.table, self._parts.dialect
+            outcome = dialect.reschedule(self.connection, table, message_id, due_time, self.now())
+        if outcome is ManagementOutcome.DONE:
+            self._wants_attention(due_time)
+        return outcome
+
+    def before_commit(self) -> None:
+        """Wake other processes' dispatchers, once, if something wants attention before they look by themselves."""
+        if self._earliest is not None and self._earliest <= self.now() + NOTIFY_WITHIN:
+            self._notify(payload_of(self._earliest))
+
+    def release(self) -> None:
+        """End claims that the transaction's end has not ended."""
+
+    def after_end(self) -> None:
+        """Once committed or rolled back: what was fetched and not settled lies before the mark, and must be found."""
+        if self._unsettled:
+            self._parts.scan.look_back()
+        elif self._earliest is not None:
+            self._parts.scan.look_back(self._earliest)
+
+    def _claim(self, at: datetime, limit: int, mark: Mark | None) -> Sequence[DelayedMessage]:
+        if mark is None:
+            rows = self._execute(self._sql.due, {"at": at, "limit": limit})
+        else:
+            place = place_of(mark.next_attempt, mark.message_id)
+            rows = self._execute(self._sql.due_behind, {"at": at, "limit": limit, **place})
+        return [to_message(row) for row in rows]
+
+    def _claimer(self) -> dict[str, Any]:
+        """The parameters by which a statement knows whose claim it is; row locks need none."""
+        return {}
+
+    def _first(self, statement: Executable, parameters: dict[str, Any]) -> datetime | None:
+        first: datetime | None = self._execute(statement, parameters).scalar()
+        return first
+
+    def _wants_attention(self, at: datetime) -> None:
+        if self._earliest is None or at < self._earliest:
+            self._earliest = at
+
+    def _notify(self, payload: str) -> None:
+        with translated_errors():
+            self._parts.dialect.notify(self.connection, self._parts.channel, payload)
+
+    def _of(self, statement: Select[Any], destination: str | None) -> Select[Any]:
+        return statement if destination is None else statement.where(self._sql.table.c.destination == destination)
+
+    def _execute(self, statement: Executable, parameters: Any) -> CursorResult[Any]:
+        with translated_errors():
+            return self.connection.execute(statement, parameters)
+
+
+def place_of(next_attempt: datetime, message_id: str) -> dict[str, Any]:
+    """The parameters of the dialect's `behind`."""
+    return {"mark_time": next_attempt, "mark_id": message_id}

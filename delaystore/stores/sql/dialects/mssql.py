@@ -1,0 +1,64 @@
+"""SQL Server: the statements of NServiceBus' own store (seed 003). Compiled in the tests, not run against a server."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Connection, Select, Table, bindparam, delete, func, literal_column, text, update
+
+from delaystore.stores.abc import ManagementOutcome
+from delaystore.stores.sql.dialects.base import NEW_TIMES, SqlDialect, outcome_of, row_with
+from delaystore.stores.sql.types import UtcDateTime
+
+CLAIM: Final = "WITH (READPAST, UPDLOCK, ROWLOCK)"
+"""Lock the rows, pass over locked ones, and lock no page; SQLAlchemy writes no such hint by itself."""
+
+
+class SqlServerDialect(SqlDialect):
+    """SQL Server."""
+
+    def clock(self) -> ColumnElement[datetime] | None:
+        """UTC."""
+        return func.sysutcdatetime(type_=UtcDateTime())
+
+    def bucket(self, column: ColumnElement[datetime], seconds: ColumnElement[int]) -> ColumnElement[int]:
+        """Whole seconds since 1970, divided."""
+        epoch = func.datediff_big(literal_column("second"), literal_column("'1970-01-01'"), column)
+        return func.floor(epoch / seconds)
+
+    @contextmanager
+    def setup_lock(self, connection: Connection, name: str) -> Iterator[None]:
+        """An application lock that the transaction's end releases."""
+        statement = text("EXEC sp_getapplock @Resource = :name, @LockMode = 'Exclusive', @LockOwner = 'Transaction'")
+        connection.execute(statement, {"name": f"delaystore {name}"[:255]})
+        yield
+
+    def claimed(self, statement: Select[Any], table: Table) -> Select[Any]:
+        """The hints of NServiceBus' store."""
+        return statement.with_hint(table, CLAIM, "mssql")
+
+    def behind(self, table: Table, time: str, message_id: str) -> ColumnElement[bool]:
+        """There is no comparison of tuples."""
+        place = bindparam(time, type_=UtcDateTime)
+        later_id = table.c.message_id > bindparam(message_id, type_=table.c.message_id.type)
+        return (table.c.next_attempt >= place) & ((table.c.next_attempt > place) | later_id)
+
+    def cancel(self, connection: Connection, table: Table, message_id: str, now: datetime) -> ManagementOutcome:  # noqa: ARG002 - locks need no clock
+        """Passes over a locked row."""
+        statement = delete(table).with_hint("WITH (READPAST, ROWLOCK)", dialect_name="mssql").where(row_with(table))
+        return outcome_of(connection, table, message_id, connection.execute(statement, {"id": message_id}).rowcount)
+
+    def reschedule(
+        self,
+        connection: Connection,
+        table: Table,
+        message_id: str,
+        due_time: datetime,
+        now: datetime,  # noqa: ARG002 - locks need no clock
+    ) -> ManagementOutcome:
+        """Passes over a locked row."""
+        statement = update(table).with_hint("WITH (READPAST, ROWLOCK)", dialect_name="mssql").where(row_with(table))
+        parameters = {"id": message_id, "new_due_time": due_time}
+        changed = connection.execute(statement.values(NEW_TIMES), parameters).rowcount
+        return outcome_of(connection, table, message_id, changed)

@@ -1,0 +1,70 @@
+"""SQLite: one writer, no row locks, so claims are leases written in short transactions."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Insert, Integer, Select, Table, bindparam, cast, delete, func, update
+from sqlalchemy.dialects import sqlite
+
+from delaystore.stores.abc import ManagementOutcome
+from delaystore.stores.sql.dialects.base import NEW_TIMES, SqlDialect, outcome_of, row_with
+from delaystore.stores.sql.types import UtcDateTime
+
+
+class SqliteDialect(SqlDialect):
+    """SQLite 3.35 or newer (RETURNING)."""
+
+    claims_by_lease = True
+    transaction_isolation = None
+
+    def clock(self) -> ColumnElement[datetime] | None:
+        """SQLite runs in this process: the computer's clock is its clock, and has microseconds."""
+        return None
+
+    def bucket(self, column: ColumnElement[datetime], seconds: ColumnElement[int]) -> ColumnElement[int]:
+        """Whole seconds since 1970, divided."""
+        return cast(func.strftime("%s", column), Integer).op("/")(seconds)
+
+    @contextmanager
+    def setup_lock(self, connection: Connection, name: str) -> Iterator[None]:  # noqa: ARG002 - one lock for all
+        """The write lock."""
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        yield
+
+    def claimed(self, statement: Select[Any], table: Table) -> Select[Any]:
+        """Only rows without a lease, or with one that has expired at the parameter `now`."""
+        return statement.where(unclaimed(table))
+
+    def insert(self, table: Table) -> Insert:
+        """Inserts nothing where the message_id exists."""
+        return sqlite.insert(table).on_conflict_do_nothing()
+
+    @contextmanager
+    def savepoint(self, connection: Connection) -> Iterator[None]:
+        """A savepoint inside a transaction: pysqlite begins none of its own for it, and its release would commit."""
+        if not connection.connection.driver_connection.in_transaction:  # type: ignore[union-attr]
+            connection.exec_driver_sql("BEGIN")
+        with connection.begin_nested():
+            yield
+
+    def cancel(self, connection: Connection, table: Table, message_id: str, now: datetime) -> ManagementOutcome:
+        """The lease is part of the statement's predicate."""
+        statement = delete(table).where(row_with(table), unclaimed(table))
+        changed = connection.execute(statement, {"id": message_id, "now": now}).rowcount
+        return outcome_of(connection, table, message_id, changed)
+
+    def reschedule(
+        self, connection: Connection, table: Table, message_id: str, due_time: datetime, now: datetime
+    ) -> ManagementOutcome:
+        """The lease is part of the statement's predicate."""
+        statement = update(table).where(row_with(table), unclaimed(table)).values(NEW_TIMES)
+        parameters = {"id": message_id, "now": now, "new_due_time": due_time}
+        changed = connection.execute(statement, parameters).rowcount
+        return outcome_of(connection, table, message_id, changed)
+
+
+def unclaimed(table: Table) -> ColumnElement[bool]:
+    """Whether nobody has a lease on a row at the parameter `now`."""
+    return table.c.claimed_by.is_(None) | (table.c.claimed_until <= bindparam("now", type_=UtcDateTime))

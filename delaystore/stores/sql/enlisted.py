@@ -1,0 +1,54 @@
+"""A store in somebody else's transaction."""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from sqlalchemy import Connection, event
+from sqlalchemy.orm import Session, SessionTransaction
+
+from delaystore.errors import ConfigurationError
+from delaystore.stores.sql.bound import BoundSqlStore, StoreParts
+
+CommitAction = Callable[[], None]
+
+
+class EnlistedSqlStore(BoundSqlStore):
+    """The store's interface in the caller's transaction: what it writes is there when, and only when, that commits.
+
+    When that will be is not known, so the first write has the commit wake every dispatcher, whatever the due time.
+    """
+
+    def __init__(self, parts: StoreParts, target: Connection | Session, on_commit: CommitAction | None = None) -> None:
+        super().__init__(parts, _connection_of(target))
+        self._target = target
+        self._on_commit = on_commit
+        self._announced = False
+
+    def _wants_attention(self, at: datetime) -> None:
+        super()._wants_attention(at)
+        if self._announced:
+            return
+        self._announced = True
+        self._notify("")
+        if isinstance(self._target, Session):
+            # a Connection has no event after its commit; there, dispatchers hear the notification or poll
+            event.listen(self._target, "after_transaction_end", self._ended)
+
+    def _ended(self, session: Session, transaction: SessionTransaction) -> None:
+        if transaction.parent is not None:
+            return
+        event.remove(session, "after_transaction_end", self._ended)
+        self.after_end()
+        if self._on_commit is not None:
+            self._on_commit()
+
+
+def _connection_of(target: Connection | Session) -> Connection:
+    if isinstance(target, Connection):
+        return target
+    if isinstance(target, Session):
+        return target.connection()
+    raise ConfigurationError(
+        f"enlist takes a SQLAlchemy Connection or Session, not {type(target).__name__}; "
+        "for an AsyncSession call it inside run_sync"
+    )

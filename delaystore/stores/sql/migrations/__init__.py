@@ -1,0 +1,1 @@
+"""How the schema came to be: Alembic's scripts, run by `setup`."""

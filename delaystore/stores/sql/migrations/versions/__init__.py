@@ -1,0 +1,1 @@
+"""One file per version; none is changed once released."""

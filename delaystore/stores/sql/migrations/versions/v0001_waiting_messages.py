@@ -1,0 +1,51 @@
+"""The table in which messages wait."""
+
+from typing import Any
+
+import sqlalchemy as sa
+from alembic import op
+
+from delaystore.stores.sql.types import Body, ExactText, Json, UtcDateTime
+
+revision = "0001"
+down_revision = None
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Create the table and its indexes, each unless it is there: not every database undoes a broken-off set-up."""
+    options = op.get_context().opts
+    name, schema, leases = options["delaystore_table"], options["delaystore_schema"], options["delaystore_leases"]
+    inspector = sa.inspect(op.get_bind())
+    if not inspector.has_table(name, schema=schema):
+        _create_table(name, schema, leases)
+    existing = {index["name"] for index in sa.inspect(op.get_bind()).get_indexes(name, schema=schema)}
+    if f"{name}_due" not in existing:
+        op.create_index(f"{name}_due", name, ["next_attempt", "message_id"], schema=schema)
+    if leases and f"{name}_claims" not in existing:
+        where = sa.text("claimed_by IS NOT NULL")
+        op.create_index(f"{name}_claims", name, ["claimed_until"], schema=schema, sqlite_where=where)
+    preparer = op.get_bind().dialect.identifier_preparer
+    for statement in options["delaystore_storage_options"]:
+        op.execute(statement.format(table=preparer.format_table(sa.table(name, schema=schema))))
+
+
+def _create_table(name: str, schema: str | None, leases: bool) -> None:
+    lease_columns: list[sa.Column[Any]] = []
+    if leases:
+        lease_columns = [sa.Column("claimed_by", ExactText(36)), sa.Column("claimed_until", UtcDateTime)]
+    op.create_table(
+        name,
+        sa.Column("message_id", ExactText(255), primary_key=True),
+        sa.Column("destination", ExactText(1600), nullable=False),
+        sa.Column("due_time", UtcDateTime, nullable=False),
+        sa.Column("next_attempt", UtcDateTime, nullable=False),
+        sa.Column("failure_count", sa.Integer, nullable=False, server_default="0"),
+        sa.Column("headers", Json),
+        sa.Column("properties", Json),
+        sa.Column("body", Body, nullable=False),
+        *lease_columns,
+        schema=schema,
+        quote=True,
+    )

@@ -1,0 +1,111 @@
+"""The schema's versions, by Alembic: one version table per endpoint's table."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from alembic.migration import MigrationContext
+from alembic.operations import Operations
+from alembic.script import ScriptDirectory
+from sqlalchemy import Column, Connection, MetaData, String, Table, inspect, select
+
+from delaystore.errors import StoreSetupError
+from delaystore.stores.sql.dialects import SqlDialect
+
+HEAD: Final = "0001"
+"""The version this release works with; a test holds it to the newest migration."""
+_MIGRATIONS: Final = Path(__file__).parent / "migrations"
+
+
+def version_table_name(table: Table) -> str:
+    """The name of the table that remembers the version of `table`."""
+    return f"{table.name}_version"
+
+
+def current_version(connection: Connection, table: Table) -> str | None:
+    """The version of the tables as they are; None where there are none."""
+    versions = _version_table(table)
+    if not inspect(connection).has_table(versions.name, schema=versions.schema):
+        return None
+    return connection.execute(select(versions.c.version_num)).scalar()
+
+
+def upgrade(connection: Connection, table: Table, dialect: SqlDialect) -> bool:
+    """Create or upgrade the tables; False: there was nothing to do. The caller commits.
+
+    Raises StoreSetupError for tables of a release newer than this one.
+    """
+    if _is_current(connection, table):
+        return False
+    connection.rollback()
+    with dialect.setup_lock(connection, table.fullname):
+        if _is_current(connection, table):
+            return False
+        _migrate(connection, table, dialect)
+        return True
+
+
+def remove(connection: Connection, table: Table) -> None:
+    """Drop the tables, with all that waits in them. The caller commits."""
+    table.drop(connection, checkfirst=True)
+    _version_table(table).drop(connection, checkfirst=True)
+
+
+def leave_delaystore_alone(
+    *endpoints: str, tables: tuple[str, ...] = ()
+) -> Callable[[Any, str | None, str, bool, Any], bool]:
+    """An `include_object` for your own Alembic env.py, so that autogenerate does not drop delaystore's tables.
+
+    `endpoints` name those with default table names, `tables` the tables of stores that were given one. Tables of SQL
+    queues (`NAME_queue`) are left alone as well::
+
+        context.configure(..., include_object=leave_delaystore_alone("sales", "billing"))
+    """
+    ours = {f"{endpoint}_delayed" for endpoint in endpoints} | set(tables)
+    ours |= {f"{name}_version" for name in ours}
+
+    def include_object(
+        item: Any, name: str | None, type_: Literal["table"] | str, reflected: bool, compare_to: Any
+    ) -> bool:
+        table_name = name if type_ == "table" else getattr(getattr(item, "table", None), "name", None)
+        is_queue = str(table_name).endswith("_queue") and reflected and compare_to is None
+        return table_name not in ours and not is_queue
+
+    return include_object
+
+
+def _is_current(connection: Connection, table: Table) -> bool:
+    version = current_version(connection, table)
+    if version is None or version == HEAD:
+        return version == HEAD
+    if version in {script.revision for script in _scripts().walk_revisions()}:
+        return False
+    raise StoreSetupError(
+        f"the table {table.name!r} has schema version {version}, which this release does not know; upgrade delaystore"
+    )
+
+
+def _migrate(connection: Connection, table: Table, dialect: SqlDialect) -> None:
+    scripts = _scripts()
+    options = {
+        "version_table": version_table_name(table),
+        "version_table_schema": table.schema,
+        "fn": lambda revision, _context: scripts._upgrade_revs("head", revision),
+        "delaystore_table": table.name,
+        "delaystore_schema": table.schema,
+        "delaystore_leases": dialect.claims_by_lease,
+        "delaystore_storage_options": dialect.storage_options(),
+    }
+    context = MigrationContext.configure(connection, opts=options)
+    with Operations.context(context):
+        context.run_migrations()
+
+
+def _scripts() -> ScriptDirectory:
+    return ScriptDirectory(str(_MIGRATIONS))
+
+
+def _version_table(table: Table) -> Table:
+    return Table(
+        version_table_name(table), MetaData(), Column("version_num", String(32)), schema=table.schema, quote=True
+    )

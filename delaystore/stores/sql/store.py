@@ -1,0 +1,282 @@
+"""The SQL store: each call in a transaction of its own, or in one that you open."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+
+from sqlalchemy import URL, Connection, Engine, select
+from sqlalchemy.orm import Session
+
+from delaystore.errors import ConfigurationError, DuplicateMessageError
+from delaystore.message import DelayedMessage
+from delaystore.settings import TransactionMode
+from delaystore.stores.abc import (
+    ManagedDelayedMessageStore,
+    ManagementOutcome,
+    Page,
+    PageKey,
+    WakeUpCallback,
+    WakeUpSubscription,
+)
+from delaystore.stores.sql import setup
+from delaystore.stores.sql.bound import NOTIFY_WITHIN, BoundSqlStore, StoreParts
+from delaystore.stores.sql.clock import DatabaseClock
+from delaystore.stores.sql.dialects import dialect_of
+from delaystore.stores.sql.engine import create_store_engine, renew_after_fork
+from delaystore.stores.sql.enlisted import EnlistedSqlStore
+from delaystore.stores.sql.leases import LeaseBoundStore
+from delaystore.stores.sql.listener import payload_of
+from delaystore.stores.sql.names import check_identifier, check_table_name, default_table_name
+from delaystore.stores.sql.rows import to_row
+from delaystore.stores.sql.scan import DueScan
+from delaystore.stores.sql.schema import delayed_table
+from delaystore.stores.sql.statements import Statements
+from delaystore.stores.sql.translation import translated_errors
+
+
+class SqlDelayedMessageStore(ManagedDelayedMessageStore):
+    """Messages in a table of PostgreSQL, MariaDB, MySQL or SQLite.
+
+    `database`: a SQLAlchemy URL, or an Engine of your own (which `close` leaves open).
+    `schema`: the table's schema; None: the connection's own. `table`: its name; None: `<endpoint>_delayed`.
+    `lease`: how long a claim outlives a crashed dispatcher where the database has no row locks (SQLite); with row
+    locks the database ends it at once.
+
+    Raises ConfigurationError for a URL or name that cannot work, MissingDependencyError for a missing driver.
+    """
+
+    def __init__(
+        self,
+        database: str | URL | Engine,
+        *,
+        schema: str | None = None,
+        table: str | None = None,
+        lease: timedelta = timedelta(seconds=60),
+    ) -> None:
+        self._owns_engine = not isinstance(database, Engine)
+        self.engine = database if isinstance(database, Engine) else create_store_engine(database)
+        if not self._owns_engine:
+            renew_after_fork(self.engine)
+        self._dialect = dialect_of(self.engine)
+        if schema is not None:
+            check_identifier(schema, self.engine.dialect.name, "the schema name")
+        if table is not None:
+            check_table_name(table, self.engine.dialect.name)
+        if lease <= timedelta(0):
+            raise ConfigurationError(f"lease must be above 0, not {lease}")
+        self._schema, self._table_name, self._lease = schema, table, lease
+        self._endpoint: str | None = None
+        self._parts_or_none: StoreParts | None = None
+        self._token = LeaseBoundStore.new_token()
+        isolation = self._dialect.transaction_isolation
+        if self._owns_engine or isolation is None:
+            self._transactions = self.engine
+        else:
+            self._transactions = self.engine.execution_options(isolation_level=isolation)
+        single = self._dialect.single_statement_isolation
+        self._singles = self.engine.execution_options(isolation_level=single) if single else None
+
+    def __repr__(self) -> str:
+        return f"SqlDelayedMessageStore({self.engine.url!r}, endpoint={self._endpoint!r})"
+
+    def initialize(self, endpoint: str, mode: TransactionMode) -> None:
+        """Name the table; connects to nothing. Every mode can be honoured, the last with a SQL queue."""
+        TransactionMode(mode)
+        if not isinstance(endpoint, str) or not endpoint.strip():
+            raise ConfigurationError("the endpoint name is empty; give the endpoint a name")
+        if self._endpoint is not None:
+            if endpoint != self._endpoint:
+                raise ConfigurationError(
+                    f"this store is bound to endpoint {self._endpoint!r}, not {endpoint!r}; make a store for each"
+                )
+            return
+        name = check_table_name(self._table_name or default_table_name(endpoint), self.engine.dialect.name)
+        table = delayed_table(name, self._schema, leases=self._dialect.claims_by_lease)
+        self._parts_or_none = StoreParts(
+            dialect=self._dialect,
+            statements=Statements(table, self._dialect),
+            scan=DueScan(),
+            clock=DatabaseClock(self._read_clock),
+            channel="delaystore_" + sha256(table.fullname.encode()).hexdigest()[:40],
+            lease=self._lease,
+        )
+        self._endpoint = endpoint
+
+    def setup_infrastructure(self) -> None:
+        """Create the tables, or upgrade them; without rights to do so it is enough that they are current.
+
+        Raises StoreSetupError for tables of a newer release, StorePermissionError, StoreUnavailableError.
+        """
+        with translated_errors(), self._transactions.connect() as connection:
+            setup.upgrade(connection, self._parts.statements.table, self._dialect)
+            connection.commit()
+
+    def remove_infrastructure(self) -> None:
+        """Drop the tables, with all that waits in them."""
+        with translated_errors(), self._transactions.connect() as connection:
+            setup.remove(connection, self._parts.statements.table)
+            connection.commit()
+
+    def now(self) -> datetime:
+        """The database's clock (SQLite: this computer's), carried on between two looks at it; never ahead of it."""
+        return self._parts.clock.now()
+
+    @contextmanager
+    def transaction(self) -> Iterator[BoundSqlStore]:
+        """A store bound to one transaction; its `connection` is for what shall be committed with it."""
+        parts = self._parts
+        with translated_errors(), self._transactions.connect() as connection:
+            bound = LeaseBoundStore(parts, connection) if parts.dialect.claims_by_lease else None
+            yield from self._run(bound or BoundSqlStore(parts, connection), release=True)
+
+    def enlist(self, target: Connection | Session, on_commit: Callable[[], None] | None = None) -> EnlistedSqlStore:
+        """The store's interface in the caller's transaction, which the caller commits or rolls back.
+
+        `target`: a SQLAlchemy Connection or Session to the store's database. `on_commit` is called after a Session's
+        transaction has ended.
+        """
+        with translated_errors():
+            return EnlistedSqlStore(self._parts, target, on_commit)
+
+    def store(self, message: DelayedMessage) -> None:
+        """One statement, one round trip where the database allows; see the contract."""
+        if self._singles is None:
+            with self._one_call() as bound:
+                bound.store(message)
+            return
+        parts = self._parts
+        row, statement = to_row(message), parts.statements.insert
+        if parts.statements.insert_and_notify is not None and message.attention_time <= self.now() + NOTIFY_WITHIN:
+            row |= {"channel": parts.channel, "payload": payload_of(message.attention_time)}
+            statement = parts.statements.insert_and_notify
+        with translated_errors(), self._singles.connect() as connection:
+            result = connection.execute(statement, row)
+            inserted = len(result.all()) if result.returns_rows else result.rowcount
+        if not inserted:
+            raise DuplicateMessageError([message.message_id])
+        parts.scan.look_back(message.attention_time)
+
+    def store_many(self, messages: Iterable[DelayedMessage]) -> int:
+        """All or none, in one transaction; PostgreSQL: by COPY. Takes a generator, and holds few of its messages."""
+        with self._one_call() as bound:
+            return bound.store_many(messages)
+
+    def fetch_next_due_timeout(self, at: datetime) -> DelayedMessage | None:
+        """As in the contract; a claim by row lock ends with this call, so claim inside `transaction()`."""
+        with self._one_call() as bound:
+            return bound.fetch_next_due_timeout(at)
+
+    def fetch_due(self, at: datetime, limit: int) -> Sequence[DelayedMessage]:
+        """As in the contract; a claim by row lock ends with this call, so claim inside `transaction()`."""
+        with self._one_call() as bound:
+            return bound.fetch_due(at, limit)
+
+    def remove(self, message: DelayedMessage) -> bool:
+        """See the contract."""
+        with self._one_call() as bound:
+            return bound.remove(message)
+
+    def remove_many(self, messages: Sequence[DelayedMessage]) -> int:
+        """See the contract."""
+        with self._one_call() as bound:
+            return bound.remove_many(messages)
+
+    def increment_failure_count(self, message: DelayedMessage, next_attempt: datetime | None = None) -> bool:
+        """See the contract."""
+        with self._one_call() as bound:
+            return bound.increment_failure_count(message, next_attempt)
+
+    def increment_failure_counts(self, failures: Sequence[tuple[DelayedMessage, datetime]]) -> int:
+        """See the contract."""
+        with self._one_call() as bound:
+            return bound.increment_failure_counts(failures)
+
+    def next(self) -> datetime | None:
+        """See the contract; where many deleted rows lie in the way, also the time at which to look again."""
+        with self._one_call() as bound:
+            return bound.next()
+
+    def get(self, message_id: str) -> DelayedMessage | None:
+        """See the contract."""
+        with self._one_call() as bound:
+            return bound.get(message_id)
+
+    def list(
+        self,
+        *,
+        destination: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        after: PageKey | None = None,
+        limit: int = 100,
+    ) -> Page:
+        """See the contract; served by an index, but for the filter by destination."""
+        with self._one_call() as bound:
+            return bound.list(destination=destination, since=since, until=until, after=after, limit=limit)
+
+    def count(self, *, destination: str | None = None) -> int:
+        """See the contract; reads all that waits."""
+        with self._one_call() as bound:
+            return bound.count(destination=destination)
+
+    def count_by_due_time(self, bucket: timedelta, *, destination: str | None = None) -> Mapping[datetime, int]:
+        """See the contract; reads all that waits. `bucket` is in whole seconds."""
+        with self._one_call() as bound:
+            return bound.count_by_due_time(bucket, destination=destination)
+
+    def cancel(self, message_id: str) -> ManagementOutcome:
+        """See the contract."""
+        with self._one_call() as bound:
+            return bound.cancel(message_id)
+
+    def reschedule(self, message_id: str, due_time: datetime) -> ManagementOutcome:
+        """See the contract."""
+        with self._one_call() as bound:
+            return bound.reschedule(message_id, due_time)
+
+    def subscribe(self, on_wake_up: WakeUpCallback) -> WakeUpSubscription | None:
+        """PostgreSQL: by LISTEN; the others cannot."""
+        return self._dialect.listen(self.engine, self._parts.channel, on_wake_up)
+
+    def close(self) -> None:
+        """Close the connections, unless the Engine is yours."""
+        if self._owns_engine:
+            self.engine.dispose()
+
+    @property
+    def _parts(self) -> StoreParts:
+        if self._parts_or_none is None:
+            raise ConfigurationError("the store is not initialized; call initialize(endpoint, mode) first")
+        return self._parts_or_none
+
+    @contextmanager
+    def _one_call(self) -> Iterator[BoundSqlStore]:
+        """A transaction for one call; where claims are leases, they outlive it and belong to this store."""
+        parts = self._parts
+        with translated_errors(), self._transactions.connect() as connection:
+            if parts.dialect.claims_by_lease:
+                yield from self._run(LeaseBoundStore(parts, connection, self._token), release=False)
+            else:
+                yield from self._run(BoundSqlStore(parts, connection), release=False)
+
+    def _run(self, bound: BoundSqlStore, *, release: bool) -> Iterator[BoundSqlStore]:
+        try:
+            yield bound
+            bound.before_commit()
+            bound.connection.commit()
+        except BaseException:
+            bound.connection.rollback()
+            raise
+        finally:
+            if release:
+                bound.release()
+            bound.after_end()
+
+    def _read_clock(self) -> datetime:
+        clock = self._dialect.clock()
+        if clock is None:
+            return datetime.now(UTC)
+        with translated_errors(), self.engine.connect() as connection:
+            instant: datetime = connection.execute(select(clock)).scalar_one()
+            return instant
