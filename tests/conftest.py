@@ -1,0 +1,170 @@
+"""Servers to test against, a clean environment for each test, and a watch over leaked threads.
+
+Nothing here imports delaystore. Servers start at their first use. One that is not installed makes its tests skip, or
+fail where CI=true. DELAYSTORE_TEST_POSTGRESQL_URL, DELAYSTORE_TEST_MARIADB_URL and DELAYSTORE_TEST_RABBITMQ_URL (with
+DELAYSTORE_TEST_RABBITMQ_MANAGEMENT_URL, by default port 15672 of the same host) name servers to use in place of the
+shared private ones; the `private_...` servers, which tests kill and pause, are always private.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.servers import (
+    MariaDB,
+    MariaDBDatabases,
+    PostgreSQL,
+    PostgreSQLDatabases,
+    RabbitMQ,
+    RabbitMQVhosts,
+    ServerMissingError,
+)
+from tests.servers.server import Server
+
+AnyServer = TypeVar("AnyServer", bound=Server)
+
+ENVIRONMENT = dict(os.environ)  # as it was before the first test hid parts of it
+POSTGRESQL_SETTINGS = {"fsync": "off", "full_page_writes": "off"}  # a killed process loses nothing it has written
+MARIADB_SETTINGS = {"innodb_flush_log_at_trx_commit": "2"}  # written at each commit, flushed once a second
+
+private_servers: list[Server] = []
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the long campaigns out, unless DELAYSTORE_SOAK=1."""
+    if ENVIRONMENT.get("DELAYSTORE_SOAK") == "1":
+        return
+    soak = [item for item in items if item.get_closest_marker("soak")]
+    if soak:
+        config.hook.pytest_deselected(items=soak)
+        items[:] = [item for item in items if item not in soak]
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """No setting of the developer's own reaches a test: no DELAYSTORE_ variable, an empty HOME."""
+    for name in ENVIRONMENT:
+        if name.startswith("DELAYSTORE_"):
+            monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
+
+
+@pytest.fixture(autouse=True)
+def no_leaked_threads() -> Iterator[None]:
+    """Fail a test that leaves a thread of delaystore's running."""
+    before = set(threading.enumerate())
+    yield
+    deadline = time.monotonic() + 5  # a thread that is just ending is no leak
+    while leaked := [t.name for t in set(threading.enumerate()) - before if t.name.startswith("delaystore-")]:
+        if time.monotonic() > deadline:
+            pytest.fail(f"threads left running: {leaked}")
+        time.sleep(0.02)
+
+
+@pytest.fixture(autouse=True)
+def private_servers_run_again() -> Iterator[None]:
+    """Restart what a test killed or paused, so that a failure does not spread to the tests after it."""
+    yield
+    for server in private_servers:
+        server.resume()
+        server.start()
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[PostgreSQLDatabases]:
+    """The session's PostgreSQL: create_database(), create_role()."""
+    if url := ENVIRONMENT.get("DELAYSTORE_TEST_POSTGRESQL_URL"):
+        yield PostgreSQLDatabases(url)
+    else:
+        yield from _running(lambda: PostgreSQL(POSTGRESQL_SETTINGS))
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[MariaDBDatabases]:
+    """The session's MariaDB: create_database(), create_role()."""
+    if url := ENVIRONMENT.get("DELAYSTORE_TEST_MARIADB_URL"):
+        yield MariaDBDatabases(url)
+    else:
+        yield from _running(lambda: MariaDB(MARIADB_SETTINGS))
+
+
+@pytest.fixture(scope="session")
+def rabbitmq() -> Iterator[RabbitMQVhosts]:
+    """The session's RabbitMQ: create_vhost(); a private one (RabbitMQ) has ctl() and TLS as well."""
+    if url := ENVIRONMENT.get("DELAYSTORE_TEST_RABBITMQ_URL"):
+        management = ENVIRONMENT.get("DELAYSTORE_TEST_RABBITMQ_MANAGEMENT_URL")
+        yield RabbitMQVhosts(url, management or f"http://{urlsplit(url).hostname}:15672")
+    else:
+        yield from _running(lambda: RabbitMQ(management=True, tls=True))
+
+
+@pytest.fixture
+def postgresql_url(postgresql: PostgreSQLDatabases) -> Iterator[str]:
+    """An empty PostgreSQL database, dropped after the test."""
+    url = postgresql.create_database()
+    yield url
+    postgresql.drop_database(url)
+
+
+@pytest.fixture
+def mariadb_url(mariadb: MariaDBDatabases) -> Iterator[str]:
+    """An empty MariaDB database, dropped after the test."""
+    url = mariadb.create_database()
+    yield url
+    mariadb.drop_database(url)
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    """A SQLite database in a file that does not exist yet."""
+    return f"sqlite:///{tmp_path / 'delaystore.db'}"
+
+
+@pytest.fixture
+def rabbitmq_url(rabbitmq: RabbitMQVhosts) -> Iterator[str]:
+    """An empty virtual host, deleted after the test."""
+    url = rabbitmq.create_vhost()
+    yield url
+    rabbitmq.delete_vhost(url)
+
+
+@pytest.fixture(scope="module")
+def private_postgresql() -> Iterator[PostgreSQL]:
+    """A PostgreSQL that this module's tests may kill and pause."""
+    yield from _private(lambda: PostgreSQL(POSTGRESQL_SETTINGS))
+
+
+@pytest.fixture(scope="module")
+def private_mariadb() -> Iterator[MariaDB]:
+    """A MariaDB that this module's tests may kill and pause."""
+    yield from _private(lambda: MariaDB(MARIADB_SETTINGS))
+
+
+@pytest.fixture(scope="module")
+def private_rabbitmq() -> Iterator[RabbitMQ]:
+    """A RabbitMQ that this module's tests may kill and pause."""
+    yield from _private(lambda: RabbitMQ(management=True))
+
+
+def _private(make: Callable[[], AnyServer]) -> Iterator[AnyServer]:
+    for server in _running(make):
+        private_servers.append(server)
+        yield server
+        private_servers.remove(server)
+
+
+def _running(make: Callable[[], AnyServer]) -> Iterator[AnyServer]:
+    try:
+        server = make()
+    except ServerMissingError as error:
+        if ENVIRONMENT.get("CI") == "true":
+            pytest.fail(str(error))
+        pytest.skip(str(error))
+    with server:
+        yield server

@@ -1,0 +1,127 @@
+"""A private PostgreSQL server, and databases of one's own on any PostgreSQL server."""
+
+import secrets
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import psycopg
+from psycopg import sql
+from sqlalchemy import URL, make_url
+
+from tests.servers.ports import free_port
+from tests.servers.programs import find_program
+from tests.servers.server import Server
+
+PROGRAMS = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/opt/postgresql*/bin")
+
+
+class PostgreSQLDatabases:
+    """Makes and drops databases on a server that runs.
+
+    `url` is a SQLAlchemy URL whose role may create databases, `admin_url` one that may create roles; by default the same.
+    """
+
+    def __init__(self, url: str, admin_url: str | None = None) -> None:
+        self._url = make_url(url).set(drivername="postgresql+psycopg")
+        self._admin_url = make_url(admin_url or url).set(drivername="postgresql+psycopg")
+
+    @property
+    def url(self) -> str:
+        """The URL of the server's own database, with the password."""
+        return self._url.render_as_string(hide_password=False)
+
+    @property
+    def admin_url(self) -> str:
+        """The URL that roles are created by: the superuser's, on a private server."""
+        return self._admin_url.render_as_string(hide_password=False)
+
+    def create_database(self) -> str:
+        """Make an empty database; its URL."""
+        name = f"delaystore_{secrets.token_hex(6)}"
+        self._execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        return self._url.set(database=name).render_as_string(hide_password=False)
+
+    def drop_database(self, url: str) -> None:
+        """Drop a database that create_database() made, and close what is still connected to it."""
+        name = make_url(url).database or ""
+        self._execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
+
+    def create_role(self, name: str, password: str, database_url: str) -> str:
+        """Make a role that may log in and nothing else; the URL of the database for that role."""
+        statement = sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(sql.Identifier(name), sql.Literal(password))
+        with _connect(self._admin_url) as connection:
+            connection.execute(statement)
+        return make_url(database_url).set(username=name, password=password).render_as_string(hide_password=False)
+
+    def _execute(self, statement: sql.Composed) -> None:
+        with _connect(self._url) as connection:
+            connection.execute(statement)
+
+
+class PostgreSQL(Server, PostgreSQLDatabases):
+    """A PostgreSQL server; passwords are checked (SCRAM), fsync and synchronous_commit are on.
+
+    `settings` are server parameters, such as {"fsync": "off"}; they may be changed between a stop and a start.
+    `url` belongs to the role `delaystore`, which may create databases and is no superuser.
+    """
+
+    _account = "postgres"
+    _stop_signal = signal.SIGINT  # "fast": ends sessions, then shuts down cleanly
+
+    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
+        self._initdb = find_program("initdb", *PROGRAMS)
+        self._postgres = str(Path(self._initdb).with_name("postgres"))
+        self.port = free_port()
+        self.settings = {"max_connections": "200", **(settings or {})}
+        Server.__init__(self)
+        PostgreSQLDatabases.__init__(self, self._role_url("delaystore"), self._role_url("postgres"))
+
+    def _role_url(self, role: str) -> str:
+        return f"postgresql+psycopg://{role}:{secrets.token_urlsafe(12)}@127.0.0.1:{self.port}/postgres"
+
+    def _prepare(self) -> None:
+        password = self._write("password", f"{self._admin_url.password}\n")
+        self._run(
+            [
+                *(self._initdb, "--pgdata", str(self._data), "--no-sync", "--username", "postgres"),
+                *("--auth", "scram-sha-256", "--pwfile", str(password), "--encoding", "UTF8", "--locale", "C"),
+            ]
+        )
+
+    def _command(self) -> Sequence[str]:
+        settings = {
+            "port": str(self.port),
+            "listen_addresses": "127.0.0.1",
+            "unix_socket_directories": "",
+            "dynamic_shared_memory_type": "mmap",  # in the data directory: nothing stays in /dev/shm after a kill
+            **self.settings,
+        }
+        return [self._postgres, "-D", str(self._data), *(f"--{name}={value}" for name, value in settings.items())]
+
+    def _answers(self) -> bool:
+        create = sql.SQL("CREATE ROLE delaystore LOGIN CREATEDB PASSWORD {}").format(sql.Literal(self._url.password))
+        try:
+            with _connect(self._admin_url) as connection:
+                known = connection.execute("SELECT FROM pg_roles WHERE rolname = 'delaystore'").fetchone()
+                if known is None:
+                    connection.execute(create)
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    @property
+    def _data(self) -> Path:
+        return self.directory / "data"
+
+
+def _connect(url: URL) -> psycopg.Connection:
+    return psycopg.connect(
+        host=url.host,
+        port=url.port,
+        user=url.username,
+        password=url.password,
+        dbname=url.database,
+        connect_timeout=10,
+        autocommit=True,
+    )

@@ -1,0 +1,159 @@
+"""A private RabbitMQ broker with an epmd of its own."""
+
+import http.client
+import secrets
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+from tests.servers.certificates import Certificates
+from tests.servers.errors import ServerFailedError
+from tests.servers.ports import free_port
+from tests.servers.programs import find_program
+from tests.servers.server import Server
+from tests.servers.vhosts import RabbitMQVhosts
+
+# Debian's /usr/sbin/rabbitmq-server insists on the machine's own directories; the scripts it wraps do not.
+PROGRAMS = ("/usr/lib/rabbitmq/bin", "/opt/homebrew/opt/rabbitmq/sbin")
+PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
+
+
+class RabbitMQ(Server, RabbitMQVhosts):
+    """A RabbitMQ broker of one node.
+
+    `management` adds the HTTP API (`management_url`), which makes create_vhost() some ten times faster.
+    `tls` adds a TLS listener that demands a client certificate: `tls_url`, `certificates`.
+    """
+
+    _account = "rabbitmq"
+
+    def __init__(self, *, management: bool = False, tls: bool = False) -> None:
+        self._server = find_program("rabbitmq-server", *PROGRAMS)
+        self._rabbitmqctl = str(Path(self._server).with_name("rabbitmqctl"))
+        self.port, self._dist_port, self._epmd_port = free_port(), free_port(), free_port()
+        self.management_port = free_port() if management else None
+        self.tls_port = free_port() if tls else None
+        self._user, self._password = "delaystore", secrets.token_urlsafe(12)
+        self._certificates: Certificates | None = None
+        Server.__init__(self)
+        RabbitMQVhosts.__init__(
+            self,
+            f"amqp://{self._user}:{quote(self._password)}@127.0.0.1:{self.port}/",
+            f"http://127.0.0.1:{self.management_port}" if management else None,
+        )
+
+    @property
+    def tls_url(self) -> str:
+        """The URL of the TLS listener, with the password."""
+        if self.tls_port is None:
+            raise ServerFailedError("this RabbitMQ was made without tls=True")
+        return f"amqps://{self._user}:{quote(self._password)}@127.0.0.1:{self.tls_port}/"
+
+    @property
+    def certificates(self) -> Certificates:
+        """The certificates' files; made at the first start."""
+        if self._certificates is None:
+            raise ServerFailedError("this RabbitMQ was made without tls=True, or has not been started")
+        return self._certificates
+
+    def ctl(self, *arguments: str) -> str:
+        """What `rabbitmqctl ARGUMENTS` prints. Raises ServerFailedError if it fails; takes a second or two."""
+        if not self.running:
+            raise ServerFailedError("RabbitMQ is not running")
+        return self._run([self._rabbitmqctl, "--node", self._node, "--quiet", *arguments], timeout=60)
+
+    def create_vhost(self) -> str:
+        """Make an empty virtual host that the user of `url` may do anything in; its URL."""
+        if self.management_port is not None:
+            return super().create_vhost()
+        name = self.new_vhost_name()
+        self.ctl("add_vhost", name)
+        self.ctl("set_permissions", "--vhost", name, self._user, ".*", ".*", ".*")
+        return self.vhost_url(name)
+
+    def delete_vhost(self, url: str) -> None:
+        """Delete a virtual host that create_vhost() made, with its queues and connections."""
+        if self.management_port is not None:
+            super().delete_vhost(url)
+        else:
+            self.ctl("delete_vhost", self.vhost_name(url))
+
+    @property
+    def _node(self) -> str:
+        return f"delaystore{self.port}@localhost"
+
+    def _prepare(self) -> None:
+        if self.tls_port is not None:
+            self._certificates = Certificates.create(self.directory)
+            self._write("server-key.pem", self._certificates.server_key.read_text())
+        self._write(".erlang.cookie", secrets.token_hex(20), mode=0o400)
+        self._write("enabled_plugins", "[rabbitmq_management].\n" if self.management_port else "[].\n")
+        self._write("rabbitmq.conf", "\n".join(self._configuration()) + "\n")
+
+    def _configuration(self) -> list[str]:
+        lines = [
+            f"listeners.tcp.1 = 127.0.0.1:{self.port}",
+            f"default_user = {self._user}",
+            f"default_pass = {self._password}",
+            "disk_free_limit.absolute = 50MB",
+        ]
+        if self.management_port is not None:
+            lines += ["management.tcp.ip = 127.0.0.1", f"management.tcp.port = {self.management_port}"]
+        if self.tls_port is not None:
+            files = self.certificates
+            lines += [
+                f"listeners.ssl.1 = 127.0.0.1:{self.tls_port}",
+                f"ssl_options.cacertfile = {files.ca_file}",
+                f"ssl_options.certfile = {files.server_cert}",
+                f"ssl_options.keyfile = {files.server_key}",
+                "ssl_options.verify = verify_peer",
+                "ssl_options.fail_if_no_peer_cert = true",
+            ]
+        return lines
+
+    def _command(self) -> Sequence[str]:
+        return [self._server]
+
+    def _environment(self) -> dict[str, str]:
+        directory = self.directory
+        loopback = "-kernel inet_dist_use_interface {127,0,0,1}"
+        return {
+            **super()._environment(),
+            "RABBITMQ_NODENAME": self._node,
+            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODE_PORT": str(self.port),
+            "RABBITMQ_DIST_PORT": str(self._dist_port),
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "ERL_EPMD_PORT": str(self._epmd_port),
+            "RABBITMQ_MNESIA_BASE": str(directory / "mnesia"),
+            "RABBITMQ_LOG_BASE": str(directory / "log"),
+            "RABBITMQ_LOGS": "-",
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(directory / "enabled_plugins"),
+            "RABBITMQ_CONFIG_FILE": str(directory / "rabbitmq.conf"),
+            # files that do not exist, in place of the machine's
+            "RABBITMQ_CONFIG_FILES": str(directory / "conf.d"),
+            "RABBITMQ_ADVANCED_CONFIG_FILE": str(directory / "advanced.config"),
+            "RABBITMQ_CONF_ENV_FILE": str(directory / "rabbitmq-env.conf"),
+            "RABBITMQ_SCHEDULER_BUSY_WAIT_THRESHOLD": "none",
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": loopback,
+            "RABBITMQ_CTL_ERL_ARGS": f"-start_epmd false {loopback}",
+        }
+
+    def _answers(self) -> bool:
+        return self._amqp_answers() and (self.management_port is None or self._management_answers())
+
+    def _amqp_answers(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=10) as connection:
+                connection.sendall(PROTOCOL_HEADER)
+                return connection.recv(1) == b"\x01"  # a method frame: connection.start
+        except OSError:
+            return False
+
+    def _management_answers(self) -> bool:
+        try:
+            self.request("GET", "/api/vhosts")
+        except (OSError, http.client.HTTPException, ServerFailedError):
+            return False
+        return True
