@@ -1,0 +1,171 @@
+"""A transport whose queues are tables."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, Final
+
+from sqlalchemy import Engine, Row, exc
+from sqlalchemy.schema import CreateTable, DropTable
+
+from delaystore.errors import ConfigurationError, StoreError, UnsupportedMessageError
+from delaystore.message import DelayedMessage
+from delaystore.stores.abc import DelayedMessageStore
+from delaystore.stores.sql import SqlDelayedMessageStore
+from delaystore.stores.sql.bound import BoundSqlStore
+from delaystore.stores.sql.codec import decode_mapping
+from delaystore.stores.sql.engine import create_store_engine, same_database
+from delaystore.stores.sql.names import check_identifier
+from delaystore.stores.sql.translation import translate
+from delaystore.transports.abc import Outcome, OutcomeKind, ReceivedMessage, Transport
+from delaystore.transports.sql_queue.addresses import queue_of
+from delaystore.transports.sql_queue.claims import Claim, LeasedRows, LockedRows
+from delaystore.transports.sql_queue.connections import begin_writing, limit_lock_wait, transport_errors, writing
+from delaystore.transports.sql_queue.inserting import Insertion
+from delaystore.transports.sql_queue.tables import QueueTables
+
+LEASE: Final = timedelta(seconds=60)
+"""How long a SQLite reader may take over what it received before another may have it."""
+_FIRST_PAUSE: Final = 0.005
+_LONGEST_PAUSE: Final = 0.1
+_CREATE_ATTEMPTS: Final = 5
+
+
+class SqlQueueTransport(Transport):
+    """Forwards a message to destination `billing` into the table `billing_queue`.
+
+    `url_or_engine`: an SQLAlchemy URL, or an Engine of your own, which `close` leaves alone.
+    `schema`: where the tables are; None: the connection's default.
+
+    Where it and the store share a database, both take part in one transaction: exactly once. Names of queues are
+    told apart as the database tells tables apart: on SQLite `Billing` and `billing` are one queue.
+
+    Raises ConfigurationError for a URL or schema that cannot work.
+    """
+
+    def __init__(self, url_or_engine: str | Engine, *, schema: str | None = None) -> None:
+        self._own_engine = not isinstance(url_or_engine, Engine)
+        engine = url_or_engine if isinstance(url_or_engine, Engine) else create_store_engine(url_or_engine)
+        if engine.dialect.name in ("mysql", "mariadb"):
+            # REPEATABLE READ, the default there, blocks inserts beside rows that a reader has locked
+            engine = engine.execution_options(isolation_level="READ COMMITTED")
+        if schema is not None:
+            check_identifier(schema, engine.dialect.name, "the schema")
+        self._engine = engine
+        self._tables = QueueTables(schema, engine.dialect.name)
+
+    def __repr__(self) -> str:
+        return f"SqlQueueTransport({self._engine.url.render_as_string(hide_password=True)!r})"
+
+    def send(
+        self, messages: Sequence[DelayedMessage], transaction: DelayedMessageStore | None, timeout: float
+    ) -> Sequence[Outcome]:
+        """Insert `messages`, into the transaction of `transaction` if given, else committed before this returns."""
+        try:
+            if isinstance(transaction, BoundSqlStore):
+                begin_writing(transaction.connection)
+                return Insertion(transaction.connection, self._tables, messages).run()
+            with writing(self._engine) as connection:
+                limit_lock_wait(connection, timeout)
+                return Insertion(connection, self._tables, messages).run()
+        except exc.DBAPIError as error:
+            reason = str(translate(error))
+        except (StoreError, exc.SQLAlchemyError) as error:
+            reason = str(error)
+        return [Outcome(OutcomeKind.UNSETTLED, reason)] * len(messages)
+
+    def declare(self, queue: str) -> None:
+        """Create the table of `queue` if it does not exist; safe in several processes at once."""
+        table = self._table(queue)
+        for attempt in range(1, _CREATE_ATTEMPTS + 1):
+            with transport_errors(queue):
+                try:
+                    with writing(self._engine) as connection:
+                        connection.execute(CreateTable(table, if_not_exists=True))
+                except (exc.IntegrityError, exc.ProgrammingError):
+                    # PostgreSQL: somebody else creates it at this very moment
+                    if attempt == _CREATE_ATTEMPTS:
+                        raise
+                else:
+                    return
+
+    def delete(self, queue: str) -> None:
+        """Drop the table of `queue`, and every message in it; nothing happens if there is none."""
+        table = self._table(queue)
+        with transport_errors(queue), writing(self._engine) as connection:
+            connection.execute(DropTable(table, if_exists=True))
+        self._tables.forget(queue)
+
+    @contextmanager
+    def receive(self, queue: str, limit: int = 1, timeout: float = 0) -> Iterator[Sequence[ReceivedMessage]]:
+        """Take up to `limit` messages, the oldest first; two readers never get the same one.
+
+        On SQLite a block that takes longer than a minute may lose its messages to another reader.
+        Raises TransportSetupError for a queue that does not exist, TransportUnavailableError.
+        """
+        claim = self._wait_for_rows(queue, limit, time.monotonic() + timeout)
+        try:
+            yield [_received(row) for row in claim.rows]
+        except BaseException:
+            with transport_errors(queue):
+                claim.give_back()
+            raise
+        with transport_errors(queue):
+            claim.settle()
+
+    def check(self, message: DelayedMessage) -> None:
+        """Refuse a destination that no table here could be named after."""
+        queue = queue_of(message.destination)
+        try:
+            self._tables.table(queue)
+        except ConfigurationError as error:
+            raise UnsupportedMessageError(str(error)) from None
+
+    def shares_transaction_with(self, store: DelayedMessageStore) -> bool:
+        """Whether `store` is a SQL store in the same database."""
+        return isinstance(store, SqlDelayedMessageStore) and same_database(store.engine, self._engine)
+
+    def close(self) -> None:
+        """Close the connections of an engine made from a URL."""
+        if self._own_engine:
+            self._engine.dispose()
+
+    def _table(self, queue: str) -> Any:
+        return self._tables.table(queue_of(queue))
+
+    def _wait_for_rows(self, queue: str, limit: int, deadline: float) -> Claim:
+        pause = _FIRST_PAUSE
+        while True:
+            with transport_errors(queue):
+                claim = self._claim(queue, limit)
+                left = deadline - time.monotonic()
+                if claim.rows or left <= 0:
+                    return claim
+                claim.give_back()
+            time.sleep(min(pause, left))
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _claim(self, queue: str, limit: int) -> Claim:
+        if self._engine.dialect.name == "sqlite":
+            return LeasedRows(self._engine, self._table(queue), limit, LEASE)
+        return LockedRows(self._engine, self._table(queue), limit)
+
+
+def open_sql_queue(url: str) -> SqlQueueTransport:
+    """The SQL queues in the database at `url`; raises ConfigurationError, MissingDependencyError."""
+    return SqlQueueTransport(url)
+
+
+def _received(row: Row[Any]) -> ReceivedMessage:
+    return ReceivedMessage(
+        message_id=row.message_id, body=row.body, headers=_mapping(row.headers), properties=_mapping(row.properties)
+    )
+
+
+def _mapping(text: str | None) -> Any:
+    """What `text` says; where somebody else wrote it and it says nothing, the text itself."""
+    try:
+        return decode_mapping(text)
+    except ValueError:
+        return {"delaystore.raw": text}
