@@ -1,0 +1,155 @@
+"""A channel in confirm mode, used by one flight at a time.
+
+Everything here runs in the owner thread.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from pika import exceptions, spec
+
+from delaystore.errors import UnsupportedMessageError
+from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind
+from delaystore.transports.rabbitmq.address import Address
+from delaystore.transports.rabbitmq.flight import Flight, Publication
+from delaystore.transports.rabbitmq.frames import body_frames, content_header, publish_method
+from delaystore.transports.rabbitmq.properties import UNENCODABLE
+
+WINDOW: Final = 2000
+"""Publishes in flight without an answer, at most."""
+WINDOW_BYTES: Final = 16 * 1024 * 1024
+"""Bytes in flight without an answer, at most, and so the memory a flight can take; one message may exceed it."""
+_WRITE_BYTES: Final = 128 * 1024
+"""Frames are handed to the socket in pieces of about this size."""
+_NACKED: Final = Outcome(
+    OutcomeKind.REFUSED, "nacked by the broker: the queue is full and rejects, or it has lost its leader"
+)
+_METHODS_KEPT: Final = 4096
+"""Method frames kept ready; a channel that publishes to more destinations starts over."""
+
+OnEnd = Callable[["ConfirmChannel", Exception | None], None]
+
+
+class ConfirmChannel:
+    """A pika channel in confirm mode, and the flight it carries.
+
+    `on_idle` is called when the flight has all its answers, `on_closed` with the reason when the channel went.
+    """
+
+    def __init__(self, connection: Any, on_idle: Callable[["ConfirmChannel"], None], on_closed: OnEnd) -> None:
+        self.flight: Flight | None = None
+        self._connection = connection
+        self._on_idle = on_idle
+        self._on_closed = on_closed
+        self._ready = False
+        self._methods: dict[Address, bytes] = {}
+        self._next_tag = 1
+        self._first_tag = 1
+        self._pika = connection.channel(on_open_callback=self._select)
+        self._pika.add_on_close_callback(self._closed)
+
+    def carry(self, flight: Flight) -> None:
+        """Publish `flight`; the channel must be idle."""
+        assert self.flight is None
+        self.flight = flight
+        self._first_tag = self._next_tag
+        if self._ready:
+            self.pump()
+
+    def pump(self) -> None:
+        """Publish as much of the flight as the window allows."""
+        flight = self.flight
+        if flight is None or not self._ready:
+            return
+        pieces: list[bytes] = []
+        size = 0
+        total = len(flight.publications)
+        while flight.next < total and flight.unsettled < WINDOW and flight.unsettled_bytes < WINDOW_BYTES:
+            marshalled = self._marshal(flight, flight.publications[flight.next])
+            if marshalled is not None:
+                pieces.append(marshalled)
+                size += len(marshalled)
+            if size >= _WRITE_BYTES:
+                self._write(b"".join(pieces))
+                pieces, size = [], 0
+        if pieces:
+            self._write(b"".join(pieces))
+        self._release_if_complete(flight)
+
+    def discard(self) -> None:
+        """Close the channel for good: what it still answers belongs to nobody."""
+        self.flight = None
+        if not (self._pika.is_closed or self._pika.is_closing):
+            self._pika.close()
+
+    def _select(self, _channel: Any) -> None:
+        self._pika.add_on_return_callback(self._on_return)
+        self._pika.confirm_delivery(self._on_answer, callback=self._on_selected)
+
+    def _on_selected(self, _frame: Any) -> None:
+        self._ready = True
+        self.pump()
+
+    def _marshal(self, flight: Flight, publication: Publication) -> bytes | None:
+        """The publication's frames, counted as sent; None: it cannot be sent, and is settled."""
+        message = publication.message
+        number = self._pika.channel_number
+        frame_max = self._connection.params.frame_max
+        try:
+            header = content_header(number, message)
+        except (*UNENCODABLE, UnsupportedMessageError) as error:
+            flight.skipped(Outcome(OutcomeKind.REFUSED, f"AMQP cannot hold its headers or properties: {error}"))
+            return None
+        if len(header) > frame_max:
+            flight.skipped(Outcome(OutcomeKind.REFUSED, _too_large(len(header), frame_max)))
+            return None
+        marshalled = self._method(publication.address) + header + body_frames(number, message.body, frame_max)
+        self._next_tag += 1
+        flight.sent(len(marshalled))
+        return marshalled
+
+    def _method(self, address: Address) -> bytes:
+        method = self._methods.get(address)
+        if method is None:
+            if len(self._methods) >= _METHODS_KEPT:
+                self._methods.clear()
+            method = self._methods[address] = publish_method(self._pika.channel_number, address)
+        return method
+
+    def _write(self, frames: bytes) -> None:
+        """Hand marshalled publishes to the socket.
+
+        `Channel.basic_publish` would write every frame by itself. What it does beyond that is to check that the
+        channel is open, and to validate types; delivery tags are counted by the user of an asynchronous channel.
+        """
+        if self._pika.is_open:
+            self._connection._output_marshaled_frames([frames])
+
+    def _on_answer(self, frame: Any) -> None:
+        flight = self.flight
+        if flight is None:
+            return
+        answer = frame.method
+        outcome = DELIVERED if isinstance(answer, spec.Basic.Ack) else _NACKED
+        # tag 0 with `multiple` means all that is outstanding (AMQP 0-9-1, basic.ack)
+        tag = answer.delivery_tag or self._next_tag - 1
+        flight.answered(tag - self._first_tag, outcome, multiple=answer.multiple)
+        self.pump()
+
+    def _on_return(self, _channel: Any, method: Any, properties: Any, _body: bytes) -> None:
+        if self.flight is not None:
+            reason = f"returned by the broker: {method.reply_code} {method.reply_text}"
+            self.flight.returned(properties.message_id, Address(method.exchange, method.routing_key), reason)
+
+    def _release_if_complete(self, flight: Flight) -> None:
+        if flight.complete:
+            self._on_idle(self)
+            flight.end()
+
+    def _closed(self, _channel: Any, reason: Exception) -> None:
+        self._ready = False
+        self._on_closed(self, None if isinstance(reason, exceptions.ChannelClosedByClient) else reason)
+
+
+def _too_large(size: int, frame_max: int) -> str:
+    return f"headers and properties take a frame of {size} bytes; the broker's frame_max is {frame_max}"

@@ -1,0 +1,127 @@
+"""Messages on their way through one channel, and what came back for each."""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from delaystore.message import DelayedMessage
+from delaystore.transports.abc import Outcome, OutcomeKind
+from delaystore.transports.rabbitmq.address import Address
+
+_ANSWERED: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """A message, and the address it is published to."""
+
+    message: DelayedMessage
+    address: Address
+
+
+@dataclass(frozen=True, slots=True)
+class Closure:
+    """Why a flight ended early.
+
+    `by_message`: a message of some flight closed the channel or connection; else it is an outage.
+    `sole`: no other flight can have been the cause.
+    """
+
+    code: int
+    reason: str
+    by_message: bool
+    sole: bool
+
+
+class Flight:
+    """Publications through one channel that nobody else uses meanwhile.
+
+    The owner thread alone changes it, until `done` is set; then the sender reads it.
+    `outcomes` runs parallel to `publications`; None: no answer.
+    """
+
+    def __init__(self, publications: Sequence[Publication]) -> None:
+        self.publications = publications
+        self.outcomes: list[Outcome | None] = [None] * len(publications)
+        self.doubtful: set[int] = set()
+        """Positions of which one came back, nobody can say which."""
+        self.closure: Closure | None = None
+        self.done = threading.Event()
+        self.next = 0
+        """The first position that is not yet on the wire."""
+        self.unsettled_bytes = 0
+        self._settled = 0
+        self._sent: list[int] = []
+        """Positions in the order of their delivery tags."""
+        self._sizes: list[int] = []
+        self._lowest = 0
+        """Every tag below this one is settled."""
+        self._returned: dict[int, Outcome] = {}
+        self._positions: dict[tuple[str, str, str], list[int]] | None = None
+
+    @property
+    def unsettled(self) -> int:
+        """How many publications on the wire have no answer yet."""
+        return self.next - self._settled
+
+    @property
+    def complete(self) -> bool:
+        """Whether every publication has its outcome."""
+        return self._settled == len(self.publications)
+
+    def sent(self, size: int) -> None:
+        """Count the publication at `next` as on the wire, with the next delivery tag."""
+        self._sent.append(self.next)
+        self._sizes.append(size)
+        self.unsettled_bytes += size
+        self.next += 1
+
+    def skipped(self, outcome: Outcome) -> None:
+        """Settle the publication at `next` without sending it."""
+        self.outcomes[self.next] = outcome
+        self._settled += 1
+        self.next += 1
+
+    def answered(self, index: int, outcome: Outcome, *, multiple: bool) -> None:
+        """Settle the publication with the `index`-th delivery tag (from 0), or all up to it."""
+        for each in range(self._lowest if multiple else index, index + 1):
+            size = self._sizes[each]
+            if size == _ANSWERED:
+                continue
+            self._sizes[each] = _ANSWERED
+            self.unsettled_bytes -= size
+            self._settled += 1
+            position = self._sent[each]
+            if position not in self.doubtful:
+                self.outcomes[position] = self._returned.get(position, outcome)
+        if multiple:
+            self._lowest = max(self._lowest, index + 1)
+
+    def returned(self, message_id: str, address: Address, reason: str) -> None:
+        """Note that a publication came back; its confirm follows and settles it.
+
+        A return carries no delivery tag. Where several publications in flight look alike, none is blamed: they
+        are doubtful, and to be sent again one at a time.
+        """
+        if self._positions is None:
+            self._positions = {}
+            for position, publication in enumerate(self.publications):
+                key = (publication.message.message_id, *publication.address)
+                self._positions.setdefault(key, []).append(position)
+        alike = [
+            position
+            for position in self._positions.get((message_id, *address), [])
+            if position < self.next and self.outcomes[position] is None
+        ]
+        if len(alike) == 1:
+            self._returned[alike[0]] = Outcome(OutcomeKind.UNROUTABLE, reason)
+        else:
+            self.doubtful.update(alike)
+
+    def end(self, closure: Closure | None = None) -> None:
+        """Let the sender go on; `closure` says why there may be publications without an outcome."""
+        if not self.done.is_set():
+            self.closure = closure
+            self.done.set()
+

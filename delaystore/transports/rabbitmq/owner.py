@@ -1,0 +1,235 @@
+"""The thread that owns a connection to the broker."""
+
+import logging
+import threading
+import time
+from typing import Any, Final
+
+import pika
+from pika import exceptions
+from pika.adapters.select_connection import IOLoop
+from tenacity import RetryCallState, Retrying, wait_exponential, wait_random
+
+from delaystore.transports.rabbitmq.channel import ConfirmChannel
+from delaystore.transports.rabbitmq.flight import Closure, Flight
+from delaystore.transports.rabbitmq.parameters import Broker
+from delaystore.transports.rabbitmq.reasons import reason_of
+
+THREAD_NAME: Final = "delaystore-rabbitmq"
+_RECONNECT_WAIT: Final = wait_exponential(multiplier=0.1, max=5) + wait_random(0, 0.1)
+_CLOSE_SECONDS: Final = 2.0
+"""How long closing waits for the broker's farewell; a broker with an alarm does not read it."""
+_IDLE_CHANNELS: Final = 8
+_MESSAGE_FAULTS: Final = frozenset({311, 403, 404, 405, 406, 501, 502, 503, 504, 505, 506, 540, 541})
+"""Reply codes with which a broker closes the connection because of what it was sent (AMQP 0-9-1, 1.2)."""
+_CONNECTING: Final = "connecting"
+
+log = logging.getLogger(__name__)
+
+
+class Owner:
+    """One connection, re-established as often as it is lost, in a thread of its own.
+
+    The thread starts at construction and ends with `close`, and with it the owner; a new one takes its place.
+    Flights handed over with `launch` always end: answered, closed by a message, or with the connection.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._changed = threading.Condition()
+        self._obstacle: str | None = _CONNECTING
+        self._flights: set[Flight] = set()
+        self._closing = False
+        self._loop = IOLoop()
+        self._connection: Any = None
+        self._carriers: dict[Flight, ConfirmChannel] = {}
+        self._idle: list[ConfirmChannel] = []
+        self._attempts = RetryCallState(Retrying(), None, (), {})
+        self._was_open = False
+        self._thread = threading.Thread(target=self._run, name=f"{THREAD_NAME} {broker.label}", daemon=True)
+        self._thread.start()
+
+    # ---- for any thread
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread runs, and is not about to end."""
+        return self._thread.is_alive() and not self._closing
+
+    @property
+    def obstacle(self) -> str | None:
+        """Why nothing can be sent now; None: it can."""
+        return self._obstacle
+
+    def wait_ready(self, deadline: float) -> str | None:
+        """Wait until messages can be sent, or until `deadline` (of time.monotonic); the obstacle that remains."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._obstacle is None or self._closing, deadline - time.monotonic())
+            return self._obstacle
+
+    def launch(self, flight: Flight) -> None:
+        """Have `flight` carried; it ends at once if there is no connection."""
+        with self._changed:
+            if not self.alive:
+                flight.end(Closure(0, "the transport was closed", by_message=False, sole=False))
+                return
+            self._flights.add(flight)
+        self._loop.add_callback_threadsafe(lambda: self._carry(flight))
+
+    def abandon(self, flight: Flight) -> None:
+        """Give `flight` up. Its channel is closed, so that no late answer is taken for another message's."""
+        with self._changed:
+            self._flights.discard(flight)
+        self._loop.add_callback_threadsafe(lambda: self._drop(flight))
+
+    def close(self) -> None:
+        """End the connection and the thread; flights under way end unsettled."""
+        with self._changed:
+            first, self._closing = not self._closing, True
+            self._changed.notify_all()
+        if first:
+            self._loop.add_callback_threadsafe(self._shut)
+        if threading.current_thread() is not self._thread:
+            self._thread.join(2 * _CLOSE_SECONDS)
+
+    def disown(self) -> None:
+        """In a forked child, where the thread does not run: give up the socket, which stays the parent's."""
+        self._closing = True
+        drop_socket(self._connection)
+
+    # ---- in the owner thread
+
+    def _run(self) -> None:
+        try:
+            self._connect()
+            self._loop.start()
+        except Exception:
+            log.exception("the connection to RabbitMQ at %s failed unexpectedly; it starts afresh", self._broker.label)
+        finally:
+            with self._changed:
+                self._closing = True
+            drop_socket(self._connection)
+            self._lose(Closure(0, "the transport was closed", by_message=False, sole=False), "closed")
+            self._loop.close()
+
+    def _connect(self) -> None:
+        if not self._closing:
+            self._connection = pika.SelectConnection(
+                self._broker.parameters(),
+                on_open_callback=self._opened,
+                on_open_error_callback=self._failed,
+                on_close_callback=self._closed,
+                custom_ioloop=self._loop,
+            )
+
+    def _opened(self, connection: Any) -> None:
+        connection.add_on_connection_blocked_callback(self._blocked)
+        connection.add_on_connection_unblocked_callback(lambda *_: self._report(None))
+        self._attempts.attempt_number = 1
+        self._was_open = True
+        log.info("connected to RabbitMQ at %s", self._broker.label)
+        self._report(None)
+
+    def _blocked(self, _connection: Any, frame: Any) -> None:
+        log.warning("RabbitMQ at %s blocks publishers: %s", self._broker.label, frame.method.reason)
+        self._report(f"RabbitMQ at {self._broker.label} blocks publishers: {frame.method.reason}")
+
+    def _failed(self, _connection: Any, error: BaseException) -> None:
+        reason = f"RabbitMQ at {self._broker.label} cannot be reached: {reason_of(error)}"
+        if self._attempts.attempt_number == 1 and not self._was_open and not self._closing:
+            log.warning("%s; trying again", reason)
+        self._lost(Closure(0, reason, by_message=False, sole=False), reason)
+
+    def _closed(self, _connection: Any, error: BaseException) -> None:
+        code = error.reply_code if isinstance(error, exceptions.ConnectionClosedByBroker) else 0
+        why = reason_of(error)
+        reason = f"the connection to RabbitMQ at {self._broker.label} was lost: {why}"
+        if not self._closing:
+            log.warning("%s; reconnecting", reason)
+        by_message = code in _MESSAGE_FAULTS
+        sole = len(self._flights) == 1
+        self._lost(Closure(code, why if by_message else reason, by_message=by_message, sole=sole), reason)
+
+    def _lost(self, closure: Closure, obstacle: str) -> None:
+        self._lose(closure, obstacle)
+        if self._closing:
+            self._loop.stop()
+            return
+        wait = 0.0 if closure.by_message else _RECONNECT_WAIT(self._attempts)
+        self._attempts.attempt_number += 1
+        self._loop.call_later(wait, self._connect)
+
+    def _lose(self, closure: Closure, obstacle: str) -> None:
+        """End all flights with `closure`."""
+        self._connection = None
+        self._idle.clear()
+        self._carriers.clear()
+        with self._changed:
+            self._obstacle = obstacle
+            flights, self._flights = self._flights, set()
+            self._changed.notify_all()
+        for flight in flights:
+            flight.end(closure)
+
+    def _report(self, obstacle: str | None) -> None:
+        with self._changed:
+            self._obstacle = obstacle
+            self._changed.notify_all()
+
+    def _carry(self, flight: Flight) -> None:
+        if flight not in self._flights:
+            return
+        if self._connection is None or not self._connection.is_open:
+            with self._changed:
+                self._flights.discard(flight)
+            flight.end(Closure(0, self._obstacle or "no connection", by_message=False, sole=False))
+            return
+        channel = self._idle.pop() if self._idle else ConfirmChannel(self._connection, self._freed, self._channel_gone)
+        self._carriers[flight] = channel
+        channel.carry(flight)
+
+    def _freed(self, channel: ConfirmChannel) -> None:
+        self._take_off(channel)
+        if len(self._idle) < _IDLE_CHANNELS:
+            self._idle.append(channel)
+        else:
+            channel.discard()
+
+    def _channel_gone(self, channel: ConfirmChannel, error: Exception | None) -> None:
+        if channel in self._idle:
+            self._idle.remove(channel)
+        if isinstance(error, exceptions.ChannelClosedByBroker):
+            flight = self._take_off(channel)
+            if flight is not None:
+                flight.end(Closure(error.reply_code, reason_of(error), by_message=True, sole=True))
+        # else the connection goes, and takes its flights along
+
+    def _take_off(self, channel: ConfirmChannel) -> Flight | None:
+        """The flight `channel` carried, off the books."""
+        flight, channel.flight = channel.flight, None
+        if flight is not None:
+            self._carriers.pop(flight, None)
+            with self._changed:
+                self._flights.discard(flight)
+        return flight
+
+    def _drop(self, flight: Flight) -> None:
+        channel = self._carriers.pop(flight, None)
+        if channel is not None:
+            channel.discard()
+
+    def _shut(self) -> None:
+        connection = self._connection
+        if connection is None or connection.is_closed:
+            self._loop.stop()
+            return
+        if not connection.is_closing:
+            connection.close()
+        self._loop.call_later(_CLOSE_SECONDS, self._loop.stop)
+
+
+def drop_socket(connection: Any) -> None:
+    """Close the socket of `connection` without a word to the broker; pika has no public way."""
+    transport = getattr(connection, "_transport", None)
+    if transport is not None and transport._sock is not None:
+        transport._sock.close()

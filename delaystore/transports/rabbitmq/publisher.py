@@ -1,0 +1,149 @@
+"""Sending a batch: what to do with the answers, and how to single out a message that closes its channel."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from delaystore.errors import UnsupportedMessageError
+from delaystore.message import DelayedMessage
+from delaystore.transports.abc import Outcome, OutcomeKind
+from delaystore.transports.rabbitmq.address import DEFAULT_EXCHANGE, parse_address
+from delaystore.transports.rabbitmq.flight import Closure, Flight, Publication
+from delaystore.transports.rabbitmq.owner import Owner
+
+_NOT_FOUND: Final = 404
+_ACCESS_REFUSED: Final = 403
+
+
+class Sending:
+    """One batch on its way.
+
+    All of it is published at once. Where the broker closes the channel (or connection) because of a message, the
+    confirms of the others are lost with it: what is unsettled is sent again in halves, suspects apart, until the
+    culprit flies alone. What was accepted but not yet confirmed arrives twice; the halves keep that small.
+    """
+
+    def __init__(
+        self,
+        messages: Sequence[DelayedMessage],
+        timeout: float,
+        owner: Callable[[], Owner],
+        quarantine: threading.Lock,
+    ) -> None:
+        self._outcomes: list[Outcome | None] = [None] * len(messages)
+        self._publications: dict[int, Publication] = {}
+        self._timeout = timeout
+        self._deadline = time.monotonic() + timeout
+        self._owner = owner
+        self._quarantine = quarantine
+        self._waiting: deque[list[int]] = deque()
+        for position, message in enumerate(messages):
+            self._address(position, message)
+
+    def run(self) -> list[Outcome]:
+        """Send, and return one outcome for each message."""
+        if self._publications:
+            self._waiting.append(list(self._publications))
+        reason = self._fly_all()
+        unsettled = Outcome(OutcomeKind.UNSETTLED, reason)
+        return [outcome or unsettled for outcome in self._outcomes]
+
+    def _address(self, position: int, message: DelayedMessage) -> None:
+        try:
+            self._publications[position] = Publication(message, parse_address(message.destination))
+        except UnsupportedMessageError as error:
+            self._outcomes[position] = Outcome(OutcomeKind.UNROUTABLE, str(error))
+
+    def _fly_all(self) -> str:
+        """Send what waits until nothing does; why it stopped before, if it did."""
+        quarantined = False
+        try:
+            while self._waiting:
+                owner = self._owner()
+                obstacle = owner.wait_ready(self._deadline)
+                if obstacle is not None:
+                    return obstacle
+                positions = self._waiting.popleft()
+                flight = self._fly(owner, positions)
+                rest = self._record(flight, positions)
+                closure = flight.closure
+                if closure is not None and not closure.by_message:
+                    return closure.reason
+                if closure is not None and not closure.sole and not quarantined:
+                    # one sender at a time looks for the message that costs everybody the connection
+                    quarantined = self._quarantine.acquire(timeout=self._remaining())
+                if rest and closure is None and not flight.doubtful:
+                    return self._no_answer(owner)
+                self._try_again(rest, closure)
+            return ""
+        finally:
+            if quarantined:
+                self._quarantine.release()
+
+    def _fly(self, owner: Owner, positions: list[int]) -> Flight:
+        flight = Flight([self._publications[position] for position in positions])
+        owner.launch(flight)
+        if not flight.done.wait(self._remaining()):
+            owner.abandon(flight)
+        return flight
+
+    def _record(self, flight: Flight, positions: list[int]) -> list[int]:
+        """Take over the outcomes of `flight`; the positions without one."""
+        rest = []
+        for position, outcome in zip(positions, flight.outcomes, strict=True):
+            if outcome is None:
+                rest.append(position)
+            else:
+                self._outcomes[position] = outcome
+        return rest
+
+    def _try_again(self, rest: list[int], closure: Closure | None) -> None:
+        if closure is None:
+            self._waiting.extendleft([position] for position in reversed(rest))
+        elif len(rest) == 1 and closure.sole:
+            self._convict(rest[0], closure)
+        else:
+            self._waiting.extendleft(reversed(self._split(rest)))
+
+    def _convict(self, position: int, closure: Closure) -> None:
+        """Settle the message that flew alone and closed its channel, and those that share its fault."""
+        missing = closure.code == _NOT_FOUND
+        kind = OutcomeKind.UNROUTABLE if missing else OutcomeKind.REFUSED
+        outcome = Outcome(kind, f"the broker closed the channel on it: {closure.reason}")
+        self._outcomes[position] = outcome
+        if closure.code not in (_NOT_FOUND, _ACCESS_REFUSED):
+            return
+        guilty = self._publications[position].address
+        for segment in self._waiting:
+            for other in segment:
+                address = self._publications[other].address
+                if address == guilty or (missing and address.exchange == guilty.exchange):
+                    self._outcomes[other] = outcome
+        pending = ([other for other in segment if self._outcomes[other] is None] for segment in self._waiting)
+        self._waiting = deque(segment for segment in pending if segment)
+
+    def _split(self, positions: list[int]) -> list[list[int]]:
+        """`positions` in smaller parts: those that can hardly close a channel, then the suspects in halves."""
+        suspects = [position for position in positions if self._suspect(position)]
+        if not suspects or len(suspects) == len(positions):
+            return _halves(positions)
+        others = [position for position in positions if not self._suspect(position)]
+        return [others, *_halves(suspects)]
+
+    def _suspect(self, position: int) -> bool:
+        """Whether what mostly closes channels applies: an exchange that may be missing, an expiration, headers."""
+        message, address = self._publications[position].message, self._publications[position].address
+        return address.exchange != DEFAULT_EXCHANGE or "expiration" in message.properties or "CC" in message.headers
+
+    def _remaining(self) -> float:
+        return max(0.0, self._deadline - time.monotonic())
+
+    def _no_answer(self, owner: Owner) -> str:
+        return owner.obstacle or f"no answer from the broker within {self._timeout:g} s"
+
+
+def _halves(positions: list[int]) -> list[list[int]]:
+    middle = len(positions) // 2
+    return [part for part in (positions[:middle], positions[middle:]) if part]
