@@ -1,0 +1,154 @@
+"""Circuit breakers: they tell an outage from a hiccup, and somebody of it.
+
+Names, states and delays are those of the MSMQ transport. No timer threads: elapsed time is looked at on each failure,
+and whoever fails keeps probing at least once a second.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from enum import StrEnum
+from typing import Final
+
+from delaystore.settings import CriticalErrorAction
+
+logger = logging.getLogger("delaystore.dispatcher")
+
+ARMED_DELAY: Final = 1.0
+"""Seconds a caller waits after a failure."""
+TRIGGERED_DELAY: Final = 10.0
+"""Seconds a caller waits after a failure once the breaker has triggered."""
+RATE_WINDOW: Final = 30.0
+"""Seconds over which the failure rate is measured."""
+
+
+class BreakerState(StrEnum):
+    """How bad it is."""
+
+    DISARMED = "disarmed"
+    """No failure since the last success."""
+    ARMED = "armed"
+    """Failing, for less than the time to trigger."""
+    TRIGGERED = "triggered"
+    """Failing for longer: the critical-error action has been called."""
+
+
+class RepeatedFailuresOverTimeCircuitBreaker:
+    """Triggers when failures go on for `time_to_trigger` without a success in between; any success disarms it.
+
+    `name` completes the sentence "<name> fails". `monotonic` gives seconds. May be shared by threads.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        time_to_trigger: timedelta,
+        on_critical_error: CriticalErrorAction | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._name = name
+        self._seconds_to_trigger = time_to_trigger.total_seconds()
+        self._on_critical_error = on_critical_error
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._state = BreakerState.DISARMED
+        self._armed_at = 0.0
+
+    @property
+    def state(self) -> BreakerState:
+        """The present state."""
+        return self._state
+
+    def success(self) -> None:
+        """It works (again)."""
+        if self._state is BreakerState.DISARMED:
+            return
+        with self._lock:
+            before = self.state
+            self._state = BreakerState.DISARMED
+        if before is not BreakerState.DISARMED:
+            logger.warning("%s works again", self._name)
+
+    def failure(self, error: Exception) -> float:
+        """It failed with `error`; returns the seconds to wait before the next attempt."""
+        before, state = self._advance()
+        if before is BreakerState.DISARMED:
+            logger.warning("%s fails: %s", self._name, error)
+        if state is BreakerState.TRIGGERED and before is not BreakerState.TRIGGERED:
+            description = f"{self._name} has failed for {self._seconds_to_trigger:g} s without a success in between"
+            report_critical_error(self._on_critical_error, description, error)
+        return TRIGGERED_DELAY if state is BreakerState.TRIGGERED else ARMED_DELAY
+
+    def _advance(self) -> tuple[BreakerState, BreakerState]:
+        with self._lock:
+            before = self._state
+            if before is BreakerState.DISARMED:
+                self._state = BreakerState.ARMED
+                self._armed_at = self._monotonic()
+            elif self._monotonic() - self._armed_at >= self._seconds_to_trigger:
+                self._state = BreakerState.TRIGGERED
+            return before, self._state
+
+
+class FailureRateCircuitBreaker:
+    """Triggers when a window of 30 s sees more than 30 x `maximum_per_second` failures; the window's end disarms it.
+
+    `name` completes the sentence "<name> fails". `monotonic` gives seconds. May be shared by threads.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        maximum_per_second: float,
+        on_critical_error: CriticalErrorAction | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._name = name
+        self._most = maximum_per_second * RATE_WINDOW
+        self._on_critical_error = on_critical_error
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._failures = 0
+        self._window_began = 0.0
+
+    @property
+    def state(self) -> BreakerState:
+        """The present state: armed from the window's first failure on."""
+        with self._lock:
+            self._end_window()
+            return self._judge()
+
+    def failure(self, error: Exception, count: int = 1) -> None:
+        """It failed `count` times, the last time with `error`."""
+        with self._lock:
+            self._end_window()
+            before = self._judge()
+            if before is BreakerState.DISARMED:
+                self._window_began = self._monotonic()
+            self._failures += count
+            state = self._judge()
+        if state is BreakerState.TRIGGERED and before is not BreakerState.TRIGGERED:
+            description = f"{self._name} fails more often than {self._most:g} times in {RATE_WINDOW:g} s"
+            report_critical_error(self._on_critical_error, description, error)
+
+    def _end_window(self) -> None:
+        if self._monotonic() - self._window_began >= RATE_WINDOW:
+            self._failures = 0
+
+    def _judge(self) -> BreakerState:
+        if self._failures == 0:
+            return BreakerState.DISARMED
+        return BreakerState.TRIGGERED if self._failures > self._most else BreakerState.ARMED
+
+
+def report_critical_error(action: CriticalErrorAction | None, description: str, error: Exception) -> None:
+    """Log `description` as critical and call the user's `action`; what that raises is logged, never passed on."""
+    logger.critical("%s: %s", description, error)
+    if action is None:
+        return
+    try:
+        action(description, error)
+    except Exception:
+        logger.exception("on_critical_error raised; the dispatcher goes on")

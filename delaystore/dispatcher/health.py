@@ -1,0 +1,114 @@
+"""How the dispatcher is doing."""
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from delaystore.dispatcher.breakers import BreakerState
+
+OVERDUE_ALARM: Final = timedelta(minutes=5)
+"""A message overdue for longer than this makes the dispatcher unhealthy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DispatchReport:
+    """What one or more passes did, in messages; reports add up."""
+
+    fetched: int = 0
+    delivered: int = 0
+    moved_to_error_queue: int = 0
+    failed: int = 0
+    """Failed attempts that were counted and will be made again."""
+    unsettled: int = 0
+    """No answer from the broker: left as they were."""
+    claims_lost: int = 0
+    """Forwarded, but by then no longer ours to remove: another dispatcher may have forwarded them too."""
+
+    @property
+    def progress(self) -> bool:
+        """Whether anything in the store changed."""
+        return self.delivered + self.moved_to_error_queue + self.failed > self.claims_lost
+
+    def __add__(self, other: "DispatchReport") -> "DispatchReport":
+        return DispatchReport(
+            fetched=self.fetched + other.fetched,
+            delivered=self.delivered + other.delivered,
+            moved_to_error_queue=self.moved_to_error_queue + other.moved_to_error_queue,
+            failed=self.failed + other.failed,
+            unsettled=self.unsettled + other.unsettled,
+            claims_lost=self.claims_lost + other.claims_lost,
+        )
+
+
+NOTHING_DONE: Final = DispatchReport()
+
+
+class Tally:
+    """What the passes of one dispatcher add up to; shared by its threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.total = NOTHING_DONE
+        """All reports so far."""
+        self.last_success: datetime | None = None
+        """When a message was last delivered, on the store's clock."""
+
+    def add(self, report: DispatchReport, now: datetime) -> None:
+        """Count a pass that ended at about `now`."""
+        with self._lock:
+            self.total += report
+            if report.delivered:
+                self.last_success = now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """How the dispatcher of this process is doing."""
+
+    running: bool
+    """Whether its loop runs in this process."""
+    breakers: Mapping[str, str] = field(default_factory=dict)
+    """The state of each circuit breaker: disarmed, armed or triggered."""
+    oldest_overdue: timedelta | None = None
+    """How long the message that waits longest is overdue; None: nothing is, or the store does not answer."""
+    last_success: datetime | None = None
+    """When this process last delivered a message; None: not yet."""
+    delivered: int = 0
+    moved_to_error_queue: int = 0
+    failed: int = 0
+    """Failed attempts counted so far."""
+    store: str | None = None
+    """Why the store does not answer; None: it does."""
+    transport: str | None = None
+    """Why nothing can be sent at present; None: it can, or it is not known."""
+    subscription_alive: bool = False
+    """Whether sends of other processes wake this dispatcher; False: it polls for them."""
+
+    @property
+    def healthy(self) -> bool:
+        """Whether this process forwards messages as it should."""
+        return (
+            self.running
+            and self.store is None
+            and self.transport is None
+            and BreakerState.TRIGGERED not in self.breakers.values()
+            and (self.oldest_overdue is None or self.oldest_overdue < OVERDUE_ALARM)
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same for JSON: durations in seconds, times in ISO 8601."""
+        return {
+            "healthy": self.healthy,
+            "running": self.running,
+            "breakers": dict(self.breakers),
+            "oldest_overdue": None if self.oldest_overdue is None else self.oldest_overdue.total_seconds(),
+            "last_success": None if self.last_success is None else self.last_success.isoformat(),
+            "delivered": self.delivered,
+            "moved_to_error_queue": self.moved_to_error_queue,
+            "failed": self.failed,
+            "store": self.store,
+            "transport": self.transport,
+            "subscription_alive": self.subscription_alive,
+        }

@@ -1,0 +1,40 @@
+"""A second lane for backlogs."""
+
+import threading
+from collections.abc import Callable
+
+
+class HelperLane:
+    """A thread that does `work` each time it is engaged, so that one batch is claimed while another is in flight.
+
+    It is started when first needed. `work` must not raise.
+    """
+
+    def __init__(self, name: str, work: Callable[[], None]) -> None:
+        self._name = name
+        self._work = work
+        self._wanted = threading.Event()
+        self._ended = False
+        self._thread: threading.Thread | None = None
+
+    def engage(self) -> None:
+        """Do the work (again); returns at once, and does nothing while it is being done."""
+        self._wanted.set()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            self._thread.start()
+
+    def end(self) -> None:
+        """Wait until the work in hand is done, and end the thread."""
+        self._ended = True
+        self._wanted.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            self._wanted.wait()
+            if self._ended:
+                return
+            self._wanted.clear()
+            self._work()

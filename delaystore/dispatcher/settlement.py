@@ -1,0 +1,211 @@
+"""Forwarding one claimed batch and settling every message of it, inside one store transaction."""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+from delaystore.dispatcher.failures import Failure, error_copy
+from delaystore.dispatcher.health import DispatchReport
+from delaystore.dispatcher.retries import LONGEST_PARKED_GAP, back_off, next_attempt
+from delaystore.errors import InvalidMessageError
+from delaystore.message import DelayedMessage, UnreadableMessage
+from delaystore.settings import DelayedDeliverySettings, TransactionMode
+from delaystore.stores.abc import DelayedMessageStore
+from delaystore.transports.abc import Outcome, OutcomeKind, Transport
+
+logger = logging.getLogger("delaystore.dispatcher")
+
+LONGEST_DEFERRAL: Final = timedelta(seconds=LONGEST_PARKED_GAP)
+
+
+class ClaimsLostError(Exception):
+    """Exactly once only: some forwarded messages were no longer ours, so the whole transaction is undone."""
+
+    def __init__(self, report: DispatchReport) -> None:
+        super().__init__("claims lost")
+        self.report = report
+
+
+class TransportRaisedError(Exception):
+    """Exactly once only: the transport raised, which may have spoilt the transaction it shares; undo it."""
+
+
+@dataclass(slots=True)
+class Attempt:
+    """How far settling a batch got, for when it fails."""
+
+    delivered: Sequence[DelayedMessage] = ()
+    """At their destination; an exception undoes their removal where the store has transactions."""
+    recovering: bool = False
+    """Whether the failures were being handled."""
+
+
+@dataclass(slots=True)
+class Sorted:
+    """A batch by what became of its messages."""
+
+    delivered: list[DelayedMessage] = field(default_factory=list)
+    hopeless: list[Failure] = field(default_factory=list)
+    """For the error queue."""
+    retriable: list[Failure] = field(default_factory=list)
+    unsettled: list[Failure] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What became of a batch, for the report and the breakers."""
+
+    report: DispatchReport
+    answered: bool
+    """Whether the broker settled any message of it."""
+    unsettled: Failure | None
+    """One of those without an answer, where that looks like an outage."""
+    deferred: bool
+    """Whether messages without an answer gave way to others."""
+    parked: Sequence[Failure]
+    """Those the error queue did not take, with its reason."""
+
+
+class Settler:
+    """Forwards batches; holds no state, so threads may share it. `random` gives numbers from 0 to 1."""
+
+    def __init__(self, transport: Transport, settings: DelayedDeliverySettings, random: Callable[[], float]) -> None:
+        self._transport = transport
+        self._settings = settings
+        self._random = random
+        self._exactly_once = settings.transaction_mode is TransactionMode.TRANSACTION_SCOPE
+        self._timeout = settings.dispatch_timeout.total_seconds()
+
+    def settle(
+        self,
+        tx: DelayedMessageStore,
+        batch: Sequence[DelayedMessage],
+        now: datetime,
+        outage: bool,
+        attempt: Attempt,
+    ) -> Settled:
+        """Forward `batch`, remove what was delivered, then handle the failures; `attempt` follows it.
+
+        `outage`: the broker has answered nothing for long. Raises what the store raises, and the errors above.
+        """
+        found = self._forward(tx, batch)
+        attempt.delivered = found.delivered
+        removed = tx.remove_many(found.delivered) if found.delivered else 0
+        answered = bool(found.delivered or found.hopeless or found.retriable)
+        attempt.recovering = True
+        deferred = self._take_deferrable(found, answered or outage)
+        moved, parked = self._move_to_error_queue(tx, found.hopeless, now)
+        moved_removed = tx.remove_many([failure.message for failure in moved]) if moved else 0
+        failed = self._count_failures(tx, found.retriable + parked, deferred, now)
+        report = DispatchReport(
+            fetched=len(batch),
+            delivered=len(found.delivered),
+            moved_to_error_queue=len(moved),
+            failed=failed,
+            unsettled=len(found.unsettled),
+            claims_lost=len(found.delivered) + len(moved) - removed - moved_removed,
+        )
+        if self._exactly_once and report.claims_lost:
+            raise ClaimsLostError(report)
+        unsettled = found.unsettled or ([] if answered else deferred)
+        return Settled(report, answered, unsettled[0] if unsettled else None, bool(deferred), parked)
+
+    def _forward(self, tx: DelayedMessageStore, batch: Sequence[DelayedMessage]) -> Sorted:
+        found = Sorted()
+        sound: list[DelayedMessage] = []
+        for message in batch:
+            if isinstance(message, UnreadableMessage):
+                found.hopeless.append(Failure(message, "Unreadable", message.reason))
+            else:
+                sound.append(message)
+        for message, outcome in zip(sound, self._send(tx, sound), strict=True):
+            if outcome.kind is OutcomeKind.DELIVERED:
+                found.delivered.append(message)
+            elif outcome.kind is OutcomeKind.UNSETTLED:
+                found.unsettled.append(Failure(message, "Unsettled", outcome.reason))
+            elif outcome.kind is OutcomeKind.UNROUTABLE:
+                found.hopeless.append(Failure(message, "Unroutable", outcome.reason))
+            else:
+                last = message.failure_count >= self._settings.number_of_retries
+                (found.hopeless if last else found.retriable).append(Failure(message, "Refused", outcome.reason))
+        return found
+
+    def _send(self, tx: DelayedMessageStore, messages: Sequence[DelayedMessage]) -> Sequence[Outcome]:
+        if not messages:
+            return ()
+        try:
+            outcomes = self._transport.send(messages, tx if self._exactly_once else None, self._timeout)
+            if len(outcomes) != len(messages):
+                raise RuntimeError(f"{len(outcomes)} outcomes for {len(messages)} messages")
+        except Exception as error:
+            if self._exactly_once:
+                raise TransportRaisedError(f"the transport raised {type(error).__name__}: {error}") from error
+            logger.exception("the transport raised instead of returning outcomes; its messages stay in the store")
+            return [Outcome(OutcomeKind.UNSETTLED, f"the transport raised {type(error).__name__}")] * len(messages)
+        return outcomes
+
+    def _take_deferrable(self, found: Sorted, others_should_pass: bool) -> list[Failure]:
+        """Take out of `found.unsettled` what is to give way to messages behind it.
+
+        An outage is no message's fault. But where the broker is there and leaves just these without an answer (a
+        queue without its majority), they would come first again in every batch.
+        """
+        if not found.unsettled or not others_should_pass or self._transport.unavailable() is not None:
+            return []
+        deferred, found.unsettled = found.unsettled, []
+        logger.warning(
+            "no answer for %d messages while the broker is there; deferred, first %s to %r",
+            len(deferred),
+            deferred[0].message.message_id,
+            deferred[0].message.destination,
+        )
+        return deferred
+
+    def _move_to_error_queue(
+        self, tx: DelayedMessageStore, failures: Sequence[Failure], now: datetime
+    ) -> tuple[list[Failure], list[Failure]]:
+        """Send copies to the error queue; returns the failures it took, and those it did not (with its reason)."""
+        copies: list[DelayedMessage] = []
+        copied: list[Failure] = []
+        moved: list[Failure] = []
+        parked: list[Failure] = []
+        for failure in failures:
+            try:
+                copies.append(error_copy(failure, self._settings.error_queue, now, self._transport.check))
+                copied.append(failure)
+            except InvalidMessageError as error:
+                parked.append(Failure(failure.message, failure.kind, str(error)))
+        for failure, outcome in zip(copied, self._send(tx, copies), strict=True):
+            if outcome.kind is OutcomeKind.DELIVERED:
+                moved.append(failure)
+            else:
+                parked.append(Failure(failure.message, failure.kind, f"{outcome.kind.value}: {outcome.reason}"))
+        self._log_moved(moved)
+        return moved, parked
+
+    def _log_moved(self, moved: Sequence[Failure]) -> None:
+        if moved:
+            logger.warning(
+                "moved %d messages to the error queue %r; first %s to %r: %s",
+                len(moved),
+                self._settings.error_queue,
+                moved[0].message.message_id,
+                moved[0].message.destination,
+                moved[0].reason,
+            )
+
+    def _count_failures(
+        self, tx: DelayedMessageStore, failures: Sequence[Failure], deferred: Sequence[Failure], now: datetime
+    ) -> int:
+        attempts = [(failure.message, next_attempt(now, self._gap(failure.message))) for failure in failures]
+        attempts += [
+            (failure.message, next_attempt(now, min(self._gap(failure.message), LONGEST_DEFERRAL)))
+            for failure in deferred
+        ]
+        return tx.increment_failure_counts(attempts) if attempts else 0
+
+    def _gap(self, message: DelayedMessage) -> timedelta:
+        settings = self._settings
+        return back_off(message.failure_count + 1, settings.number_of_retries, settings.retry_span, self._random)

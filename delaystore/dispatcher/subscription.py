@@ -1,0 +1,55 @@
+"""The dispatcher's ear for messages that other processes store."""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+from delaystore.stores.abc import DelayedMessageStore, WakeUpCallback, WakeUpSubscription
+
+logger = logging.getLogger("delaystore.dispatcher")
+
+SUBSCRIBE_AGAIN: Final = 30.0
+"""Seconds between attempts to subscribe."""
+
+
+class Subscription:
+    """Subscribes to the store's wake-ups where it has them, and tries again where that fails."""
+
+    def __init__(
+        self,
+        store: DelayedMessageStore,
+        on_wake_up: WakeUpCallback,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._on_wake_up = on_wake_up
+        self._monotonic = monotonic
+        self._settled = False
+        self._not_before = 0.0
+        self._subscription: WakeUpSubscription | None = None
+
+    def ensure(self) -> None:
+        """Subscribe, unless that was done, or tried a moment ago. Never raises."""
+        if self._settled or self._monotonic() < self._not_before:
+            return
+        self._not_before = self._monotonic() + SUBSCRIBE_AGAIN
+        try:
+            self._subscription = self._store.subscribe(self._on_wake_up)
+            self._settled = True
+        except Exception as error:
+            logger.warning("cannot subscribe to the store's wake-ups; polling: %s", error)
+
+    @property
+    def alive(self) -> bool:
+        """Whether wake-ups arrive; False: poll."""
+        subscription = self._subscription
+        return subscription is not None and subscription.alive
+
+    def close(self) -> None:
+        """Stop listening. Never raises."""
+        if self._subscription is not None:
+            try:
+                self._subscription.close()
+            except Exception as error:
+                logger.warning("closing the subscription failed: %s", error)
