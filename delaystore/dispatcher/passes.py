@@ -102,7 +102,7 @@ class DispatchPass:
         except Exception as error:
             if attempt.recovering:
                 self._breakers.recovery.failure(error)
-                self._salvage(attempt)
+            self._salvage(attempt)
             raise
         self._breakers.fetch.success()
         if settled is None:
@@ -121,10 +121,14 @@ class DispatchPass:
             return self._settler.settle(tx, batch, now, outage, attempt), len(batch) >= limit
 
     def _salvage(self, attempt: Attempt) -> None:
-        """Failure handling took the transaction with it: remove at least what was delivered, lest it be sent again."""
-        if attempt.delivered and not self._exactly_once:
+        """The transaction is undone: remove again what was delivered, lest it be sent again."""
+        if not attempt.delivered or self._exactly_once:
+            return
+        try:
             with self._store.transaction() as tx:
                 tx.remove_many(attempt.delivered)
+        except Exception as error:
+            logger.warning("%d delivered messages may be sent again: %s", len(attempt.delivered), error)
 
     def _tell_breakers(self, settled: Settled) -> float:
         if settled.report.claims_lost:

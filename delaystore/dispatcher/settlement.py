@@ -99,6 +99,7 @@ class Settler:
         moved, parked = self._move_to_error_queue(tx, found.hopeless, now)
         moved_removed = tx.remove_many([failure.message for failure in moved]) if moved else 0
         failed = self._count_failures(tx, found.retriable + parked, deferred, now)
+        attempt.recovering = False
         report = DispatchReport(
             fetched=len(batch),
             delivered=len(found.delivered),
