@@ -124,4 +124,3 @@ class Flight:
         if not self.done.is_set():
             self.closure = closure
             self.done.set()
-

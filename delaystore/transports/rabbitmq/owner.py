@@ -12,6 +12,7 @@ from tenacity import RetryCallState, Retrying, wait_exponential, wait_random
 
 from delaystore.transports.rabbitmq.channel import ConfirmChannel
 from delaystore.transports.rabbitmq.flight import Closure, Flight
+from delaystore.transports.rabbitmq.logs import quiet_pika
 from delaystore.transports.rabbitmq.parameters import Broker
 from delaystore.transports.rabbitmq.reasons import reason_of
 
@@ -101,8 +102,9 @@ class Owner:
 
     def _run(self) -> None:
         try:
-            self._connect()
-            self._loop.start()
+            with quiet_pika():
+                self._connect()
+                self._loop.start()
         except Exception:
             log.exception("the connection to RabbitMQ at %s failed unexpectedly; it starts afresh", self._broker.label)
         finally:

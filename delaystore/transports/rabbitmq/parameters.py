@@ -59,7 +59,7 @@ def broker_from_url(
     if query:
         raise ConfigurationError(f"unknown parameter {next(iter(query))!r} in the AMQP URL")
     label = f"{options['host']}:{options['port']}{_vhost_text(options['virtual_host'])}"
-    return Broker(label=label, parameters=lambda **more: pika.ConnectionParameters(**options, **tls, **more))
+    return Broker(label=label, parameters=lambda **more: pika.ConnectionParameters(**{**options, **tls, **more}))
 
 
 def _split(url: str) -> SplitResult:

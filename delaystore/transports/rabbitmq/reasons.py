@@ -35,9 +35,7 @@ def _innermost(error: Any) -> Any:
             error = error.exceptions[-1]
         elif isinstance(error, connection_workflow.AMQPConnectorPhaseErrorBase):
             error = error.exception
-        elif (
-            type(error) is exceptions.AMQPConnectionError and error.args and isinstance(error.args[0], BaseException)
-        ):
+        elif type(error) is exceptions.AMQPConnectionError and error.args and isinstance(error.args[0], BaseException):
             error = error.args[0]
         else:
             return error

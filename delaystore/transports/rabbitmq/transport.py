@@ -4,10 +4,15 @@ import os
 import threading
 import weakref
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
+from delaystore.errors import ConfigurationError
 from delaystore.message import DelayedMessage
 from delaystore.stores.abc import DelayedMessageStore
-from delaystore.transports.abc import Outcome, Transport
+from delaystore.transports.abc import Outcome, ReceivedMessage, Transport
+from delaystore.transports.rabbitmq import queues
+from delaystore.transports.rabbitmq.blocking import BlockingConnections
+from delaystore.transports.rabbitmq.checks import check_message
 from delaystore.transports.rabbitmq.owner import Owner
 from delaystore.transports.rabbitmq.parameters import broker_from_url
 from delaystore.transports.rabbitmq.publisher import Sending
@@ -19,6 +24,7 @@ class RabbitMQTransport(Transport):
     `url`: `amqp[s]://user:password@host:port/vhost`; see `broker_from_url` for its query parameters.
     `ca_file`, `client_certificate`, `client_key`: PEM files for amqps://.
     `heartbeat`: seconds, 0 for none. `connection_name`: how the broker's management shows the connection.
+    `queue_type`: what `declare` creates, quorum or classic.
 
     A thread `delaystore-rabbitmq ...` owns the connection; it starts at the first use, and afresh in a forked child.
     Raises ConfigurationError for a URL or file that cannot work.
@@ -33,7 +39,10 @@ class RabbitMQTransport(Transport):
         client_key: str | None = None,
         heartbeat: int | None = None,
         connection_name: str | None = None,
+        queue_type: str = "quorum",
     ) -> None:
+        if queue_type not in queues.QUEUE_TYPES:
+            raise ConfigurationError(f"queue_type must be one of {', '.join(queues.QUEUE_TYPES)}, not {queue_type!r}")
         self._broker = broker_from_url(
             url,
             ca_file=ca_file,
@@ -42,6 +51,8 @@ class RabbitMQTransport(Transport):
             heartbeat=heartbeat,
             connection_name=connection_name,
         )
+        self._queue_type = queue_type
+        self._blocking = BlockingConnections(self._broker)
         self._lock = threading.Lock()
         self._quarantine = threading.Lock()
         self._owner: Owner | None = None
@@ -63,6 +74,26 @@ class RabbitMQTransport(Transport):
         """
         return Sending(messages, timeout, self._running_owner, self._quarantine).run()
 
+    def declare(self, queue: str) -> None:
+        """Create the durable queue (a name, or `/queues/NAME`) if none of that name exists, of whatever type.
+
+        Raises TransportSetupError with the broker's reason, TransportUnavailableError.
+        """
+        queues.declare_queue(self._blocking, queue, self._queue_type)
+
+    def receive(
+        self, queue: str, limit: int = 1, timeout: float = 0
+    ) -> AbstractContextManager[Sequence[ReceivedMessage]]:
+        """Take up to `limit` messages; see `Transport.receive`. The block has about two minutes.
+
+        Raises TransportError for a queue that is missing or may not be read, TransportUnavailableError.
+        """
+        return queues.receive(self._blocking, queue, limit, timeout)
+
+    def check(self, message: DelayedMessage) -> None:
+        """Raise UnsupportedMessageError for what AMQP, pika or RabbitMQ would change or refuse; see `check_message`."""
+        check_message(message)
+
     def unavailable(self) -> str | None:
         """Why nothing can be sent at present: connecting, not reachable, login refused, blocked by an alarm."""
         return self._running_owner().obstacle
@@ -73,6 +104,7 @@ class RabbitMQTransport(Transport):
             owner, self._owner = self._owner, None
         if owner is not None:
             owner.close()
+        self._blocking.close()
 
     def _running_owner(self) -> Owner:
         with self._lock:
@@ -87,6 +119,7 @@ class RabbitMQTransport(Transport):
         owner, self._owner = self._owner, None
         if owner is not None:
             owner.disown()
+        self._blocking.disown()
 
 
 _transports: "weakref.WeakSet[RabbitMQTransport]" = weakref.WeakSet()

@@ -1,0 +1,93 @@
+"""Connections for the calling thread: to receive, and to declare queues."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import pika
+from pika import exceptions
+
+from delaystore.errors import TransportUnavailableError
+from delaystore.transports.rabbitmq.logs import quiet_pika
+from delaystore.transports.rabbitmq.owner import drop_socket
+from delaystore.transports.rabbitmq.parameters import Broker
+from delaystore.transports.rabbitmq.reasons import reason_of
+
+_HEARTBEAT: Final = 60
+"""Seconds. Nobody answers heartbeats while the caller works on what it received: about two minutes are its limit."""
+_IDLE_CONNECTIONS: Final = 4
+
+
+class BlockingConnections:
+    """Connections that one thread at a time uses, kept for the next."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._idle: list[Any] = []
+
+    @contextmanager
+    def channel(self) -> Iterator[Any]:
+        """A fresh channel for the block, closed after it: what was not acknowledged goes back to its queue.
+
+        Raises TransportUnavailableError if there is no connection to be had, or if it is lost within the block.
+        The broker's refusals (pika's ChannelClosedByBroker) pass through.
+        """
+        with quiet_pika():
+            connection, channel = self._open_channel()
+        try:
+            yield channel
+        except exceptions.AMQPConnectionError as error:
+            if connection.is_open:
+                raise  # the caller's own
+            raise TransportUnavailableError(
+                f"the connection to RabbitMQ at {self._broker.label} was lost: {reason_of(error)}"
+            ) from None
+        finally:
+            with quiet_pika():
+                self._put_back(connection, channel)
+
+    def close(self) -> None:
+        """Close what is idle; may be called twice."""
+        with quiet_pika():
+            while self._idle:
+                _close(self._idle.pop())
+
+    def disown(self) -> None:
+        """In a forked child: give up the sockets, which stay the parent's."""
+        while self._idle:
+            drop_socket(self._idle.pop()._impl)
+
+    def _open_channel(self) -> tuple[Any, Any]:
+        while self._idle:
+            connection = self._idle.pop()
+            try:
+                return connection, connection.channel()
+            except exceptions.AMQPError:
+                _close(connection)  # it died while it was idle
+        try:
+            connection = pika.BlockingConnection(self._broker.parameters(heartbeat=_HEARTBEAT))
+            return connection, connection.channel()
+        except (exceptions.AMQPError, OSError) as error:
+            raise TransportUnavailableError(
+                f"RabbitMQ at {self._broker.label} cannot be reached: {reason_of(error)}"
+            ) from None
+
+    def _put_back(self, connection: Any, channel: Any) -> None:
+        try:
+            if channel.is_open:
+                channel.close()
+        except exceptions.AMQPError:
+            _close(connection)
+            return
+        if connection.is_open and len(self._idle) < _IDLE_CONNECTIONS:
+            self._idle.append(connection)
+        else:
+            _close(connection)
+
+
+def _close(connection: Any) -> None:
+    try:
+        if connection.is_open:
+            connection.close()
+    except exceptions.AMQPError:
+        drop_socket(connection._impl)

@@ -1,0 +1,119 @@
+"""Receiving from a queue, and declaring one."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+from pika import exceptions
+
+from delaystore.errors import ConfigurationError, TransportError, TransportSetupError, UnsupportedMessageError
+from delaystore.transports.abc import ReceivedMessage
+from delaystore.transports.rabbitmq.address import queue_name
+from delaystore.transports.rabbitmq.blocking import BlockingConnections
+from delaystore.transports.rabbitmq.logs import quiet_pika
+from delaystore.transports.rabbitmq.properties import read_headers, read_properties
+from delaystore.transports.rabbitmq.reasons import reason_of
+
+QUEUE_TYPES: Final = ("quorum", "classic")
+_FIRST_LOOK: Final = 0.1
+"""Seconds that a waiting message is given to arrive where the caller wants to wait for none."""
+_LINGER: Final = 0.03
+"""Seconds without another message after which a batch is taken as it is."""
+_MAX_PREFETCH: Final = 65535
+"""basic.qos has 16 bits for it."""
+_NOT_FOUND: Final = 404
+
+
+def declare_queue(connections: BlockingConnections, queue: str, queue_type: str) -> None:
+    """Create the durable queue unless one of that name exists, of whatever type and arguments.
+
+    Raises TransportSetupError with the broker's reason, TransportUnavailableError.
+    """
+    name = _queue(queue)
+    try:
+        if not _exists(connections, name):
+            _create(connections, name, queue_type)
+    except exceptions.ChannelClosedByBroker as error:
+        raise TransportSetupError(
+            f"queue {name!r} cannot be declared: {reason_of(error)}; declare it yourself or grant permission"
+        ) from None
+
+
+@contextmanager
+def receive(
+    connections: BlockingConnections, queue: str, limit: int, timeout: float
+) -> Iterator[Sequence[ReceivedMessage]]:
+    """Up to `limit` messages of `queue`, acknowledged when the block ends, requeued if it raises.
+
+    Raises TransportError for a queue that does not exist or may not be read, TransportUnavailableError.
+    """
+    name = _queue(queue)
+    if limit < 1:
+        raise ConfigurationError(f"limit must be a whole number from 1, not {limit!r}")
+    with connections.channel() as channel:
+        try:
+            with quiet_pika():
+                deliveries = _collect(channel, name, min(limit, _MAX_PREFETCH), timeout)
+        except exceptions.ChannelClosed as error:
+            raise TransportError(f"queue {name!r} cannot be received from: {reason_of(error)}") from None
+        yield [_received(*delivery) for delivery in deliveries]
+        if deliveries:
+            with quiet_pika():
+                channel.basic_ack(deliveries[-1][0].delivery_tag, multiple=True)
+
+
+def _collect(channel: Any, name: str, limit: int, timeout: float) -> list[tuple[Any, Any, bytes]]:
+    """What arrives before the limit, the timeout or a lull: (method, properties, body) each."""
+    arrived: list[tuple[Any, Any, bytes]] = []
+    channel.basic_qos(prefetch_count=limit)
+    tag = channel.basic_consume(name, lambda _channel, *delivery: arrived.append(delivery))
+    deadline = time.monotonic() + max(timeout, _FIRST_LOOK)
+    seen = 0
+    while len(arrived) < limit and (remaining := deadline - time.monotonic()) > 0 and channel.consumer_tags:
+        channel.connection.process_data_events(time_limit=remaining)
+        if len(arrived) > seen:
+            seen = len(arrived)
+            deadline = time.monotonic() + _LINGER
+    channel.basic_cancel(tag)
+    return arrived
+
+
+def _received(method: Any, properties: Any, body: bytes) -> ReceivedMessage:
+    message_id = properties.message_id
+    return ReceivedMessage(
+        message_id=message_id if isinstance(message_id, str) else (message_id or b"").decode(errors="replace"),
+        body=body,
+        headers=read_headers(properties, redelivered=method.redelivered),
+        properties=read_properties(properties),
+    )
+
+
+def _exists(connections: BlockingConnections, name: str) -> bool:
+    try:
+        with connections.channel() as channel, quiet_pika():
+            channel.queue_declare(name, passive=True)
+    except exceptions.ChannelClosedByBroker as error:
+        if error.reply_code == _NOT_FOUND:
+            return False
+        raise
+    return True
+
+
+def _create(connections: BlockingConnections, name: str, queue_type: str) -> None:
+    try:
+        with connections.channel() as channel, quiet_pika():
+            channel.queue_declare(name, durable=True, arguments={"x-queue-type": queue_type})
+    except exceptions.ChannelClosedByBroker:
+        if not _exists(connections, name):  # else somebody made it meanwhile, in their own way
+            raise
+
+
+def _queue(queue: str) -> str:
+    try:
+        name = queue_name(queue)
+    except UnsupportedMessageError as error:
+        raise TransportSetupError(str(error)) from None
+    if name is None:
+        raise TransportSetupError(f"{queue!r} is an exchange; name a queue, as in /queues/NAME")
+    return name
