@@ -13,8 +13,10 @@ from delaystore.errors import ConfigurationError, DuplicateMessageError
 from delaystore.message import LATEST_DUE_TIME, DelayedMessage, check_message_id, utc
 from delaystore.settings import MAXIMUM_SLEEP, TransactionMode
 from delaystore.stores.abc import ManagedDelayedMessageStore, ManagementOutcome, Page, PageKey
+from delaystore.stores.sql.claims import CandidateLocks, Claims, Leases, RowLocks, place_of
 from delaystore.stores.sql.clock import DatabaseClock
 from delaystore.stores.sql.dialects import SqlDialect
+from delaystore.stores.sql.dialects.base import Claiming
 from delaystore.stores.sql.listener import payload_of
 from delaystore.stores.sql.rows import to_message, to_row
 from delaystore.stores.sql.scan import DueScan, Mark
@@ -36,15 +38,28 @@ class StoreParts:
     channel: str
     lease: timedelta
 
+    def claims(self, connection: Connection, *, committing: bool, token: str | None = None) -> Claims:
+        """The claims on `connection`; `token` names the claimer where claims outlive their transaction."""
+        if self.dialect.claiming is Claiming.ROW_LOCKS:
+            return RowLocks(connection, self.statements)
+        if self.dialect.claiming is Claiming.CANDIDATE_LOCKS:
+            return CandidateLocks(connection, self.statements)
+        return Leases(
+            connection,
+            self.statements,
+            token=token or Leases.new_token(),
+            lease=self.lease,
+            now=self.clock.now,
+            committing=committing,
+        )
+
 
 class BoundSqlStore(ManagedDelayedMessageStore):
-    """The store's interface on one connection; commit and rollback are its owner's.
+    """The store's interface on one connection; commit and rollback are its owner's."""
 
-    What it fetched is claimed by row locks until the transaction ends.
-    """
-
-    def __init__(self, parts: StoreParts, connection: Connection) -> None:
+    def __init__(self, parts: StoreParts, connection: Connection, claims: Claims) -> None:
         self.connection = connection
+        self._claims = claims
         self._parts = parts
         self._sql = parts.statements
         self._unsettled: set[str] = set()
@@ -59,6 +74,7 @@ class BoundSqlStore(ManagedDelayedMessageStore):
 
     def store(self, message: DelayedMessage) -> None:
         """Insert; no error of the database's, so that the caller's transaction lives on after a duplicate."""
+        self._claims.written()
         try:
             inserted = self._execute(self._sql.insert, to_row(message)).rowcount
         except IntegrityError:
@@ -69,6 +85,7 @@ class BoundSqlStore(ManagedDelayedMessageStore):
 
     def store_many(self, messages: Iterable[DelayedMessage]) -> int:
         """Insert in bulk, all or none."""
+        self._claims.written()
         earliest = LATEST_DUE_TIME
 
         def rows() -> Iterator[dict[str, Any]]:
@@ -97,7 +114,8 @@ class BoundSqlStore(ManagedDelayedMessageStore):
         scan, at = self._parts.scan, utc(at, "at")
         mark = scan.start()
         began = time.monotonic()
-        messages = self._claim(at, limit, mark)
+        with translated_errors():
+            messages = [to_message(row) for row in self._claims.claim(at, limit, mark)]
         last = Mark(messages[-1].attention_time, messages[-1].message_id) if messages else None
         scan.ended(mark, time.monotonic() - began, last)
         self._unsettled.update(message.message_id for message in messages)
@@ -112,10 +130,9 @@ class BoundSqlStore(ManagedDelayedMessageStore):
         if not messages:
             return 0
         ids = [message.message_id for message in messages]
+        self._claims.written()
         self._unsettled.difference_update(ids)
-        if len(ids) == 1:
-            return self._execute(self._sql.remove, {"id": ids[0], **self._claimer()}).rowcount
-        return self._execute(self._sql.remove_many, {"ids": ids, **self._claimer()}).rowcount
+        return self._execute(self._sql.remove_many, {"ids": ids, **self._claims.identity()}).rowcount
 
     def increment_failure_count(self, message: DelayedMessage, next_attempt: datetime | None = None) -> bool:
         """Update one row."""
@@ -125,7 +142,8 @@ class BoundSqlStore(ManagedDelayedMessageStore):
         """Update rows in one batch."""
         if not failures:
             return 0
-        claimer = self._claimer()
+        self._claims.written()
+        claimer = self._claims.identity()
         values = [
             {"id": message.message_id, "new_next_attempt": utc(next_attempt, "next_attempt"), **claimer}
             for message, next_attempt in failures
@@ -136,13 +154,16 @@ class BoundSqlStore(ManagedDelayedMessageStore):
         return self._execute(self._sql.increment, values).rowcount
 
     def next(self) -> datetime | None:
-        """The first behind the mark, or the time at which a search from the beginning is allowed, if that is sooner."""
+        """The first message or end of a claim; or when a search from the beginning is allowed, if that is sooner."""
         mark = self._parts.scan.start()
+        with translated_errors():
+            times = [self._claims.first_end()]
         if mark is None:
-            return self._first(self._sql.first, {})
-        first = self._first(self._sql.first_behind, place_of(mark.next_attempt, mark.message_id))
-        look_back = self.now() + self._parts.scan.until_full_scan()
-        return look_back if first is None else min(first, look_back)
+            times.append(self._execute(self._sql.first, {}).scalar())
+        else:
+            times.append(self._execute(self._sql.first_behind, place_of(mark)).scalar())
+            times.append(self.now() + self._parts.scan.until_full_scan())
+        return min((time for time in times if time is not None), default=None)
 
     def get(self, message_id: str) -> DelayedMessage | None:
         """One row."""
@@ -165,7 +186,7 @@ class BoundSqlStore(ManagedDelayedMessageStore):
         statement = self._sql.page
         if after is not None:
             statement = self._sql.page_behind
-            parameters.update(place_of(after.attention_time, after.message_id))
+            parameters.update(place_of(Mark(after.attention_time, after.message_id)))
         if destination is not None:
             statement = statement.where(table.c.destination == destination)
         if since is not None:
@@ -193,12 +214,14 @@ class BoundSqlStore(ManagedDelayedMessageStore):
     def cancel(self, message_id: str) -> ManagementOutcome:
         """See the dialect."""
         check_message_id(message_id)
+        self._claims.written()
         with translated_errors():
             return self._parts.dialect.cancel(self.connection, self._sql.table, message_id, self.now())
 
     def reschedule(self, message_id: str, due_time: datetime) -> ManagementOutcome:
         """See the dialect."""
         check_message_id(message_id)
+        self._claims.written()
         due_time = utc(due_time, "due_time")
         with translated_errors():
             table, dialect = self._sql.table, self._parts.dialect
@@ -213,7 +236,9 @@ class BoundSqlStore(ManagedDelayedMessageStore):
             self._notify(payload_of(self._earliest))
 
     def release(self) -> None:
-        """End claims that the transaction's end has not ended."""
+        """End claims on what was fetched and not settled, where the transaction's end has not."""
+        with translated_errors():
+            self._claims.release(self._unsettled)
 
     def after_end(self) -> None:
         """Once committed or rolled back: what was fetched and not settled lies before the mark, and must be found."""
@@ -221,22 +246,6 @@ class BoundSqlStore(ManagedDelayedMessageStore):
             self._parts.scan.look_back()
         elif self._earliest is not None:
             self._parts.scan.look_back(self._earliest)
-
-    def _claim(self, at: datetime, limit: int, mark: Mark | None) -> Sequence[DelayedMessage]:
-        if mark is None:
-            rows = self._execute(self._sql.due, {"at": at, "limit": limit})
-        else:
-            place = place_of(mark.next_attempt, mark.message_id)
-            rows = self._execute(self._sql.due_behind, {"at": at, "limit": limit, **place})
-        return [to_message(row) for row in rows]
-
-    def _claimer(self) -> dict[str, Any]:
-        """The parameters by which a statement knows whose claim it is; row locks need none."""
-        return {}
-
-    def _first(self, statement: Executable, parameters: dict[str, Any]) -> datetime | None:
-        first: datetime | None = self._execute(statement, parameters).scalar()
-        return first
 
     def _wants_attention(self, at: datetime) -> None:
         if self._earliest is None or at < self._earliest:
@@ -246,14 +255,9 @@ class BoundSqlStore(ManagedDelayedMessageStore):
         with translated_errors():
             self._parts.dialect.notify(self.connection, self._parts.channel, payload)
 
-    def _of(self, statement: Select[Any], destination: str | None) -> Select[Any]:
+    def _of(self, statement: Select[*tuple[Any, ...]], destination: str | None) -> Select[*tuple[Any, ...]]:
         return statement if destination is None else statement.where(self._sql.table.c.destination == destination)
 
     def _execute(self, statement: Executable, parameters: Any) -> CursorResult[Any]:
         with translated_errors():
             return self.connection.execute(statement, parameters)
-
-
-def place_of(next_attempt: datetime, message_id: str) -> dict[str, Any]:
-    """The parameters of the dialect's `behind`."""
-    return {"mark_time": next_attempt, "mark_id": message_id}

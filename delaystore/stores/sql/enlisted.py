@@ -19,7 +19,8 @@ class EnlistedSqlStore(BoundSqlStore):
     """
 
     def __init__(self, parts: StoreParts, target: Connection | Session, on_commit: CommitAction | None = None) -> None:
-        super().__init__(parts, _connection_of(target))
+        connection = connection_of(target)
+        super().__init__(parts, connection, parts.claims(connection, committing=False))
         self._target = target
         self._on_commit = on_commit
         self._announced = False
@@ -43,7 +44,8 @@ class EnlistedSqlStore(BoundSqlStore):
             self._on_commit()
 
 
-def _connection_of(target: Connection | Session) -> Connection:
+def connection_of(target: Connection | Session) -> Connection:
+    """The Connection that a Connection or Session is in; ConfigurationError for anything else."""
     if isinstance(target, Connection):
         return target
     if isinstance(target, Session):

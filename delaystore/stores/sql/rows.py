@@ -29,9 +29,9 @@ def to_row(message: DelayedMessage) -> dict[str, Any]:
     }
 
 
-def to_message(row: Row[Any]) -> DelayedMessage:
+def to_message(row: Row[*tuple[Any, ...]]) -> DelayedMessage:
     """The message of a row of `message_columns`; an UnreadableMessage where it cannot be decoded."""
-    message_id, destination, due_time, next_attempt, failure_count, headers, properties, body = row._tuple()
+    message_id, destination, due_time, next_attempt, failure_count, headers, properties, body = row
     try:
         return DelayedMessage(
             message_id=message_id,

@@ -11,6 +11,7 @@ from sqlalchemy import Column, Connection, MetaData, String, Table, inspect, sel
 
 from delaystore.errors import StoreSetupError
 from delaystore.stores.sql.dialects import SqlDialect
+from delaystore.stores.sql.dialects.base import Claiming
 
 HEAD: Final = "0001"
 """The version this release works with; a test holds it to the newest migration."""
@@ -93,7 +94,7 @@ def _migrate(connection: Connection, table: Table, dialect: SqlDialect) -> None:
         "fn": lambda revision, _context: scripts._upgrade_revs("head", revision),
         "delaystore_table": table.name,
         "delaystore_schema": table.schema,
-        "delaystore_leases": dialect.claims_by_lease,
+        "delaystore_leases": dialect.claiming is Claiming.LEASES,
         "delaystore_storage_options": dialect.storage_options(),
     }
     context = MigrationContext.configure(connection, opts=options)

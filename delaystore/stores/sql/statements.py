@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from sqlalchemy import Integer, Select, Table, bindparam, delete, func, literal_column, select, update
+from sqlalchemy import Integer, Select, Table, bindparam, func, literal_column, select, update
 from sqlalchemy.sql.dml import ReturningUpdate
 
 from delaystore.stores.sql.dialects import SqlDialect
-from delaystore.stores.sql.dialects.base import row_with
+from delaystore.stores.sql.dialects.base import Claiming, row_with
+from delaystore.stores.sql.dialects.sqlite import not_lost
 from delaystore.stores.sql.rows import message_columns
 from delaystore.stores.sql.types import UtcDateTime
 
@@ -31,8 +32,7 @@ class Statements:
         self.first_behind = first.where(behind)
         self.insert = dialect.insert(table)
         self.insert_and_notify = dialect.insert_and_notify(table)
-        self.remove = delete(table).where(row_with(table))
-        self.remove_many = delete(table).where(dialect.among(table.c.message_id, "ids"))
+        self.remove_many = dialect.remove_many(table)
         self.increment = (
             update(table)
             .where(row_with(table))
@@ -44,28 +44,39 @@ class Statements:
         self.count = select(func.count()).select_from(table)
         number = dialect.bucket(table.c.due_time, bindparam("seconds", type_=Integer)).label("number")
         self.buckets = (
-            select(number, func.count()).group_by(literal_column("number")).order_by(literal_column("number"))
+            select(number, func.count().label("messages"))
+            .group_by(literal_column("number"))
+            .order_by(literal_column("number"))
         )
-        if dialect.claims_by_lease:
+        if dialect.claiming is Claiming.CANDIDATE_LOCKS:
+            self._add_candidates(table, dialect)
+        if dialect.claiming is Claiming.LEASES:
             self._add_leases(table, dialect)
+
+    def _add_candidates(self, table: Table, dialect: SqlDialect) -> None:
+        """The search without locks, and the locks."""
+        due = table.c.next_attempt <= bindparam("at", type_=UtcDateTime)
+        order = (table.c.next_attempt, table.c.message_id)
+        found = select(*reversed(order)).where(due).order_by(*order).limit(bindparam("limit", type_=Integer))
+        self.candidates = found
+        self.candidates_behind = found.where(dialect.behind(table, "mark_time", "mark_id"))
+        locked = select(*message_columns(table)).where(dialect.among(table.c.message_id, "ids"), due)
+        self.lock_candidates = dialect.claimed(locked.order_by(*order), table)
 
     def _add_leases(self, table: Table, dialect: SqlDialect) -> None:
         """Claims as leases: `token` names the claimer, `lease_end` when the claim ends by itself."""
-        mine = table.c.claimed_by == bindparam("token", type_=table.c.claimed_by.type)
-        not_lost = table.c.claimed_by.is_(None) | mine
-        lease = {"claimed_by": bindparam("token"), "claimed_until": bindparam("lease_end")}
-        free = {"claimed_by": None, "claimed_until": None}
+        lease: dict[str, Any] = {"claimed_by": bindparam("token"), "claimed_until": bindparam("lease_end")}
+        free: dict[str, Any] = {"claimed_by": None, "claimed_until": None}
 
         def claim(statement: Select[Any]) -> ReturningUpdate[Any]:
             ids = statement.with_only_columns(table.c.message_id).scalar_subquery()
             return update(table).where(table.c.message_id.in_(ids)).values(lease).returning(*message_columns(table))
 
+        mine = table.c.claimed_by == bindparam("token", type_=table.c.claimed_by.type)
         self.claim_due = claim(self.due)
         self.claim_due_behind = claim(self.due_behind)
         self.release = update(table).where(mine, dialect.among(table.c.message_id, "ids")).values(free)
-        self.remove = self.remove.where(not_lost)
-        self.remove_many = self.remove_many.where(not_lost)
-        self.increment = self.increment.where(not_lost).values(free)
+        self.increment = self.increment.where(not_lost(table)).values(free)
         self.first = self.first.where(table.c.claimed_by.is_(None))
         self.first_behind = self.first_behind.where(table.c.claimed_by.is_(None))
         self.first_lease_end = select(func.min(table.c.claimed_until)).where(table.c.claimed_by.is_not(None))

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 
-from sqlalchemy import URL, Connection, Engine, select
+from sqlalchemy import URL, Connection, Engine, Executable, select
 from sqlalchemy.orm import Session
 
 from delaystore.errors import ConfigurationError, DuplicateMessageError
@@ -21,11 +21,12 @@ from delaystore.stores.abc import (
 )
 from delaystore.stores.sql import setup
 from delaystore.stores.sql.bound import NOTIFY_WITHIN, BoundSqlStore, StoreParts
+from delaystore.stores.sql.claims import Leases
 from delaystore.stores.sql.clock import DatabaseClock
 from delaystore.stores.sql.dialects import dialect_of
+from delaystore.stores.sql.dialects.base import Claiming
 from delaystore.stores.sql.engine import create_store_engine, renew_after_fork
 from delaystore.stores.sql.enlisted import EnlistedSqlStore
-from delaystore.stores.sql.leases import LeaseBoundStore
 from delaystore.stores.sql.listener import payload_of
 from delaystore.stores.sql.names import check_identifier, check_table_name, default_table_name
 from delaystore.stores.sql.rows import to_row
@@ -68,7 +69,7 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
         self._schema, self._table_name, self._lease = schema, table, lease
         self._endpoint: str | None = None
         self._parts_or_none: StoreParts | None = None
-        self._token = LeaseBoundStore.new_token()
+        self._token = Leases.new_token()
         isolation = self._dialect.transaction_isolation
         if self._owns_engine or isolation is None:
             self._transactions = self.engine
@@ -92,7 +93,7 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
                 )
             return
         name = check_table_name(self._table_name or default_table_name(endpoint), self.engine.dialect.name)
-        table = delayed_table(name, self._schema, leases=self._dialect.claims_by_lease)
+        table = delayed_table(name, self._schema, leases=self._dialect.claiming is Claiming.LEASES)
         self._parts_or_none = StoreParts(
             dialect=self._dialect,
             statements=Statements(table, self._dialect),
@@ -127,8 +128,8 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
         """A store bound to one transaction; its `connection` is for what shall be committed with it."""
         parts = self._parts
         with translated_errors(), self._transactions.connect() as connection:
-            bound = LeaseBoundStore(parts, connection) if parts.dialect.claims_by_lease else None
-            yield from self._run(bound or BoundSqlStore(parts, connection), release=True)
+            bound = BoundSqlStore(parts, connection, parts.claims(connection, committing=True))
+            yield from self._run(bound, release=True)
 
     def enlist(self, target: Connection | Session, on_commit: Callable[[], None] | None = None) -> EnlistedSqlStore:
         """The store's interface in the caller's transaction, which the caller commits or rolls back.
@@ -146,8 +147,10 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
                 bound.store(message)
             return
         parts = self._parts
-        row, statement = to_row(message), parts.statements.insert
+        row = to_row(message)
+        statement: Executable = parts.statements.insert
         if parts.statements.insert_and_notify is not None and message.attention_time <= self.now() + NOTIFY_WITHIN:
+            row = {f"new_{name}": value for name, value in row.items()}
             row |= {"channel": parts.channel, "payload": payload_of(message.attention_time)}
             statement = parts.statements.insert_and_notify
         with translated_errors(), self._singles.connect() as connection:
@@ -255,10 +258,8 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
         """A transaction for one call; where claims are leases, they outlive it and belong to this store."""
         parts = self._parts
         with translated_errors(), self._transactions.connect() as connection:
-            if parts.dialect.claims_by_lease:
-                yield from self._run(LeaseBoundStore(parts, connection, self._token), release=False)
-            else:
-                yield from self._run(BoundSqlStore(parts, connection), release=False)
+            claims = parts.claims(connection, committing=True, token=self._token)
+            yield from self._run(BoundSqlStore(parts, connection, claims), release=False)
 
     def _run(self, bound: BoundSqlStore, *, release: bool) -> Iterator[BoundSqlStore]:
         try:

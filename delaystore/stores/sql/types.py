@@ -23,7 +23,7 @@ class UtcDateTime(TypeDecorator[datetime]):
         if dialect.name in _MYSQL:
             return dialect.type_descriptor(mysql.DATETIME(fsp=6))
         if dialect.name == "mssql":
-            return dialect.type_descriptor(mssql.DATETIME2(6))  # type: ignore[no-untyped-call] - SQLAlchemy left it so
+            return dialect.type_descriptor(mssql.DATETIME2(6))  # type: ignore[no-untyped-call]
         return dialect.type_descriptor(DateTime())
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:

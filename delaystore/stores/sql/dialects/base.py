@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
+from enum import Enum
 from itertools import islice
 from typing import Any, ClassVar, Final
 
@@ -17,6 +18,7 @@ from sqlalchemy import (
     Select,
     Table,
     bindparam,
+    delete,
     insert,
     select,
     tuple_,
@@ -39,11 +41,19 @@ NEW_TIMES: Final = {
 """What a reschedule sets."""
 
 
+class Claiming(Enum):
+    """How messages are claimed; see `claims`."""
+
+    ROW_LOCKS = "row locks"
+    CANDIDATE_LOCKS = "candidate locks"
+    LEASES = "leases"
+
+
 class SqlDialect(ABC):
     """One database's way of claiming, inserting, cancelling and waking."""
 
-    claims_by_lease: ClassVar[bool] = False
-    """Whether claims are written into the row, because the database has no row locks."""
+    claiming: ClassVar[Claiming] = Claiming.ROW_LOCKS
+    """How messages are claimed."""
     single_statement_isolation: ClassVar[str | None] = None
     """The isolation level under which one statement commits itself without a round trip more; None: there is none."""
     transaction_isolation: ClassVar[str | None] = "READ COMMITTED"
@@ -76,6 +86,10 @@ class SqlDialect(ABC):
     def among(self, column: ColumnElement[str], name: str) -> ColumnElement[bool]:
         """Whether a column's value is in a list parameter."""
         return column.in_(bindparam(name, expanding=True))
+
+    def remove_many(self, table: Table) -> Executable:
+        """Delete the rows of the list parameter `ids`."""
+        return delete(table).where(self.among(table.c.message_id, "ids"))
 
     def insert(self, table: Table) -> Insert:
         """An insert of one row, that either inserts nothing or raises IntegrityError for a message_id that exists."""
@@ -121,7 +135,10 @@ class SqlDialect(ABC):
         return ()
 
     def insert_and_notify(self, table: Table) -> Executable | None:  # noqa: ARG002 - for overriders
-        """`insert` that also wakes dispatchers, in one statement that returns the message_id; None: there is none."""
+        """`insert` that also wakes dispatchers, in one statement that returns the message_id; None: there is none.
+
+        Its parameters are `channel`, `payload`, and the columns with the prefix `new_`.
+        """
         return None
 
     def notify(self, connection: Connection, channel: str, payload: str) -> None:  # noqa: B027 - not all can

@@ -10,19 +10,22 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Executable,
+    Select,
     Table,
     bindparam,
     delete,
     func,
     literal_column,
     select,
+    text,
     update,
 )
+from sqlalchemy.dialects import mysql
 from sqlalchemy.exc import OperationalError
 
 from delaystore.errors import StoreUnavailableError
 from delaystore.stores.abc import ManagementOutcome
-from delaystore.stores.sql.dialects.base import NEW_TIMES, SqlDialect, row_with
+from delaystore.stores.sql.dialects.base import NEW_TIMES, Claiming, SqlDialect, row_with
 from delaystore.stores.sql.types import UtcDateTime
 
 LOCKED: Final = frozenset({1205, 3572})
@@ -33,6 +36,8 @@ SETUP_TIMEOUT: Final = 60
 
 class MySqlDialect(SqlDialect):
     """MariaDB and MySQL."""
+
+    claiming = Claiming.CANDIDATE_LOCKS
 
     def clock(self) -> ColumnElement[datetime] | None:
         """UTC whatever the session's time zone, with microseconds."""
@@ -59,6 +64,17 @@ class MySqlDialect(SqlDialect):
     def behind(self, table: Table, time: str, message_id: str) -> ColumnElement[bool]:
         """A plain bound on the time first: these databases use no index for a comparison of tuples."""
         return (table.c.next_attempt >= bindparam(time, type_=UtcDateTime)) & super().behind(table, time, message_id)
+
+    def claimed(self, statement: Select[Any], table: Table) -> Select[Any]:
+        """By primary key alone: a scan of a small table would meet the locks of others."""
+        return super().claimed(statement.with_hint(table, "FORCE INDEX (PRIMARY)"), table)
+
+    def remove_many(self, table: Table) -> Executable:
+        """By primary key alone: a scan of a small table would wait for the locks of others."""
+        name = mysql.dialect().identifier_preparer.format_table(table)
+        ids = bindparam("ids", expanding=True, type_=table.c.message_id.type)
+        statement = f"DELETE {name} FROM {name} FORCE INDEX (PRIMARY) WHERE message_id IN :ids"
+        return text(statement).bindparams(ids)
 
     def cancel(self, connection: Connection, table: Table, message_id: str, now: datetime) -> ManagementOutcome:  # noqa: ARG002 - locks need no clock
         """The row lock decides."""

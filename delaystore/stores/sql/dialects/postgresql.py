@@ -116,7 +116,8 @@ class PostgreSqlDialect(SqlDialect):
 
     def insert_and_notify(self, table: Table) -> Executable | None:
         """NOTIFY in the insert's own statement; nothing is returned, and nobody woken, for a message_id that exists."""
-        stored = self.insert(table).returning(table.c.message_id).cte("stored")
+        values = {name: bindparam(f"new_{name}", type_=table.c[name].type) for name in COPIED}
+        stored = self.insert(table).values(values).returning(table.c.message_id).cte("stored")
         notified = func.pg_notify(bindparam("channel"), bindparam("payload"))
         return select(stored.c.message_id, notified)
 

@@ -5,18 +5,31 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Insert, Integer, Select, Table, bindparam, cast, delete, func, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Executable,
+    Insert,
+    Integer,
+    Select,
+    Table,
+    bindparam,
+    cast,
+    delete,
+    func,
+    update,
+)
 from sqlalchemy.dialects import sqlite
 
 from delaystore.stores.abc import ManagementOutcome
-from delaystore.stores.sql.dialects.base import NEW_TIMES, SqlDialect, outcome_of, row_with
+from delaystore.stores.sql.dialects.base import NEW_TIMES, Claiming, SqlDialect, outcome_of, row_with
 from delaystore.stores.sql.types import UtcDateTime
 
 
 class SqliteDialect(SqlDialect):
     """SQLite 3.35 or newer (RETURNING)."""
 
-    claims_by_lease = True
+    claiming = Claiming.LEASES
     transaction_isolation = None
 
     def clock(self) -> ColumnElement[datetime] | None:
@@ -36,6 +49,10 @@ class SqliteDialect(SqlDialect):
     def claimed(self, statement: Select[Any], table: Table) -> Select[Any]:
         """Only rows without a lease, or with one that has expired at the parameter `now`."""
         return statement.where(unclaimed(table))
+
+    def remove_many(self, table: Table) -> Executable:
+        """Only rows whose lease has not been lost to another."""
+        return delete(table).where(self.among(table.c.message_id, "ids"), not_lost(table))
 
     def insert(self, table: Table) -> Insert:
         """Inserts nothing where the message_id exists."""
@@ -63,6 +80,11 @@ class SqliteDialect(SqlDialect):
         parameters = {"id": message_id, "now": now, "new_due_time": due_time}
         changed = connection.execute(statement, parameters).rowcount
         return outcome_of(connection, table, message_id, changed)
+
+
+def not_lost(table: Table) -> ColumnElement[bool]:
+    """Whether no claimer but the parameter `token` has a row."""
+    return table.c.claimed_by.is_(None) | (table.c.claimed_by == bindparam("token", type_=table.c.claimed_by.type))
 
 
 def unclaimed(table: Table) -> ColumnElement[bool]:
