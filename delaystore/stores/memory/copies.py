@@ -1,4 +1,4 @@
-"""Copies of messages, so that nobody's dict is shared with the store."""
+"""Copies of messages: changed ones, and ones that share no dict with the store."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,6 +18,11 @@ def copied(message: DelayedMessage) -> DelayedMessage:
 def after_failure(message: DelayedMessage, next_attempt: datetime) -> DelayedMessage:
     """`message` with one more failure, to be shown again at `next_attempt`."""
     return replace(message, failure_count=message.failure_count + 1, next_attempt=next_attempt)
+
+
+def rescheduled(message: DelayedMessage, due_time: datetime) -> DelayedMessage:
+    """`message` due at `due_time`, as if it had never failed."""
+    return replace(message, due_time=due_time, failure_count=0, next_attempt=None)
 
 
 def _copied(value: Any) -> Any:

@@ -2,13 +2,16 @@
 
 import heapq
 import threading
-from collections.abc import Iterator
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from delaystore.errors import DuplicateMessageError
 from delaystore.message import DelayedMessage
 
+NAMED_DUPLICATES: Final = 10
+"""The most ids a DuplicateMessageError names."""
 SPARE_PLACES: Final = 64
 """Below this many places a heap is not worth tidying."""
 
@@ -25,10 +28,6 @@ class Entry:
     def is_claimed(self, now: datetime) -> bool:
         """Whether a dispatcher holds it at `now`; a claim without an end holds until it is freed."""
         return self.claimer is not None and (self.claimed_until is None or now < self.claimed_until)
-
-    def is_lost_to(self, claimer: object) -> bool:
-        """Whether somebody other than `claimer` has claimed it."""
-        return self.claimer is not None and self.claimer is not claimer
 
 
 _Place = tuple[datetime, str, int]
@@ -50,6 +49,19 @@ class WaitingMessages:
         self._leases: list[_Place] = []
         self._tickets = 0
 
+    def check_new(self, messages: Sequence[DelayedMessage], removed: Set[str]) -> None:
+        """DuplicateMessageError for an id that occurs twice, waits (unless in `removed`), or is reserved."""
+        seen: set[str] = set()
+        duplicates: list[str] = []
+        for message in messages:
+            message_id = message.message_id
+            waits = message_id in self.entries and message_id not in removed
+            if waits or message_id in self.reserved or message_id in seen:
+                duplicates.append(message_id)
+            seen.add(message_id)
+        if duplicates:
+            raise DuplicateMessageError(duplicates[:NAMED_DUPLICATES])
+
     def add(self, message: DelayedMessage) -> None:
         """Keep `message`; the caller has made sure that its id is new."""
         entry = self.entries[message.message_id] = Entry(message)
@@ -60,14 +72,8 @@ class WaitingMessages:
         del self.entries[message_id]
         self._tidy()
 
-    def replace(self, message: DelayedMessage) -> None:
-        """Put `message` in the place of the one with its id, free."""
-        entry = self.entries[message.message_id]
-        entry.message = message
-        self.free(entry)
-
     def free(self, entry: Entry) -> None:
-        """End the claim on `entry`."""
+        """End the claim on `entry`, and note the place of the message it has now."""
         entry.claimer = entry.claimed_until = None
         self._place(entry)
         self._tidy()
@@ -79,16 +85,16 @@ class WaitingMessages:
 
     def claim_due(
         self, at: datetime, limit: int, claimer: object, now: datetime, until: datetime | None
-    ) -> list[DelayedMessage]:
+    ) -> list[Entry]:
         """Claim up to `limit` free messages that want attention at or before `at`, the longest waiting first."""
         self._free_expired(now)
-        claimed: list[DelayedMessage] = []
+        claimed: list[Entry] = []
         while len(claimed) < limit:
             entry = self._first(self._free)
             if entry is None or entry.message.attention_time > at:
                 break
             self.claim(entry, claimer, until)
-            claimed.append(entry.message)
+            claimed.append(entry)
         return claimed
 
     def next(self) -> datetime | None:
@@ -98,11 +104,6 @@ class WaitingMessages:
         if lease is not None and lease.claimed_until is not None:
             times.append(lease.claimed_until)
         return min(times, default=None)
-
-    def in_order(self) -> Iterator[DelayedMessage]:
-        """All messages, claimed or not, by attention time and id."""
-        messages = (entry.message for entry in self.entries.values())
-        return iter(sorted(messages, key=lambda message: (message.attention_time, message.message_id)))
 
     def _place(self, entry: Entry) -> None:
         self._tickets += 1
