@@ -100,7 +100,7 @@ class ConfirmChannel:
         except (*UNENCODABLE, UnsupportedMessageError) as error:
             flight.skipped(Outcome(OutcomeKind.REFUSED, f"AMQP cannot hold its headers or properties: {error}"))
             return None
-        if len(header) > frame_max:
+        if not fits(header, frame_max):
             flight.skipped(Outcome(OutcomeKind.REFUSED, _too_large(len(header), frame_max)))
             return None
         marshalled = self._method(publication.address) + header + body_frames(number, message.body, frame_max)
@@ -149,6 +149,11 @@ class ConfirmChannel:
     def _closed(self, _channel: Any, reason: Exception) -> None:
         self._ready = False
         self._on_closed(self, None if isinstance(reason, exceptions.ChannelClosedByClient) else reason)
+
+
+def fits(header: bytes, frame_max: int) -> bool:
+    """Whether the broker takes the frame; for one that it does not, it closes the whole connection."""
+    return len(header) <= frame_max
 
 
 def _too_large(size: int, frame_max: int) -> str:

@@ -15,6 +15,8 @@ from delaystore.transports.rabbitmq.owner import Owner
 
 _NOT_FOUND: Final = 404
 _ACCESS_REFUSED: Final = 403
+_COINCIDENCES: Final = 3
+"""A message that flew alone in this many flights that lost the connection is taken as the cause, whoever else flew."""
 
 
 class Sending:
@@ -38,6 +40,7 @@ class Sending:
         self._deadline = time.monotonic() + timeout
         self._owner = owner
         self._quarantine = quarantine
+        self._coincidences: dict[int, int] = {}
         self._waiting: deque[list[int]] = deque()
         for position, message in enumerate(messages):
             self._address(position, message)
@@ -65,6 +68,8 @@ class Sending:
                 obstacle = owner.wait_ready(self._deadline)
                 if obstacle is not None:
                     return obstacle
+                if self._remaining() == 0:
+                    return self._no_answer(owner)
                 positions = self._waiting.popleft()
                 flight = self._fly(owner, positions)
                 rest = self._record(flight, positions)
@@ -102,10 +107,15 @@ class Sending:
     def _try_again(self, rest: list[int], closure: Closure | None) -> None:
         if closure is None:
             self._waiting.extendleft([position] for position in reversed(rest))
-        elif len(rest) == 1 and closure.sole:
+        elif len(rest) == 1 and self._proven(rest[0], closure):
             self._convict(rest[0], closure)
         else:
             self._waiting.extendleft(reversed(self._split(rest)))
+
+    def _proven(self, position: int, closure: Closure) -> bool:
+        """Whether the message that flew alone is the culprit: nobody else can be, or it was there each time."""
+        self._coincidences[position] = self._coincidences.get(position, 0) + 1
+        return closure.sole or self._coincidences[position] >= _COINCIDENCES
 
     def _convict(self, position: int, closure: Closure) -> None:
         """Settle the message that flew alone and closed its channel, and those that share its fault."""

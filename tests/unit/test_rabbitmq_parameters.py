@@ -1,0 +1,91 @@
+from pathlib import Path
+
+import pytest
+
+from delaystore.errors import ConfigurationError
+from delaystore.transports.rabbitmq.parameters import broker_from_url
+from delaystore.transports.rabbitmq.transport import RabbitMQTransport
+from tests.servers.certificates import Certificates
+
+
+def test_a_url_says_where_and_who() -> None:
+    parameters = broker_from_url("amqp://ann:p%40ss%2F@broker.example:5673/a%2Fb?heartbeat=7").parameters()
+    assert (parameters.host, parameters.port, parameters.virtual_host) == ("broker.example", 5673, "a/b")
+    assert (parameters.credentials.username, parameters.credentials.password) == ("ann", "p@ss/")
+    assert parameters.heartbeat == 7
+    assert parameters.ssl_options is None
+
+
+@pytest.mark.parametrize("url", ["amqp://", "amqp://localhost", "amqp://localhost/", "AMQP://localhost:5672/%2F"])
+def test_what_a_url_leaves_out_is_the_usual(url: str) -> None:
+    parameters = broker_from_url(url).parameters()
+    assert (parameters.host, parameters.port, parameters.virtual_host) == ("localhost", 5672, "/")
+    assert (parameters.credentials.username, parameters.credentials.password) == ("guest", "guest")
+
+
+def test_an_address_of_ipv6_may_be_given() -> None:
+    assert broker_from_url("amqp://[::1]:5673").parameters().host == "::1"
+
+
+def test_arguments_win_over_the_query() -> None:
+    broker = broker_from_url("amqp://h?heartbeat=7&connection_name=url", heartbeat=0, connection_name="argument")
+    assert broker.parameters().heartbeat == 0
+    assert broker.parameters().client_properties == {"connection_name": "argument"}
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://ann:secret@h",
+        "amqp://ann:secret@h:port",
+        "amqp://ann:sec/ret@h",
+        "amqp://ann:secret@h:99999",
+        "amqp://ann:secret@[h",
+        "amqp://ann:secret#@h",
+        "amqp://ann:secret@h/a/b",
+        "amqp://ann:secret@h?nonsense=secret",
+        "amqp://ann:secret@h?heartbeat=secret",
+        "amqp://ann:secret@h?heartbeat=-1",
+        "amqp://ann:secret@h?heartbeat=1&heartbeat=2",
+        "amqp://ann:secret@h?connection_timeout=0",
+        "amqp://ann:secret@h?auth_mechanism=secret",
+        "amqp://ann:secret@h?secret",
+        "amqp://ann:secret@h?cafile=ca.pem",
+        "amqps://ann:secret@h?cafile=/nonexistent/ca.pem",
+        "amqps://ann:secret@h?keyfile=/nonexistent/key.pem",
+    ],
+)
+def test_a_bad_url_is_refused_without_its_secrets(url: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        RabbitMQTransport(url)
+    assert "sec" not in str(caught.value).replace("seconds", "").replace("/nonexistent", "")
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None
+
+
+def test_nothing_shows_the_credentials() -> None:
+    transport = RabbitMQTransport("amqp://ann:secret@broker.example/v")
+    shown = repr(transport) + repr(vars(transport)) + repr(broker_from_url("amqp://ann:secret@h"))
+    assert "secret" not in shown
+    assert "ann" not in shown
+    assert "broker.example:5672" in shown
+
+
+def test_certificates_may_be_named_in_the_url(tmp_path: Path) -> None:
+    files = Certificates.create(tmp_path)
+    url = f"amqps://h?cacertfile={files.ca_file}&certfile={files.client_cert}&keyfile={files.client_key}"
+    parameters = broker_from_url(url).parameters()
+    assert parameters.port == 5671
+    assert parameters.ssl_options.server_hostname == "h"
+    assert len(parameters.ssl_options.context.get_ca_certs()) == 1
+
+
+def test_a_key_that_does_not_fit_its_certificate_is_refused(tmp_path: Path) -> None:
+    files = Certificates.create(tmp_path)
+    with pytest.raises(ConfigurationError, match="client certificate"):
+        RabbitMQTransport("amqps://h", client_certificate=str(files.client_cert), client_key=str(files.server_key))
+
+
+def test_an_unknown_queue_type_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="queue_type must be one of quorum, classic"):
+        RabbitMQTransport("amqp://h", queue_type="stream")
