@@ -1,0 +1,186 @@
+"""What the dispatcher's tests share: a transport that answers as told, small stores, patience."""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from delaystore.dispatcher import Dispatcher
+from delaystore.message import DelayedMessage
+from delaystore.settings import DelayedDeliverySettings, TransactionMode
+from delaystore.stores.abc import DelayedMessageStore
+from delaystore.stores.memory import InMemoryDelayedMessageStore
+from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind
+from delaystore.transports.memory import InMemoryTransport
+
+NOON = datetime(2027, 1, 1, 12, tzinfo=UTC)
+REFUSED = Outcome(OutcomeKind.REFUSED, "the queue is full")
+UNROUTABLE = Outcome(OutcomeKind.UNROUTABLE, "no such queue")
+UNSETTLED = Outcome(OutcomeKind.UNSETTLED, "no answer in time")
+PATIENCE = 30.0
+
+
+class HandClock:
+    def __init__(self, instant: datetime = NOON) -> None:
+        self.instant = instant
+
+    def now(self) -> datetime:
+        return self.instant
+
+    def advance(self, span: timedelta) -> None:
+        self.instant += span
+
+
+class ScriptedTransport(InMemoryTransport):
+    """The in-memory transport, but `answers` (by destination) speak first; an exception there is raised."""
+
+    def __init__(self) -> None:
+        super().__init__(auto_declare=True)
+        self.answers: dict[str, Outcome | Exception] = {}
+        self.reason: str | None = None
+        self.batches: list[list[str]] = []
+        self.declared: list[str] = []
+        self.declare_error: Exception | None = None
+        self.check_error: Callable[[DelayedMessage], Exception | None] = lambda message: None
+
+    def send(
+        self, messages: Sequence[DelayedMessage], transaction: DelayedMessageStore | None, timeout: float
+    ) -> Sequence[Outcome]:
+        self.batches.append([message.message_id for message in messages])
+        answers = [self.answers.get(message.destination, DELIVERED) for message in messages]
+        outcomes = []
+        for message, answer in zip(messages, answers, strict=True):
+            if isinstance(answer, Exception):
+                raise answer
+            outcomes.append(super().send([message], None, timeout)[0] if answer is DELIVERED else answer)
+        return outcomes
+
+    def declare(self, queue: str) -> None:
+        if self.declare_error is not None:
+            raise self.declare_error
+        self.declared.append(queue)
+        super().declare(queue)
+
+    def check(self, message: DelayedMessage) -> None:
+        error = self.check_error(message)
+        if error is not None:
+            raise error
+        super().check(message)
+
+    def unavailable(self) -> str | None:
+        return self.reason
+
+    def bodies(self, queue: str) -> list[bytes]:
+        """What has arrived in `queue`, taken out of it."""
+        return [message.body for message in self.arrived(queue)]
+
+    def arrived(self, queue: str) -> list[Any]:
+        self.declare_quietly(queue)
+        with self.receive(queue, 100_000) as messages:
+            return list(messages)
+
+    def declare_quietly(self, queue: str) -> None:
+        super().declare(queue)
+
+
+class CountingStore(InMemoryDelayedMessageStore):
+    """Counts what it is asked, and fails when told to."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.asked: Counter[str] = Counter()
+        self.error: Exception | None = None
+
+    @contextmanager
+    def transaction(self) -> Iterator[DelayedMessageStore]:
+        self._note("transaction")
+        with super().transaction() as tx:
+            yield tx
+
+    def next(self) -> datetime | None:
+        self._note("next")
+        return super().next()
+
+    def _note(self, what: str) -> None:
+        self.asked[what] += 1
+        if self.error is not None:
+            raise self.error
+
+
+class FiveMethodStore(DelayedMessageStore):
+    """What the contract asks for at least, with claims that last until the message is settled."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: dict[str, DelayedMessage] = {}
+        self._claimed: set[str] = set()
+
+    def initialize(self, endpoint: str, mode: TransactionMode) -> None:
+        pass
+
+    def store(self, message: DelayedMessage) -> None:
+        with self._lock:
+            self._waiting[message.message_id] = message
+
+    def fetch_next_due_timeout(self, at: datetime) -> DelayedMessage | None:
+        with self._lock:
+            free = [one for key, one in self._waiting.items() if key not in self._claimed and one.attention_time <= at]
+            if not free:
+                return None
+            first = min(free, key=lambda message: message.attention_time)
+            self._claimed.add(first.message_id)
+            return first
+
+    def remove(self, message: DelayedMessage) -> bool:
+        with self._lock:
+            self._claimed.discard(message.message_id)
+            return self._waiting.pop(message.message_id, None) is not None
+
+    def increment_failure_count(self, message: DelayedMessage, next_attempt: datetime | None = None) -> bool:
+        with self._lock:
+            self._claimed.discard(message.message_id)
+            waiting = self._waiting[message.message_id]
+            self._waiting[message.message_id] = DelayedMessage(
+                message_id=waiting.message_id,
+                destination=waiting.destination,
+                due_time=waiting.due_time,
+                body=waiting.body,
+                failure_count=waiting.failure_count + 1,
+                next_attempt=next_attempt,
+            )
+            return True
+
+    def next(self) -> datetime | None:
+        with self._lock:
+            free = [one.attention_time for key, one in self._waiting.items() if key not in self._claimed]
+            return min(free, default=None)
+
+
+def message(message_id: str, destination: str = "billing", due_time: datetime = NOON, **more: Any) -> DelayedMessage:
+    return DelayedMessage(
+        message_id=message_id, destination=destination, due_time=due_time, body=message_id.encode(), **more
+    )
+
+
+def settings(**changes: Any) -> DelayedDeliverySettings:
+    return DelayedDeliverySettings(**changes)
+
+
+def wait_until(condition: Callable[[], object], what: str = "") -> None:
+    """Poll until `condition` holds; fail after a generous while."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain for {what or condition}"
+        time.sleep(0.005)
+
+
+@contextmanager
+def running(dispatcher: Dispatcher) -> Iterator[Dispatcher]:
+    dispatcher.start()
+    try:
+        yield dispatcher
+    finally:
+        assert dispatcher.stop(PATIENCE)
