@@ -130,6 +130,7 @@ def test_each_database_is_empty_and_apart(database_server: DatabaseServer, datab
 
 def test_a_queue_keeps_its_messages_when_the_broker_is_killed(private_rabbitmq: RabbitMQ, vhost_url: str) -> None:
     publish(vhost_url, "kept", b"body")
+    private_rabbitmq.sync_queues()
     private_rabbitmq.kill()
     assert not private_rabbitmq.running
     with pytest.raises(AMQPConnectionError):

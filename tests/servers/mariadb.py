@@ -17,7 +17,7 @@ PROGRAMS = ("/usr/sbin", "/usr/local/sbin", "/opt/homebrew/opt/mariadb/bin")
 class MariaDBDatabases:
     """Makes and drops databases on a server that runs.
 
-    `url` is a SQLAlchemy URL whose user may create databases, `admin_url` one that may create users; by default the same.
+    `url` is a SQLAlchemy URL whose user may create databases, `admin_url` (or the same) one that may create users.
     """
 
     def __init__(self, url: str, admin_url: str | None = None) -> None:

@@ -19,7 +19,7 @@ PROGRAMS = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/opt/
 class PostgreSQLDatabases:
     """Makes and drops databases on a server that runs.
 
-    `url` is a SQLAlchemy URL whose role may create databases, `admin_url` one that may create roles; by default the same.
+    `url` is a SQLAlchemy URL whose role may create databases, `admin_url` (or the same) one that may create roles.
     """
 
     def __init__(self, url: str, admin_url: str | None = None) -> None:
@@ -109,6 +109,9 @@ class PostgreSQL(Server, PostgreSQLDatabases):
         except psycopg.OperationalError:
             return False
         return True
+
+    def _end(self) -> None:
+        self.stop()  # killed, it would leave a segment of System V shared memory behind
 
     @property
     def _data(self) -> Path:

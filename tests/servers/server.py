@@ -108,10 +108,14 @@ class Server(ABC):
             return
         atexit.unregister(self.close)
         try:
-            self.stop()
+            self._end()
         finally:
             shutil.rmtree(self._directory, ignore_errors=True)
             self._directory = None
+
+    def _end(self) -> None:
+        """End the server for good, the quickest way: nothing of its data is wanted any more."""
+        self.kill()
 
     @abstractmethod
     def _prepare(self) -> None:
