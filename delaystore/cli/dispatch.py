@@ -1,0 +1,107 @@
+"""`delaystore dispatch`."""
+
+import logging
+import sys
+from contextlib import closing
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from delaystore.cli.durations import parse_duration
+from delaystore.cli.options import Endpoint, Json, Schema, StoreUrl, Table, TransportUrl
+from delaystore.cli.output import print_document, say
+from delaystore.cli.signals import stop_requests
+from delaystore.errors import TransportSetupError
+from delaystore.settings import DelayedDeliverySettings, TransactionMode
+
+if TYPE_CHECKING:
+    from delaystore.dispatcher.dispatcher import Dispatcher
+    from delaystore.dispatcher.health import DispatchReport, Health
+    from delaystore.stores.abc import DelayedMessageStore
+    from delaystore.transports.abc import Transport
+
+_DEFAULTS = DelayedDeliverySettings()
+
+
+def dispatch(
+    once: Annotated[bool, typer.Option("--once", help="Forward what is due now, and end: for cron.")] = False,
+    batch_size: Annotated[int, typer.Option(min=1, help="The most messages at once.")] = _DEFAULTS.batch_size,
+    retries: Annotated[
+        int, typer.Option(min=0, help="Retries before a message goes to the error queue.")
+    ] = _DEFAULTS.number_of_retries,
+    error_queue: Annotated[
+        str, typer.Option(metavar="NAME", help="Where undeliverable messages go.")
+    ] = _DEFAULTS.error_queue,
+    mode: Annotated[
+        TransactionMode, typer.Option(help="transaction_scope: exactly once, with SQL queues in the store's database.")
+    ] = _DEFAULTS.transaction_mode,
+    poll_interval: Annotated[
+        str, typer.Option(metavar="DURATION", help="The longest sleep where the store cannot wake us.")
+    ] = "500ms",
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more, on standard error.")] = False,
+    store: StoreUrl = None,
+    endpoint: Endpoint = None,
+    schema: Schema = None,
+    table: Table = None,
+    transport: TransportUrl = None,
+    as_json: Json = False,
+) -> None:
+    """Forward messages as they fall due, until SIGTERM or SIGINT; what is in flight is finished first.
+
+    Sets up the store's tables and the error queue where they are missing.
+    """
+    from delaystore.cli.opening import Target, required
+    from delaystore.dispatcher.dispatcher import Dispatcher
+
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.INFO if verbose else logging.WARNING,
+        format="%(asctime)s %(levelname)s %(message)s",
+    )
+    settings = DelayedDeliverySettings(
+        batch_size=batch_size,
+        number_of_retries=retries,
+        error_queue=error_queue,
+        transaction_mode=mode,
+        poll_interval=parse_duration(poll_interval, "--poll-interval"),
+    )
+    name = required(endpoint, "endpoint", "--endpoint NAME", "DELAYSTORE_ENDPOINT")
+    target = Target(store=store, endpoint=name, schema=schema, table=table, transport=transport)
+    with closing(target.open_store()) as opened_store, closing(target.open_transport()) as opened_transport:
+        dispatcher = Dispatcher(opened_store, opened_transport, settings, endpoint=name)
+        with stop_requests(also=dispatcher.stop):
+            _set_up(opened_store, opened_transport, error_queue)
+            done = _once(dispatcher) if once else _until_stopped(dispatcher, name)
+    if as_json:
+        counts = {"delivered": done.delivered, "moved_to_error_queue": done.moved_to_error_queue, "failed": done.failed}
+        print_document(counts)
+
+
+def _set_up(store: "DelayedMessageStore", transport: "Transport", error_queue: str) -> None:
+    """Find out now, while somebody is looking, what cannot work: a password, a host, a right."""
+    store.setup_infrastructure()
+    try:
+        transport.declare(error_queue)
+    except TransportSetupError as error:
+        say(f"warning: {error}")
+
+
+def _once(dispatcher: "Dispatcher") -> "DispatchReport":
+    report = dispatcher.dispatch_due()
+    say(_counted("done", report))
+    return report
+
+
+def _until_stopped(dispatcher: "Dispatcher", endpoint: str) -> "Health":
+    say(f"dispatching for endpoint {endpoint!r}")
+    dispatcher.run()
+    health = dispatcher.health()
+    say(_counted("stopped", health))
+    return health
+
+
+def _counted(what: str, done: "DispatchReport | Health") -> str:
+    return (
+        f"{what}: {done.delivered} delivered, {done.failed} failed attempts, "
+        f"{done.moved_to_error_queue} moved to the error queue"
+    )

@@ -1,0 +1,40 @@
+"""`delaystore health`."""
+
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+
+from delaystore.cli.durations import parse_duration
+from delaystore.cli.options import Endpoint, Json, Schema, StoreUrl, Table
+from delaystore.cli.output import print_document
+
+
+def health(
+    max_overdue: Annotated[
+        str, typer.Option(metavar="DURATION", help="How long a message may be overdue before that is unhealthy.")
+    ] = "5m",
+    store: StoreUrl = None,
+    endpoint: Endpoint = None,
+    schema: Schema = None,
+    table: Table = None,
+    as_json: Json = False,
+) -> None:
+    """Say how many messages wait, and how long the first is overdue. Exit code 1: for too long."""
+    from delaystore.cli import documents
+    from delaystore.cli.opening import Target
+
+    allowed = parse_duration(max_overdue, "--max-overdue")
+    target = Target(store=store, endpoint=endpoint, schema=schema, table=table)
+    with target.open() as opened:
+        first = next(iter(opened.delivery.list(limit=1).messages), None)
+        waiting = opened.delivery.count()
+        overdue = None if first is None else max(timedelta(0), opened.store.now() - first.attention_time)
+    healthy = overdue is None or overdue <= allowed
+    if as_json:
+        print_document({"healthy": healthy, "waiting": waiting, "oldest_overdue": documents.seconds(overdue or None)})
+    else:
+        state = f"the first is overdue for {overdue}" if overdue else "nothing is overdue"
+        typer.echo(f"{'healthy' if healthy else 'unhealthy'}: {waiting:,} waiting, {state}")
+    if not healthy:
+        raise typer.Exit(1)

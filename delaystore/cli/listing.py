@@ -1,0 +1,172 @@
+"""`delaystore list`, `show` and `count`: what waits."""
+
+import sys
+from datetime import timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from delaystore.cli.instants import parse_instant
+from delaystore.cli.options import Destination, Endpoint, Json, Schema, StoreUrl, Table
+from delaystore.cli.output import body_preview, print_document, print_table, printable, say
+from delaystore.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from delaystore.delivery import DelayedDelivery
+    from delaystore.message import DelayedMessage
+    from delaystore.stores.abc import PageKey
+
+MessageId = Annotated[str, typer.Argument(metavar="ID", help="The message's id.")]
+
+
+class Bucket(StrEnum):
+    """What `count --by` counts by."""
+
+    MINUTE = "minute"
+    HOUR = "hour"
+    DAY = "day"
+
+    @property
+    def length(self) -> timedelta:
+        """How long it is."""
+        return timedelta(**{f"{self.value}s": 1})
+
+
+def list_messages(
+    destination: Destination = None,
+    since: Annotated[str | None, typer.Option(metavar="TIME", help="Only what is due at this time or later.")] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Only what is due before this time.")] = None,
+    after: Annotated[str | None, typer.Option(metavar="KEY", help="The page after this key.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="Messages a page.")] = 100,
+    every: Annotated[bool, typer.Option("--all", help="All pages.")] = False,
+    store: StoreUrl = None,
+    endpoint: Endpoint = None,
+    schema: Schema = None,
+    table: Table = None,
+    as_json: Json = False,
+) -> None:
+    """List the waiting messages, the next to be due first, page by page."""
+    from delaystore.cli import documents
+    from delaystore.cli.opening import Target
+
+    filters: dict[str, Any] = {
+        "destination": destination,
+        "since": None if since is None else parse_instant(since, "--since"),
+        "until": None if until is None else parse_instant(until, "--until"),
+        "limit": limit,
+    }
+    with Target(store=store, endpoint=endpoint, schema=schema, table=table).open() as opened:
+        messages, next_key = _pages(opened.delivery, filters, _page_key(after), every)
+    if as_json:
+        next_text = None if next_key is None else str(next_key)
+        print_document({"messages": [documents.summary(message) for message in messages], "next": next_text})
+        return
+    print_table(
+        ("id", "destination", "due", "failures", "bytes"),
+        [_row(message) for message in messages],
+        right=("failures", "bytes"),
+    )
+    if next_key is not None:
+        say(f"more follow; the next page: --after '{next_key}'")
+
+
+def show(
+    message_id: MessageId,
+    body: Annotated[bool, typer.Option("--body", help="Write the body alone, as it is, to standard output.")] = False,
+    store: StoreUrl = None,
+    endpoint: Endpoint = None,
+    schema: Schema = None,
+    table: Table = None,
+    as_json: Json = False,
+) -> None:
+    """Show one waiting message. Exit code 1: it does not wait here."""
+    from delaystore.cli import documents
+    from delaystore.cli.opening import Target
+
+    with Target(store=store, endpoint=endpoint, schema=schema, table=table).open() as opened:
+        message = opened.delivery.get(message_id)
+    if message is None:
+        say(f"not found: no message {message_id!r} waits here")
+        raise typer.Exit(1)
+    if body:
+        sys.stdout.buffer.write(message.body)
+        sys.stdout.buffer.flush()
+    elif as_json:
+        print_document(documents.waiting(message))
+    else:
+        for line in _lines(documents.waiting(message)):
+            typer.echo(line)
+        typer.echo(f"\n{body_preview(message.body)}")
+
+
+def count(
+    by: Annotated[Bucket | None, typer.Option(help="Count by when they are due.")] = None,
+    destination: Destination = None,
+    store: StoreUrl = None,
+    endpoint: Endpoint = None,
+    schema: Schema = None,
+    table: Table = None,
+    as_json: Json = False,
+) -> None:
+    """Count the waiting messages."""
+    from delaystore.cli import documents
+    from delaystore.cli.opening import Target
+
+    with Target(store=store, endpoint=endpoint, schema=schema, table=table).open() as opened:
+        if by is None:
+            buckets = None
+            total = opened.delivery.count(destination=destination)
+        else:
+            buckets = opened.delivery.count_by_due_time(by.length, destination=destination)
+            total = sum(buckets.values())
+    if as_json:
+        document: dict[str, Any] = {"count": total}
+        if buckets is not None:
+            document["buckets"] = [{"start": documents.instant(start), "count": n} for start, n in buckets.items()]
+        print_document(document)
+    elif buckets is None:
+        typer.echo(total)
+    else:
+        highest = max(buckets.values(), default=1)
+        rows = [(f"{start:%Y-%m-%d %H:%M}Z", str(n), "█" * max(1, 40 * n // highest)) for start, n in buckets.items()]
+        print_table((f"due ({by})", "messages", ""), rows, right=("messages",))
+
+
+def _pages(
+    delivery: "DelayedDelivery", filters: dict[str, Any], after: "PageKey | None", every: bool
+) -> "tuple[list[DelayedMessage], PageKey | None]":
+    page = delivery.list(after=after, **filters)
+    messages = list(page.messages)
+    while every and page.next_key is not None:
+        page = delivery.list(after=page.next_key, **filters)
+        messages += page.messages
+    return messages, page.next_key
+
+
+def _page_key(text: str | None) -> "PageKey | None":
+    from delaystore.stores.abc import PageKey
+
+    try:
+        return None if text is None else PageKey.parse(text)
+    except ValueError:
+        raise ConfigurationError(f"--after {text!r} is no page key; pass what the page before said") from None
+
+
+def _row(message: "DelayedMessage") -> tuple[str, ...]:
+    due = f"{message.attention_time:%Y-%m-%d %H:%M:%S.%f}"[:-3] + "Z"
+    return message.message_id, message.destination, due, str(message.failure_count), f"{len(message.body):,}"
+
+
+def _lines(document: dict[str, Any]) -> list[str]:
+    """A message's fields, aligned; headers and properties one a line."""
+    lines = []
+    for name, value in document.items():
+        if isinstance(value, dict):
+            lines += [
+                f"{name[:-3] + 'y' if name == 'properties' else name[:-1]}  {key}: {item}"
+                for key, item in value.items()
+            ]
+        elif not name.startswith("body"):
+            lines.append(f"{name:<15}{'-' if value is None else value}")
+    return [printable(line) for line in lines]

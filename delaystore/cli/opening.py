@@ -1,0 +1,80 @@
+"""From options to the things they name."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+
+from delaystore.delivery import DelayedDelivery
+from delaystore.errors import ConfigurationError
+from delaystore.settings import DelayedDeliverySettings
+from delaystore.stores.abc import DelayedMessageStore
+from delaystore.stores.registry import open_store
+from delaystore.transports.abc import Transport
+from delaystore.transports.registry import open_transport
+
+READING = DelayedDeliverySettings(automatic_setup=False)
+"""For commands that only look: a mistyped endpoint shall not get tables."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Whose messages a command is about, as given on the command line."""
+
+    store: str | None
+    endpoint: str | None
+    schema: str | None = None
+    table: str | None = None
+    transport: str | None = None
+
+    def open_store(self) -> DelayedMessageStore:
+        """The store; ConfigurationError where it is not given, or has no schema or table to choose."""
+        url = required(self.store, "store", "--store URL", "DELAYSTORE_STORE")
+        store = open_store(url)
+        if self.schema is None and self.table is None:
+            return store
+        from delaystore.stores.sql import SqlDelayedMessageStore
+
+        if not isinstance(store, SqlDelayedMessageStore):
+            raise ConfigurationError("--schema and --table go with a SQL store only; leave them out")
+        store.close()
+        return SqlDelayedMessageStore(url, schema=self.schema, table=self.table)
+
+    def open_transport(self) -> Transport:
+        """The transport; SQL queues lie in the schema given. ConfigurationError where it is not given."""
+        url = required(self.transport, "transport", "--transport URL", "DELAYSTORE_TRANSPORT")
+        transport = open_transport(url)
+        if self.schema is None:
+            return transport
+        from delaystore.transports.sql_queue import SqlQueueTransport
+
+        if not isinstance(transport, SqlQueueTransport):
+            return transport
+        transport.close()
+        return SqlQueueTransport(url, schema=self.schema)
+
+    @contextmanager
+    def open(self, settings: DelayedDeliverySettings = READING) -> Iterator["Opened"]:
+        """All of it, unstarted; closed at the block's end. ConfigurationError where store or endpoint is not given."""
+        endpoint = required(self.endpoint, "endpoint", "--endpoint NAME", "DELAYSTORE_ENDPOINT")
+        with ExitStack() as stack:
+            store = stack.enter_context(closing(self.open_store()))
+            transport = None if self.transport is None else stack.enter_context(closing(self.open_transport()))
+            delivery = DelayedDelivery(endpoint, store, transport, settings)
+            stack.callback(delivery.stop)
+            yield Opened(store, transport, delivery)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What a target names."""
+
+    store: DelayedMessageStore
+    transport: Transport | None
+    delivery: DelayedDelivery
+
+
+def required(value: str | None, what: str, option: str, variable: str) -> str:
+    """`value`; ConfigurationError saying how to give it, where it is not given."""
+    if not value:
+        raise ConfigurationError(f"no {what} is given; pass {option} or set {variable}")
+    return value

@@ -1,0 +1,43 @@
+"""`delaystore receive`."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from delaystore.cli.durations import parse_duration
+from delaystore.cli.options import Json, Schema, TransportUrl
+from delaystore.cli.output import body_preview, print_document, printable
+
+
+def receive(
+    queue: Annotated[str, typer.Argument(help="The queue.")],
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="The most messages to take.")] = 1,
+    timeout: Annotated[str, typer.Option(metavar="DURATION", help="How long to wait for the first.")] = "0",
+    transport: TransportUrl = None,
+    schema: Schema = None,
+    as_json: Json = False,
+) -> None:
+    """Take messages from a queue and print them. Exit code 1: there were none.
+
+    They leave the queue once they are printed.
+    """
+    from delaystore.cli import documents
+    from delaystore.cli.opening import Target
+
+    seconds = parse_duration(timeout, "--timeout").total_seconds()
+    opened = Target(store=None, endpoint=None, schema=schema, transport=transport).open_transport()
+    try:
+        with opened.receive(queue, limit, seconds) as messages:
+            if as_json:
+                print_document({"messages": [documents.received(message) for message in messages]})
+            else:
+                for message in messages:
+                    for name, value in message.headers.items():
+                        typer.echo(printable(f"header  {name}: {documents.plain(value)}"))
+                    typer.echo(f"{printable(message.message_id)}\n{body_preview(message.body)}\n")
+            sys.stdout.flush()
+    finally:
+        opened.close()
+    if not messages:
+        raise typer.Exit(1)

@@ -1,0 +1,120 @@
+"""`delaystore send`."""
+
+import json
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from delaystore.cli.durations import parse_duration
+from delaystore.cli.instants import parse_instant
+from delaystore.cli.options import At, Delay, Endpoint, Json, Schema, StoreUrl, Table, TransportUrl
+from delaystore.cli.output import print_document
+from delaystore.errors import ConfigurationError
+from delaystore.message import PROPERTY_TYPES
+
+
+def send(
+    destination: Annotated[str, typer.Argument(help="A queue, or /queues/NAME, or /exchanges/NAME/KEY.")],
+    body: Annotated[str | None, typer.Argument(help="The body, as UTF-8 text. Default: empty.")] = None,
+    delay: Delay = None,
+    at: At = None,
+    header: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A text header; repeatable.")] = None,
+    headers_json: Annotated[
+        str | None, typer.Option(metavar="JSON", help="Headers of other types, as a JSON object.")
+    ] = None,
+    property_: Annotated[
+        list[str] | None,
+        typer.Option("--property", metavar="KEY=VALUE", help="An AMQP property, such as content_type; repeatable."),
+    ] = None,
+    message_id: Annotated[str | None, typer.Option(metavar="ID", help="Default: a fresh one.")] = None,
+    body_file: Annotated[str | None, typer.Option(metavar="FILE", help="Read the body from FILE; - is stdin.")] = None,
+    store: StoreUrl = None,
+    endpoint: Endpoint = None,
+    schema: Schema = None,
+    table: Table = None,
+    transport: TransportUrl = None,
+    as_json: Json = False,
+) -> None:
+    """Store a message that is due after a delay or at a time, and print its id.
+
+    With --transport, what that transport cannot carry is refused now.
+    """
+    when = due(delay, at)
+    headers = {**_json_headers(headers_json), **dict(_pair(text, "--header") for text in header or ())}
+    properties = dict(_property(text) for text in property_ or ())
+    content = _body(body, body_file)
+    from delaystore.cli.opening import Target
+    from delaystore.settings import DelayedDeliverySettings
+
+    target = Target(store=store, endpoint=endpoint, schema=schema, table=table, transport=transport)
+    with target.open(DelayedDeliverySettings()) as opened:
+        sent = opened.delivery.send(
+            destination,
+            content,
+            delay=when if isinstance(when, timedelta) else None,
+            at=when if isinstance(when, datetime) else None,
+            headers=headers,
+            properties=properties,
+            message_id=message_id,
+        )
+    if as_json:
+        print_document({"message_id": sent})
+    else:
+        typer.echo(sent)
+
+
+def due(delay: str | None, at: str | None) -> timedelta | datetime:
+    """What --delay or --at says; ConfigurationError unless just one of them is given."""
+    if delay is not None and at is not None:
+        raise ConfigurationError("--delay and --at are both given; pass one of them")
+    if delay is not None:
+        return parse_duration(delay, "--delay")
+    if at is not None:
+        return parse_instant(at, "--at")
+    raise ConfigurationError("when is it due? pass --delay DURATION or --at TIME")
+
+
+def _body(text: str | None, file: str | None) -> bytes:
+    if file is None:
+        return (text or "").encode(errors="surrogateescape")  # bytes that are no UTF-8 arrive as they were typed
+    if text is not None:
+        raise ConfigurationError("the body is given twice; pass BODY or --body-file")
+    try:
+        return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as error:
+        raise ConfigurationError(f"--body-file {file!r} cannot be read: {error.strerror}") from None
+
+
+def _pair(text: str, option: str) -> tuple[str, str]:
+    key, mark, value = text.partition("=")
+    if not mark or not key:
+        raise ConfigurationError(f"{option} {text!r} is not of the form KEY=VALUE")
+    return key, value
+
+
+def _property(text: str) -> tuple[str, Any]:
+    name, value = _pair(text, "--property")
+    expected = PROPERTY_TYPES.get(name)
+    if expected is datetime:
+        return name, parse_instant(value, f"--property {name}").astimezone(UTC)
+    if expected is not int:
+        return name, value
+    try:
+        return name, int(value)
+    except ValueError:
+        raise ConfigurationError(f"--property {name} must be a whole number, not {value!r}") from None
+
+
+def _json_headers(text: str | None) -> dict[str, Any]:
+    if text is None:
+        return {}
+    try:
+        headers = json.loads(text)
+    except ValueError as error:
+        raise ConfigurationError(f"--headers-json is no JSON: {error}") from None
+    if not isinstance(headers, dict):
+        raise ConfigurationError('--headers-json must be an object, as in {"attempt": 1}')
+    return headers
