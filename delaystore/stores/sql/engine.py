@@ -6,8 +6,9 @@ import weakref
 from typing import Any, Final
 
 from sqlalchemy import URL, Engine, create_engine, event, exc, make_url
-from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
 from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
+from tenacity import retry, retry_if_exception_message, stop_after_delay, wait_random
 
 from delaystore.errors import ConfigurationError
 from delaystore.stores.sql.translation import configuration_errors
@@ -91,9 +92,21 @@ def _check_sqlite_url(url: URL) -> None:
 
 def _prepare_sqlite(connection: DBAPIConnection, _record: ConnectionPoolEntry) -> None:
     cursor = connection.cursor()
-    cursor.execute("PRAGMA journal_mode=WAL")
+    _switch_to_wal(cursor)
     cursor.execute("PRAGMA synchronous=FULL")  # in WAL mode less would lose the last commits in a power cut
     cursor.close()
+
+
+@retry(
+    retry=retry_if_exception_message(match=".*locked"),
+    stop=stop_after_delay(BUSY_TIMEOUT),
+    wait=wait_random(0.01, 0.1),
+    reraise=True,
+)
+def _switch_to_wal(cursor: DBAPICursor) -> None:
+    """SQLite does not wait by itself for another process that switches a new file at the same moment."""
+    if cursor.execute("PRAGMA journal_mode").fetchone() != ("wal",):
+        cursor.execute("PRAGMA journal_mode=WAL")
 
 
 def _note_use(_connection: DBAPIConnection | None, record: ConnectionPoolEntry) -> None:

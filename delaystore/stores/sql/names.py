@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from sqlalchemy import Dialect, Table
+
 from delaystore.errors import ConfigurationError
 
 MAX_IDENTIFIER_BYTES: Final = {"postgresql": 63, "mysql": 64, "mariadb": 64, "sqlite": 255, "mssql": 128}
@@ -37,3 +39,9 @@ def check_table_name(name: str, dialect_name: str) -> str:
     """`name`, if it leaves room for the names derived from it."""
     check_identifier(name + LONGEST_SUFFIX, dialect_name, f"the table name {name!r} with its suffix,")
     return check_identifier(name, dialect_name, "the table name")
+
+
+def quoted_name(table: Table, dialect: Dialect) -> str:
+    """The table's name as the database reads it: SQLAlchemy's own quoting, less its doubling of percent signs."""
+    name = dialect.identifier_preparer.format_table(table)
+    return name.replace("%%", "%") if dialect.paramstyle in ("format", "pyformat") else name

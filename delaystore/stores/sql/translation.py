@@ -62,7 +62,9 @@ def configuration_errors() -> Iterator[None]:
     except (ValueError, TypeError) as error:
         if isinstance(error, ConfigurationError):
             raise
-        raise ConfigurationError(f"the database URL cannot be used: {type(error).__name__}") from None
+        raise ConfigurationError(
+            "the database URL cannot be used; is its port a number, and are its options known?"
+        ) from None
 
 
 def translate(error: exc.DBAPIError) -> StoreError:
@@ -81,12 +83,12 @@ def translate(error: exc.DBAPIError) -> StoreError:
 
 def _code(original: BaseException | None) -> Any:
     """PostgreSQL's SQLSTATE, or MySQL's number; None where the driver gives neither."""
-    sqlstate = getattr(original, "sqlstate", None)
-    if sqlstate is None and original is not None and original.args and isinstance(original.args[0], int):
-        return original.args[0]
-    if sqlstate is None and "password authentication failed" in str(original):
+    number = original.args[0] if original is not None and original.args else None
+    if isinstance(number, int):
+        return number
+    if "password authentication failed" in str(original):
         return "28P01"  # psycopg gives no SQLSTATE for a failed connection
-    return sqlstate
+    return getattr(original, "sqlstate", None)
 
 
 def _text(original: BaseException | None) -> str:

@@ -26,6 +26,7 @@ from sqlalchemy.exc import OperationalError
 from delaystore.errors import StoreUnavailableError
 from delaystore.stores.abc import ManagementOutcome
 from delaystore.stores.sql.dialects.base import NEW_TIMES, Claiming, SqlDialect, row_with
+from delaystore.stores.sql.names import quoted_name
 from delaystore.stores.sql.types import UtcDateTime
 
 LOCKED: Final = frozenset({1205, 3572})
@@ -71,7 +72,7 @@ class MySqlDialect(SqlDialect):
 
     def remove_many(self, table: Table) -> Executable:
         """By primary key alone: a scan of a small table would wait for the locks of others."""
-        name = mysql.dialect().identifier_preparer.format_table(table)
+        name = quoted_name(table, mysql.dialect()).replace(":", r"\:")
         ids = bindparam("ids", expanding=True, type_=table.c.message_id.type)
         statement = f"DELETE {name} FROM {name} FORCE INDEX (PRIMARY) WHERE message_id IN :ids"
         return text(statement).bindparams(ids)

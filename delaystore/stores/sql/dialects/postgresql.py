@@ -32,6 +32,7 @@ from delaystore.errors import ConfigurationError, DuplicateMessageError
 from delaystore.stores.abc import ManagementOutcome, WakeUpCallback, WakeUpSubscription
 from delaystore.stores.sql.dialects.base import NEW_TIMES, SqlDialect, row_with
 from delaystore.stores.sql.listener import PostgreSqlListener
+from delaystore.stores.sql.names import quoted_name
 from delaystore.stores.sql.types import UtcDateTime
 
 
@@ -72,9 +73,8 @@ class PostgreSqlDialect(SqlDialect):
 
     def insert_many(self, connection: Connection, table: Table, rows: Iterable[dict[str, Any]]) -> int:
         """COPY: one statement, so that it is all or none by itself; the savepoint is for the caller's transaction."""
-        quote = connection.dialect.identifier_preparer
-        names = ", ".join(quote.quote(name) for name in COPIED)
-        statement = f"COPY {quote.format_table(table)} ({names}) FROM STDIN (FORMAT BINARY)"
+        name = quoted_name(table, connection.dialect)
+        statement = f"COPY {name} ({', '.join(COPIED)}) FROM STDIN (FORMAT BINARY)"
         cursor: psycopg.Cursor[Any] = connection.connection.cursor()  # type: ignore[assignment]
         count = 0
         try:

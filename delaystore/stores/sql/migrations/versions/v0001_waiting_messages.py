@@ -26,9 +26,10 @@ def upgrade() -> None:
     if leases and f"{name}_claims" not in existing:
         where = sa.text("claimed_by IS NOT NULL")
         op.create_index(f"{name}_claims", name, ["claimed_until"], schema=schema, sqlite_where=where)
-    preparer = op.get_bind().dialect.identifier_preparer
+    table = sa.Table(name, sa.MetaData(), schema=schema, quote=True)
+    quoted = op.get_bind().dialect.identifier_preparer.format_table(table)
     for statement in options["delaystore_storage_options"]:
-        op.execute(statement.format(table=preparer.format_table(sa.table(name, schema=schema))))
+        op.get_bind().exec_driver_sql(statement.format(table=quoted))
 
 
 def _create_table(name: str, schema: str | None, leases: bool) -> None:

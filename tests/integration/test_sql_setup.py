@@ -1,0 +1,205 @@
+"""Creating and upgrading tables, hostile names, missing rights."""
+
+import secrets
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Column, Integer, MetaData, Table, create_engine, inspect, text
+
+from delaystore.errors import (
+    ConfigurationError,
+    StorePermissionError,
+    StoreSetupError,
+    StoreUnavailableError,
+)
+from delaystore.settings import TransactionMode
+from delaystore.stores import SqlDelayedMessageStore
+from delaystore.stores.sql import leave_delaystore_alone, setup
+from delaystore.stores.sql.schema import delayed_table
+from tests.integration.sql_stores import database_url, message, opened, store
+from tests.servers import PostgreSQLDatabases
+
+__all__ = ["database_url", "store"]
+
+HOSTILE_NAMES = [
+    'sales"; DROP TABLE users; --',
+    "it's",
+    "back`tick",
+    "50%s %(x)s :colon",
+    "Ünïcødé",
+    "select",
+    "a.b",
+    "[x]",
+]
+
+
+def test_the_schema_is_the_sum_of_its_migrations(store: SqlDelayedMessageStore) -> None:
+    leases = store.engine.dialect.name == "sqlite"
+    table = delayed_table("sales_delayed", None, leases=leases)
+    with store.engine.connect() as connection:
+        context = MigrationContext.configure(
+            connection,
+            opts={"compare_type": True, "include_object": lambda item, name, kind, *_: name != "sales_delayed_version"},
+        )
+        assert compare_metadata(context, table.metadata) == []
+
+
+def test_this_release_works_with_the_newest_migration() -> None:
+    scripts = ScriptDirectory(str(Path(setup.__file__).parent / "migrations"))
+    assert scripts.get_current_head() == setup.HEAD
+
+
+def test_set_up_twice_changes_nothing(store: SqlDelayedMessageStore) -> None:
+    kept = message(store.now(), 60)
+    store.store(kept)
+    store.setup_infrastructure()
+    assert store.get(kept.message_id) == kept
+
+
+def test_eight_processes_set_up_at_once(database_url: str) -> None:
+    def set_up(_: int) -> None:
+        for each in opened(database_url):
+            each.store(message(each.now(), 60))
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(set_up, range(8)))
+    for each in opened(database_url):
+        assert each.count() == 8
+
+
+def test_a_set_up_that_broke_off_half_way_is_finished(store: SqlDelayedMessageStore) -> None:
+    with store.engine.begin() as connection:
+        connection.execute(text("DROP TABLE sales_delayed_version"))
+        connection.execute(text("DROP INDEX sales_delayed_due" + on_table(store)))
+    store.setup_infrastructure()
+    names = {index["name"] for index in inspect(store.engine).get_indexes("sales_delayed")}
+    assert "sales_delayed_due" in names
+
+
+def test_tables_of_a_newer_release_are_refused(store: SqlDelayedMessageStore) -> None:
+    with store.engine.begin() as connection:
+        connection.execute(text("UPDATE sales_delayed_version SET version_num = '9999'"))
+    with pytest.raises(StoreSetupError, match="version 9999, which this release does not know; upgrade delaystore"):
+        store.setup_infrastructure()
+
+
+def test_without_tables_the_error_names_the_command(database_url: str) -> None:
+    bare = SqlDelayedMessageStore(database_url)
+    bare.initialize("sales", TransactionMode.NONE)
+    with pytest.raises(StoreSetupError, match="run `delaystore setup`"):
+        bare.count()
+    bare.close()
+
+
+def test_removed_infrastructure_is_gone_and_can_be_made_again(store: SqlDelayedMessageStore) -> None:
+    store.store(message(store.now(), 60))
+    store.remove_infrastructure()
+    assert inspect(store.engine).get_table_names() == []
+    store.setup_infrastructure()
+    assert store.count() == 0
+
+
+@pytest.mark.parametrize("name", HOSTILE_NAMES)
+def test_any_name_is_quoted(database_url: str, name: str) -> None:
+    hostile = SqlDelayedMessageStore(database_url, table=name)
+    hostile.initialize("sales", TransactionMode.NONE)
+    hostile.setup_infrastructure()
+    now = hostile.now()
+    hostile.store_many([message(now, -2), message(now, 60)])
+    with hostile.transaction() as transaction:
+        assert transaction.remove_many(transaction.fetch_due(now, 10)) == 1
+    assert hostile.count() == 1
+    assert sorted(inspect(hostile.engine).get_table_names()) == sorted([name, f"{name}_version"])
+    hostile.close()
+
+
+@pytest.mark.parametrize("name", ["", "  ", "a\0b", "tab\tbed", "x" * 300])
+def test_names_that_cannot_work_are_refused(sqlite_url: str, name: str) -> None:
+    with pytest.raises(ConfigurationError, match="table name"):
+        SqlDelayedMessageStore(sqlite_url, table=name)
+
+
+def test_a_name_postgresql_would_cut_is_refused(postgresql_url: str) -> None:
+    store = SqlDelayedMessageStore(postgresql_url)
+    with pytest.raises(ConfigurationError, match="postgresql allows 63, use a shorter name"):
+        store.initialize("é" * 30, TransactionMode.NONE)
+    store.close()
+
+
+def test_a_schema_of_its_own(postgresql_url: str) -> None:
+    engine = create_engine(postgresql_url)
+    with engine.begin() as connection:
+        connection.execute(text('CREATE SCHEMA "my schema"'))
+    for each in opened(postgresql_url, schema="my schema", table="delayed"):
+        each.store(message(each.now(), 60))
+        assert each.count() == 1
+    assert sorted(inspect(engine).get_table_names("my schema")) == ["delayed", "delayed_version"]
+    engine.dispose()
+
+
+def test_a_role_without_rights_gets_one_clear_line(postgresql: PostgreSQLDatabases, postgresql_url: str) -> None:
+    list(opened(postgresql_url))
+    stranger = SqlDelayedMessageStore(postgresql.create_role(unique("stranger"), "s3cret", postgresql_url))
+    stranger.initialize("sales", TransactionMode.NONE)
+    with pytest.raises(StorePermissionError, match=r"permission denied.*grant the right") as caught:
+        stranger.store(message(stranger.now(), 60))
+    assert "s3cret" not in str(caught.value) + repr(stranger)
+    stranger.close()
+
+
+def test_tables_that_are_current_need_no_right_to_create(postgresql: PostgreSQLDatabases, postgresql_url: str) -> None:
+    owner = next(stores := opened(postgresql_url))
+    role = unique("worker")
+    url = postgresql.create_role(role, "w0rker", postgresql_url)
+    with owner.engine.begin() as connection:
+        connection.execute(text(f"REVOKE ALL ON SCHEMA public FROM PUBLIC; GRANT USAGE ON SCHEMA public TO {role}"))
+        connection.execute(text(f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {role}"))
+    for worker in opened(url):
+        worker.store(message(worker.now(), 60))
+        assert worker.count() == 1
+    list(stores)
+
+
+@pytest.mark.parametrize("database", ["postgresql", "mariadb"])
+def test_a_wrong_password_is_named_and_not_shown(database: str, request: pytest.FixtureRequest) -> None:
+    url = request.getfixturevalue(f"{database}_url")
+    wrong = create_engine(url).url.set(password="wr0ng")
+    store = SqlDelayedMessageStore(wrong)
+    store.initialize("sales", TransactionMode.NONE)
+    with pytest.raises(StoreUnavailableError, match="refuses the login") as caught:
+        store.setup_infrastructure()
+    assert "wr0ng" not in str(caught.value) + repr(store)
+    store.close()
+
+
+def test_a_directory_that_is_missing_is_named(tmp_path: Path) -> None:
+    store = SqlDelayedMessageStore(f"sqlite:///{tmp_path}/missing/app.db")
+    store.initialize("sales", TransactionMode.NONE)
+    with pytest.raises(StoreUnavailableError, match="unable to open database file"):
+        store.setup_infrastructure()
+
+
+def test_autogenerate_leaves_the_tables_alone(store: SqlDelayedMessageStore) -> None:
+    yours = MetaData()
+    Table("orders", yours, Column("id", Integer, primary_key=True))
+    yours.create_all(store.engine)
+    with store.engine.begin() as connection:
+        connection.execute(text("CREATE TABLE billing_queue (seq INTEGER)"))
+    with store.engine.connect() as connection:
+        blind = MigrationContext.configure(connection)
+        assert any(change[0] == "remove_table" for change in compare_metadata(blind, yours))
+        spared = MigrationContext.configure(connection, opts={"include_object": leave_delaystore_alone("sales")})
+        assert compare_metadata(spared, yours) == []
+
+
+def unique(name: str) -> str:
+    """Roles belong to the server, which outlives a test's database."""
+    return f"{name}_{secrets.token_hex(4)}"
+
+
+def on_table(store: SqlDelayedMessageStore) -> str:
+    return " ON sales_delayed" if store.engine.dialect.name in ("mysql", "mariadb") else ""
