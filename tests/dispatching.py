@@ -87,12 +87,13 @@ class ScriptedTransport(InMemoryTransport):
 
 
 class CountingStore(InMemoryDelayedMessageStore):
-    """Counts what it is asked, and fails when told to."""
+    """Initialized; counts what it is asked, and fails when told to."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.asked: Counter[str] = Counter()
         self.error: Exception | None = None
+        self.initialize("sales", TransactionMode.RECEIVE_ONLY)
 
     @contextmanager
     def transaction(self) -> Iterator[DelayedMessageStore]:

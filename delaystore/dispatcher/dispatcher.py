@@ -90,6 +90,7 @@ class Dispatcher:
     def dispatch_due(self) -> DispatchReport:
         """Forward what is due now, in the calling thread, and return what was done: for tests and for cron.
 
+        It ends early when the broker stops answering.
         Raises TransportUnavailableError when the transport cannot send, and what the store raises.
         """
         WakeUp().pause(self._settings.dispatch_timeout.total_seconds(), self._can_send, poll=0.02)
@@ -100,9 +101,9 @@ class Dispatcher:
         at = self._store.now()
         total = NOTHING_DONE
         while True:
-            report = self._passes.run(at).report
-            total += report
-            if not report.progress:
+            result = self._passes.run(at)
+            total += result.report
+            if result.delay or not result.report.progress:
                 return total
 
     def wake_up(self, due_time: datetime | None = None) -> None:

@@ -1,0 +1,488 @@
+"""What becomes of a message, outcome by outcome, one pass at a time."""
+
+import logging
+from collections.abc import Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from delaystore.dispatcher import Dispatcher, DispatchReport
+from delaystore.errors import (
+    StoreError,
+    StoreUnavailableError,
+    TransportUnavailableError,
+    UnsupportedMessageError,
+    UnsupportedModeError,
+)
+from delaystore.message import DelayedMessage, UnreadableMessage
+from delaystore.settings import TransactionMode
+from delaystore.stores.abc import DelayedMessageStore
+from delaystore.stores.memory import InMemoryDelayedMessageStore
+from tests.dispatching import (
+    NOON,
+    REFUSED,
+    UNROUTABLE,
+    UNSETTLED,
+    CountingStore,
+    FiveMethodStore,
+    HandClock,
+    ScriptedTransport,
+    message,
+    settings,
+)
+
+LATER = timedelta(days=1)
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def store(clock: HandClock) -> CountingStore:
+    return CountingStore(clock)
+
+
+@pytest.fixture
+def transport() -> ScriptedTransport:
+    return ScriptedTransport()
+
+
+@pytest.fixture
+def dispatcher(store: CountingStore, transport: ScriptedTransport) -> Dispatcher:
+    return Dispatcher(store, transport, settings(), endpoint="sales")
+
+
+def ids(store: InMemoryDelayedMessageStore) -> list[str]:
+    return [one.message_id for one in store.list().messages]
+
+
+def waiting(store: InMemoryDelayedMessageStore, message_id: str) -> DelayedMessage:
+    found = store.get(message_id)
+    assert found is not None
+    return found
+
+
+def test_what_is_due_is_delivered_and_removed(
+    dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport
+) -> None:
+    store.store_many([message("a"), message("b"), message("later", due_time=NOON + LATER)])
+    assert dispatcher.dispatch_due() == DispatchReport(fetched=2, delivered=2)
+    assert transport.bodies("billing") == [b"a", b"b"]
+    assert ids(store) == ["later"]
+
+
+def test_nothing_due_is_nothing_done(dispatcher: Dispatcher, transport: ScriptedTransport) -> None:
+    assert dispatcher.dispatch_due() == DispatchReport()
+    assert transport.batches == []
+
+
+def test_more_than_a_batch_is_dispatched_in_growing_batches(
+    dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport
+) -> None:
+    store.store_many(message(f"{number:05}") for number in range(3000))
+    assert dispatcher.dispatch_due().delivered == 3000
+    sizes = [len(batch) for batch in transport.batches]
+    assert sizes[0] <= 64
+    assert max(sizes) == 1000
+    assert transport.bodies("billing") == [f"{number:05}".encode() for number in range(3000)]
+
+
+def test_a_refused_message_is_counted_and_tried_again_after_a_back_off(
+    dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport, clock: HandClock
+) -> None:
+    transport.answers["full"] = REFUSED
+    store.store_many([message("bad", "full"), message("good")])
+    assert dispatcher.dispatch_due() == DispatchReport(fetched=2, delivered=1, failed=1)
+    bad = waiting(store, "bad")
+    assert (bad.failure_count, bad.due_time) == (1, NOON)
+    assert bad.attention_time > NOON + timedelta(seconds=1)
+    clock.advance(LATER)
+    del transport.answers["full"]
+    dispatcher.dispatch_due()
+    assert transport.bodies("full") == [b"bad"]
+
+
+@pytest.mark.parametrize("retries", [0, 1, 5])
+def test_a_message_is_tried_once_and_then_as_often_as_there_are_retries(
+    store: CountingStore, transport: ScriptedTransport, clock: HandClock, retries: int
+) -> None:
+    dispatcher = Dispatcher(store, transport, settings(number_of_retries=retries), endpoint="sales")
+    transport.answers["full"] = REFUSED
+    store.store(message("bad", "full"))
+    for _ in range(retries + 3):
+        dispatcher.dispatch_due()
+        clock.advance(LATER)
+    assert transport.batches == [["bad"]] * (1 + retries) + [["bad"]]  # the last one is the copy
+    assert transport.bodies("error") == [b"bad"]
+    assert ids(store) == []
+
+
+def test_the_retries_span_at_least_a_quarter_of_an_hour(
+    dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport, clock: HandClock
+) -> None:
+    transport.answers["full"] = REFUSED
+    store.store(message("bad", "full"))
+    while ids(store):
+        clock.instant = max(clock.instant, waiting(store, "bad").attention_time)
+        dispatcher.dispatch_due()
+    assert clock.instant >= NOON + timedelta(minutes=15) - timedelta(microseconds=9)
+
+
+def test_an_unroutable_message_goes_to_the_error_queue_at_once_and_its_neighbours_arrive(
+    dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport
+) -> None:
+    transport.answers["nowhere"] = UNROUTABLE
+    store.store_many([message("bad", "nowhere"), message("good")])
+    assert dispatcher.dispatch_due() == DispatchReport(fetched=2, delivered=1, moved_to_error_queue=1)
+    assert transport.bodies("error") == [b"bad"]
+    assert transport.bodies("billing") == [b"good"]
+    assert ids(store) == []
+
+
+def test_a_message_nobody_can_read_goes_to_the_error_queue_without_being_sent(
+    transport: ScriptedTransport, clock: HandClock
+) -> None:
+    class StoreWithABrokenRow(CountingStore):
+        @contextmanager
+        def transaction(self) -> Any:
+            with super().transaction() as tx:
+                fetch = tx.fetch_due
+                tx.fetch_due = lambda at, limit: [broken(one) for one in fetch(at, limit)]  # type: ignore[method-assign]
+                yield tx
+
+    def broken(one: DelayedMessage) -> DelayedMessage:
+        if one.message_id != "bad":
+            return one
+        return UnreadableMessage(
+            message_id="bad",
+            destination=one.destination,
+            due_time=one.due_time,
+            body=one.body,
+            headers={"delaystore.raw-headers": "{"},
+            reason="the headers are no JSON",
+        )
+
+    store = StoreWithABrokenRow(clock)
+    dispatcher = Dispatcher(store, transport, settings(), endpoint="sales")
+    store.store_many([message("bad"), message("good")])
+    dispatcher.dispatch_due()
+    assert transport.bodies("billing") == [b"good"]
+    (failed,) = transport.arrived("error")
+    assert failed.headers["NServiceBus.ExceptionInfo.ExceptionType"] == "delaystore.Unreadable"
+    assert failed.headers["NServiceBus.ExceptionInfo.Message"] == "the headers are no JSON"
+    assert failed.headers["delaystore.raw-headers"] == "{"
+    assert ids(store) == []
+
+
+def test_an_unsettled_message_stays_as_it_was_and_arms_the_dispatch_breaker(
+    dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport
+) -> None:
+    transport.answers["billing"] = UNSETTLED
+    store.store(message("a"))
+    assert dispatcher.dispatch_due() == DispatchReport(fetched=1, unsettled=1)
+    assert waiting(store, "a") == message("a")
+    assert dispatcher.health().breakers["dispatch"] == "armed"
+    del transport.answers["billing"]
+    assert dispatcher.dispatch_due().delivered == 1
+    assert dispatcher.health().breakers["dispatch"] == "disarmed"
+
+
+def test_what_settled_is_removed_although_the_connection_went_before_the_rest_did(
+    dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport
+) -> None:
+    transport.answers["slow"] = UNSETTLED
+    store.store_many([message("good"), message("bad", "slow")])
+    original = transport.send
+
+    def send(messages: Sequence[DelayedMessage], transaction: DelayedMessageStore | None, timeout: float) -> Any:
+        outcomes = original(messages, transaction, timeout)
+        transport.reason = "the connection is gone"
+        return outcomes
+
+    transport.send = send  # type: ignore[method-assign]
+    report = dispatcher.dispatch_due()
+    assert (report.delivered, report.unsettled, report.failed) == (1, 1, 0)
+    assert ids(store) == ["bad"]
+    assert waiting(store, "bad").failure_count == 0
+    assert dispatcher.health().breakers["dispatch"] == "armed"
+
+
+def test_messages_that_alone_get_no_answer_give_way_to_those_behind_them(
+    store: CountingStore, transport: ScriptedTransport, clock: HandClock
+) -> None:
+    dispatcher = Dispatcher(store, transport, settings(batch_size=10), endpoint="sales")
+    transport.answers["stuck"] = UNSETTLED
+    store.store_many(message(f"stuck{n}", "stuck", NOON - timedelta(seconds=1)) for n in range(9))
+    store.store_many(message(f"good{n}") for n in range(9))
+    for _ in range(3):
+        dispatcher.dispatch_due()
+    assert len(transport.bodies("billing")) == 9
+    assert {one.failure_count for one in store.list().messages} == {1}
+    assert dispatcher.health().breakers["dispatch"] == "disarmed"
+
+
+def test_an_outage_never_moves_anything_to_the_error_queue(
+    store: CountingStore, transport: ScriptedTransport, clock: HandClock
+) -> None:
+    dispatcher = Dispatcher(store, transport, settings(number_of_retries=0), endpoint="sales")
+    transport.answers["billing"] = UNSETTLED
+    store.store(message("a"))
+    for _ in range(10):
+        dispatcher.dispatch_due()
+        clock.advance(LATER)
+    assert transport.bodies("error") == []
+    assert ids(store) == ["a"]
+
+
+def test_an_exception_of_the_transport_is_an_outage_and_is_logged(
+    dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport, caplog: pytest.LogCaptureFixture
+) -> None:
+    transport.answers["billing"] = RuntimeError("a bug")
+    store.store(message("a"))
+    assert dispatcher.dispatch_due() == DispatchReport(fetched=1, unsettled=1)
+    assert waiting(store, "a").failure_count == 0
+    assert dispatcher.health().breakers["dispatch"] == "armed"
+    assert "a bug" in caplog.text
+
+
+def test_a_transport_that_forgets_an_outcome_is_an_outage(
+    dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport
+) -> None:
+    transport.send = lambda messages, transaction, timeout: []  # type: ignore[method-assign]
+    store.store(message("a"))
+    assert dispatcher.dispatch_due() == DispatchReport(fetched=1, unsettled=1)
+    assert ids(store) == ["a"]
+
+
+@pytest.mark.parametrize("answer", [REFUSED, UNROUTABLE, UNSETTLED, RuntimeError("a bug")])
+def test_a_message_the_error_queue_does_not_take_is_parked_and_tried_again(
+    dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport, clock: HandClock, answer: Any
+) -> None:
+    transport.answers |= {"nowhere": UNROUTABLE, "error": answer}
+    store.store_many([message("bad", "nowhere"), message("good")])
+    assert dispatcher.dispatch_due() == DispatchReport(fetched=2, delivered=1, failed=1)
+    assert transport.bodies("billing") == [b"good"]
+    assert waiting(store, "bad").failure_count == 1
+    assert waiting(store, "bad").attention_time > NOON
+    assert dispatcher.health().breakers["recovery"] == "armed"
+    clock.advance(LATER)
+    del transport.answers["error"]
+    dispatcher.dispatch_due()
+    assert transport.bodies("error") == [b"bad"]
+    assert ids(store) == []
+
+
+def test_a_parked_message_arrives_once_its_destination_is_back(
+    dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport, clock: HandClock
+) -> None:
+    transport.answers |= {"nowhere": UNROUTABLE, "error": UNROUTABLE}
+    store.store(message("bad", "nowhere"))
+    dispatcher.dispatch_due()
+    transport.answers.clear()
+    clock.advance(LATER)
+    dispatcher.dispatch_due()
+    assert transport.bodies("nowhere") == [b"bad"]
+    assert transport.bodies("error") == []
+
+
+def test_a_failing_error_queue_triggers_the_recovery_breaker(
+    store: CountingStore, transport: ScriptedTransport
+) -> None:
+    calls: list[str] = []
+    dispatcher = Dispatcher(
+        store, transport, settings(on_critical_error=lambda text, error: calls.append(text)), endpoint="sales"
+    )
+    transport.answers |= {"nowhere": UNROUTABLE, "error": UNROUTABLE}
+    store.store_many(message(f"{number}", "nowhere") for number in range(31))
+    dispatcher.dispatch_due()
+    assert dispatcher.health().breakers["recovery"] == "triggered"
+    assert len(calls) == 1
+
+
+def test_an_error_queue_that_was_deleted_is_declared_again(
+    dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delaystore.dispatcher.error_queue.DECLARE_AGAIN", 0.0)
+    transport.answers |= {"nowhere": UNROUTABLE, "error": UNROUTABLE}
+    store.store(message("bad", "nowhere"))
+    dispatcher.dispatch_due()
+    dispatcher.dispatch_due()
+    assert transport.declared == ["error", "error"]
+
+
+def test_an_error_queue_that_cannot_be_declared_stops_nothing(
+    dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport, caplog: pytest.LogCaptureFixture
+) -> None:
+    transport.declare_error = TransportUnavailableError("not now")
+    store.store(message("a"))
+    assert dispatcher.dispatch_due().delivered == 1
+    assert [record.getMessage() for record in caplog.records] == ["cannot declare the error queue: not now"]
+
+
+def test_without_automatic_setup_nothing_is_declared(store: CountingStore, transport: ScriptedTransport) -> None:
+    Dispatcher(store, transport, settings(automatic_setup=False), endpoint="sales").dispatch_due()
+    assert transport.declared == []
+
+
+def test_the_error_queue_tells_what_failed_where_and_when(
+    dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport
+) -> None:
+    transport.answers["nowhere"] = UNROUTABLE
+    store.store(
+        message(
+            "bad",
+            "nowhere",
+            NOON - LATER,
+            headers={"kind": "reminder", "NServiceBus.FailedQ": "an earlier failure"},
+            properties={"content_type": "text/plain", "expiration": "5000"},
+            failure_count=2,
+        )
+    )
+    dispatcher.dispatch_due()
+    (failed,) = transport.arrived("error")
+    assert failed.message_id == "bad"
+    assert failed.properties == {"content_type": "text/plain"}
+    assert failed.headers == {
+        "kind": "reminder",
+        "NServiceBus.ExceptionInfo.ExceptionType": "delaystore.Unroutable",
+        "NServiceBus.ExceptionInfo.Message": "no such queue",
+        "NServiceBus.ExceptionInfo.StackTrace": "delaystore forwarding to nowhere, attempt 3: no such queue",
+        "NServiceBus.TimeOfFailure": "2027-01-01 12:00:00:000000 Z",
+        "NServiceBus.FailedQ": "nowhere",
+        "delaystore.due-time": "2026-12-31T12:00:00+00:00",
+        "delaystore.failure-count": 3,
+        "delaystore.expiration": "5000",
+    }
+
+
+def test_a_long_explanation_is_shortened_where_the_whole_of_it_does_not_fit(
+    dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport
+) -> None:
+    def too_large(one: DelayedMessage) -> Exception | None:
+        size = sum(len(str(value)) for value in one.headers.values())
+        return UnsupportedMessageError("too large") if size > 1000 else None
+
+    transport.check_error = too_large
+    transport.answers["nowhere"] = type(UNROUTABLE)(UNROUTABLE.kind, "x" * 5000)
+    store.store(message("bad", "nowhere"))
+    dispatcher.dispatch_due()
+    (failed,) = transport.arrived("error")
+    assert failed.headers["NServiceBus.ExceptionInfo.Message"] == "x" * 256
+
+
+def test_a_message_that_does_not_fit_the_error_queue_is_parked(
+    dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport
+) -> None:
+    transport.check_error = lambda one: UnsupportedMessageError("too large") if one.destination == "error" else None
+    transport.answers["nowhere"] = UNROUTABLE
+    store.store_many([message("bad", "nowhere"), message("good")])
+    assert dispatcher.dispatch_due() == DispatchReport(fetched=2, delivered=1, failed=1)
+    assert waiting(store, "bad").failure_count == 1
+
+
+def test_a_store_that_fails_at_counting_failures_still_loses_what_was_delivered(
+    transport: ScriptedTransport, clock: HandClock
+) -> None:
+    class StoreThatMayNotUpdate(CountingStore):
+        @contextmanager
+        def transaction(self) -> Any:
+            with super().transaction() as tx:
+                tx.increment_failure_counts = self._refuse  # type: ignore[method-assign]
+                yield tx
+
+        def _refuse(self, failures: Sequence[tuple[DelayedMessage, datetime]]) -> int:
+            raise StoreError("no right to update")
+
+    store = StoreThatMayNotUpdate(clock)
+    dispatcher = Dispatcher(store, transport, settings(), endpoint="sales")
+    transport.answers["full"] = REFUSED
+    store.store_many([message("good"), message("bad", "full")])
+    with pytest.raises(StoreError, match="no right to update"):
+        dispatcher.dispatch_due()
+    assert ids(store) == ["bad"]
+    assert dispatcher.health().breakers["recovery"] == "armed"
+
+
+def test_a_claim_that_was_lost_is_told_and_ends_the_pass(
+    transport: ScriptedTransport, clock: HandClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    class StoreOfAnother(CountingStore):
+        @contextmanager
+        def transaction(self) -> Any:
+            with super().transaction() as tx:
+                tx.remove_many = lambda messages: 0  # type: ignore[method-assign]
+                yield tx
+
+    store = StoreOfAnother(clock)
+    store.store(message("a"))
+    report = Dispatcher(store, transport, settings()).dispatch_due()
+    assert report == DispatchReport(fetched=1, delivered=1, claims_lost=1)
+    assert "no longer claimed" in caplog.text
+
+
+def test_dispatching_what_is_due_says_why_it_cannot(store: CountingStore, transport: ScriptedTransport) -> None:
+    dispatcher = Dispatcher(store, transport, settings(dispatch_timeout=0.05), endpoint="sales")
+    transport.reason = "no connection to the broker"
+    store.store(message("a"))
+    asked = store.asked.total()
+    with pytest.raises(TransportUnavailableError, match="no connection to the broker"):
+        dispatcher.dispatch_due()
+    assert store.asked.total() == asked
+
+
+def test_dispatching_what_is_due_passes_on_the_stores_error(dispatcher: Dispatcher, store: CountingStore) -> None:
+    store.error = StoreUnavailableError("the database is down")
+    with pytest.raises(StoreUnavailableError):
+        dispatcher.dispatch_due()
+
+
+def test_a_store_of_five_methods_is_enough(transport: ScriptedTransport) -> None:
+    store = FiveMethodStore()
+    transport.answers |= {"nowhere": UNROUTABLE, "full": REFUSED}
+    past = store.now() - timedelta(seconds=5)
+    for number in range(20):
+        store.store(message(f"good{number}", due_time=past))
+    store.store(message("lost", "nowhere", past))
+    store.store(message("bad", "full", past))
+    report = Dispatcher(store, transport, settings(), endpoint="sales").dispatch_due()
+    assert (report.delivered, report.moved_to_error_queue, report.failed) == (20, 1, 1)
+    assert store.next() is not None
+
+
+def test_exactly_once_is_refused_where_store_and_transport_share_no_transaction(transport: ScriptedTransport) -> None:
+    with pytest.raises(UnsupportedModeError, match="SqlQueueTransport"):
+        Dispatcher(
+            FiveMethodStore(), transport, settings(transaction_mode=TransactionMode.TRANSACTION_SCOPE), endpoint="s"
+        )
+
+
+def test_no_traceback_is_logged_for_an_outage(
+    dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport, caplog: pytest.LogCaptureFixture
+) -> None:
+    transport.answers["billing"] = UNSETTLED
+    store.store(message("a"))
+    with caplog.at_level(logging.DEBUG):
+        dispatcher.dispatch_due()
+    assert caplog.records
+    assert all(record.exc_info is None for record in caplog.records)
+
+
+def test_the_transaction_is_for_the_transport_only_in_exactly_once_mode(
+    store: CountingStore, transport: ScriptedTransport
+) -> None:
+    given: list[object] = []
+    original = transport.send
+
+    def send(messages: Sequence[DelayedMessage], transaction: DelayedMessageStore | None, timeout: float) -> Any:
+        given.append((transaction, timeout))
+        return original(messages, transaction, timeout)
+
+    transport.send = send  # type: ignore[method-assign]
+    dispatcher = Dispatcher(store, transport, settings(dispatch_timeout=3), endpoint="sales")
+    store.store(message("a"))
+    dispatcher.dispatch_due()
+    assert given == [(None, 3.0)]
