@@ -1,0 +1,69 @@
+# `make help` lists what there is to make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+# Stamps: each is newer than what it was made from, so nothing is installed twice.
+VENV_MADE := $(VENV)/.made
+RUNTIME := $(VENV)/.installed-runtime
+DEVELOPMENT := $(VENV)/.installed-development
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test unit lint format types layers servers bench bench-quick soak clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
+
+demo: $(RUNTIME) ## See delayed messages stored, waiting and delivered; needs no server
+	@$(BIN)/delaystore demo $(ARGS)
+
+test: lint types layers servers ## Check everything: style, types, layers, tests (ARGS=... for pytest)
+	$(BIN)/python -m pytest $(ARGS)
+
+unit: $(DEVELOPMENT) ## Run the tests that need no server
+	$(BIN)/python -m pytest tests/unit $(ARGS)
+
+lint: $(DEVELOPMENT) ## Check style with ruff
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(DEVELOPMENT) ## Put the style right where ruff can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(DEVELOPMENT) ## Check types with mypy
+	$(BIN)/mypy
+
+layers: $(DEVELOPMENT) ## Check that imports flow one way
+	$(BIN)/lint-imports
+
+bench: $(DEVELOPMENT) servers ## Measure everything, with its peers (long)
+	$(BIN)/python -m benchmarks $(ARGS)
+
+bench-quick: $(DEVELOPMENT) servers ## Run every benchmark once with little data
+	$(BIN)/python -m benchmarks --quick $(ARGS)
+
+soak: $(DEVELOPMENT) servers ## Run the long campaigns: full fault counts, millions of rows
+	DELAYSTORE_SOAK=1 $(BIN)/python -m pytest -m soak --timeout=7200 $(ARGS)
+
+servers: ## Install PostgreSQL, RabbitMQ and MariaDB where they are missing
+	@scripts/install-servers.sh
+
+clean: ## Remove everything that was made
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV_MADE): scripts/make-venv.sh scripts/apt.sh
+	@scripts/make-venv.sh $(PYTHON) $(VENV)
+	@touch $@
+
+$(RUNTIME): pyproject.toml $(VENV_MADE)
+	@echo "Installing delaystore into $(VENV) ..."
+	@$(PIP) --editable '.[all]'
+	@touch $@
+
+$(DEVELOPMENT): pyproject.toml $(RUNTIME)
+	@echo "Installing the tools for development into $(VENV) ..."
+	@$(PIP) --editable '.[all,testing]' --group dev
+	@touch $@

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# Installs the servers that the tests start for themselves, where they are missing: PostgreSQL, RabbitMQ, MariaDB.
+# No service is started or left enabled. Where nothing can be installed it says what to install, and fails if CI=true.
+set -euo pipefail
+# shellcheck source=scripts/apt.sh
+. "$(dirname "$0")/apt.sh"
+
+# Whether a program exists: on PATH, in the directories given, or where PATH of an ordinary user does not look.
+has() {
+    local program=$1 folder
+    shift
+    command -v "$program" >/dev/null && return
+    for folder in "$@" /usr/sbin /usr/local/sbin; do
+        [ -x "$folder/$program" ] && return
+    done
+    return 1
+}
+
+packages=() services=()
+if ! has initdb /usr/lib/postgresql/*/bin /usr/pgsql-*/bin; then
+    packages+=(postgresql) services+=(postgresql)
+fi
+if ! has rabbitmq-server /usr/lib/rabbitmq/bin; then
+    packages+=(rabbitmq-server) services+=(rabbitmq-server)
+fi
+if ! has mariadbd || ! has mariadb-install-db; then
+    packages+=(mariadb-server) services+=(mariadb)
+fi
+[ ${#packages[@]} -gt 0 ] || exit 0
+
+if can_install; then
+    install_packages "${packages[@]}"
+    if command -v systemctl >/dev/null; then
+        as_root systemctl disable --quiet "${services[@]}" 2>/dev/null || true # no systemd here: nothing is enabled
+    fi
+else
+    echo "Missing servers: install the packages ${packages[*]} (Debian's names) to run the tests that need them." >&2
+    [ "${CI:-}" != true ]
+fi
