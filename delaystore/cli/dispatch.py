@@ -46,9 +46,10 @@ def dispatch(
     transport: TransportUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Forward messages as they fall due, until SIGTERM or SIGINT; what is in flight is finished first.
+    """Forward messages as they fall due.
 
-    Sets up the store's tables and the error queue where they are missing.
+    Ends at SIGTERM or SIGINT, once what is in flight is finished. Sets up the store's tables and the
+    error queue where they are missing.
     """
     from delaystore.cli.opening import Target, required
     from delaystore.dispatcher.dispatcher import Dispatcher

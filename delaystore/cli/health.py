@@ -20,7 +20,10 @@ def health(
     table: Table = None,
     as_json: Json = False,
 ) -> None:
-    """Say how many messages wait, and how long the first is overdue. Exit code 1: for too long."""
+    """Say how many messages wait, and what is overdue.
+
+    Exit code 1: the first is overdue for too long.
+    """
     from delaystore.cli import documents
     from delaystore.cli.opening import Target
 

@@ -39,14 +39,14 @@ def list_messages(
     until: Annotated[str | None, typer.Option(metavar="TIME", help="Only what is due before this time.")] = None,
     after: Annotated[str | None, typer.Option(metavar="KEY", help="The page after this key.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="Messages a page.")] = 100,
-    every: Annotated[bool, typer.Option("--all", help="All pages.")] = False,
+    every: Annotated[bool, typer.Option("--all", envvar="DELAYSTORE_LIST_ALL", help="All pages.")] = False,
     store: StoreUrl = None,
     endpoint: Endpoint = None,
     schema: Schema = None,
     table: Table = None,
     as_json: Json = False,
 ) -> None:
-    """List the waiting messages, the next to be due first, page by page."""
+    """List what waits, the next to be due first."""
     from delaystore.cli import documents
     from delaystore.cli.opening import Target
 
@@ -66,6 +66,7 @@ def list_messages(
         ("id", "destination", "due", "failures", "bytes"),
         [_row(message) for message in messages],
         right=("failures", "bytes"),
+        unbroken=("due", "failures", "bytes"),
     )
     if next_key is not None:
         say(f"more follow; the next page: --after '{next_key}'")
@@ -130,7 +131,7 @@ def count(
     else:
         highest = max(buckets.values(), default=1)
         rows = [(f"{start:%Y-%m-%d %H:%M}Z", str(n), "█" * max(1, 40 * n // highest)) for start, n in buckets.items()]
-        print_table((f"due ({by})", "messages", ""), rows, right=("messages",))
+        print_table((f"due ({by})", "messages", ""), rows, right=("messages",), unbroken=(f"due ({by})", "messages"))
 
 
 def _pages(
@@ -162,11 +163,9 @@ def _lines(document: dict[str, Any]) -> list[str]:
     """A message's fields, aligned; headers and properties one a line."""
     lines = []
     for name, value in document.items():
-        if isinstance(value, dict):
-            lines += [
-                f"{name[:-3] + 'y' if name == 'properties' else name[:-1]}  {key}: {item}"
-                for key, item in value.items()
-            ]
+        if name in ("headers", "properties"):
+            kind = {"headers": "header", "properties": "property"}[name]
+            lines += [f"{kind:<15}{key}: {item}" for key, item in value.items()]
         elif not name.startswith("body"):
             lines.append(f"{name:<15}{'-' if value is None else value}")
     return [printable(line) for line in lines]

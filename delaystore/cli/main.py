@@ -45,9 +45,20 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"auto_envvar_prefix": ENVIRONMENT_PREFIX, "help_option_names": ["-h", "--help"]},
 )
-for command in (demo, send, dispatch, show, cancel, reschedule, count, setup, receive, health):
-    app.command()(command)
-app.command("list")(list_messages)
+for name, command in (
+    ("demo", demo),
+    ("setup", setup),
+    ("send", send),
+    ("dispatch", dispatch),
+    ("list", list_messages),
+    ("show", show),
+    ("count", count),
+    ("cancel", cancel),
+    ("reschedule", reschedule),
+    ("receive", receive),
+    ("health", health),
+):
+    app.command(name)(command)
 
 
 def _print_version(wanted: bool) -> None:
@@ -61,7 +72,14 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def delaystore(
     _version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+        bool,
+        typer.Option(
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            allow_from_autoenv=False,
+            help="Print the version and exit.",
+        ),
     ] = False,
 ) -> None:
     """Messages that wait: stored durably, forwarded when they are due.

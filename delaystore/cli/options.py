@@ -56,7 +56,9 @@ Table = Annotated[
         help="The table of waiting messages, in place of ENDPOINT_delayed.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Report as one JSON document on standard output.")]
+Json = Annotated[
+    bool, typer.Option("--json", envvar="DELAYSTORE_JSON", help="Report as one JSON document on standard output.")
+]
 Delay = Annotated[
     str | None,
     typer.Option("--delay", metavar="DURATION", show_default=False, help="From now: 90s, 15m, 2h30m, 3d, or seconds."),

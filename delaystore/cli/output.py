@@ -2,9 +2,13 @@
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final, Literal
 
 import typer
+
+_ENDLESS: Final = 1_000_000
+"""A width for what is no terminal: files and pipes get whole lines."""
+_HEX_WIDTH: Final = 32
 
 
 def print_document(document: Any) -> None:
@@ -17,8 +21,14 @@ def say(remark: str) -> None:
     typer.echo(remark, err=True)
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[str] = ()) -> None:
-    """A table; the columns named in `right` are numbers."""
+def print_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    right: Sequence[str] = (),
+    unbroken: Sequence[str] = (),
+) -> None:
+    """A table; the columns named in `right` are set flush right, those in `unbroken` are never wrapped."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -26,11 +36,14 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right:
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for column in columns:
-        numeric = column in right
-        table.add_column(column, justify="right" if numeric else "left", no_wrap=numeric, overflow="fold")
+        justify: Literal["left", "right"] = "right" if column in right else "left"
+        table.add_column(column, justify=justify, no_wrap=column in unbroken, overflow="fold")
     for row in rows:
         table.add_row(*(Text(printable(cell)) for cell in row))  # Text: a message's own [brackets] are no markup
-    Console(soft_wrap=False).print(table)
+    console = Console()
+    if not console.is_terminal:
+        console.width = table.__rich_measure__(console, console.options.update_width(_ENDLESS)).maximum
+    console.print(table)
 
 
 def printable(text: str) -> str:
@@ -47,5 +60,6 @@ def body_preview(body: bytes, limit: int = 2000) -> str:
         body.decode()
         shown = "\n".join(printable(line) for line in text.splitlines())
     except UnicodeDecodeError:
-        shown = start.hex(" ", 1)
+        lines = (start[begin : begin + _HEX_WIDTH] for begin in range(0, len(start), _HEX_WIDTH))
+        shown = "\n".join(line.hex(" ") for line in lines)
     return shown if len(start) == len(body) else f"{shown}\n... {len(body):,} bytes in all; --body writes them"

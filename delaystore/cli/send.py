@@ -17,8 +17,12 @@ from delaystore.message import PROPERTY_TYPES
 
 
 def send(
-    destination: Annotated[str, typer.Argument(help="A queue, or /queues/NAME, or /exchanges/NAME/KEY.")],
-    body: Annotated[str | None, typer.Argument(help="The body, as UTF-8 text. Default: empty.")] = None,
+    destination: Annotated[
+        str, typer.Argument(metavar="DESTINATION", help="A queue, or /queues/NAME, or /exchanges/NAME/KEY.")
+    ],
+    body: Annotated[
+        str | None, typer.Argument(metavar="[BODY]", help="The body, as UTF-8 text. Default: empty.")
+    ] = None,
     delay: Delay = None,
     at: At = None,
     header: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A text header; repeatable.")] = None,
@@ -27,7 +31,12 @@ def send(
     ] = None,
     property_: Annotated[
         list[str] | None,
-        typer.Option("--property", metavar="KEY=VALUE", help="An AMQP property, such as content_type; repeatable."),
+        typer.Option(
+            "--property",
+            envvar="DELAYSTORE_SEND_PROPERTY",
+            metavar="KEY=VALUE",
+            help="An AMQP property, such as content_type; repeatable.",
+        ),
     ] = None,
     message_id: Annotated[str | None, typer.Option(metavar="ID", help="Default: a fresh one.")] = None,
     body_file: Annotated[str | None, typer.Option(metavar="FILE", help="Read the body from FILE; - is stdin.")] = None,
@@ -38,9 +47,9 @@ def send(
     transport: TransportUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Store a message that is due after a delay or at a time, and print its id.
+    """Store a message for later, and print its id.
 
-    With --transport, what that transport cannot carry is refused now.
+    Say when with --delay or --at. With --transport, what that transport cannot carry is refused now.
     """
     when = due(delay, at)
     headers = {**_json_headers(headers_json), **dict(_pair(text, "--header") for text in header or ())}

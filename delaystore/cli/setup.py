@@ -19,9 +19,10 @@ def setup(
     transport: TransportUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Create or upgrade the store's tables, and create the error queue where a transport is given.
+    """Create or upgrade tables, and create queues.
 
-    May be run again, and by several processes at once.
+    That is the store's tables and, where a transport is given, the error queue. May be run again, and by
+    several processes at once.
     """
     from delaystore.cli.opening import Target
     from delaystore.settings import DelayedDeliverySettings

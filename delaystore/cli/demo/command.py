@@ -20,11 +20,11 @@ def demo(
     schema: Schema = None,
     as_json: Json = False,
 ) -> None:
-    """Schedule messages, dispatch them as they fall due, receive them, and compare.
+    """Watch it work: schedule, wait, dispatch, receive.
 
-    Needs no server: without options a SQLite store and a SQL queue in one temporary file, exactly once. With a store
-    and transport of yours it uses tables and queues of its own there, and removes them. Exit code 1: something was
-    lost, duplicated or early.
+    Compares what was sent with what arrived. Needs no server: without options it uses a SQLite store and a SQL queue
+    in one temporary file, exactly once. With a store and transport of yours it uses tables and queues of its own
+    there, and removes them. Exit code 1: something was lost, duplicated or early.
     """
     from delaystore.cli.demo.bars import Bars
     from delaystore.cli.demo.run import Demo

@@ -28,7 +28,7 @@ from delaystore.transports.sql_queue.tables import QueueTables
 LEASE: Final = timedelta(seconds=60)
 """How long a SQLite reader may take over what it received before another may have it."""
 _FIRST_PAUSE: Final = 0.005
-_LONGEST_PAUSE: Final = 0.1
+_LONGEST_PAUSE: Final = 0.05
 _CREATE_ATTEMPTS: Final = 5
 
 
