@@ -67,8 +67,8 @@ class PassResult:
 class DispatchPass:
     """Passes over one store; may be shared by threads.
 
-    Whatever is delivered is removed before anything can raise for another message of the batch. A crash at any
-    point leaves a message in the store, at its destination or in the error queue: perhaps in two, never in none.
+    What goes wrong for one message of a batch keeps no other from being removed. A crash at any point leaves a
+    message in the store, at its destination or in the error queue: perhaps in two of them, never in none.
     """
 
     def __init__(
@@ -121,14 +121,14 @@ class DispatchPass:
             return self._settler.settle(tx, batch, now, outage, attempt), len(batch) >= limit
 
     def _salvage(self, attempt: Attempt) -> None:
-        """The transaction is undone: remove again what was delivered, lest it be sent again."""
-        if not attempt.delivered or self._exactly_once:
+        """The transaction is undone: remove again what has arrived, lest it be sent again."""
+        if not attempt.arrived or self._exactly_once:
             return
         try:
             with self._store.transaction() as tx:
-                tx.remove_many(attempt.delivered)
+                tx.remove_many(attempt.arrived)
         except Exception as error:
-            logger.warning("%d delivered messages may be sent again: %s", len(attempt.delivered), error)
+            logger.warning("%d messages that have arrived may be sent again: %s", len(attempt.arrived), error)
 
     def _tell_breakers(self, settled: Settled) -> float:
         if settled.report.claims_lost:

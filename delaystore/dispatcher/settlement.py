@@ -36,10 +36,10 @@ class TransportRaisedError(Exception):
 class Attempt:
     """How far settling a batch got, for when it fails."""
 
-    delivered: Sequence[DelayedMessage] = ()
-    """At their destination; an exception undoes their removal where the store has transactions."""
+    arrived: Sequence[DelayedMessage] = ()
+    """At their destination or in the error queue; an exception undoes their removal where there are transactions."""
     recovering: bool = False
-    """Whether the failures were being handled."""
+    """Whether failures were being counted."""
 
 
 @dataclass(slots=True)
@@ -86,18 +86,20 @@ class Settler:
         outage: bool,
         attempt: Attempt,
     ) -> Settled:
-        """Forward `batch`, remove what was delivered, then handle the failures; `attempt` follows it.
+        """Forward `batch`, copy failures to the error queue, then remove and count; `attempt` follows it.
 
-        `outage`: the broker has answered nothing for long. Raises what the store raises, and the errors above.
+        Everything is sent before anything is written: a database with a single writer is not kept locked while a
+        broker answers, and a SQL queue can write to it. `outage`: the broker has answered nothing for long.
+        Raises what the store raises, and the errors above.
         """
         found = self._forward(tx, batch)
-        attempt.delivered = found.delivered
-        removed = tx.remove_many(found.delivered) if found.delivered else 0
+        attempt.arrived = found.delivered
         answered = bool(found.delivered or found.hopeless or found.retriable)
-        attempt.recovering = True
         deferred = self._take_deferrable(found, answered or outage)
         moved, parked = self._move_to_error_queue(tx, found.hopeless, now)
-        moved_removed = tx.remove_many([failure.message for failure in moved]) if moved else 0
+        attempt.arrived = found.delivered + [failure.message for failure in moved]
+        removed = tx.remove_many(attempt.arrived) if attempt.arrived else 0
+        attempt.recovering = True
         failed = self._count_failures(tx, found.retriable + parked, deferred, now)
         attempt.recovering = False
         report = DispatchReport(
@@ -106,7 +108,7 @@ class Settler:
             moved_to_error_queue=len(moved),
             failed=failed,
             unsettled=len(found.unsettled),
-            claims_lost=len(found.delivered) + len(moved) - removed - moved_removed,
+            claims_lost=len(attempt.arrived) - removed,
         )
         if self._exactly_once and report.claims_lost:
             raise ClaimsLostError(report)
