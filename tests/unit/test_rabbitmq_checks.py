@@ -63,7 +63,7 @@ def test_what_is_accepted_comes_back_as_it_was(headers: dict[str, Any], properti
     except UnsupportedMessageError:
         assume(False)
     _, header = frame.decode_frame(content_header(1, sent))
-    received = header.properties  # type: ignore[union-attr]
+    received = header.properties
     assert read_headers(received) == headers
     assert read_properties(received) == {"delivery_mode": 2, **properties}
     assert received.message_id == "a"
