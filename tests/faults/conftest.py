@@ -1,0 +1,33 @@
+"""What the fault tests share: no traceback of ours in the log, whatever the fault."""
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from delaystore.transports import RabbitMQTransport
+
+
+@pytest.fixture(autouse=True)
+def no_tracebacks(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """An outage is told in one line; a traceback is a fault nobody foresaw."""
+    caplog.set_level(logging.INFO, "delaystore")
+    yield
+    records = caplog.get_records("call")
+    tracebacks = [record.getMessage() for record in records if record.exc_info and record.name.startswith("delaystore")]
+    assert not tracebacks, tracebacks
+
+
+@pytest.fixture(params=["postgresql", "mariadb", "sqlite"])
+def database_url(request: pytest.FixtureRequest) -> str:
+    """An empty database of each kind."""
+    url: str = request.getfixturevalue(f"{request.param}_url")
+    return url
+
+
+@pytest.fixture
+def rabbitmq_transport(rabbitmq_url: str) -> Iterator[RabbitMQTransport]:
+    """A transport to an empty virtual host, closed after the test."""
+    transport = RabbitMQTransport(rabbitmq_url)
+    yield transport
+    transport.close()
