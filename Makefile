@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# The warning is setuptools' general advice on every editable installation.
+PIP := PYTHONWARNINGS='ignore:Editable installation' $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 # Stamps: each is newer than what it was made from, so nothing is installed twice.
 VENV_MADE := $(VENV)/.made
@@ -36,7 +37,7 @@ types: $(DEVELOPMENT) ## Check types with mypy
 	$(BIN)/mypy
 
 layers: $(DEVELOPMENT) ## Check that imports flow one way
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 
 bench: $(DEVELOPMENT) servers ## Measure everything, with its peers (long)
 	$(BIN)/python -m benchmarks $(ARGS)
