@@ -60,7 +60,11 @@ class Dispatcher:
             if self._is_running():
                 return
             loop = self._loop = self._new_loop()
-            threading.Thread(target=loop.run, name=self._name, daemon=True).start()
+            try:
+                threading.Thread(target=loop.run, name=self._name, daemon=True).start()
+            except RuntimeError:
+                self._loop = None  # no thread to be had: there is nothing that stop could wait for
+                raise
 
     def run(self) -> None:
         """Dispatch in the calling thread until `stop` is called from a signal handler or another thread.
@@ -77,14 +81,14 @@ class Dispatcher:
         """Finish what is in flight and end. May be called twice, never started, and from a signal handler.
 
         Waits up to `timeout` seconds (None: as long as it takes). True: it has ended; False: it is still finishing, as
-        it is when its own thread calls this.
+        it is when a thread of its own calls this.
         """
         loop = self._loop
         if loop is None:
             return True
         loop.wake.stop()
-        if loop.thread_id == threading.get_ident() and not loop.finished.is_set():
-            return False
+        if loop.is_current_thread():
+            return loop.finished.is_set()
         return loop.finished.wait(timeout)
 
     def dispatch_due(self) -> DispatchReport:

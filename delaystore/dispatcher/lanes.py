@@ -21,8 +21,13 @@ class HelperLane:
         """Do the work (again); returns at once, and does nothing while it is being done."""
         self._wanted.set()
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            thread.start()
+            self._thread = thread
+
+    def is_current_thread(self) -> bool:
+        """Whether the caller is this lane's thread."""
+        return threading.current_thread() is self._thread
 
     def end(self) -> None:
         """Wait until the work in hand is done, and end the thread."""

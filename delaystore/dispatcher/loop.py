@@ -48,13 +48,13 @@ class DispatchLoop:
         self.wake: Final = WakeUp()
         self.finished: Final = threading.Event()
         self.subscription: Final = Subscription(store, self.wake.wake_up)
-        self.thread_id: int | None = None
+        self._thread_id: int | None = None
         self._gate = TransportGate(transport, breakers.dispatch, self.wake)
         self._helper = HelperLane(f"{name}-helper", self._help)
 
     def run(self) -> None:
         """Dispatch until `wake.stop()`, finish what is in flight then. No failure of store or transport ends it."""
-        self.thread_id = threading.get_ident()
+        self._thread_id = threading.get_ident()
         try:
             while not self.wake.stopped:
                 self._guarded_turn()
@@ -64,7 +64,12 @@ class DispatchLoop:
         finally:
             self._helper.end()
             self.subscription.close()
+            self._thread_id = None
             self.finished.set()
+
+    def is_current_thread(self) -> bool:
+        """Whether the caller is one of this loop's threads, which must not wait for its end."""
+        return self._thread_id == threading.get_ident() or self._helper.is_current_thread()
 
     def _guarded_turn(self) -> None:
         try:

@@ -51,6 +51,8 @@ class Sorted:
     """For the error queue."""
     retriable: list[Failure] = field(default_factory=list)
     unsettled: list[Failure] = field(default_factory=list)
+    answered: bool = False
+    """Whether the broker settled any of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +96,8 @@ class Settler:
         """
         found = self._forward(tx, batch)
         attempt.arrived = found.delivered
-        answered = bool(found.delivered or found.hopeless or found.retriable)
-        deferred = self._take_deferrable(found, answered or outage)
-        moved, parked = self._move_to_error_queue(tx, found.hopeless, now)
+        deferred = self._take_deferrable(found, found.answered or outage)
+        moved, parked = self._move_to_error_queue(tx, found, now)
         attempt.arrived = found.delivered + [failure.message for failure in moved]
         removed = tx.remove_many(attempt.arrived) if attempt.arrived else 0
         attempt.recovering = True
@@ -112,8 +113,8 @@ class Settler:
         )
         if self._exactly_once and report.claims_lost:
             raise ClaimsLostError(report)
-        unsettled = found.unsettled or ([] if answered else deferred)
-        return Settled(report, answered, unsettled[0] if unsettled else None, bool(deferred), parked)
+        unsettled = found.unsettled or ([] if found.answered else deferred)
+        return Settled(report, found.answered, unsettled[0] if unsettled else None, bool(deferred), parked)
 
     def _forward(self, tx: DelayedMessageStore, batch: Sequence[DelayedMessage]) -> Sorted:
         found = Sorted()
@@ -124,6 +125,7 @@ class Settler:
             else:
                 sound.append(message)
         for message, outcome in zip(sound, self._send(tx, sound), strict=True):
+            found.answered = found.answered or outcome.kind is not OutcomeKind.UNSETTLED
             if outcome.kind is OutcomeKind.DELIVERED:
                 found.delivered.append(message)
             elif outcome.kind is OutcomeKind.UNSETTLED:
@@ -167,26 +169,38 @@ class Settler:
         return deferred
 
     def _move_to_error_queue(
-        self, tx: DelayedMessageStore, failures: Sequence[Failure], now: datetime
+        self, tx: DelayedMessageStore, found: Sorted, now: datetime
     ) -> tuple[list[Failure], list[Failure]]:
-        """Send copies to the error queue; returns the failures it took, and those it did not (with its reason)."""
+        """Send copies to the error queue; returns the failures it took, and those it did not (with its reason).
+
+        Those that meet an outage join `found.unsettled`: they stay as they were.
+        """
         copies: list[DelayedMessage] = []
         copied: list[Failure] = []
         moved: list[Failure] = []
         parked: list[Failure] = []
-        for failure in failures:
+        for failure in found.hopeless:
             try:
                 copies.append(error_copy(failure, self._settings.error_queue, now, self._transport.check))
                 copied.append(failure)
             except InvalidMessageError as error:
                 parked.append(Failure(failure.message, failure.kind, str(error)))
-        for failure, outcome in zip(copied, self._send(tx, copies), strict=True):
+        for failure, outcome in zip(copied, self._send_unless_down(tx, copies), strict=True):
             if outcome.kind is OutcomeKind.DELIVERED:
                 moved.append(failure)
+            elif outcome.kind is OutcomeKind.UNSETTLED and self._transport.unavailable() is not None:
+                found.unsettled.append(Failure(failure.message, failure.kind, outcome.reason))
             else:
                 parked.append(Failure(failure.message, failure.kind, f"{outcome.kind.value}: {outcome.reason}"))
         self._log_moved(moved)
         return moved, parked
+
+    def _send_unless_down(self, tx: DelayedMessageStore, copies: Sequence[DelayedMessage]) -> Sequence[Outcome]:
+        """As `_send`, without a wait where the first send has shown that the broker is gone."""
+        reason = self._transport.unavailable() if copies else None
+        if reason is not None:
+            return [Outcome(OutcomeKind.UNSETTLED, reason)] * len(copies)
+        return self._send(tx, copies)
 
     def _log_moved(self, moved: Sequence[Failure]) -> None:
         if moved:

@@ -200,6 +200,40 @@ def test_start_and_stop_may_be_called_twice_or_never(store: CountingStore, trans
     assert not dispatcher.health().running
 
 
+@pytest.mark.parametrize("lane", ["delaystore-dispatcher-sales", "delaystore-dispatcher-sales-helper"])
+def test_each_of_its_own_threads_may_stop_it(store: CountingStore, transport: ScriptedTransport, lane: str) -> None:
+    answers: list[bool] = []
+    original = transport.send
+
+    def send(messages: Sequence[DelayedMessage], transaction: Any, timeout: float) -> Sequence[Outcome]:
+        if threading.current_thread().name == lane and not answers:
+            answers.append(dispatcher.stop())
+        return original(messages, transaction, timeout)
+
+    transport.send = send  # type: ignore[method-assign]
+    for number in range(2000):
+        store.store(due(f"{number}"))
+    dispatcher = make(store, transport, batch_size=2)
+    dispatcher.start()
+    wait_until(lambda: answers)
+    assert dispatcher.stop(PATIENCE)
+    assert answers == [False]
+
+
+def test_where_no_thread_is_to_be_had_there_is_nothing_to_stop(
+    store: CountingStore, transport: ScriptedTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    dispatcher = make(store, transport)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        with pytest.raises(RuntimeError):
+            dispatcher.start()
+    assert dispatcher.stop(PATIENCE)
+
+
 def test_it_starts_again_after_a_stop(store: CountingStore, transport: ScriptedTransport) -> None:
     dispatcher = make(store, transport)
     for number in range(3):

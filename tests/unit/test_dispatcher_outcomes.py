@@ -276,6 +276,23 @@ def test_a_message_the_error_queue_does_not_take_is_parked_and_tried_again(
     assert ids(store) == []
 
 
+def test_a_hopeless_message_stays_as_it_was_when_the_broker_goes_before_the_error_queue_has_it(
+    dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport
+) -> None:
+    transport.answers |= {"nowhere": UNROUTABLE, "error": UNSETTLED}
+    store.store_many([message("bad", "nowhere"), message("good")])
+    original = transport.send
+
+    def send(messages: Sequence[DelayedMessage], transaction: DelayedMessageStore | None, timeout: float) -> Any:
+        transport.reason = "the connection is gone"
+        return original(messages, transaction, timeout)
+
+    transport.send = send  # type: ignore[method-assign]
+    assert dispatcher.dispatch_due() == DispatchReport(fetched=2, delivered=1, unsettled=1)
+    assert waiting(store, "bad") == message("bad", "nowhere")
+    assert dispatcher.health().breakers["recovery"] == "disarmed"
+
+
 def test_a_parked_message_arrives_once_its_destination_is_back(
     dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport, clock: HandClock
 ) -> None:
