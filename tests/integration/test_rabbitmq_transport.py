@@ -377,12 +377,25 @@ def test_no_answer_is_unsettled_and_a_late_one_settles_nothing_else(
     late = [message("late") for _ in range(50)]
     outcomes = transport.send(late, None, 0.3)
     assert set(outcomes) == {Outcome(UNSETTLED, "no answer from the broker within 0.3 s")}
+    wait_until(lambda: "does not answer" in str(transport.unavailable()), "the silence noticed")
+    assert kinds(transport.send([message("late")], None, 0.1)) == [UNSETTLED]
     with ThreadPoolExecutor(1) as pool:
         after = pool.submit(transport.send, [message("missing") for _ in range(50)], None, LONG)
         time.sleep(0.2)
         private_rabbitmq.resume()
         assert set(kinds(after.result(LONG))) == {UNROUTABLE}
     assert set(drain(transport, "late")) == {one.message_id for one in late}
+
+
+def test_a_message_that_closes_its_channel_too_late_holds_nobody_up(
+    private_rabbitmq: RabbitMQ, connect: Connect
+) -> None:
+    transport = connect(private_rabbitmq.url, heartbeat=0)
+    assert kinds(transport.send([message("missing")], None, LONG)) == [UNROUTABLE]
+    private_rabbitmq.pause()
+    assert kinds(transport.send([message("/exchanges/missing/key")], None, 0.2)) == [UNSETTLED]
+    private_rabbitmq.resume()
+    assert kinds(transport.send([message("missing")], None, LONG)) == [UNROUTABLE]
 
 
 def test_heartbeats_find_out_that_the_broker_no_longer_answers(private_rabbitmq: RabbitMQ, connect: Connect) -> None:

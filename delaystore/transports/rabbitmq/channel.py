@@ -76,11 +76,13 @@ class ConfirmChannel:
             self._write(b"".join(pieces))
         self._release_if_complete(flight)
 
-    def discard(self) -> None:
-        """Close the channel for good: what it still answers belongs to nobody."""
+    def discard(self) -> bool:
+        """Close the channel for good: what it still answers belongs to nobody. False: it is closed, or about to be."""
         self.flight = None
-        if not (self._pika.is_closed or self._pika.is_closing):
-            self._pika.close()
+        if self._pika.is_closed or self._pika.is_closing:
+            return False
+        self._pika.close()
+        return True
 
     def _select(self, _channel: Any) -> None:
         self._pika.add_on_return_callback(self._on_return)

@@ -45,6 +45,9 @@ class Owner:
         self._connection: Any = None
         self._carriers: dict[Flight, ConfirmChannel] = {}
         self._idle: list[ConfirmChannel] = []
+        self._silent: set[ConfirmChannel] = set()
+        """Channels given up for want of an answer, which the broker has not yet agreed to close."""
+        self._alarm: str | None = None
         self._attempts = RetryCallState(Retrying(), None, (), {})
         self._was_open = False
         self._thread = threading.Thread(target=self._run, name=f"{THREAD_NAME} {broker.label}", daemon=True)
@@ -126,15 +129,21 @@ class Owner:
 
     def _opened(self, connection: Any) -> None:
         connection.add_on_connection_blocked_callback(self._blocked)
-        connection.add_on_connection_unblocked_callback(lambda *_: self._report(None))
+        connection.add_on_connection_unblocked_callback(self._unblocked)
         self._attempts.attempt_number = 1
         self._was_open = True
         log.info("connected to RabbitMQ at %s", self._broker.label)
-        self._report(None)
+        self._report()
 
     def _blocked(self, _connection: Any, frame: Any) -> None:
-        log.warning("RabbitMQ at %s blocks publishers: %s", self._broker.label, frame.method.reason)
-        self._report(f"RabbitMQ at {self._broker.label} blocks publishers: {frame.method.reason}")
+        self._alarm = f"RabbitMQ at {self._broker.label} blocks publishers: {frame.method.reason}"
+        log.warning("%s", self._alarm)
+        self._report()
+
+    def _unblocked(self, _connection: Any, _frame: Any) -> None:
+        self._alarm = None
+        log.info("RabbitMQ at %s accepts messages again", self._broker.label)
+        self._report()
 
     def _failed(self, _connection: Any, error: BaseException) -> None:
         reason = f"RabbitMQ at {self._broker.label} cannot be reached: {reason_of(error)}"
@@ -164,7 +173,9 @@ class Owner:
     def _lose(self, closure: Closure, obstacle: str) -> None:
         """End all flights with `closure`."""
         self._connection = None
+        self._alarm = None
         self._idle.clear()
+        self._silent.clear()
         self._carriers.clear()
         with self._changed:
             self._obstacle = obstacle
@@ -173,9 +184,15 @@ class Owner:
         for flight in flights:
             flight.end(closure)
 
-    def _report(self, obstacle: str | None) -> None:
+    def _report(self) -> None:
+        """Tell what stands in the way while the connection is open: an alarm, or silence.
+
+        As long as the broker is silent nothing more is written to it, so that what waits in the socket's buffer,
+        and arrives late, stays what it is.
+        """
+        silence = f"RabbitMQ at {self._broker.label} does not answer" if self._silent else None
         with self._changed:
-            self._obstacle = obstacle
+            self._obstacle = self._alarm or silence
             self._changed.notify_all()
 
     def _carry(self, flight: Flight) -> None:
@@ -200,7 +217,11 @@ class Owner:
     def _channel_gone(self, channel: ConfirmChannel, error: Exception | None) -> None:
         if channel in self._idle:
             self._idle.remove(channel)
-        if isinstance(error, exceptions.ChannelClosedByBroker):
+        if channel in self._silent:
+            self._silent.remove(channel)
+            if self._connection.is_open:
+                self._report()
+        elif isinstance(error, exceptions.ChannelClosedByBroker):
             flight = self._take_off(channel)
             if flight is not None:
                 flight.end(Closure(error.reply_code, reason_of(error), by_message=True, sole=True))
@@ -217,8 +238,9 @@ class Owner:
 
     def _drop(self, flight: Flight) -> None:
         channel = self._carriers.pop(flight, None)
-        if channel is not None:
-            channel.discard()
+        if channel is not None and channel.discard():
+            self._silent.add(channel)
+            self._report()
 
     def _shut(self) -> None:
         connection = self._connection

@@ -36,7 +36,7 @@ class Sending:
     ) -> None:
         self._outcomes: list[Outcome | None] = [None] * len(messages)
         self._publications: dict[int, Publication] = {}
-        self._timeout = timeout
+        self._silence = f"no answer from the broker within {timeout:g} s"
         self._deadline = time.monotonic() + timeout
         self._owner = owner
         self._quarantine = quarantine
@@ -69,7 +69,7 @@ class Sending:
                 if obstacle is not None:
                     return obstacle
                 if self._remaining() == 0:
-                    return self._no_answer(owner)
+                    return self._silence
                 positions = self._waiting.popleft()
                 flight = self._fly(owner, positions)
                 rest = self._record(flight, positions)
@@ -80,7 +80,7 @@ class Sending:
                     # one sender at a time looks for the message that costs everybody the connection
                     quarantined = self._quarantine.acquire(timeout=self._remaining())
                 if rest and closure is None and not flight.doubtful:
-                    return self._no_answer(owner)
+                    return self._silence
                 self._try_again(rest, closure)
             return ""
         finally:
@@ -91,6 +91,7 @@ class Sending:
         flight = Flight([self._publications[position] for position in positions])
         owner.launch(flight)
         if not flight.done.wait(self._remaining()):
+            self._silence = owner.obstacle or self._silence
             owner.abandon(flight)
         return flight
 
@@ -149,9 +150,6 @@ class Sending:
 
     def _remaining(self) -> float:
         return max(0.0, self._deadline - time.monotonic())
-
-    def _no_answer(self, owner: Owner) -> str:
-        return owner.obstacle or f"no answer from the broker within {self._timeout:g} s"
 
 
 def _halves(positions: list[int]) -> list[list[int]]:
