@@ -15,6 +15,8 @@ MAX_ENCODED_BYTES: Final = 112 * 1024
 """Headers and properties must fit one frame, 128 KiB by default; the rest is room for the error queue's headers."""
 MAX_EXPIRATION_MS: Final = 2**32 - 1
 """RabbitMQ's limit for a time to live, in milliseconds (rabbit_misc, MAX_EXPIRY_TIMER)."""
+_ALWAYS_SAME: Final = frozenset({str, bytes, bool, int, type(None)})
+"""What pika encodes at all of these, it decodes to the same."""
 _DIRECT_REPLY: Final = "amq.rabbitmq.reply-to"
 
 
@@ -30,6 +32,8 @@ def check_message(message: DelayedMessage) -> None:
             f"headers and properties take {len(encoded)} bytes; at most {MAX_ENCODED_BYTES} fit; "
             "move large values into the body"
         )
+    if _ALWAYS_SAME.issuperset(map(type, message.headers.values())) and "timestamp" not in message.properties:
+        return
     decoded = spec.BasicProperties().decode(encoded)
     _compare("header", message.headers, read_headers(decoded))
     _compare("property", {"delivery_mode": decoded.delivery_mode, **message.properties}, read_properties(decoded))

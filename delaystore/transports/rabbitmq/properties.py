@@ -112,5 +112,5 @@ def _words(error: Exception) -> str:
     if isinstance(error, exceptions.ShortStringTooLong):
         return "names and properties may have at most 255 bytes"
     if isinstance(error, exceptions.UnsupportedAMQPFieldException):
-        return "pika has no encoding for this type"
+        return "pika has no encoding for this type; send it as text or as a Decimal"
     return str(error) or type(error).__name__
