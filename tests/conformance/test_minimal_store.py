@@ -1,0 +1,13 @@
+from functools import partial
+
+import pytest
+
+from delaystore.testing import StoreConformance
+from delaystore.testing.kit.base import StoreFactory
+from tests.conformance.minimal_store import MinimalStore, Storage
+
+
+class TestMinimalStore(StoreConformance):
+    @pytest.fixture
+    def store_factory(self) -> StoreFactory:
+        return partial(MinimalStore, Storage())
