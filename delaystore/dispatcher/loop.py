@@ -8,9 +8,8 @@ from typing import Final
 from delaystore.dispatcher.breakers import BreakerState
 from delaystore.dispatcher.error_queue import ErrorQueue
 from delaystore.dispatcher.gate import TransportGate
-from delaystore.dispatcher.health import DispatchReport
 from delaystore.dispatcher.lanes import HelperLane
-from delaystore.dispatcher.passes import Breakers, DispatchPass
+from delaystore.dispatcher.passes import Breakers, DispatchPass, PassResult
 from delaystore.dispatcher.subscription import Subscription
 from delaystore.dispatcher.wakeup import WakeUp
 from delaystore.errors import DelaystoreError
@@ -91,20 +90,20 @@ class DispatchLoop:
         elif result.full:
             self._helper.engage()
         else:
-            self._rest(result.report)
+            self._rest(result)
 
-    def _rest(self, report: DispatchReport) -> None:
+    def _rest(self, result: PassResult) -> None:
         """Sleep until something is due, which it may be already."""
         until = self._store.next()
         now = self._store.now()
-        if not report.fetched:
+        if not result.report.fetched:
             self._gate.nothing_due()
         if until is None or until > now:
             self._contention = SHORTEST_CONTENTION
             alive = self.subscription.alive
             longest = self._settings.maximum_sleep if alive else self._settings.poll_interval
             self.wake.sleep(now, until, longest.total_seconds(), lambda: self.subscription.alive is alive)
-        elif report.progress:
+        elif result.report.progress or until > result.at:
             self._contention = SHORTEST_CONTENTION
         else:
             jittered = random.uniform(SHORTEST_CONTENTION, self._contention)  # noqa: S311 - no secret

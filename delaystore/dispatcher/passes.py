@@ -58,6 +58,8 @@ class PassResult:
     """What a pass did, and how to go on."""
 
     report: DispatchReport
+    at: datetime
+    """It looked for what was due at this time."""
     full: bool = False
     """As many came as were asked for: there may be more."""
     delay: float = 0.0
@@ -91,14 +93,15 @@ class DispatchPass:
     def run(self, at: datetime | None = None) -> PassResult:
         """Forward one batch of what is due at `at` (None: now). Raises what the store raises."""
         now = self._store.now()
+        at = at or now
         attempt = Attempt()
         try:
-            settled, full = self._claim_and_settle(at or now, now, attempt)
+            settled, full = self._claim_and_settle(at, now, attempt)
         except ClaimsLostError as lost:
             logger.warning("%d claims were lost to another dispatcher; undone", lost.report.claims_lost)
-            return PassResult(NOTHING_DONE)
+            return PassResult(NOTHING_DONE, at)
         except TransportRaisedError as error:
-            return PassResult(NOTHING_DONE, delay=self._breakers.dispatch.failure(error))
+            return PassResult(NOTHING_DONE, at, delay=self._breakers.dispatch.failure(error))
         except Exception as error:
             if attempt.recovering:
                 self._breakers.recovery.failure(error)
@@ -106,9 +109,9 @@ class DispatchPass:
             raise
         self._breakers.fetch.success()
         if settled is None:
-            return PassResult(NOTHING_DONE)
+            return PassResult(NOTHING_DONE, at)
         self._tally.add(settled.report, now)
-        return PassResult(settled.report, full, self._tell_breakers(settled))
+        return PassResult(settled.report, at, full, self._tell_breakers(settled))
 
     def _claim_and_settle(self, at: datetime, now: datetime, attempt: Attempt) -> tuple[Settled | None, bool]:
         limit = self._sizer.limit

@@ -144,6 +144,25 @@ def test_an_overdue_message_that_another_dispatcher_holds_makes_nobody_spin(tran
         assert store.asked["transaction"] <= 20
 
 
+def test_what_falls_due_just_after_a_look_is_not_mistaken_for_anothers(
+    transport: ScriptedTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class StoreWithALateLook(CountingStore):
+        def next(self) -> datetime | None:
+            found = super().next()
+            if self.asked["next"] == 1:
+                self.store(due("a", after=timedelta(0)))
+                time.sleep(0.001)
+                return super().next()
+            return found
+
+    monkeypatch.setattr("delaystore.dispatcher.loop.SHORTEST_CONTENTION", 3000.0)
+    monkeypatch.setattr("delaystore.dispatcher.loop.LONGEST_CONTENTION", 3000.0)
+    store = StoreWithALateLook()
+    with running(make(store, transport, poll_interval=3600)):
+        wait_until(lambda: store.count() == 0 and transport.batches)
+
+
 def test_a_store_whose_removals_fail_makes_it_not_send_in_a_hot_loop(transport: ScriptedTransport) -> None:
     class ForgetfulStore(FiveMethodStore):
         def remove(self, message: DelayedMessage) -> bool:
@@ -208,6 +227,7 @@ def test_each_of_its_own_threads_may_stop_it(store: CountingStore, transport: Sc
     def send(messages: Sequence[DelayedMessage], transaction: Any, timeout: float) -> Sequence[Outcome]:
         if threading.current_thread().name == lane and not answers:
             answers.append(dispatcher.stop())
+        time.sleep(0.001)
         return original(messages, transaction, timeout)
 
     transport.send = send  # type: ignore[method-assign]
