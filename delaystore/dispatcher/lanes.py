@@ -21,9 +21,11 @@ class HelperLane:
         """Do the work (again); returns at once, and does nothing while it is being done."""
         self._wanted.set()
         if self._thread is None:
-            thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-            thread.start()
-            self._thread = thread
+            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            try:
+                self._thread.start()
+            except RuntimeError:
+                self._thread = None  # no thread to be had: one lane must do
 
     def is_current_thread(self) -> bool:
         """Whether the caller is this lane's thread."""
