@@ -40,7 +40,7 @@ def translated_errors() -> Iterator[None]:
     except exc.UnsupportedCompilationError:
         raise
     except exc.InvalidRequestError as error:
-        if "pending rollback" not in str(error) and "inactive" not in str(error):
+        if not isinstance(error, exc.PendingRollbackError) and "inactive" not in str(error):
             raise
         raise StoreUnavailableError("the database connection was lost in the middle of a transaction") from None
 

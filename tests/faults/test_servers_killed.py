@@ -1,0 +1,115 @@
+"""PostgreSQL and RabbitMQ are killed and restarted, while an application sends and a dispatcher forwards."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from delaystore.delivery import DelayedDelivery
+from delaystore.settings import DelayedDeliverySettings, TransactionMode
+from delaystore.stores.sql import SqlDelayedMessageStore
+from delaystore.transports import RabbitMQTransport, SqlQueueTransport
+from tests.faults.arrivals import assert_arrived, drain
+from tests.faults.backlog import DESTINATION, ENDPOINT, ids, messages
+from tests.faults.patience import wait_until
+from tests.faults.scale import scaled
+from tests.faults.sender import Sender
+from tests.servers import PostgreSQL, RabbitMQ
+from tests.servers.server import Server
+
+OUTAGES = scaled(1, 10)
+BATCH = 500
+LANES = 2  # a backlog is forwarded by two threads, each with a batch under way
+AT_RISK = LANES * BATCH
+"""Messages that may be confirmed by the broker, and not yet removed, when a server dies."""
+
+
+@pytest.fixture
+def delivery(private_postgresql: PostgreSQL, private_rabbitmq: RabbitMQ) -> Iterator[DelayedDelivery]:
+    """A delivery between the two servers, its dispatcher running."""
+    delivery = DelayedDelivery(
+        ENDPOINT,
+        SqlDelayedMessageStore(private_postgresql.create_database()),
+        RabbitMQTransport(private_rabbitmq.create_vhost()),
+        DelayedDeliverySettings(batch_size=BATCH, max_body_bytes=1024),
+    )
+    delivery.setup_infrastructure()
+    transport_of(delivery).declare(DESTINATION)
+    private_rabbitmq.sync_queues()
+    with delivery:
+        yield delivery
+
+
+def transport_of(delivery: DelayedDelivery) -> RabbitMQTransport:
+    transport = delivery._transport
+    assert isinstance(transport, RabbitMQTransport)
+    return transport
+
+
+def burst_through(delivery: DelayedDelivery, fault: Callable[[], None]) -> None:
+    """Send and forward a burst, with `fault` in the middle of it, while sends go on."""
+    sent: list[str] = []
+    doubtful: list[str] = []
+    with Sender(delivery) as sender:
+        for _ in range(OUTAGES):
+            backlog = messages(20_000)
+            delivery.send_many(backlog)
+            sent += ids(backlog)
+            await_delivered(delivery, 2000)
+            fault()
+            sender.await_more(100)
+    wait_until(lambda: delivery.count() == 0, "the store is empty")
+    delivery.stop()
+    sent += sender.acknowledged
+    doubtful += sender.doubtful
+    arrived = drain(transport_of(delivery), DESTINATION)
+    sent += set(doubtful) & set(arrived)  # stored, though the send raised
+    assert_arrived(arrived, sent, duplicates=OUTAGES * AT_RISK)
+    assert not drain(transport_of(delivery), "error")
+
+
+def await_delivered(delivery: DelayedDelivery, count: int) -> None:
+    wanted = delivery.health().delivered + count
+    wait_until(lambda: delivery.health().delivered >= wanted, f"{count} more messages are delivered")
+
+
+def restart(*servers: Server) -> None:
+    """Kill them all, then start them."""
+    for server in servers:
+        server.kill()
+    for server in servers:
+        server.start()
+
+
+def test_postgresql_killed_and_restarted(delivery: DelayedDelivery, private_postgresql: PostgreSQL) -> None:
+    burst_through(delivery, lambda: restart(private_postgresql))
+
+
+def test_rabbitmq_killed_and_restarted(delivery: DelayedDelivery, private_rabbitmq: RabbitMQ) -> None:
+    burst_through(delivery, lambda: restart(private_rabbitmq))
+
+
+def test_both_killed_and_restarted(
+    delivery: DelayedDelivery, private_postgresql: PostgreSQL, private_rabbitmq: RabbitMQ
+) -> None:
+    burst_through(delivery, lambda: restart(private_rabbitmq, private_postgresql))
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
+def test_in_exactly_once_mode_a_killed_database_neither_loses_nor_repeats_a_message(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
+    server = request.getfixturevalue(f"private_{kind}")
+    url = server.create_database()
+    settings = DelayedDeliverySettings(
+        batch_size=100, max_body_bytes=1024, transaction_mode=TransactionMode.TRANSACTION_SCOPE
+    )
+    transport, sent = SqlQueueTransport(url), messages(20_000)
+    transport.declare(DESTINATION)
+    with DelayedDelivery(ENDPOINT, SqlDelayedMessageStore(url), transport, settings) as delivery:
+        delivery.send_many(sent)
+        for _ in range(OUTAGES):
+            await_delivered(delivery, 1000)
+            restart(server)
+        wait_until(lambda: delivery.count() == 0, "the store is empty")
+        delivery.stop()
+        assert_arrived(drain(transport, DESTINATION), ids(sent), duplicates=0)
