@@ -20,10 +20,8 @@ from delaystore.settings import TransactionMode
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.sql import leave_delaystore_alone, setup
 from delaystore.stores.sql.schema import delayed_table
-from tests.integration.sql_stores import database_url, message, opened, store
+from tests.integration.sql_stores import message, opened
 from tests.servers import PostgreSQLDatabases
-
-__all__ = ["database_url", "store"]
 
 HOSTILE_NAMES = [
     'sales"; DROP TABLE users; --',
@@ -62,12 +60,12 @@ def test_set_up_twice_changes_nothing(store: SqlDelayedMessageStore) -> None:
 
 def test_eight_processes_set_up_at_once(database_url: str) -> None:
     def set_up(_: int) -> None:
-        for each in opened(database_url):
+        with opened(database_url) as each:
             each.store(message(each.now(), 60))
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(set_up, range(8)))
-    for each in opened(database_url):
+    with opened(database_url) as each:
         assert each.count() == 8
 
 
@@ -134,7 +132,7 @@ def test_a_schema_of_its_own(postgresql_url: str) -> None:
     engine = create_engine(postgresql_url)
     with engine.begin() as connection:
         connection.execute(text('CREATE SCHEMA "my schema"'))
-    for each in opened(postgresql_url, schema="my schema", table="delayed"):
+    with opened(postgresql_url, schema="my schema", table="delayed") as each:
         each.store(message(each.now(), 60))
         assert each.count() == 1
     assert sorted(inspect(engine).get_table_names("my schema")) == ["delayed", "delayed_version"]
@@ -142,7 +140,8 @@ def test_a_schema_of_its_own(postgresql_url: str) -> None:
 
 
 def test_a_role_without_rights_gets_one_clear_line(postgresql: PostgreSQLDatabases, postgresql_url: str) -> None:
-    list(opened(postgresql_url))
+    with opened(postgresql_url):
+        pass
     stranger = SqlDelayedMessageStore(postgresql.create_role(unique("stranger"), "s3cret", postgresql_url))
     stranger.initialize("sales", TransactionMode.NONE)
     with pytest.raises(StorePermissionError, match=r"permission denied.*grant the right") as caught:
@@ -152,16 +151,15 @@ def test_a_role_without_rights_gets_one_clear_line(postgresql: PostgreSQLDatabas
 
 
 def test_tables_that_are_current_need_no_right_to_create(postgresql: PostgreSQLDatabases, postgresql_url: str) -> None:
-    owner = next(stores := opened(postgresql_url))
     role = unique("worker")
     url = postgresql.create_role(role, "w0rker", postgresql_url)
-    with owner.engine.begin() as connection:
-        connection.execute(text(f"REVOKE ALL ON SCHEMA public FROM PUBLIC; GRANT USAGE ON SCHEMA public TO {role}"))
+    with opened(postgresql_url) as owner, owner.engine.begin() as connection:
+        connection.execute(text("REVOKE ALL ON SCHEMA public FROM PUBLIC"))
+        connection.execute(text(f"GRANT USAGE ON SCHEMA public TO {role}"))
         connection.execute(text(f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {role}"))
-    for worker in opened(url):
+    with opened(url) as worker:
         worker.store(message(worker.now(), 60))
         assert worker.count() == 1
-    list(stores)
 
 
 @pytest.mark.parametrize("database", ["postgresql", "mariadb"])

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime
+from typing import Final
 
 from sqlalchemy import Connection, event
 from sqlalchemy.orm import Session, SessionTransaction
@@ -10,6 +11,8 @@ from delaystore.errors import ConfigurationError
 from delaystore.stores.sql.bound import BoundSqlStore, StoreParts
 
 CommitAction = Callable[[], None]
+_WAITING: Final = "delaystore_waiting"
+"""Where a session keeps what waits for its transaction's end; one listener serves all, for the session's life."""
 
 
 class EnlistedSqlStore(BoundSqlStore):
@@ -33,15 +36,27 @@ class EnlistedSqlStore(BoundSqlStore):
         self._notify("")
         if isinstance(self._target, Session):
             # a Connection has no event after its commit; there, dispatchers hear the notification or poll
-            event.listen(self._target, "after_transaction_end", self._ended)
+            _at_the_end_of(self._target, self._ended)
 
-    def _ended(self, session: Session, transaction: SessionTransaction) -> None:
-        if transaction.parent is not None:
-            return
-        event.remove(session, "after_transaction_end", self._ended)
+    def _ended(self) -> None:
         self.after_end()
         if self._on_commit is not None:
             self._on_commit()
+
+
+def _at_the_end_of(session: Session, action: CommitAction) -> None:
+    """Call `action` once, after the session's outermost transaction."""
+    if _WAITING not in session.info:
+        session.info[_WAITING] = []
+        event.listen(session, "after_transaction_end", _call_waiting)
+    session.info[_WAITING].append(action)
+
+
+def _call_waiting(session: Session, transaction: SessionTransaction) -> None:
+    if transaction.parent is None:
+        waiting, session.info[_WAITING] = session.info[_WAITING], []
+        for action in waiting:
+            action()
 
 
 def connection_of(target: Connection | Session) -> Connection:

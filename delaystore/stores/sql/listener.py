@@ -55,14 +55,16 @@ class PostgreSqlListener(WakeUpSubscription):
                 self._listen()
             except Exception as error:  # whatever the driver raises, polling goes on and so does this
                 if self._alive:
-                    log.warning("PostgreSQL wake-ups were lost, polling until they are back: %s", type(error).__name__)
+                    log.warning("wake-ups from PostgreSQL were lost; polling until they are back (%s)", _line(error))
+                else:
+                    log.debug("no wake-ups from PostgreSQL: %s", _line(error))
             self._set_alive(False)
             self._closed.wait(RECONNECT_AFTER)
 
     def _listen(self) -> None:
         pooled = self._engine.raw_connection()
-        pooled.detach()  # the pool must not hand out a connection that listens
         connection: Any = pooled.driver_connection
+        pooled.detach()  # the pool must not hand out a connection that listens
         try:
             connection.autocommit = True
             connection.execute(f'LISTEN "{self._channel}"')
@@ -70,7 +72,7 @@ class PostgreSqlListener(WakeUpSubscription):
                 self._set_alive(self._prove(connection))
                 self._relay(connection, until=time.monotonic() + PING_EVERY)
         finally:
-            pooled.close()
+            connection.close()
 
     def _prove(self, connection: Any) -> bool:
         with self._engine.connect() as other:
@@ -107,3 +109,7 @@ def due_time_of(payload: str) -> datetime | None:
     except ValueError:
         return None
     return due_time if due_time.tzinfo else None
+
+
+def _line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -30,7 +30,7 @@ class Statements:
         first = select(table.c.next_attempt).order_by(*order).limit(1)
         self.first = first
         self.first_behind = first.where(behind)
-        self.insert = dialect.insert(table)
+        self.insert = dialect.insert(table).execution_options(preserve_rowcount=True)
         self.insert_and_notify = dialect.insert_and_notify(table)
         self.remove_many = dialect.remove_many(table)
         self.increment = (

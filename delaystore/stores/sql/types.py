@@ -1,5 +1,6 @@
 """Column types that mean the same on every database."""
 
+import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -82,6 +83,17 @@ class Json(TypeDecorator[str]):
         if dialect.name == "mssql":
             return dialect.type_descriptor(mssql.NVARCHAR(None))
         return dialect.type_descriptor(Text())
+
+
+class JsonList(TypeDecorator[list[str]]):
+    """A list as one parameter, where the database has no arrays."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: list[str] | None, dialect: Dialect) -> str | None:  # noqa: ARG002 - the signature is given
+        """To JSON."""
+        return json.dumps(value)
 
 
 class Body(TypeDecorator[bytes]):
