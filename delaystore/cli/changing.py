@@ -17,7 +17,7 @@ _WHY_NOT = {
 
 
 def cancel(
-    message_ids: Annotated[list[str], typer.Argument(metavar="ID...", help="The ids of the messages.")],
+    message_ids: Annotated[list[str], typer.Argument(metavar="ID", help="The ids of the messages.")],
     store: StoreUrl = None,
     endpoint: Endpoint = None,
     schema: Schema = None,

@@ -54,11 +54,9 @@ def dispatch(
     from delaystore.cli.opening import Target, required
     from delaystore.dispatcher.dispatcher import Dispatcher
 
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.INFO if verbose else logging.WARNING,
-        format="%(asctime)s %(levelname)s %(message)s",
-    )
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    if verbose:
+        logging.getLogger("delaystore").setLevel(logging.DEBUG)
     settings = DelayedDeliverySettings(
         batch_size=batch_size,
         number_of_retries=retries,

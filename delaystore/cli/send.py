@@ -21,7 +21,7 @@ def send(
         str, typer.Argument(metavar="DESTINATION", help="A queue, or /queues/NAME, or /exchanges/NAME/KEY.")
     ],
     body: Annotated[
-        str | None, typer.Argument(metavar="[BODY]", help="The body, as UTF-8 text. Default: empty.")
+        str | None, typer.Argument(metavar="BODY", help="The body, as UTF-8 text. Default: empty.")
     ] = None,
     delay: Delay = None,
     at: At = None,

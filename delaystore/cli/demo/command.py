@@ -37,7 +37,7 @@ def demo(
     if as_json:
         print_document(report.as_dict())
     else:
-        print_table(("", "messages"), report.rows(), right=("messages",))
+        print_table(("demo", "result"), report.rows(), right=("result",))
     _end(report)
 
 

@@ -3,15 +3,12 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, Table, delete, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, Row, Table, bindparam, delete, or_, select, update
 
 from delaystore.transports.sql_queue.connections import writing
-
-_DELETED_AT_ONCE: Final = 5000
-"""Fewer than the 32,766 variables SQLite allows a statement."""
 
 
 class Claim(ABC):
@@ -43,11 +40,11 @@ class LockedRows(Claim):
 
     def settle(self) -> None:
         """Delete the rows and commit."""
-        numbers = [row.seq for row in self.rows]
+        # One by one: MariaDB may scan the table for a list of keys, and meet the locks of other readers
+        statement = delete(self._table).where(self._table.c.seq == bindparam("number"))
         with self._connection:
-            for start in range(0, len(numbers), _DELETED_AT_ONCE):
-                some = numbers[start : start + _DELETED_AT_ONCE]
-                self._connection.execute(delete(self._table).where(self._table.c.seq.in_(some)))
+            if self.rows:
+                self._connection.execute(statement, [{"number": row.seq} for row in self.rows])
             self._connection.commit()
 
     def give_back(self) -> None:

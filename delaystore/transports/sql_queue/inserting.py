@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any
 
 from sqlalchemy import Connection, exc, insert
 
@@ -12,11 +12,10 @@ from delaystore.stores.sql.codec import encode_mapping
 from delaystore.stores.sql.translation import translate
 from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind
 from delaystore.transports.sql_queue.addresses import queue_of
+from delaystore.transports.sql_queue.faults import is_outage
 from delaystore.transports.sql_queue.tables import QueueTables
 
 Row = Mapping[str, Any]
-_NO_FAULT: Final = (exc.OperationalError, exc.InterfaceError)
-"""What the database raises when it is unwell, rather than the message."""
 
 
 class Insertion:
@@ -62,7 +61,7 @@ class Insertion:
     def _insert(self, queue: str, rows: Mapping[int, Row]) -> None:
         try:
             with self._connection.begin_nested():
-                self._connection.execute(insert(self._tables.table(queue)), list(rows.values()))
+                self._connection.execute(insert(self._tables.table(queue)).inline(), list(rows.values()))
         except exc.DBAPIError as error:
             if error.connection_invalidated:
                 raise
@@ -73,7 +72,7 @@ class Insertion:
         self._tables.forget(queue)
         if not self._tables.exists(self._connection, queue):
             self._settle(rows, _unroutable(queue))
-        elif isinstance(error, _NO_FAULT):
+        elif is_outage(error):
             self._settle(rows, Outcome(OutcomeKind.UNSETTLED, str(translate(error))))
         elif len(rows) == 1:
             self._settle(rows, Outcome(OutcomeKind.REFUSED, str(translate(error))))

@@ -17,6 +17,8 @@ SUFFIX: Final = "_queue"
 
 def table_name(queue: str, dialect_name: str) -> str:
     """The name of `queue`'s table; ConfigurationError for one the database cannot have."""
+    if not queue:
+        raise ConfigurationError("the queue name is empty; give the queue a name")
     name = check_identifier(queue + SUFFIX, dialect_name, f"the queue name {queue!r} with its suffix,")
     if dialect_name == "sqlite" and name.lower().startswith("sqlite_"):
         raise ConfigurationError(f"the queue name {queue!r} starts with sqlite_, which SQLite keeps for itself")
