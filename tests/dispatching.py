@@ -5,7 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from delaystore.dispatcher import Dispatcher
@@ -13,8 +13,8 @@ from delaystore.message import DelayedMessage
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
 from delaystore.stores.abc import DelayedMessageStore
 from delaystore.stores.memory import InMemoryDelayedMessageStore
-from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind
-from delaystore.transports.memory import InMemoryTransport
+from delaystore.testing import RecordingTransport
+from delaystore.transports.abc import Outcome, OutcomeKind, ReceivedMessage
 
 NOON = datetime(2027, 1, 1, 12, tzinfo=UTC)
 REFUSED = Outcome(OutcomeKind.REFUSED, "the queue is full")
@@ -23,26 +23,13 @@ UNSETTLED = Outcome(OutcomeKind.UNSETTLED, "no answer in time")
 PATIENCE = 30.0
 
 
-class HandClock:
-    def __init__(self, instant: datetime = NOON) -> None:
-        self.instant = instant
-
-    def now(self) -> datetime:
-        return self.instant
-
-    def advance(self, span: timedelta) -> None:
-        self.instant += span
-
-
-class ScriptedTransport(InMemoryTransport):
-    """The in-memory transport, but `answers` (by destination) speak first; an exception there is raised."""
+class ScriptedTransport(RecordingTransport):
+    """Records batches and declarations as well; may be told to raise."""
 
     def __init__(self) -> None:
-        super().__init__(auto_declare=True)
-        self.answers: dict[str, Outcome | Exception] = {}
-        self.reason: str | None = None
+        super().__init__()
         self.batches: list[list[str]] = []
-        self.declared: list[str] = []
+        self.declarations: list[str] = []
         self.declare_error: Exception | None = None
         self.check_error: Callable[[DelayedMessage], Exception | None] = lambda message: None
 
@@ -50,40 +37,36 @@ class ScriptedTransport(InMemoryTransport):
         self, messages: Sequence[DelayedMessage], transaction: DelayedMessageStore | None, timeout: float
     ) -> Sequence[Outcome]:
         self.batches.append([message.message_id for message in messages])
-        answers = [self.answers.get(message.destination, DELIVERED) for message in messages]
-        outcomes = []
-        for message, answer in zip(messages, answers, strict=True):
-            if isinstance(answer, Exception):
-                raise answer
-            outcomes.append(super().send([message], None, timeout)[0] if answer is DELIVERED else answer)
-        return outcomes
+        return super().send(messages, transaction, timeout)
 
     def declare(self, queue: str) -> None:
         if self.declare_error is not None:
             raise self.declare_error
-        self.declared.append(queue)
+        self.declarations.append(queue)
         super().declare(queue)
 
     def check(self, message: DelayedMessage) -> None:
         error = self.check_error(message)
         if error is not None:
             raise error
-        super().check(message)
-
-    def unavailable(self) -> str | None:
-        return self.reason
 
     def bodies(self, queue: str) -> list[bytes]:
         """What has arrived in `queue`, taken out of it."""
         return [message.body for message in self.arrived(queue)]
 
-    def arrived(self, queue: str) -> list[Any]:
-        self.declare_quietly(queue)
+    def arrived(self, queue: str) -> list[ReceivedMessage]:
+        super().declare(queue)
         with self.receive(queue, 100_000) as messages:
             return list(messages)
 
-    def declare_quietly(self, queue: str) -> None:
-        super().declare(queue)
+
+def raising(error: Exception) -> Callable[[DelayedMessage], Outcome]:
+    """An answer for `ScriptedTransport.outcomes`: a transport with a bug."""
+
+    def answer(message: DelayedMessage) -> Outcome:
+        raise error
+
+    return answer
 
 
 class CountingStore(InMemoryDelayedMessageStore):

@@ -18,12 +18,12 @@ from delaystore.errors import (
 from delaystore.message import DelayedMessage
 from delaystore.settings import TransactionMode
 from delaystore.stores.abc import ManagementOutcome
+from delaystore.testing import SettableClock
 from delaystore.transports.memory import InMemoryTransport
 from tests.dispatching import (
     NOON,
     CountingStore,
     FiveMethodStore,
-    HandClock,
     ScriptedTransport,
     message,
     settings,
@@ -39,12 +39,12 @@ class SetUpStore(CountingStore):
 
 
 @pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
+def clock() -> SettableClock:
+    return SettableClock()
 
 
 @pytest.fixture
-def store(clock: HandClock) -> SetUpStore:
+def store(clock: SettableClock) -> SetUpStore:
     return SetUpStore(clock)
 
 
@@ -121,9 +121,10 @@ def test_a_body_that_is_too_long_is_refused(store: SetUpStore) -> None:
     assert delivery.count() == 1
 
 
-def test_what_the_transport_cannot_carry_is_refused(delivery: DelayedDelivery) -> None:
+def test_what_the_transport_cannot_carry_is_refused(delivery: DelayedDelivery, transport: ScriptedTransport) -> None:
+    transport.check_error = lambda one: UnsupportedMessageError("too large")
     with pytest.raises(UnsupportedMessageError):
-        delivery.send("/exchanges/none/here", b"", delay=1)
+        delivery.send("billing", b"", delay=1)
     assert delivery.count() == 0
 
 
@@ -139,9 +140,12 @@ def test_many_are_sent_from_a_generator(delivery: DelayedDelivery) -> None:
     assert delivery.count() == 100
 
 
-def test_of_many_with_a_bad_one_among_them_none_is_stored(delivery: DelayedDelivery) -> None:
+def test_of_many_with_a_bad_one_among_them_none_is_stored(
+    delivery: DelayedDelivery, transport: ScriptedTransport
+) -> None:
+    transport.check_error = lambda one: UnsupportedMessageError("bad") if one.message_id == "bad" else None
     with pytest.raises(UnsupportedMessageError):
-        delivery.send_many([message("good"), message("bad", "/exchanges/none/here")])
+        delivery.send_many([message("good"), message("bad")])
     with pytest.raises(InvalidMessageError, match="not a dict"):
         delivery.send_many([message("good"), {"destination": "billing"}])  # type: ignore[list-item]
     assert delivery.count() == 0
@@ -190,7 +194,7 @@ def test_without_automatic_setup_the_store_is_set_up_by_hand_alone(
     assert store.asked["setup"] == 0
     delivery.setup_infrastructure()
     assert store.asked["setup"] == 1
-    assert transport.declared == ["error"]
+    assert transport.declarations == ["error"]
 
 
 def test_setting_up_by_hand_tells_of_a_broker_that_is_down(
@@ -241,7 +245,7 @@ def test_with_starts_the_dispatcher_and_ends_it(transport: ScriptedTransport) ->
         delivery.send_many([message("in the past")])
         wait_until(lambda: delivery.health().delivered == 2)
         delivery.cancel("in the past")
-        assert transport.declared == ["error"]
+        assert transport.declarations == ["error"]
     assert not delivery.health().running
     assert transport.bodies("billing") == [b"now", b"soon"]
 

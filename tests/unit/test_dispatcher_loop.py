@@ -121,7 +121,7 @@ def test_a_backlog_is_worked_off_by_two_lanes(store: CountingStore, transport: S
 
 def test_a_store_of_five_methods_is_dispatched_from(transport: ScriptedTransport) -> None:
     store = FiveMethodStore()
-    transport.answers["nowhere"] = UNROUTABLE
+    transport.outcomes["nowhere"] = UNROUTABLE
     for number in range(50):
         store.store(due(f"{number}"))
     store.store(due("lost", "nowhere"))
@@ -288,7 +288,7 @@ def test_nothing_is_claimed_while_the_transport_cannot_send(
     store: CountingStore, transport: ScriptedTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("delaystore.dispatcher.gate.CONNECTING_GRACE", 0.0)
-    transport.reason = "connection.blocked: low on memory"
+    transport.unavailable_reason = "connection.blocked: low on memory"
     store.store(due("a"))
     with running(make(store, transport)) as dispatcher:
         wait_until(lambda: dispatcher.health().breakers["dispatch"] == "armed")
@@ -296,7 +296,7 @@ def test_nothing_is_claimed_while_the_transport_cannot_send(
         health = dispatcher.health()
         assert health.transport == "connection.blocked: low on memory"
         assert not health.healthy
-        transport.reason = None
+        transport.unavailable_reason = None
         wait_until(lambda: store.count() == 0)
         wait_until(lambda: dispatcher.health().healthy)
 
@@ -304,11 +304,11 @@ def test_nothing_is_claimed_while_the_transport_cannot_send(
 def test_connecting_at_the_start_is_no_failure(
     store: CountingStore, transport: ScriptedTransport, caplog: pytest.LogCaptureFixture
 ) -> None:
-    transport.reason = "connecting"
+    transport.unavailable_reason = "connecting"
     store.store(due("a"))
     with running(make(store, transport)) as dispatcher:
         time.sleep(0.2)
-        transport.reason = None
+        transport.unavailable_reason = None
         wait_until(lambda: store.count() == 0)
         assert dispatcher.health().breakers["dispatch"] == "disarmed"
     assert not caplog.records
@@ -318,10 +318,10 @@ def test_an_outage_that_is_over_is_over_even_if_nothing_is_due(
     store: CountingStore, transport: ScriptedTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("delaystore.dispatcher.gate.CONNECTING_GRACE", 0.0)
-    transport.reason = "no connection"
+    transport.unavailable_reason = "no connection"
     with running(make(store, transport)) as dispatcher:
         wait_until(lambda: dispatcher.health().breakers["dispatch"] == "armed")
-        transport.reason = None
+        transport.unavailable_reason = None
         wait_until(lambda: dispatcher.health().breakers["dispatch"] == "disarmed")
 
 
@@ -379,7 +379,7 @@ def test_an_action_that_raises_does_not_end_the_loop(store: CountingStore, trans
     def action(description: str, error: Exception) -> None:
         raise RuntimeError("the pager is out of order")
 
-    transport.answers |= {"nowhere": UNROUTABLE, "error": REFUSED}
+    transport.outcomes |= {"nowhere": UNROUTABLE, "error": REFUSED}
     dispatcher = make(store, transport, maximum_recovery_failures_per_second=0.001, on_critical_error=action)
     store.store(due("bad", "nowhere"))
     with running(dispatcher):
@@ -392,12 +392,12 @@ def test_an_action_that_raises_does_not_end_the_loop(store: CountingStore, trans
 def test_messages_without_an_answer_are_sent_again_when_the_broker_answers(
     store: CountingStore, transport: ScriptedTransport
 ) -> None:
-    transport.answers["billing"] = UNSETTLED
+    transport.outcomes["billing"] = UNSETTLED
     store.store(due("a"))
     with running(make(store, transport)) as dispatcher:
         wait_until(lambda: dispatcher.health().breakers["dispatch"] == "armed")
         assert store.count() == 1
-        transport.answers.clear()
+        transport.outcomes.clear()
         wait_until(lambda: store.count() == 0)
 
 

@@ -20,6 +20,7 @@ from delaystore.message import DelayedMessage, UnreadableMessage
 from delaystore.settings import TransactionMode
 from delaystore.stores.abc import DelayedMessageStore
 from delaystore.stores.memory import InMemoryDelayedMessageStore
+from delaystore.testing import SettableClock
 from tests.dispatching import (
     NOON,
     REFUSED,
@@ -27,9 +28,9 @@ from tests.dispatching import (
     UNSETTLED,
     CountingStore,
     FiveMethodStore,
-    HandClock,
     ScriptedTransport,
     message,
+    raising,
     settings,
 )
 
@@ -37,12 +38,12 @@ LATER = timedelta(days=1)
 
 
 @pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
+def clock() -> SettableClock:
+    return SettableClock()
 
 
 @pytest.fixture
-def store(clock: HandClock) -> CountingStore:
+def store(clock: SettableClock) -> CountingStore:
     return CountingStore(clock)
 
 
@@ -92,26 +93,26 @@ def test_more_than_a_batch_is_dispatched_in_growing_batches(
 
 
 def test_a_refused_message_is_counted_and_tried_again_after_a_back_off(
-    dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport, clock: HandClock
+    dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport, clock: SettableClock
 ) -> None:
-    transport.answers["full"] = REFUSED
+    transport.outcomes["full"] = REFUSED
     store.store_many([message("bad", "full"), message("good")])
     assert dispatcher.dispatch_due() == DispatchReport(fetched=2, delivered=1, failed=1)
     bad = waiting(store, "bad")
     assert (bad.failure_count, bad.due_time) == (1, NOON)
     assert bad.attention_time > NOON + timedelta(seconds=1)
     clock.advance(LATER)
-    del transport.answers["full"]
+    del transport.outcomes["full"]
     dispatcher.dispatch_due()
     assert transport.bodies("full") == [b"bad"]
 
 
 @pytest.mark.parametrize("retries", [0, 1, 5])
 def test_a_message_is_tried_once_and_then_as_often_as_there_are_retries(
-    store: CountingStore, transport: ScriptedTransport, clock: HandClock, retries: int
+    store: CountingStore, transport: ScriptedTransport, clock: SettableClock, retries: int
 ) -> None:
     dispatcher = Dispatcher(store, transport, settings(number_of_retries=retries), endpoint="sales")
-    transport.answers["full"] = REFUSED
+    transport.outcomes["full"] = REFUSED
     store.store(message("bad", "full"))
     for _ in range(retries + 3):
         dispatcher.dispatch_due()
@@ -122,20 +123,20 @@ def test_a_message_is_tried_once_and_then_as_often_as_there_are_retries(
 
 
 def test_the_retries_span_at_least_a_quarter_of_an_hour(
-    dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport, clock: HandClock
+    dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport, clock: SettableClock
 ) -> None:
-    transport.answers["full"] = REFUSED
+    transport.outcomes["full"] = REFUSED
     store.store(message("bad", "full"))
     while ids(store):
-        clock.instant = max(clock.instant, waiting(store, "bad").attention_time)
+        clock.set(max(clock.now(), waiting(store, "bad").attention_time))
         dispatcher.dispatch_due()
-    assert clock.instant >= NOON + timedelta(minutes=15) - timedelta(microseconds=9)
+    assert clock.now() >= NOON + timedelta(minutes=15) - timedelta(microseconds=9)
 
 
 def test_an_unroutable_message_goes_to_the_error_queue_at_once_and_its_neighbours_arrive(
     dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport
 ) -> None:
-    transport.answers["nowhere"] = UNROUTABLE
+    transport.outcomes["nowhere"] = UNROUTABLE
     store.store_many([message("bad", "nowhere"), message("good")])
     assert dispatcher.dispatch_due() == DispatchReport(fetched=2, delivered=1, moved_to_error_queue=1)
     assert transport.bodies("error") == [b"bad"]
@@ -144,7 +145,7 @@ def test_an_unroutable_message_goes_to_the_error_queue_at_once_and_its_neighbour
 
 
 def test_a_message_nobody_can_read_goes_to_the_error_queue_without_being_sent(
-    transport: ScriptedTransport, clock: HandClock
+    transport: ScriptedTransport, clock: SettableClock
 ) -> None:
     class StoreWithABrokenRow(CountingStore):
         @contextmanager
@@ -181,12 +182,12 @@ def test_a_message_nobody_can_read_goes_to_the_error_queue_without_being_sent(
 def test_an_unsettled_message_stays_as_it_was_and_arms_the_dispatch_breaker(
     dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport
 ) -> None:
-    transport.answers["billing"] = UNSETTLED
+    transport.outcomes["billing"] = UNSETTLED
     store.store(message("a"))
     assert dispatcher.dispatch_due() == DispatchReport(fetched=1, unsettled=1)
     assert waiting(store, "a") == message("a")
     assert dispatcher.health().breakers["dispatch"] == "armed"
-    del transport.answers["billing"]
+    del transport.outcomes["billing"]
     assert dispatcher.dispatch_due().delivered == 1
     assert dispatcher.health().breakers["dispatch"] == "disarmed"
 
@@ -194,13 +195,13 @@ def test_an_unsettled_message_stays_as_it_was_and_arms_the_dispatch_breaker(
 def test_what_settled_is_removed_although_the_connection_went_before_the_rest_did(
     dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport
 ) -> None:
-    transport.answers["slow"] = UNSETTLED
+    transport.outcomes["slow"] = UNSETTLED
     store.store_many([message("good"), message("bad", "slow")])
     original = transport.send
 
     def send(messages: Sequence[DelayedMessage], transaction: DelayedMessageStore | None, timeout: float) -> Any:
         outcomes = original(messages, transaction, timeout)
-        transport.reason = "the connection is gone"
+        transport.unavailable_reason = "the connection is gone"
         return outcomes
 
     transport.send = send  # type: ignore[method-assign]
@@ -212,10 +213,10 @@ def test_what_settled_is_removed_although_the_connection_went_before_the_rest_di
 
 
 def test_messages_that_alone_get_no_answer_give_way_to_those_behind_them(
-    store: CountingStore, transport: ScriptedTransport, clock: HandClock
+    store: CountingStore, transport: ScriptedTransport, clock: SettableClock
 ) -> None:
     dispatcher = Dispatcher(store, transport, settings(batch_size=10), endpoint="sales")
-    transport.answers["stuck"] = UNSETTLED
+    transport.outcomes["stuck"] = UNSETTLED
     store.store_many(message(f"stuck{n}", "stuck", NOON - timedelta(seconds=1)) for n in range(9))
     store.store_many(message(f"good{n}") for n in range(9))
     for _ in range(3):
@@ -226,10 +227,10 @@ def test_messages_that_alone_get_no_answer_give_way_to_those_behind_them(
 
 
 def test_an_outage_never_moves_anything_to_the_error_queue(
-    store: CountingStore, transport: ScriptedTransport, clock: HandClock
+    store: CountingStore, transport: ScriptedTransport, clock: SettableClock
 ) -> None:
     dispatcher = Dispatcher(store, transport, settings(number_of_retries=0), endpoint="sales")
-    transport.answers["billing"] = UNSETTLED
+    transport.outcomes["billing"] = UNSETTLED
     store.store(message("a"))
     for _ in range(10):
         dispatcher.dispatch_due()
@@ -241,7 +242,7 @@ def test_an_outage_never_moves_anything_to_the_error_queue(
 def test_an_exception_of_the_transport_is_an_outage_and_is_logged(
     dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport, caplog: pytest.LogCaptureFixture
 ) -> None:
-    transport.answers["billing"] = RuntimeError("a bug")
+    transport.outcomes["billing"] = raising(RuntimeError("a bug"))
     store.store(message("a"))
     assert dispatcher.dispatch_due() == DispatchReport(fetched=1, unsettled=1)
     assert waiting(store, "a").failure_count == 0
@@ -258,11 +259,11 @@ def test_a_transport_that_forgets_an_outcome_is_an_outage(
     assert ids(store) == ["a"]
 
 
-@pytest.mark.parametrize("answer", [REFUSED, UNROUTABLE, UNSETTLED, RuntimeError("a bug")])
+@pytest.mark.parametrize("answer", [REFUSED, UNROUTABLE, UNSETTLED, raising(RuntimeError("a bug"))])
 def test_a_message_the_error_queue_does_not_take_is_parked_and_tried_again(
-    dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport, clock: HandClock, answer: Any
+    dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport, clock: SettableClock, answer: Any
 ) -> None:
-    transport.answers |= {"nowhere": UNROUTABLE, "error": answer}
+    transport.outcomes |= {"nowhere": UNROUTABLE, "error": answer}
     store.store_many([message("bad", "nowhere"), message("good")])
     assert dispatcher.dispatch_due() == DispatchReport(fetched=2, delivered=1, failed=1)
     assert transport.bodies("billing") == [b"good"]
@@ -270,7 +271,7 @@ def test_a_message_the_error_queue_does_not_take_is_parked_and_tried_again(
     assert waiting(store, "bad").attention_time > NOON
     assert dispatcher.health().breakers["recovery"] == "armed"
     clock.advance(LATER)
-    del transport.answers["error"]
+    del transport.outcomes["error"]
     dispatcher.dispatch_due()
     assert transport.bodies("error") == [b"bad"]
     assert ids(store) == []
@@ -279,13 +280,14 @@ def test_a_message_the_error_queue_does_not_take_is_parked_and_tried_again(
 def test_a_hopeless_message_stays_as_it_was_when_the_broker_goes_before_the_error_queue_has_it(
     dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport
 ) -> None:
-    transport.answers |= {"nowhere": UNROUTABLE, "error": UNSETTLED}
+    transport.outcomes |= {"nowhere": UNROUTABLE, "error": UNSETTLED}
     store.store_many([message("bad", "nowhere"), message("good")])
     original = transport.send
 
     def send(messages: Sequence[DelayedMessage], transaction: DelayedMessageStore | None, timeout: float) -> Any:
-        transport.reason = "the connection is gone"
-        return original(messages, transaction, timeout)
+        outcomes = original(messages, transaction, timeout)
+        transport.unavailable_reason = "the connection is gone"
+        return outcomes
 
     transport.send = send  # type: ignore[method-assign]
     assert dispatcher.dispatch_due() == DispatchReport(fetched=2, delivered=1, unsettled=1)
@@ -294,12 +296,12 @@ def test_a_hopeless_message_stays_as_it_was_when_the_broker_goes_before_the_erro
 
 
 def test_a_parked_message_arrives_once_its_destination_is_back(
-    dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport, clock: HandClock
+    dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport, clock: SettableClock
 ) -> None:
-    transport.answers |= {"nowhere": UNROUTABLE, "error": UNROUTABLE}
+    transport.outcomes |= {"nowhere": UNROUTABLE, "error": UNROUTABLE}
     store.store(message("bad", "nowhere"))
     dispatcher.dispatch_due()
-    transport.answers.clear()
+    transport.outcomes.clear()
     clock.advance(LATER)
     dispatcher.dispatch_due()
     assert transport.bodies("nowhere") == [b"bad"]
@@ -313,7 +315,7 @@ def test_a_failing_error_queue_triggers_the_recovery_breaker(
     dispatcher = Dispatcher(
         store, transport, settings(on_critical_error=lambda text, error: calls.append(text)), endpoint="sales"
     )
-    transport.answers |= {"nowhere": UNROUTABLE, "error": UNROUTABLE}
+    transport.outcomes |= {"nowhere": UNROUTABLE, "error": UNROUTABLE}
     store.store_many(message(f"{number}", "nowhere") for number in range(31))
     dispatcher.dispatch_due()
     assert dispatcher.health().breakers["recovery"] == "triggered"
@@ -324,11 +326,11 @@ def test_an_error_queue_that_was_deleted_is_declared_again(
     dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("delaystore.dispatcher.error_queue.DECLARE_AGAIN", 0.0)
-    transport.answers |= {"nowhere": UNROUTABLE, "error": UNROUTABLE}
+    transport.outcomes |= {"nowhere": UNROUTABLE, "error": UNROUTABLE}
     store.store(message("bad", "nowhere"))
     dispatcher.dispatch_due()
     dispatcher.dispatch_due()
-    assert transport.declared == ["error", "error"]
+    assert transport.declarations == ["error", "error"]
 
 
 def test_an_error_queue_that_cannot_be_declared_stops_nothing(
@@ -342,13 +344,13 @@ def test_an_error_queue_that_cannot_be_declared_stops_nothing(
 
 def test_without_automatic_setup_nothing_is_declared(store: CountingStore, transport: ScriptedTransport) -> None:
     Dispatcher(store, transport, settings(automatic_setup=False), endpoint="sales").dispatch_due()
-    assert transport.declared == []
+    assert transport.declarations == []
 
 
 def test_the_error_queue_tells_what_failed_where_and_when(
     dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport
 ) -> None:
-    transport.answers["nowhere"] = UNROUTABLE
+    transport.outcomes["nowhere"] = UNROUTABLE
     store.store(
         message(
             "bad",
@@ -384,7 +386,7 @@ def test_a_long_explanation_is_shortened_where_the_whole_of_it_does_not_fit(
         return UnsupportedMessageError("too large") if size > 1000 else None
 
     transport.check_error = too_large
-    transport.answers["nowhere"] = type(UNROUTABLE)(UNROUTABLE.kind, "x" * 5000)
+    transport.outcomes["nowhere"] = type(UNROUTABLE)(UNROUTABLE.kind, "x" * 5000)
     store.store(message("bad", "nowhere"))
     dispatcher.dispatch_due()
     (failed,) = transport.arrived("error")
@@ -395,14 +397,14 @@ def test_a_message_that_does_not_fit_the_error_queue_is_parked(
     dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport
 ) -> None:
     transport.check_error = lambda one: UnsupportedMessageError("too large") if one.destination == "error" else None
-    transport.answers["nowhere"] = UNROUTABLE
+    transport.outcomes["nowhere"] = UNROUTABLE
     store.store_many([message("bad", "nowhere"), message("good")])
     assert dispatcher.dispatch_due() == DispatchReport(fetched=2, delivered=1, failed=1)
     assert waiting(store, "bad").failure_count == 1
 
 
 def test_a_store_that_fails_at_counting_failures_still_loses_what_was_delivered(
-    transport: ScriptedTransport, clock: HandClock
+    transport: ScriptedTransport, clock: SettableClock
 ) -> None:
     class StoreThatMayNotUpdate(CountingStore):
         @contextmanager
@@ -416,7 +418,7 @@ def test_a_store_that_fails_at_counting_failures_still_loses_what_was_delivered(
 
     store = StoreThatMayNotUpdate(clock)
     dispatcher = Dispatcher(store, transport, settings(), endpoint="sales")
-    transport.answers["full"] = REFUSED
+    transport.outcomes["full"] = REFUSED
     store.store_many([message("good"), message("bad", "full")])
     with pytest.raises(StoreError, match="no right to update"):
         dispatcher.dispatch_due()
@@ -425,7 +427,7 @@ def test_a_store_that_fails_at_counting_failures_still_loses_what_was_delivered(
 
 
 def test_a_claim_that_was_lost_is_told_and_ends_the_pass(
-    transport: ScriptedTransport, clock: HandClock, caplog: pytest.LogCaptureFixture
+    transport: ScriptedTransport, clock: SettableClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     class StoreOfAnother(CountingStore):
         @contextmanager
@@ -443,7 +445,7 @@ def test_a_claim_that_was_lost_is_told_and_ends_the_pass(
 
 def test_dispatching_what_is_due_says_why_it_cannot(store: CountingStore, transport: ScriptedTransport) -> None:
     dispatcher = Dispatcher(store, transport, settings(dispatch_timeout=0.05), endpoint="sales")
-    transport.reason = "no connection to the broker"
+    transport.unavailable_reason = "no connection to the broker"
     store.store(message("a"))
     asked = store.asked.total()
     with pytest.raises(TransportUnavailableError, match="no connection to the broker"):
@@ -459,7 +461,7 @@ def test_dispatching_what_is_due_passes_on_the_stores_error(dispatcher: Dispatch
 
 def test_a_store_of_five_methods_is_enough(transport: ScriptedTransport) -> None:
     store = FiveMethodStore()
-    transport.answers |= {"nowhere": UNROUTABLE, "full": REFUSED}
+    transport.outcomes |= {"nowhere": UNROUTABLE, "full": REFUSED}
     past = store.now() - timedelta(seconds=5)
     for number in range(20):
         store.store(message(f"good{number}", due_time=past))
@@ -480,7 +482,7 @@ def test_exactly_once_is_refused_where_store_and_transport_share_no_transaction(
 def test_no_traceback_is_logged_for_an_outage(
     dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport, caplog: pytest.LogCaptureFixture
 ) -> None:
-    transport.answers["billing"] = UNSETTLED
+    transport.outcomes["billing"] = UNSETTLED
     store.store(message("a"))
     with caplog.at_level(logging.DEBUG):
         dispatcher.dispatch_due()
