@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import Connection, CursorResult, Executable, Select
+from sqlalchemy import Connection, CursorResult, Executable, FromClause, Select
 from sqlalchemy.exc import IntegrityError
 
 from delaystore.errors import ConfigurationError, DuplicateMessageError
@@ -201,14 +201,14 @@ class BoundSqlStore(ManagedDelayedMessageStore):
 
     def count(self, *, destination: str | None = None) -> int:
         """Count rows: the database reads the whole table or index for it."""
-        return int(self._execute(self._of(self._sql.count, destination), {}).scalar_one())
+        return int(self._execute(self._of(self._sql.count, self._sql.table, destination), {}).scalar_one())
 
     def count_by_due_time(self, bucket: timedelta, *, destination: str | None = None) -> Mapping[datetime, int]:
         """Count rows by bucket, in the order of time."""
         seconds = int(bucket.total_seconds())
         if seconds < 1 or timedelta(seconds=seconds) != bucket:
             raise ConfigurationError(f"bucket must be a whole number of seconds from 1, not {bucket!r}")
-        rows = self._execute(self._of(self._sql.buckets, destination), {"seconds": seconds})
+        rows = self._execute(self._of(self._sql.buckets, self._sql.numbered, destination), {"seconds": seconds})
         return {datetime.fromtimestamp(int(row.number) * seconds, UTC): row.messages for row in rows}
 
     def cancel(self, message_id: str) -> ManagementOutcome:
@@ -255,8 +255,10 @@ class BoundSqlStore(ManagedDelayedMessageStore):
         with translated_errors():
             self._parts.dialect.notify(self.connection, self._parts.channel, payload)
 
-    def _of(self, statement: Select[*tuple[Any, ...]], destination: str | None) -> Select[*tuple[Any, ...]]:
-        return statement if destination is None else statement.where(self._sql.table.c.destination == destination)
+    def _of(
+        self, statement: Select[*tuple[Any, ...]], source: FromClause, destination: str | None
+    ) -> Select[*tuple[Any, ...]]:
+        return statement if destination is None else statement.where(source.c.destination == destination)
 
     def _execute(self, statement: Executable, parameters: Any) -> CursorResult[Any]:
         with translated_errors():

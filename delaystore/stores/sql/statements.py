@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sqlalchemy import Integer, Select, Table, bindparam, func, literal_column, select, update
+from sqlalchemy import Integer, Select, Table, bindparam, func, select, update
 from sqlalchemy.sql.dml import ReturningUpdate
 
 from delaystore.stores.sql.dialects import SqlDialect
@@ -18,12 +18,8 @@ class Statements:
     def __init__(self, table: Table, dialect: SqlDialect) -> None:
         self.table = table
         order = (table.c.next_attempt, table.c.message_id)
-        due = (
-            select(*message_columns(table))
-            .where(table.c.next_attempt <= bindparam("at", type_=UtcDateTime))
-            .order_by(*order)
-            .limit(bindparam("limit", type_=Integer))
-        )
+        is_due = table.c.next_attempt <= bindparam("at", type_=UtcDateTime)
+        due = dialect.limited(select(*message_columns(table)).where(is_due).order_by(*order))
         behind = dialect.behind(table, "mark_time", "mark_id")
         self.due = dialect.claimed(due, table)
         self.due_behind = dialect.claimed(due.where(behind), table)
@@ -39,14 +35,15 @@ class Statements:
             .values(failure_count=table.c.failure_count + 1, next_attempt=bindparam("new_next_attempt"))
         )
         self.get = select(*message_columns(table)).where(row_with(table))
-        self.page = select(*message_columns(table)).order_by(*order).limit(bindparam("limit", type_=Integer))
+        self.page = dialect.limited(select(*message_columns(table)).order_by(*order))
         self.page_behind = self.page.where(behind)
         self.count = select(func.count()).select_from(table)
         number = dialect.bucket(table.c.due_time, bindparam("seconds", type_=Integer)).label("number")
+        self.numbered = select(number, table.c.destination).subquery("numbered")
         self.buckets = (
-            select(number, func.count().label("messages"))
-            .group_by(literal_column("number"))
-            .order_by(literal_column("number"))
+            select(self.numbered.c.number, func.count().label("messages"))
+            .group_by(self.numbered.c.number)
+            .order_by(self.numbered.c.number)
         )
         if dialect.claiming is Claiming.CANDIDATE_LOCKS:
             self._add_candidates(table, dialect)
@@ -57,7 +54,7 @@ class Statements:
         """The search without locks, and the locks."""
         due = table.c.next_attempt <= bindparam("at", type_=UtcDateTime)
         order = (table.c.next_attempt, table.c.message_id)
-        found = select(*reversed(order)).where(due).order_by(*order).limit(bindparam("limit", type_=Integer))
+        found = dialect.limited(select(*reversed(order)).where(due).order_by(*order))
         self.candidates = found
         self.candidates_behind = found.where(dialect.behind(table, "mark_time", "mark_id"))
         locked = select(*message_columns(table)).where(dialect.among(table.c.message_id, "ids"), due)

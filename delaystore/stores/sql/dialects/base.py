@@ -15,6 +15,7 @@ from sqlalchemy import (
     Engine,
     Executable,
     Insert,
+    Integer,
     Select,
     Table,
     bindparam,
@@ -77,6 +78,10 @@ class SqlDialect(ABC):
     def claimed(self, statement: Select[Any], table: Table) -> Select[Any]:  # noqa: ARG002 - for overriders
         """`statement`, locking the rows it finds and passing over those others have locked."""
         return statement.with_for_update(skip_locked=True)
+
+    def limited(self, statement: Select[Any]) -> Select[Any]:
+        """`statement`, returning at most as many rows as the parameter `limit` says."""
+        return statement.limit(bindparam("limit", type_=Integer))
 
     def behind(self, table: Table, time: str, message_id: str) -> ColumnElement[bool]:
         """Whether a row lies behind the place given by two parameters, in the order of attention."""

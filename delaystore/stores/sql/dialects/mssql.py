@@ -5,7 +5,19 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Select, Table, bindparam, delete, func, literal_column, text, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Integer,
+    Select,
+    Table,
+    bindparam,
+    delete,
+    func,
+    literal_column,
+    text,
+    update,
+)
 
 from delaystore.stores.abc import ManagementOutcome
 from delaystore.stores.sql.dialects.base import NEW_TIMES, SqlDialect, outcome_of, row_with
@@ -37,6 +49,10 @@ class SqlServerDialect(SqlDialect):
     def claimed(self, statement: Select[Any], table: Table) -> Select[Any]:
         """The hints of NServiceBus' store."""
         return statement.with_hint(table, CLAIM, "mssql")
+
+    def limited(self, statement: Select[Any]) -> Select[Any]:
+        """TOP: SQLAlchemy would number the rows of a subquery, and the hints would lock all of them."""
+        return statement.prefix_with(text("TOP (:limit)").bindparams(bindparam("limit", type_=Integer)))
 
     def behind(self, table: Table, time: str, message_id: str) -> ColumnElement[bool]:
         """There is no comparison of tuples."""
