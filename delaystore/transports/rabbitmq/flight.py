@@ -24,14 +24,14 @@ class Publication:
 class Closure:
     """Why a flight ended early.
 
-    `by_message`: a message of some flight closed the channel or connection; else it is an outage.
-    `sole`: no other flight can have been the cause.
+    `by_message`: a message closed the channel or the connection; else it is an outage.
+    `own`: it was the flight's own channel, and so a message of this flight; a connection is shared.
     """
 
     code: int
     reason: str
     by_message: bool
-    sole: bool
+    own: bool
 
 
 class Flight:

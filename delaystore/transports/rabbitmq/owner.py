@@ -75,7 +75,7 @@ class Owner:
         """Have `flight` carried; it ends at once if there is no connection."""
         with self._changed:
             if not self.alive:
-                flight.end(Closure(0, "the transport was closed", by_message=False, sole=False))
+                flight.end(Closure(0, "the transport was closed", by_message=False, own=False))
                 return
             self._flights.add(flight)
         self._loop.add_callback_threadsafe(lambda: self._carry(flight))
@@ -114,7 +114,7 @@ class Owner:
             with self._changed:
                 self._closing = True
             drop_socket(self._connection)
-            self._lose(Closure(0, "the transport was closed", by_message=False, sole=False), "closed")
+            self._lose(Closure(0, "the transport was closed", by_message=False, own=False), "closed")
             self._loop.close()
 
     def _connect(self) -> None:
@@ -149,7 +149,7 @@ class Owner:
         reason = f"RabbitMQ at {self._broker.label} cannot be reached: {reason_of(error)}"
         if self._attempts.attempt_number == 1 and not self._was_open and not self._closing:
             log.warning("%s; trying again", reason)
-        self._lost(Closure(0, reason, by_message=False, sole=False), reason)
+        self._lost(Closure(0, reason, by_message=False, own=False), reason)
 
     def _closed(self, _connection: Any, error: BaseException) -> None:
         code = error.reply_code if isinstance(error, exceptions.ConnectionClosedByBroker) else 0
@@ -158,8 +158,7 @@ class Owner:
         if not self._closing:
             log.warning("%s; reconnecting", reason)
         by_message = code in _MESSAGE_FAULTS
-        sole = len(self._flights) == 1
-        self._lost(Closure(code, why if by_message else reason, by_message=by_message, sole=sole), reason)
+        self._lost(Closure(code, why if by_message else reason, by_message=by_message, own=False), reason)
 
     def _lost(self, closure: Closure, obstacle: str) -> None:
         self._lose(closure, obstacle)
@@ -201,7 +200,7 @@ class Owner:
         if self._connection is None or not self._connection.is_open:
             with self._changed:
                 self._flights.discard(flight)
-            flight.end(Closure(0, self._obstacle or "no connection", by_message=False, sole=False))
+            flight.end(Closure(0, self._obstacle or "no connection", by_message=False, own=False))
             return
         channel = self._idle.pop() if self._idle else ConfirmChannel(self._connection, self._freed, self._channel_gone)
         self._carriers[flight] = channel
@@ -224,7 +223,7 @@ class Owner:
         elif isinstance(error, exceptions.ChannelClosedByBroker):
             flight = self._take_off(channel)
             if flight is not None:
-                flight.end(Closure(error.reply_code, reason_of(error), by_message=True, sole=True))
+                flight.end(Closure(error.reply_code, reason_of(error), by_message=True, own=True))
         # else the connection goes, and takes its flights along
 
     def _take_off(self, channel: ConfirmChannel) -> Flight | None:

@@ -76,7 +76,7 @@ class Sending:
                 closure = flight.closure
                 if closure is not None and not closure.by_message:
                     return closure.reason
-                if closure is not None and not closure.sole and not quarantined:
+                if closure is not None and not closure.own and not quarantined:
                     # one sender at a time looks for the message that costs everybody the connection
                     quarantined = self._quarantine.acquire(timeout=self._remaining())
                 if rest and closure is None and not flight.doubtful:
@@ -114,9 +114,9 @@ class Sending:
             self._waiting.extendleft(reversed(self._split(rest)))
 
     def _proven(self, position: int, closure: Closure) -> bool:
-        """Whether the message that flew alone is the culprit: nobody else can be, or it was there each time."""
+        """Whether the message that flew alone is the culprit: its channel was closed, or it was there each time."""
         self._coincidences[position] = self._coincidences.get(position, 0) + 1
-        return closure.sole or self._coincidences[position] >= _COINCIDENCES
+        return closure.own or self._coincidences[position] >= _COINCIDENCES
 
     def _convict(self, position: int, closure: Closure) -> None:
         """Settle the message that flew alone and closed its channel, and those that share its fault."""
