@@ -1,0 +1,1 @@
+"""Measurements against peers and limits, on private servers: `python -m benchmarks --help`."""

@@ -1,0 +1,59 @@
+"""How late messages arrive at a consumer: arrival minus due time, on one machine's clock."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from statistics import quantiles
+from typing import Final
+
+from benchmarks.bench import Bench
+from benchmarks.programs import ROOT, Program, running, warm_up
+
+LEAD: Final = timedelta(seconds=2)
+"""Messages are stored this long, and as long as storing takes, before the first is due."""
+STORED_PER_SECOND: Final = 20_000
+"""A cautious guess of how fast they are stored."""
+GRACE: Final = 300.0
+"""Seconds after which a message counts as lost."""
+
+
+@dataclass(frozen=True)
+class Lateness:
+    """Milliseconds; `earliest` below 0 would be a message that came before its time."""
+
+    p50: float
+    p99: float
+    worst: float
+    earliest: float
+
+
+def measure_lateness(program: Program, bench: Bench, count: int, span: timedelta) -> Lateness:
+    """Lateness of `count` messages that are due evenly over `span`, stored before."""
+    with running(program, bench):
+        warm_up(bench, 500)
+        with _consuming(bench, count) as consumer:
+            start = bench.store.now() + LEAD + timedelta(seconds=count / STORED_PER_SECOND)
+            bench.store.store_many(bench.messages(count, start, span))
+            if bench.store.now() >= start:
+                raise RuntimeError("storing took longer than expected: the first messages were late before they began")
+            printed, _ = consumer.communicate(timeout=GRACE)
+    return summary(json.loads(printed))
+
+
+def summary(lateness: Sequence[float]) -> Lateness:
+    """The percentiles of `lateness`, in its unit."""
+    cuts = quantiles(lateness, n=100, method="inclusive")
+    return Lateness(p50=cuts[49], p99=cuts[98], worst=max(lateness), earliest=min(lateness))
+
+
+def _consuming(bench: Bench, count: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        (sys.executable, "-m", "benchmarks.consumer", str(count)),
+        cwd=ROOT,
+        env=os.environ | bench.environment,
+        stdout=subprocess.PIPE,
+    )

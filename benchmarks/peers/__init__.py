@@ -1,0 +1,1 @@
+"""What ours is compared with, each a program of its own; they read the same environment."""

@@ -1,0 +1,83 @@
+"""Ours and the peers as processes, started as a user would start them."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.bench import Bench
+
+STOP_SECONDS = 30
+ROOT = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A command that dispatches until SIGTERM."""
+
+    name: str
+    command: Sequence[str]
+
+
+OURS = Program("delaystore", (str(Path(sys.executable).with_name("delaystore")), "dispatch"))
+BARE_LOOP = Program("bare loop", (sys.executable, "-m", "benchmarks.peers.bare_loop"))
+MSMQ = Program("MSMQ algorithm", (sys.executable, "-m", "benchmarks.peers.msmq_loop"))
+
+
+@contextmanager
+def running(program: Program, bench: Bench) -> Iterator[subprocess.Popen[bytes]]:
+    """`program` on `bench` while the block runs. ChildProcessError, with what it printed, if it ended by itself."""
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(
+            program.command, cwd=ROOT, env=os.environ | bench.environment, stdout=log, stderr=subprocess.STDOUT
+        )
+        try:
+            yield process
+            ended = process.poll() is not None
+        except TimeoutError as error:
+            raise ChildProcessError(f"{program.name}: {error}\n{_printed(log.fileno())}") from error
+        finally:
+            _end(process)
+        if ended or process.returncode not in (0, -15):
+            raise ChildProcessError(f"{program.name} ended with {process.returncode}\n{_printed(log.fileno())}")
+
+
+def warm_up(bench: Bench, count: int) -> None:
+    """Let a program that was just started dispatch `count` messages, and empty the queue."""
+    bench.store.store_many(bench.messages(count, bench.store.now(), warm_up=True))
+    bench.await_dispatched(count)
+    bench.clear_queue()
+
+
+def dispatch_rate(program: Program, bench: Bench, count: int, warm: int = 2000) -> float:
+    """Messages a second, from the commit that made `count` messages due until all are in the queue, none in the store.
+
+    Store and queue must hold nothing due.
+    """
+    with running(program, bench):
+        warm_up(bench, min(warm, count))
+        with bench.store.transaction() as transaction:
+            transaction.store_many(bench.messages(count, bench.store.now()))
+        began = time.perf_counter()
+        bench.await_dispatched(count)
+        seconds = time.perf_counter() - began
+    return count / seconds
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _printed(log: int) -> str:
+    size = os.fstat(log).st_size
+    return os.pread(log, 4000, max(0, size - 4000)).decode(errors="replace")

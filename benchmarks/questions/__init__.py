@@ -1,0 +1,30 @@
+"""One module a question."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from benchmarks.questions import (
+    dispatch_bare,
+    dispatch_msmq,
+    dispatch_old_snapshot,
+    dispatch_waiting,
+    lateness_burst,
+    lateness_waiting,
+    memory,
+    send,
+    store_many,
+)
+from benchmarks.results import Question
+
+QUESTIONS: Final[Sequence[Question]] = (
+    dispatch_msmq.QUESTION,
+    dispatch_bare.QUESTION,
+    send.QUESTION,
+    store_many.QUESTION,
+    lateness_waiting.QUESTION,
+    lateness_burst.QUESTION,
+    dispatch_waiting.QUESTION,
+    dispatch_old_snapshot.QUESTION,
+    memory.QUESTION,
+)
+"""In the order in which they are asked."""

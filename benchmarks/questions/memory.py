@@ -1,0 +1,55 @@
+"""Memory of the dispatcher's process with a large backlog, idle and while dispatching."""
+
+import psutil
+
+from benchmarks.arena import Arena
+from benchmarks.programs import OURS, running, warm_up
+from benchmarks.results import Measurement, Question
+
+MEGABYTE = 1_000_000
+
+
+class Peak:
+    """The most memory a process was seen to occupy."""
+
+    def __init__(self, pid: int) -> None:
+        self._process = psutil.Process(pid)
+        self.bytes = 0
+
+    def look(self) -> float:
+        """Look once; megabytes (10^6 bytes) now."""
+        now: int = self._process.memory_info().rss
+        self.bytes = max(self.bytes, now)
+        return now / MEGABYTE
+
+
+def measure(arena: Arena, quick: bool) -> Measurement:
+    waiting, count = (10_000, 3_000) if quick else (1_000_000, 100_000)
+    with arena.bench() as bench:
+        bench.load_waiting(waiting)
+        with running(OURS, bench) as process:
+            warm_up(bench, 1)
+            peak = Peak(process.pid)
+            idle = peak.look()
+            bench.store.store_many(bench.messages(count, bench.store.now()))
+            bench.await_dispatched(count, meanwhile=peak.look)
+            after = peak.look()
+    most = peak.bytes / MEGABYTE
+    return Measurement(
+        figure=most,
+        ours=f"{most:.0f} MB at the most",
+        peer="none",
+        numbers={"idle": [idle], "peak": [most], "after": [after]},
+        notes=[f"resident: {idle:.0f} MB idle with {waiting:,} waiting, {after:.0f} MB after dispatching {count:,}"],
+    )
+
+
+QUESTION = Question(
+    name="memory",
+    title="resident memory of the dispatcher's process, 1,000,000 waiting",
+    limit=150,
+    measure=measure,
+    at_most=True,
+    unit="MB",
+    decimals=0,
+)
