@@ -1,0 +1,63 @@
+"""Running the command line in tests."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from delaystore.cli.main import main
+
+PATIENCE = 60.0
+
+
+@dataclass(frozen=True)
+class Result:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.out)
+
+
+class CommandLine:
+    """The command line in this process, for one store."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], environment: dict[str, str]) -> None:
+        self._capsys = capsys
+        self.environment = environment
+
+    def __call__(self, *arguments: str) -> Result:
+        self._capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        captured = self._capsys.readouterr()
+        code = ended.value.code
+        return Result(code if isinstance(code, int) else 0, captured.out, captured.err)
+
+    def refused(self, *arguments: str) -> str:
+        """The one line that a mistake is answered with."""
+        result = self(*arguments)
+        assert result.code == 2, result
+        assert result.out == ""
+        (line,) = result.err.splitlines()
+        assert line.startswith("error: ")
+        return line
+
+
+def started(arguments: Sequence[str], environment: dict[str, str], **options: Any) -> subprocess.Popen[str]:
+    """The command line as a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "delaystore.cli", *arguments],
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )

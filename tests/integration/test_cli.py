@@ -1,0 +1,227 @@
+"""The command line, in this process, on SQLite."""
+
+import io
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from delaystore.delivery import DelayedDelivery
+from delaystore.settings import TransactionMode
+from delaystore.stores import SqlDelayedMessageStore
+from tests.integration.cli import CommandLine
+
+LATER = ("--delay", "1h")
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, sqlite_url: str) -> CommandLine:
+    """The command line, told its store by the environment."""
+    environment = {"DELAYSTORE_STORE": sqlite_url, "DELAYSTORE_TRANSPORT": sqlite_url, "DELAYSTORE_ENDPOINT": "sales"}
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    command = CommandLine(capsys, environment)
+    assert command("setup", "--queue", "billing").code == 0
+    return command
+
+
+def sent(run: CommandLine, *arguments: str) -> str:
+    result = run("send", "billing", *arguments)
+    assert result.code == 0, result
+    return result.out.strip()
+
+
+def test_what_is_sent_is_listed_shown_dispatched_and_received(run: CommandLine) -> None:
+    message_id = sent(run, "hällo", "--delay", "0", "--header", "kind=reminder", "--property", "priority=3")
+    (listed,) = run("list", "--json").document["messages"]
+    assert (listed["message_id"], listed["size"]) == (message_id, 6)
+    shown = run("show", message_id, "--json").document
+    assert shown["body"] == "hällo"
+    assert (shown["headers"], shown["properties"]) == ({"kind": "reminder"}, {"priority": 3})
+    assert run("dispatch", "--once", "--json").document == {"delivered": 1, "moved_to_error_queue": 0, "failed": 0}
+    (received,) = run("receive", "billing", "--json").document["messages"]
+    assert (received["message_id"], received["body"]) == (message_id, "hällo")
+    assert run("list", "--json").document == {"messages": [], "next": None}
+
+
+def test_people_get_the_same_in_tables_and_lines(run: CommandLine) -> None:
+    message_id = sent(run, "hello", "--header", "kind=[red]", *LATER)
+    assert message_id in run("list").out
+    shown = run("show", message_id).out
+    assert "hello" in shown
+    assert "kind: [red]" in shown
+    assert run("count").out == "1\n"
+    assert "█" in run("count", "--by", "hour").out
+    assert "1 waiting" in run("health").out
+
+
+def test_an_undeliverable_message_goes_to_the_error_queue(run: CommandLine) -> None:
+    run("send", "nowhere", "hello", "--delay", "0", "--message-id", "a")
+    assert run("dispatch", "--once", "--json").document["moved_to_error_queue"] == 1
+    (received,) = run("receive", "error", "--json").document["messages"]
+    assert received["message_id"] == "a"
+
+
+def test_exactly_once_is_a_mode(run: CommandLine) -> None:
+    sent(run, "--delay", "0")
+    result = run("dispatch", "--once", "--mode", "transaction_scope", "--json")
+    assert result.document["delivered"] == 1
+
+
+def test_a_list_goes_on_where_the_page_before_ended(run: CommandLine) -> None:
+    ids = [sent(run, "--delay", f"{hours}h", "--message-id", f"m{hours}") for hours in range(1, 6)]
+    listed: list[str] = []
+    arguments: list[str] = []
+    for expected in (2, 2, 1):
+        page = run("list", "--limit", "2", *arguments, "--json").document
+        assert len(page["messages"]) == expected
+        listed += [message["message_id"] for message in page["messages"]]
+        arguments = ["--after", str(page["next"])]
+    assert page["next"] is None
+    assert listed == ids
+    assert len(run("list", "--limit", "2", "--all", "--json").document["messages"]) == 5
+    assert "--after" in run("list", "--limit", "2").err
+
+
+def test_a_list_is_filtered_by_destination_and_time(run: CommandLine) -> None:
+    sent(run, "--at", "2100-01-01T00:00Z", "--message-id", "a")
+    sent(run, "--at", "2100-01-02T00:00Z", "--message-id", "b")
+    run("send", "other", "--at", "2100-01-02T00:00Z", "--message-id", "c")
+
+    def ids(*arguments: str) -> list[str]:
+        return [message["message_id"] for message in run("list", *arguments, "--json").document["messages"]]
+
+    assert ids("--destination", "other") == ["c"]
+    assert ids("--since", "2100-01-02T00:00Z") == ["b", "c"]
+    assert ids("--until", "2100-01-02T00:00Z") == ["a"]
+
+
+def test_counts_are_by_destination_and_due_time(run: CommandLine) -> None:
+    sent(run, "--at", "2100-01-01T00:30Z")
+    sent(run, "--at", "2100-01-01T00:40Z")
+    run("send", "other", "--at", "2100-01-01T02:00Z")
+    assert run("count", "--destination", "other", "--json").document == {"count": 1}
+    buckets = run("count", "--by", "hour", "--json").document["buckets"]
+    assert [(bucket["start"], bucket["count"]) for bucket in buckets] == [
+        ("2100-01-01T00:00:00+00:00", 2),
+        ("2100-01-01T02:00:00+00:00", 1),
+    ]
+
+
+def test_cancel_says_for_each_message_what_became_of_it(run: CommandLine) -> None:
+    sent(run, "--message-id", "a", *LATER)
+    result = run("cancel", "a", "nope")
+    assert (result.code, result.out, result.err) == (1, "cancelled: a\n", "not found: nope\n")
+    assert run("count").out == "0\n"
+    assert run("cancel", "a", "--json").document == {"results": [{"message_id": "a", "outcome": "not_found"}]}
+
+
+def test_reschedule_gives_a_new_due_time(run: CommandLine) -> None:
+    sent(run, "--message-id", "a", *LATER)
+    assert run("reschedule", "a", "--at", "2100-01-01T00:00Z").code == 0
+    assert run("show", "a", "--json").document["due_time"] == "2100-01-01T00:00:00+00:00"
+    assert run("reschedule", "a", "--delay", "0").code == 0
+    assert run("dispatch", "--once", "--json").document["delivered"] == 1
+    result = run("reschedule", "a", "--delay", "0")
+    assert (result.code, result.err) == (1, "not found: a\n")
+
+
+def test_a_message_being_dispatched_is_left_alone(run: CommandLine, sqlite_url: str) -> None:
+    sent(run, "--message-id", "a", "--delay", "0")
+    store = SqlDelayedMessageStore(sqlite_url)
+    store.initialize("sales", TransactionMode.NONE)
+    with store.transaction() as tx:
+        assert len(tx.fetch_due(store.now(), 10)) == 1
+        for command in (("cancel", "a"), ("reschedule", "a", "--delay", "1h")):
+            result = run(*command)
+            assert (result.code, result.err) == (1, "being dispatched: a\n")
+    store.close()
+    assert run("cancel", "a").code == 0
+
+
+def test_a_body_comes_from_a_file_or_standard_input(
+    run: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw = bytes(range(256))
+    (tmp_path / "body").write_bytes(raw)
+    store_and_read = [("--body-file", str(tmp_path / "body")), ("--body-file", "-")]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(raw)))
+    for number, arguments in enumerate(store_and_read):
+        sent(run, *arguments, "--message-id", f"{number}", *LATER)
+        assert run("show", f"{number}", "--json").document["size"] == 256
+
+
+def test_headers_of_other_types_come_as_json(run: CommandLine) -> None:
+    sent(
+        run,
+        "--headers-json",
+        '{"n": 1, "deep": {"list": [null, true]}}',
+        "--header",
+        "n=2",
+        "--message-id",
+        "a",
+        *LATER,
+    )
+    assert run("show", "a", "--json").document["headers"] == {"n": "2", "deep": {"list": [None, True]}}
+
+
+def test_a_time_property_is_read_as_a_time(run: CommandLine) -> None:
+    sent(run, "--property", "timestamp=2027-01-01T00:00+01:00", "--message-id", "a", *LATER)
+    assert run("show", "a", "--json").document["properties"] == {"timestamp": "2026-12-31T23:00:00+00:00"}
+
+
+def test_health_is_bad_when_something_is_overdue_for_too_long(run: CommandLine, sqlite_url: str) -> None:
+    assert run("health", "--json").document == {"healthy": True, "waiting": 0, "oldest_overdue": None}
+    store = SqlDelayedMessageStore(sqlite_url)
+    DelayedDelivery("sales", store).send("billing", b"", at=datetime.now(UTC) - timedelta(minutes=10))
+    store.close()
+    result = run("health", "--json")
+    assert result.code == 1
+    assert result.document["oldest_overdue"] >= 600
+    assert run("health", "--max-overdue", "1h").code == 0
+
+
+def test_a_store_may_have_a_table_of_another_name(run: CommandLine) -> None:
+    assert run("send", "billing", *LATER, "--table", "waiting room").code == 0
+    assert run("count", "--table", "waiting room").out == "1\n"
+    assert run("count").out == "0\n"
+
+
+def test_every_option_is_an_environment_variable(run: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DELAYSTORE_SEND_DELAY", "1h")
+    monkeypatch.setenv("DELAYSTORE_SEND_MESSAGE_ID", "from the environment")
+    monkeypatch.setenv("DELAYSTORE_JSON", "1")
+    assert run("send", "billing").document == {"message_id": "from the environment"}
+    monkeypatch.setenv("DELAYSTORE_LIST_LIMIT", "0")
+    assert run("list").code == 2
+
+
+def test_reading_never_creates_a_table(run: CommandLine) -> None:
+    for command in (("list",), ("count",), ("show", "a"), ("cancel", "a"), ("health",)):
+        assert "delaystore setup" in run.refused(*command, "--endpoint", "mistyped")
+
+
+def test_setup_may_be_repeated_and_says_what_is_ready(run: CommandLine) -> None:
+    result = run("setup", "--queue", "extra", "--error-queue", "trouble", "--json")
+    assert result.document == {"endpoint": "sales", "queues": ["trouble", "extra"]}
+    assert run("receive", "extra").code == 1
+
+
+def test_the_version_and_the_help_are_there(run: CommandLine) -> None:
+    assert run("--version").out.startswith("delaystore ")
+    for command in (
+        "demo",
+        "setup",
+        "send",
+        "dispatch",
+        "list",
+        "show",
+        "count",
+        "cancel",
+        "reschedule",
+        "receive",
+        "health",
+    ):
+        assert command in run("--help").out
+        assert run(command, "--help").code == 0

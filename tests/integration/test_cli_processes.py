@@ -1,0 +1,137 @@
+"""The command line as a process: signals, pipes, start-up."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from delaystore.delivery import DelayedDelivery
+from delaystore.stores import SqlDelayedMessageStore
+from delaystore.transports import SqlQueueTransport
+from tests.integration.cli import PATIENCE, started
+
+
+@pytest.fixture
+def environment(sqlite_url: str) -> dict[str, str]:
+    """Names a store, a transport and an endpoint."""
+    return {"DELAYSTORE_STORE": sqlite_url, "DELAYSTORE_TRANSPORT": sqlite_url, "DELAYSTORE_ENDPOINT": "sales"}
+
+
+def first_line_of(process: subprocess.Popen[str]) -> str:
+    assert process.stderr is not None
+    return process.stderr.readline()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_dispatcher_asked_to_stop_exits_with_0_and_its_counts(
+    environment: dict[str, str], sqlite_url: str, number: signal.Signals
+) -> None:
+    store, queues = SqlDelayedMessageStore(sqlite_url), SqlQueueTransport(sqlite_url)
+    queues.declare("billing")
+    DelayedDelivery("sales", store).send("billing", b"hello", delay=0)
+    process = started(["dispatch", "--json"], environment)
+    try:
+        assert first_line_of(process) == "dispatching for endpoint 'sales'\n"
+        with queues.receive("billing", timeout=PATIENCE) as received:
+            assert len(received) == 1
+        process.send_signal(number)
+        out, err = process.communicate(timeout=PATIENCE)
+    finally:
+        process.kill()
+    assert process.returncode == 0
+    assert '"delivered": 1' in out
+    assert err == "stopped: 1 delivered, 0 failed attempts, 0 moved to the error queue\n"
+    assert store.count() == 0
+    store.close()
+    queues.close()
+
+
+def test_a_dispatcher_stops_with_work_left_and_leaves_it_in_the_store(
+    environment: dict[str, str], sqlite_url: str
+) -> None:
+    store, queues = SqlDelayedMessageStore(sqlite_url), SqlQueueTransport(sqlite_url)
+    queues.declare("billing")
+    delivery = DelayedDelivery("sales", store)
+    for _ in range(200):
+        delivery.send("billing", b"hello", delay=0)
+    process = started(["dispatch", "--batch-size", "1", "--mode", "transaction_scope"], environment)
+    try:
+        first_line_of(process)
+        with queues.receive("billing", timeout=PATIENCE) as first:
+            process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=PATIENCE)
+    finally:
+        process.kill()
+    assert process.returncode == 0
+    with queues.receive("billing", 1000) as rest:
+        assert len(first) + len(rest) + store.count() == 200
+    store.close()
+    queues.close()
+
+
+def test_an_interrupted_demo_shows_what_was_so_far_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    process = started(["demo", "--messages", "100", "--seconds", "600", "--json"], {"TMPDIR": str(tmp_path)})
+    try:
+        first_line_of(process)
+        deadline = time.monotonic() + PATIENCE
+        while not list(tmp_path.glob("*/demo.db-wal")) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=PATIENCE)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert '"interrupted": true' in out
+    assert err.endswith("stopped\n")
+    assert "Traceback" not in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupted_wait_says_stopped(environment: dict[str, str], sqlite_url: str) -> None:
+    queues = SqlQueueTransport(sqlite_url)
+    queues.declare("billing")
+    queues.close()
+    process = started(["receive", "billing", "--timeout", "10m"], environment)
+    try:
+        time.sleep(2)  # there is nothing to see of it while it waits
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=PATIENCE)
+    finally:
+        process.kill()
+    assert (process.returncode, out, err) == (130, "", "stopped\n")
+
+
+def test_a_reader_that_closes_the_pipe_gets_no_traceback(environment: dict[str, str], sqlite_url: str) -> None:
+    store = SqlDelayedMessageStore(sqlite_url)
+    delivery = DelayedDelivery("sales", store)
+    delivery.send("billing", b"x" * 1_000_000, delay=3600, message_id="big")
+    store.close()
+    for arguments in (["show", "big", "--json"], ["show", "big", "--body"]):
+        process = started(arguments, environment)
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.read(1)
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        process.stderr.close()
+        process.wait(PATIENCE)
+
+
+def test_help_imports_neither_database_nor_broker_libraries() -> None:
+    program = (
+        "import sys, delaystore.cli.main; "
+        "print([name for name in ('sqlalchemy', 'alembic', 'pika', 'psycopg', 'rich.table') if name in sys.modules])"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program],
+        env=dict(os.environ),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PATIENCE,
+    )
+    assert result.stdout == "[]\n"
