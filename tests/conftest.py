@@ -10,6 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -150,6 +151,13 @@ def private_mariadb() -> Iterator[MariaDB]:
 def private_rabbitmq() -> Iterator[RabbitMQ]:
     """A RabbitMQ that this module's tests may kill and pause."""
     yield from _private(lambda: RabbitMQ(management=True))
+
+
+@pytest.fixture
+def start_server() -> Iterator[Callable[[Callable[[], Server]], Server]]:
+    """Start a server of the test's own, such as start_server(lambda: RabbitMQ(tls=True)); it ends with the test."""
+    with ExitStack() as stack:
+        yield lambda make: stack.enter_context(contextmanager(_running)(make))
 
 
 def _private(make: Callable[[], AnyServer]) -> Iterator[AnyServer]:

@@ -181,15 +181,18 @@ def test_a_server_listens_on_loopback_only(server: Server) -> None:
 
 
 @pytest.mark.parametrize("make", [PostgreSQL, MariaDB, RabbitMQ])
-def test_closing_leaves_no_process_and_no_file(make: Callable[[], Server]) -> None:
-    with make() as server:
-        pids, directory = server.pids, server.directory
-        assert pids
+def test_closing_leaves_no_process_and_no_file(
+    start_server: Callable[[Callable[[], Server]], Server], make: Callable[[], Server]
+) -> None:
+    server = start_server(make)
+    pids, directory = server.pids, server.directory
+    assert pids
     server.close()
     assert eventually(lambda: not any(psutil.pid_exists(pid) for pid in pids))
     assert not directory.exists()
 
 
+@pytest.mark.usefixtures("private_rabbitmq")  # which skips where there is no RabbitMQ
 def test_servers_end_with_a_test_process_that_is_killed(tmp_path: Path) -> None:
     script = (
         "import time; from tests.servers import RabbitMQ\n"
