@@ -1,0 +1,123 @@
+"""PostgreSQL and RabbitMQ are there, but do not answer, or will not."""
+
+import time
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from sqlalchemy import make_url
+
+from delaystore.delivery import DelayedDelivery
+from delaystore.settings import DelayedDeliverySettings
+from delaystore.stores.sql import SqlDelayedMessageStore
+from delaystore.transports import RabbitMQTransport
+from tests.faults.arrivals import assert_arrived, drain
+from tests.faults.backlog import DESTINATION, ENDPOINT, ids, message, messages
+from tests.faults.patience import wait_until
+from tests.faults.scale import scaled
+from tests.faults.sender import Sender
+from tests.servers import PostgreSQL, RabbitMQ
+
+BATCH = 200
+LANES = 2
+AT_RISK = LANES * BATCH
+"""Messages that a dispatcher may send again after an outage: they arrived, but nobody heard the confirms."""
+
+
+@pytest.fixture
+def store_url(private_postgresql: PostgreSQL) -> str:
+    return private_postgresql.create_database()
+
+
+@pytest.fixture
+def transport(private_rabbitmq: RabbitMQ) -> RabbitMQTransport:
+    transport = RabbitMQTransport(private_rabbitmq.create_vhost())
+    transport.declare(DESTINATION)
+    return transport
+
+
+@pytest.fixture
+def delivery(store_url: str, transport: RabbitMQTransport) -> Iterator[DelayedDelivery]:
+    """A delivery between the two servers, its dispatcher running."""
+    settings = DelayedDeliverySettings(batch_size=BATCH, max_body_bytes=1024)
+    with DelayedDelivery(ENDPOINT, SqlDelayedMessageStore(store_url), transport, settings) as delivery:
+        yield delivery
+
+
+def failure_counts(delivery: DelayedDelivery) -> set[int]:
+    return {waiting.failure_count for waiting in delivery.list(limit=100_000).messages}
+
+
+def test_rabbitmq_raises_its_memory_alarm(
+    delivery: DelayedDelivery, transport: RabbitMQTransport, private_rabbitmq: RabbitMQ
+) -> None:
+    sent = messages(scaled(2000, 50_000))
+    with Sender(delivery) as sender:
+        sender.await_more(100)
+        private_rabbitmq.ctl("set_vm_memory_high_watermark", "0")
+        try:
+            delivery.send_many(sent)
+            wait_until(lambda: "blocks publishers" in (delivery.health().transport or ""), "dispatch pauses")
+            waiting = delivery.count()
+            sender.await_more(200)
+            assert delivery.count() >= waiting + 200
+            assert failure_counts(delivery) == {0}
+        finally:
+            private_rabbitmq.ctl("set_vm_memory_high_watermark", "0.4")
+    wait_until(lambda: delivery.count() == 0, "everything flows again")
+    delivery.stop()
+    assert sender.doubtful == []
+    assert_arrived(drain(transport, DESTINATION), ids(sent) + sender.acknowledged, duplicates=AT_RISK)
+    assert not drain(transport, "error")
+
+
+def test_postgresql_stands_still(
+    delivery: DelayedDelivery, transport: RabbitMQTransport, private_postgresql: PostgreSQL
+) -> None:
+    sent = messages(20_000)
+    with Sender(delivery) as sender:
+        delivery.send_many(sent)
+        private_postgresql.pause()
+        time.sleep(scaled(3, 20))
+        private_postgresql.resume()
+        sender.await_more(100)
+    wait_until(lambda: delivery.count() == 0, "everything flows again")
+    delivery.stop()
+    assert sender.doubtful == []
+    assert_arrived(drain(transport, DESTINATION), ids(sent) + sender.acknowledged, duplicates=0)
+
+
+def test_wake_ups_come_back_after_their_connection_was_killed(
+    delivery: DelayedDelivery, transport: RabbitMQTransport, store_url: str
+) -> None:
+    elsewhere = DelayedDelivery(ENDPOINT, SqlDelayedMessageStore(store_url))
+    for _ in range(scaled(2, 10)):
+        wait_until(lambda: delivery.health().subscription_alive, "wake-ups arrive")
+        assert kill_listener(store_url) == 1
+        sent = [elsewhere.send(DESTINATION, b"polled", delay=delay) for delay in (0, 0.5, 1)]
+        # far less than the maximum sleep of 60 s, which is what a dispatcher that trusted the dead connection would do
+        wait_until(lambda: delivery.count() == 0, "polling finds the messages", patience=30)
+        assert_arrived(drain(transport, DESTINATION), sent)
+    wait_until(lambda: delivery.health().subscription_alive, "wake-ups arrive again")
+    elsewhere.close()
+
+
+def kill_listener(store_url: str) -> int:
+    """End the connections that listen; how many there were."""
+    statement = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN %'"
+    url = make_url(store_url).set(drivername="postgresql").render_as_string(hide_password=False)
+    with psycopg.connect(url) as connection:
+        return len(connection.execute(statement).fetchall())
+
+
+def test_an_early_message_of_another_process_wakes_a_sleeping_dispatcher(
+    delivery: DelayedDelivery, transport: RabbitMQTransport, store_url: str
+) -> None:
+    delivery.send(DESTINATION, b"later", delay=3600)
+    wait_until(lambda: delivery.health().subscription_alive, "wake-ups arrive")
+    with DelayedDelivery(ENDPOINT, SqlDelayedMessageStore(store_url)) as elsewhere:
+        for due_in in (0, 0.2, 2):
+            early = message(due_in=due_in)
+            elsewhere.send_many([early])
+            wait_until(lambda: delivery.count() == 1, "the early message is gone", patience=30)
+            assert_arrived(drain(transport, DESTINATION), ids([early]))
