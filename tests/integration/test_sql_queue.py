@@ -28,7 +28,7 @@ from tests.integration.sql_stores import message
 from tests.servers import PostgreSQL, PostgreSQLDatabases
 
 NOW = datetime(2027, 1, 1, tzinfo=UTC)
-EVIL = "pay\"; drop table `x`; --'"
+EVIL = "pay\"; drop:table `x` %s %(y)s; --'"
 EXACTLY_ONCE = DelayedDeliverySettings(transaction_mode=TransactionMode.TRANSACTION_SCOPE)
 
 

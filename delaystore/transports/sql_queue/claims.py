@@ -6,9 +6,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, Table, bindparam, delete, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, Row, Table, delete, or_, select, update
 
 from delaystore.transports.sql_queue.connections import writing
+from delaystore.transports.sql_queue.deleting import delete_rows
 
 
 class Claim(ABC):
@@ -40,11 +41,8 @@ class LockedRows(Claim):
 
     def settle(self) -> None:
         """Delete the rows and commit."""
-        # One by one: MariaDB may scan the table for a list of keys, and meet the locks of other readers
-        statement = delete(self._table).where(self._table.c.seq == bindparam("number"))
         with self._connection:
-            if self.rows:
-                self._connection.execute(statement, [{"number": row.seq} for row in self.rows])
+            delete_rows(self._connection, self._table, [row.seq for row in self.rows])
             self._connection.commit()
 
     def give_back(self) -> None:
