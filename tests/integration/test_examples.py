@@ -1,0 +1,45 @@
+"""The examples run, and print what they promise."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+PRINTED = {
+    "send_and_dispatch.py": [
+        "cancelled: done",
+        "received: first {}",
+        "received: second {'kind': 'reminder'}",
+        "still waiting: 0",
+    ],
+    "business_transaction.py": [
+        "after the commit: 1 waiting",
+        "rolled back: the card was declined",
+        "after the rollback: 1 waiting",
+    ],
+    "custom_store.py": ["files: 1", "received: hello", "files: 0"],
+}
+
+
+def run(*arguments: str) -> str:
+    result = subprocess.run(
+        [sys.executable, *arguments], env=dict(os.environ), capture_output=True, text=True, check=False, timeout=120
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+@pytest.mark.parametrize("name", sorted(PRINTED))
+def test_an_example_prints_what_it_promises(name: str) -> None:
+    assert run("-W", "error", str(EXAMPLES / name)).splitlines() == PRINTED[name]
+
+
+def test_no_example_is_left_out() -> None:
+    assert sorted(PRINTED) == sorted(path.name for path in EXAMPLES.glob("*.py"))
+
+
+def test_the_examples_are_typed() -> None:
+    run("-m", "mypy", "--strict", *(str(EXAMPLES / name) for name in PRINTED))
