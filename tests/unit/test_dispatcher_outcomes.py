@@ -293,6 +293,7 @@ def test_a_hopeless_message_stays_as_it_was_when_the_broker_goes_before_the_erro
     assert dispatcher.dispatch_due() == DispatchReport(fetched=2, delivered=1, unsettled=1)
     assert waiting(store, "bad") == message("bad", "nowhere")
     assert dispatcher.health().breakers["recovery"] == "disarmed"
+    assert len(transport.batches) == 1  # no wait for a broker that is known to be gone
 
 
 def test_a_parked_message_arrives_once_its_destination_is_back(
