@@ -4,11 +4,12 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from delaystore.stores import SqlDelayedMessageStore
 from delaystore.transports import RabbitMQTransport
 
 ROOT = Path(__file__).parents[2]
@@ -19,18 +20,16 @@ def blocks(document: str, language: str) -> list[str]:
 
 
 def test_the_readmes_program_runs(postgresql_url: str, rabbitmq_url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    RabbitMQTransport(rabbitmq_url).declare("billing")
+    with closing(RabbitMQTransport(rabbitmq_url)) as transport:
+        transport.declare("billing")
     (program,) = blocks("README.md", "python")
     program = program.replace("postgresql+psycopg://localhost/app", postgresql_url)
     program = program.replace("amqp://localhost", rabbitmq_url)
-    names: dict[str, object] = {}
+    names: dict[str, Any] = {}
     exec(program, names)
     assert capsys.readouterr().out.endswith("done\n")
-    store = SqlDelayedMessageStore(postgresql_url)
-    store.initialize("sales", "none")
-    assert store.count() == 2
-    store.close()
-    names["delivery"].close()
+    with closing(names["delivery"]) as delivery:
+        assert delivery.count() == 2
     names["engine"].dispose()
 
 
@@ -48,7 +47,17 @@ def test_the_readmes_commands_run(tmp_path: Path) -> None:
 def test_the_kit_runs_as_documented(tmp_path: Path) -> None:
     (kit,) = blocks("docs/writing-a-store.md", "python")
     (tmp_path / "test_your_store.py").write_text(kit)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+        str(tmp_path),
+        str(tmp_path),
+    ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert re.search(r"^\d\d passed in", done.stdout, re.MULTILINE), done.stdout
