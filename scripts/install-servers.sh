@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the servers that the tests start for themselves, where they are missing: PostgreSQL, RabbitMQ, MariaDB.
+# Installs the servers that the tests start for themselves, where they are missing: PostgreSQL, pgbouncer, RabbitMQ, MariaDB.
 # No service is started or left enabled. Where nothing can be installed it says what to install, and fails if CI=true.
 set -euo pipefail
 # shellcheck source=scripts/apt.sh
@@ -25,6 +25,9 @@ if ! has rabbitmq-server /usr/lib/rabbitmq/bin; then
 fi
 if ! has mariadbd || ! has mariadb-install-db; then
     packages+=(mariadb-server) services+=(mariadb)
+fi
+if ! has pgbouncer; then
+    packages+=(pgbouncer) services+=(pgbouncer)
 fi
 [ ${#packages[@]} -gt 0 ] || exit 0
 

@@ -30,6 +30,9 @@ _CONNECT_ARGS["mariadb"] = _CONNECT_ARGS["mysql"]
 def create_store_engine(url: str | URL) -> Engine:
     """An engine for `url`, tuned for a store: SQLite in WAL mode, MySQL and MariaDB under READ COMMITTED.
 
+    The URL's query goes to the driver; `prepare_threshold=none` keeps psycopg from preparing statements, which poolers
+    such as pgbouncer before 1.21 do not know.
+
     Raises ConfigurationError for a URL that cannot work, MissingDependencyError for a missing driver.
     """
     with configuration_errors():
@@ -44,6 +47,11 @@ def create_store_engine(url: str | URL) -> Engine:
             _check_sqlite_url(parsed)
         defaults = _CONNECT_ARGS.get(backend, {})
         given = {name: value for name, value in defaults.items() if name not in parsed.query}
+        if "prepare_threshold" in parsed.query:
+            # psycopg's own parameter, which must not reach it as text: after how many uses a statement is prepared
+            threshold = str(parsed.query["prepare_threshold"])
+            given["prepare_threshold"] = None if threshold == "none" else int(threshold)
+            parsed = parsed.difference_update_query(["prepare_threshold"])
         engine = create_engine(parsed, connect_args=given, **options)
     if backend == "sqlite":
         event.listen(engine, "connect", _prepare_sqlite)

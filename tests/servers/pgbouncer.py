@@ -1,0 +1,54 @@
+"""A private pgbouncer in front of a PostgreSQL: transaction pooling, so sessions are shared."""
+
+import socket
+from collections.abc import Sequence
+
+from sqlalchemy import make_url
+
+from tests.servers.ports import free_port
+from tests.servers.programs import find_program
+from tests.servers.server import Server
+
+POOL_SIZE = 3
+
+
+class PgBouncer(Server):
+    """Forwards to the server of `url`, any database; a few server connections for all clients."""
+
+    _account = "postgres"
+
+    def __init__(self, url: str) -> None:
+        self._program = find_program("pgbouncer", "/usr/sbin")
+        self._upstream = make_url(url)
+        self.port = free_port()
+        super().__init__()
+
+    def url_of(self, database_url: str) -> str:
+        """The URL of a database of the upstream server, through the pooler."""
+        return make_url(database_url).set(port=self.port).render_as_string(hide_password=False)
+
+    def _prepare(self) -> None:
+        users = self._write("users", f'"{self._upstream.username}" "{self._upstream.password}"\n')
+        settings = {
+            "listen_addr": "127.0.0.1",
+            "listen_port": self.port,
+            "unix_socket_dir": "",
+            "auth_type": "scram-sha-256",
+            "auth_file": users,
+            "pool_mode": "transaction",
+            "default_pool_size": POOL_SIZE,
+            "max_client_conn": 200,
+        }
+        lines = "\n".join(f"{name} = {value}" for name, value in settings.items())
+        upstream = f"* = host=127.0.0.1 port={self._upstream.port}"
+        self._configuration = self._write("pgbouncer.ini", f"[databases]\n{upstream}\n[pgbouncer]\n{lines}\n")
+
+    def _command(self) -> Sequence[str]:
+        return [self._program, str(self._configuration)]
+
+    def _answers(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+        except OSError:
+            return False
+        return True
