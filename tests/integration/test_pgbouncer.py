@@ -1,6 +1,5 @@
 """Behind a pooler that shares sessions: no wake-ups and no prepared statements, and everything arrives all the same."""
 
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -15,9 +14,9 @@ from tests.servers import PgBouncer, PostgreSQLDatabases
 
 
 @pytest.fixture
-def store(postgresql: PostgreSQLDatabases, postgresql_url: str, start_server: Any) -> Iterator[SqlDelayedMessageStore]:
+def store(postgresql: PostgreSQLDatabases, postgresql_url: str, start_server: Any) -> SqlDelayedMessageStore:
     pooler: PgBouncer = start_server(lambda: PgBouncer(postgresql.url))
-    yield SqlDelayedMessageStore(pooler.url_of(postgresql_url) + "?prepare_threshold=none")
+    return SqlDelayedMessageStore(pooler.url_of(postgresql_url) + "?prepare_threshold=none")
 
 
 def test_messages_are_found_by_polling(store: SqlDelayedMessageStore) -> None:
