@@ -23,7 +23,7 @@ from tests.servers import RabbitMQ
 
 MOST_QUERIES = 25
 """A second, by a dispatcher that finds what is due held by another."""
-WATCHED = scaled(4, 30)
+WATCHED = scaled(2, 30)
 """Seconds."""
 
 

@@ -51,7 +51,7 @@ def burst_through(delivery: DelayedDelivery, fault: Callable[[], None]) -> None:
     doubtful: list[str] = []
     with Sender(delivery) as sender:
         for _ in range(OUTAGES):
-            backlog = messages(20_000)
+            backlog = messages(10_000)
             delivery.send_many(backlog)
             sent += ids(backlog)
             await_delivered(delivery, 2000)
@@ -103,7 +103,7 @@ def test_in_exactly_once_mode_a_killed_database_neither_loses_nor_repeats_a_mess
     settings = DelayedDeliverySettings(
         batch_size=100, max_body_bytes=1024, transaction_mode=TransactionMode.TRANSACTION_SCOPE
     )
-    transport, sent = SqlQueueTransport(url), messages(20_000)
+    transport, sent = SqlQueueTransport(url), messages(10_000)
     transport.declare(DESTINATION)
     with DelayedDelivery(ENDPOINT, SqlDelayedMessageStore(url), transport, settings) as delivery:
         delivery.send_many(sent)

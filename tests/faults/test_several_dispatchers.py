@@ -1,5 +1,7 @@
 """Several dispatchers share one store."""
 
+import pytest
+
 from delaystore.transports import RabbitMQTransport, SqlQueueTransport
 from tests.faults.arrivals import assert_arrived, drain
 from tests.faults.backlog import DESTINATION, ids, messages, open_store
@@ -26,7 +28,11 @@ def test_three_dispatchers_forward_each_message_once(
     assert_arrived(drain(rabbitmq_transport, DESTINATION), ids(sent), duplicates=0)
 
 
-def test_three_dispatchers_on_any_database_forward_each_message_once(database_url: str) -> None:
+@pytest.mark.parametrize("database", ["mariadb", "sqlite"])
+def test_three_dispatchers_on_other_databases_forward_each_message_once(
+    database: str, request: pytest.FixtureRequest
+) -> None:
+    database_url = request.getfixturevalue(f"{database}_url")
     store, transport = open_store(database_url), SqlQueueTransport(database_url)
     transport.declare(DESTINATION)
     sent = messages(scaled(1000, 20_000))
