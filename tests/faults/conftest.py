@@ -2,10 +2,23 @@
 
 import logging
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
 
 import pytest
 
 from delaystore.transports import RabbitMQTransport
+from tests.faults.scale import SOAK
+
+HERE: Final = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """At full counts every fault test is a long campaign."""
+    if SOAK:
+        for item in items:
+            if item.path.is_relative_to(HERE):
+                item.add_marker(pytest.mark.soak)
 
 
 @pytest.fixture(autouse=True)
