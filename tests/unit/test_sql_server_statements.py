@@ -3,11 +3,12 @@
 import re
 
 import pytest
-from sqlalchemy import ClauseElement, create_mock_engine
+from sqlalchemy import ClauseElement, create_mock_engine, delete, update
 from sqlalchemy.dialects import mssql
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from delaystore.stores.sql.dialects.mssql import SqlServerDialect
+from delaystore.stores.sql.dialects.base import NEW_TIMES
+from delaystore.stores.sql.dialects.mssql import SqlServerDialect, unless_locked
 from delaystore.stores.sql.schema import delayed_table
 from delaystore.stores.sql.statements import Statements
 
@@ -53,6 +54,16 @@ def test_increment_and_insert(statements: Statements) -> None:
         "failure_count=([dbo].[sales_delayed].failure_count + "
     )
     assert compiled(statements.insert).startswith("INSERT INTO [dbo].[sales_delayed] (message_id, destination, ")
+
+
+def test_cancel_and_reschedule_pass_over_a_locked_row() -> None:
+    assert compiled(unless_locked(delete(TABLE), TABLE)) == (
+        "DELETE FROM [dbo].[sales_delayed] WITH (READPAST, ROWLOCK) WHERE [dbo].[sales_delayed].message_id = :id"
+    )
+    assert compiled(unless_locked(update(TABLE).values(NEW_TIMES), TABLE)) == (
+        "UPDATE [dbo].[sales_delayed] WITH (READPAST, ROWLOCK) SET due_time=:new_due_time, "
+        "next_attempt=:new_due_time, failure_count=:failure_count WHERE [dbo].[sales_delayed].message_id = :id"
+    )
 
 
 def test_buckets_are_grouped_by_no_alias(statements: Statements) -> None:

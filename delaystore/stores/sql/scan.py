@@ -3,7 +3,7 @@
 A long transaction elsewhere keeps PostgreSQL from forgetting deleted rows, and a search from the beginning then walks
 over everything that was ever deleted, at each fetch. So a fetch may start where the last one ended. What wants
 attention before that mark (sent late, rescheduled, let go by a crashed dispatcher) is found by the next search from
-the beginning, and these come often: whenever the last one is at least ten times its own duration ago.
+the beginning, and these come often: whenever the last one was cheap, or is at least ten times its own duration ago.
 """
 
 import threading
@@ -15,6 +15,8 @@ from typing import Final
 
 SHARE: Final = 10
 """A search from the beginning may take at most one part in so many of the time."""
+CHEAP: Final = 0.005
+"""Seconds; searches from the beginning that take no longer are always allowed: nothing lies in their way."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -43,7 +45,7 @@ class DueScan:
         """Note a search that began at `started_at`, took `seconds`, and whose last message was `last`."""
         with self._lock:
             if started_at is None:
-                self._full_scan_from = self._monotonic() + SHARE * seconds
+                self._full_scan_from = self._monotonic() + SHARE * seconds if seconds > CHEAP else 0.0
                 self._mark = last
             elif last is not None:
                 self._mark = last

@@ -197,7 +197,7 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
 
     def next(self) -> datetime | None:
         """See the contract; where many deleted rows lie in the way, also the time at which to look again."""
-        with self._one_call() as bound:
+        with self._one_call(self._singles) as bound:
             return bound.next()
 
     def get(self, message_id: str) -> DelayedMessage | None:
@@ -254,10 +254,10 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
         return self._parts_or_none
 
     @contextmanager
-    def _one_call(self) -> Iterator[BoundSqlStore]:
-        """A transaction for one call; where claims are leases, they outlive it and belong to this store."""
+    def _one_call(self, engine: Engine | None = None) -> Iterator[BoundSqlStore]:
+        """A transaction of `engine` for one call; where claims are leases, they outlive it and belong to this store."""
         parts = self._parts
-        with translated_errors(), self._transactions.connect() as connection:
+        with translated_errors(), (engine or self._transactions).connect() as connection:
             claims = parts.claims(connection, committing=True, token=self._token)
             yield from self._run(BoundSqlStore(parts, connection, claims), release=False)
 

@@ -12,17 +12,20 @@ from typing import Any, ClassVar, Final
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Delete,
     Engine,
     Executable,
     Insert,
     Integer,
     Select,
     Table,
+    Update,
     bindparam,
     delete,
     insert,
     select,
     tuple_,
+    update,
 )
 from sqlalchemy.exc import IntegrityError
 
@@ -40,6 +43,9 @@ NEW_TIMES: Final = {
     "failure_count": 0,
 }
 """What a reschedule sets."""
+
+
+Change = Delete | Update
 
 
 class Claiming(Enum):
@@ -125,15 +131,22 @@ class SqlDialect(ABC):
         existing = select(table.c.message_id).where(self.among(table.c.message_id, "ids"))
         return (twice + list(connection.execute(existing, {"ids": ids}).scalars()))[:NAMED_DUPLICATES]
 
-    @abstractmethod
     def cancel(self, connection: Connection, table: Table, message_id: str, now: datetime) -> ManagementOutcome:
         """Delete a row unless it is claimed; never waits."""
+        return self.if_free(connection, table, delete(table), {"id": message_id}, now)
 
-    @abstractmethod
     def reschedule(
         self, connection: Connection, table: Table, message_id: str, due_time: datetime, now: datetime
     ) -> ManagementOutcome:
         """Give a row a new due time unless it is claimed; never waits."""
+        change = update(table).values(NEW_TIMES)
+        return self.if_free(connection, table, change, {"id": message_id, "new_due_time": due_time}, now)
+
+    @abstractmethod
+    def if_free(
+        self, connection: Connection, table: Table, change: Change, values: dict[str, Any], now: datetime
+    ) -> ManagementOutcome:
+        """Do `change` to the row of the value `id`, unless it is claimed (at `now`, where claims end by themselves)."""
 
     def storage_options(self) -> Sequence[str]:
         """Statements, with `{table}` for the quoted name, that tune a new table."""

@@ -12,15 +12,13 @@ from sqlalchemy import (
     Select,
     Table,
     bindparam,
-    delete,
     func,
     literal_column,
     text,
-    update,
 )
 
 from delaystore.stores.abc import ManagementOutcome
-from delaystore.stores.sql.dialects.base import NEW_TIMES, SqlDialect, outcome_of, row_with
+from delaystore.stores.sql.dialects.base import Change, SqlDialect, outcome_of, row_with
 from delaystore.stores.sql.types import UtcDateTime
 
 CLAIM: Final = "WITH (READPAST, UPDLOCK, ROWLOCK)"
@@ -60,21 +58,19 @@ class SqlServerDialect(SqlDialect):
         later_id = table.c.message_id > bindparam(message_id, type_=table.c.message_id.type)
         return (table.c.next_attempt >= place) & ((table.c.next_attempt > place) | later_id)
 
-    def cancel(self, connection: Connection, table: Table, message_id: str, now: datetime) -> ManagementOutcome:  # noqa: ARG002 - locks need no clock
-        """Passes over a locked row."""
-        statement = delete(table).with_hint("WITH (READPAST, ROWLOCK)", dialect_name="mssql").where(row_with(table))
-        return outcome_of(connection, table, message_id, connection.execute(statement, {"id": message_id}).rowcount)
-
-    def reschedule(
+    def if_free(
         self,
         connection: Connection,
         table: Table,
-        message_id: str,
-        due_time: datetime,
+        change: Change,
+        values: dict[str, Any],
         now: datetime,  # noqa: ARG002 - locks need no clock
     ) -> ManagementOutcome:
         """Passes over a locked row."""
-        statement = update(table).with_hint("WITH (READPAST, ROWLOCK)", dialect_name="mssql").where(row_with(table))
-        parameters = {"id": message_id, "new_due_time": due_time}
-        changed = connection.execute(statement.values(NEW_TIMES), parameters).rowcount
-        return outcome_of(connection, table, message_id, changed)
+        changed = connection.execute(unless_locked(change, table), values).rowcount
+        return outcome_of(connection, table, values["id"], changed)
+
+
+def unless_locked(change: Change, table: Table) -> Change:
+    """`change` for the row of the parameter `id`, passing over it where it is locked."""
+    return change.with_hint("WITH (READPAST, ROWLOCK)", dialect_name="mssql").where(row_with(table))

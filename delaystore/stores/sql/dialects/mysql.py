@@ -13,19 +13,17 @@ from sqlalchemy import (
     Select,
     Table,
     bindparam,
-    delete,
     func,
     literal_column,
     select,
     text,
-    update,
 )
 from sqlalchemy.dialects import mysql
 from sqlalchemy.exc import OperationalError
 
 from delaystore.errors import StoreUnavailableError
 from delaystore.stores.abc import ManagementOutcome
-from delaystore.stores.sql.dialects.base import NEW_TIMES, Claiming, SqlDialect, row_with
+from delaystore.stores.sql.dialects.base import Change, Claiming, SqlDialect, row_with
 from delaystore.stores.sql.names import quoted_name
 from delaystore.stores.sql.types import JsonList, UtcDateTime
 
@@ -80,32 +78,22 @@ class MySqlDialect(SqlDialect):
         join = f"{ids} STRAIGHT_JOIN {name} AS waiting ON waiting.message_id = CAST(ids.id AS BINARY)"
         return text(f"DELETE waiting FROM {join}").bindparams(bindparam("ids", type_=JsonList()))
 
-    def cancel(self, connection: Connection, table: Table, message_id: str, now: datetime) -> ManagementOutcome:  # noqa: ARG002 - locks need no clock
-        """The row lock decides."""
-        return self._if_free(connection, table, message_id, delete(table).where(row_with(table)), {})
-
-    def reschedule(
+    def if_free(
         self,
         connection: Connection,
         table: Table,
-        message_id: str,
-        due_time: datetime,
+        change: Change,
+        values: dict[str, Any],
         now: datetime,  # noqa: ARG002 - locks need no clock
     ) -> ManagementOutcome:
-        """The row lock decides."""
-        change = update(table).where(row_with(table)).values(NEW_TIMES)
-        return self._if_free(connection, table, message_id, change, {"new_due_time": due_time})
-
-    def _if_free(
-        self, connection: Connection, table: Table, message_id: str, change: Executable, values: dict[str, Any]
-    ) -> ManagementOutcome:
+        """The row lock decides, and is not waited for."""
         claim = select(table.c.message_id).where(row_with(table)).with_for_update(nowait=True)
         try:
-            if connection.execute(claim, {"id": message_id}).first() is None:
+            if connection.execute(claim, {"id": values["id"]}).first() is None:
                 return ManagementOutcome.NOT_FOUND
         except OperationalError as error:
             if error.orig is not None and error.orig.args and error.orig.args[0] in LOCKED:
                 return ManagementOutcome.BEING_DISPATCHED
             raise
-        connection.execute(change, {"id": message_id, **values})
+        connection.execute(change.where(row_with(table)), values)
         return ManagementOutcome.DONE

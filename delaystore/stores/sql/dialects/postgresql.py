@@ -18,19 +18,16 @@ from sqlalchemy import (
     Table,
     any_,
     bindparam,
-    delete,
     exists,
     func,
     select,
-    update,
 )
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.sql.expression import CTE
 
 from delaystore.errors import ConfigurationError, DuplicateMessageError
 from delaystore.stores.abc import ManagementOutcome, WakeUpCallback, WakeUpSubscription
-from delaystore.stores.sql.dialects.base import NEW_TIMES, SqlDialect, row_with
+from delaystore.stores.sql.dialects.base import Change, SqlDialect, row_with
 from delaystore.stores.sql.listener import PostgreSqlListener
 from delaystore.stores.sql.names import quoted_name
 from delaystore.stores.sql.types import UtcDateTime
@@ -90,25 +87,24 @@ class PostgreSqlDialect(SqlDialect):
             raise DBAPIError.instance(statement, {}, error, psycopg.Error, dialect=connection.dialect) from None
         return count
 
-    def cancel(self, connection: Connection, table: Table, message_id: str, now: datetime) -> ManagementOutcome:  # noqa: ARG002 - locks need no clock
-        """One statement: lock the row unless it is locked, and delete what was locked."""
-        free = _free_row(table)
-        changed = delete(table).where(table.c.message_id.in_(select(free.c.message_id))).returning(table.c.message_id)
-        return _outcome(connection, table, changed.cte("changed"), {"id": message_id})
-
-    def reschedule(
+    def if_free(
         self,
         connection: Connection,
         table: Table,
-        message_id: str,
-        due_time: datetime,
+        change: Change,
+        values: dict[str, Any],
         now: datetime,  # noqa: ARG002 - locks need no clock
     ) -> ManagementOutcome:
-        """One statement, as in `cancel`."""
-        free = _free_row(table)
-        change = update(table).where(table.c.message_id.in_(select(free.c.message_id))).values(NEW_TIMES)
-        changed = change.returning(table.c.message_id).cte("changed")
-        return _outcome(connection, table, changed, {"id": message_id, "new_due_time": due_time})
+        """One statement: lock the row unless it is locked, change what was locked, and say what was there."""
+        free = select(table.c.message_id).where(row_with(table)).with_for_update(skip_locked=True).cte("free")
+        is_free = table.c.message_id.in_(select(free.c.message_id))
+        changed = change.where(is_free).returning(table.c.message_id).cte("changed")
+        done = exists(select(changed.c.message_id)).label("done")
+        there = exists(select(table.c.message_id).where(row_with(table))).label("there")
+        row = connection.execute(select(done, there), values).one()
+        if row.done:
+            return ManagementOutcome.DONE
+        return ManagementOutcome.BEING_DISPATCHED if row.there else ManagementOutcome.NOT_FOUND
 
     def storage_options(self) -> Sequence[str]:
         """A queue's table is vacuumed by what was deleted, not by the share of what waits."""
@@ -141,16 +137,3 @@ COPIED = {
     "body": "bytea",
 }
 """The columns that COPY fills, in the order of `to_row`, and their types on the wire."""
-
-
-def _free_row(table: Table) -> CTE:
-    return select(table.c.message_id).where(row_with(table)).with_for_update(skip_locked=True).cte("free")
-
-
-def _outcome(connection: Connection, table: Table, changed: CTE, parameters: dict[str, Any]) -> ManagementOutcome:
-    there = exists(select(table.c.message_id).where(row_with(table)))
-    done = exists(select(changed.c.message_id))
-    row = connection.execute(select(done.label("done"), there.label("there")), parameters).one()
-    if row.done:
-        return ManagementOutcome.DONE
-    return ManagementOutcome.BEING_DISPATCHED if row.there else ManagementOutcome.NOT_FOUND

@@ -17,12 +17,11 @@ from sqlalchemy import (
     cast,
     delete,
     func,
-    update,
 )
 from sqlalchemy.dialects import sqlite
 
 from delaystore.stores.abc import ManagementOutcome
-from delaystore.stores.sql.dialects.base import NEW_TIMES, Claiming, SqlDialect, outcome_of, row_with
+from delaystore.stores.sql.dialects.base import Change, Claiming, SqlDialect, outcome_of, row_with
 from delaystore.stores.sql.types import UtcDateTime
 
 
@@ -66,20 +65,14 @@ class SqliteDialect(SqlDialect):
         with connection.begin_nested():
             yield
 
-    def cancel(self, connection: Connection, table: Table, message_id: str, now: datetime) -> ManagementOutcome:
-        """The lease is part of the statement's predicate."""
-        statement = delete(table).where(row_with(table), unclaimed(table))
-        changed = connection.execute(statement, {"id": message_id, "now": now}).rowcount
-        return outcome_of(connection, table, message_id, changed)
-
-    def reschedule(
-        self, connection: Connection, table: Table, message_id: str, due_time: datetime, now: datetime
+    def if_free(
+        self, connection: Connection, table: Table, change: Change, values: dict[str, Any], now: datetime
     ) -> ManagementOutcome:
         """The lease is part of the statement's predicate."""
-        statement = update(table).where(row_with(table), unclaimed(table)).values(NEW_TIMES)
-        parameters = {"id": message_id, "now": now, "new_due_time": due_time}
-        changed = connection.execute(statement, parameters).rowcount
-        return outcome_of(connection, table, message_id, changed)
+        statement = change.where(row_with(table), unclaimed(table))
+        return outcome_of(
+            connection, table, values["id"], connection.execute(statement, values | {"now": now}).rowcount
+        )
 
 
 def not_lost(table: Table) -> ColumnElement[bool]:
