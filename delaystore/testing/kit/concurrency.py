@@ -10,7 +10,7 @@ from delaystore.errors import DuplicateMessageError
 from delaystore.stores.abc import DelayedMessageStore
 from delaystore.testing.kit.base import StoreFactory, StoreTests
 from delaystore.testing.kit.messages import NOON, TICK, a_message, ids, some_messages, taken
-from delaystore.testing.kit.waiting import DEADLINE
+from delaystore.testing.kit.waiting import DEADLINE, eventually_next
 
 HANDLES, THREADS_EACH = 4, 2
 FAR = NOON + timedelta(days=1)
@@ -54,7 +54,7 @@ class ConcurrencyTests(StoreTests):
         # one that saw everything claimed by the others has ended; what they let go is still to be found
         found.append(taking(handles[0], lambda: True)())
         assert Counter(each for some in found for each in some) == Counter(ids(messages))
-        assert handles[0].next() is None
+        eventually_next(handles[0], None)
 
     def test_messages_stored_meanwhile_are_found_once(self, open_store: StoreFactory) -> None:
         handles = [open_store() for _ in range(HANDLES)]

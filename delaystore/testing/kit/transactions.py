@@ -35,7 +35,7 @@ class TransactionTests(StoreTests):
             transaction.store(a_message("one"))
             transaction.store_many([a_message("many")])
             raise Undone
-        assert store.next() is None
+        eventually_next(store, None)
         store.store(a_message("one"))
 
     @needs("transactions")
@@ -105,7 +105,7 @@ class TransactionTests(StoreTests):
                 assert second.remove_many(another) == 5
             assert first.remove_many(one) == 5
         assert sorted(ids(one) + ids(another)) == sorted(ids(some_messages(10)))
-        assert store.next() is None
+        eventually_next(store, None)
 
     @needs("transactions")
     def test_part_of_what_a_block_fetched_may_be_settled(self, store: DelayedMessageStore) -> None:

@@ -19,7 +19,7 @@ def eventually(holds: Callable[[], bool], what: str, deadline: float = DEADLINE)
         time.sleep(0.02)
 
 
-def eventually_next(store: DelayedMessageStore, expected: datetime | None) -> None:
+def eventually_next(store: DelayedMessageStore, expected: datetime | None, deadline: float = DEADLINE) -> None:
     """Fail unless `next()` is `expected`.
 
     For a moment it may be sooner (a store may want another look at what it passed over): that costs a dispatcher a
@@ -33,4 +33,4 @@ def eventually_next(store: DelayedMessageStore, expected: datetime | None) -> No
             assert found <= expected, f"next() is {found}, too late for the message of {expected}"
         return found == expected
 
-    eventually(holds, f"next() == {expected}")
+    eventually(holds, f"next() == {expected}", deadline)

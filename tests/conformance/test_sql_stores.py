@@ -1,0 +1,116 @@
+"""The SQL store on each database it is for."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from typing import ClassVar
+
+import pytest
+from sqlalchemy import create_engine, text
+
+from delaystore.stores import SqlDelayedMessageStore
+from delaystore.testing import StoreCapabilities, StoreConformance
+from delaystore.testing.kit.base import StoreFactory
+
+TABLE = "conformance messages"
+LORD_HOWE = "Australia/Lord_Howe"  # its clocks go forward by half an hour
+ROW_LOCKS = StoreCapabilities(
+    transactions=True,
+    batches=True,
+    management=True,
+    claims_outside_transactions=False,
+    other_processes=True,
+    unreadable_rows=True,
+    hostile_sessions=True,
+)
+
+
+class SqlStoreTests(StoreConformance):
+    lease: ClassVar = timedelta(seconds=60)
+
+    @pytest.fixture
+    def url(self) -> str:
+        raise NotImplementedError
+
+    @pytest.fixture
+    def store_factory(self, url: str) -> StoreFactory:
+        return partial(SqlDelayedMessageStore, url, table=TABLE, lease=self.lease)
+
+    @pytest.fixture
+    def open_elsewhere(self, store_factory: StoreFactory) -> StoreFactory:
+        return store_factory
+
+    @pytest.fixture
+    def corrupt(self, url: str) -> Callable[[str], None]:
+        def damage(message_id: str) -> None:
+            engine = create_engine(url)
+            table = engine.dialect.identifier_preparer.quote(TABLE)
+            with engine.begin() as connection:
+                statement = text(f"UPDATE {table} SET headers = '{{broken' WHERE message_id = :id")
+                assert connection.execute(statement, {"id": message_id}).rowcount == 1
+            engine.dispose()
+
+        return damage
+
+
+class TestSqlite(SqlStoreTests):
+    lease: ClassVar = timedelta(seconds=8)
+    capabilities: ClassVar = StoreCapabilities(
+        transactions=True,
+        batches=True,
+        management=True,
+        other_processes=True,
+        lease=lease,
+        unreadable_rows=True,
+    )
+
+    @pytest.fixture
+    def url(self, sqlite_url: str) -> str:
+        return sqlite_url
+
+
+def shown(factory: StoreFactory, question: str) -> str:
+    """What a session of the stores that `factory` makes answers."""
+    store = factory()
+    assert isinstance(store, SqlDelayedMessageStore)
+    with store.engine.connect() as connection:
+        answer = str(connection.execute(text(question)).scalar_one())
+    store.close()
+    return answer
+
+
+class TestPostgreSQL(SqlStoreTests):
+    capabilities: ClassVar = replace(ROW_LOCKS, wake_ups=True)
+
+    @pytest.fixture
+    def url(self, postgresql_url: str) -> str:
+        return postgresql_url
+
+    @pytest.fixture
+    def hostile_store_factory(self, url: str) -> StoreFactory:
+        mark = "&" if "?" in url else "?"
+        options = f"-c%20timezone%3D{LORD_HOWE}%20-c%20default_transaction_isolation%3Dserializable"
+        return partial(SqlDelayedMessageStore, f"{url}{mark}options={options}", table=TABLE)
+
+    def test_the_hostile_session_is_hostile(self, hostile_store_factory: StoreFactory) -> None:
+        assert shown(hostile_store_factory, "SHOW timezone") == LORD_HOWE
+        assert shown(hostile_store_factory, "SHOW default_transaction_isolation") == "serializable"
+
+
+class TestMariaDB(SqlStoreTests):
+    capabilities: ClassVar = ROW_LOCKS
+
+    @pytest.fixture
+    def url(self, mariadb_url: str) -> str:
+        return mariadb_url
+
+    @pytest.fixture
+    def hostile_store_factory(self, url: str) -> StoreFactory:
+        mark = "&" if "?" in url else "?"
+        settings = "SET time_zone = '%2B11:00', sql_mode = 'ANSI_QUOTES,PIPES_AS_CONCAT,NO_BACKSLASH_ESCAPES'"
+        return partial(SqlDelayedMessageStore, f"{url}{mark}init_command={settings}", table=TABLE)
+
+    def test_the_hostile_session_is_hostile(self, hostile_store_factory: StoreFactory) -> None:
+        assert shown(hostile_store_factory, "SELECT @@time_zone") == "+11:00"
+        assert "NO_BACKSLASH_ESCAPES" in shown(hostile_store_factory, "SELECT @@sql_mode")
