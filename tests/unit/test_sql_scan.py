@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from delaystore.stores.sql.scan import SHARE, DueScan, Mark
+from delaystore.stores.sql.scan import CHEAP, SHARE, DueScan, Mark
 
 NOON = datetime(2027, 1, 1, 12, tzinfo=UTC)
 MARK = Mark(NOON, "m")
@@ -38,6 +38,15 @@ def test_searches_start_at_the_mark_until_the_next_full_one_is_allowed(scan: Due
     monotonic.seconds += SHARE
     assert scan.until_full_scan() == timedelta(0)
     assert scan.start() is None
+
+
+def test_after_a_cheap_search_the_next_one_is_full_again(monotonic: Monotonic) -> None:
+    scan = DueScan(monotonic)
+    scan.ended(None, CHEAP, MARK)
+    assert scan.start() is None
+    assert scan.until_full_scan() == timedelta(0)
+    scan.ended(None, CHEAP * 1.01, MARK)
+    assert scan.start() == MARK
 
 
 def test_searches_from_the_mark_move_it_and_put_no_full_one_off(scan: DueScan, monotonic: Monotonic) -> None:
