@@ -1,0 +1,105 @@
+"""What users import is there, and only what was meant to be."""
+
+import subprocess
+import sys
+from importlib import import_module
+from importlib.metadata import EntryPoint, EntryPoints
+
+import pytest
+
+import delaystore.registry
+from delaystore.errors import ConfigurationError, MissingDependencyError, UnknownSchemeError
+from delaystore.stores import InMemoryDelayedMessageStore, open_store
+from delaystore.transports import InMemoryTransport, open_transport
+
+PUBLIC = {
+    "delaystore": [
+        "DelayedDelivery",
+        "DelayedDeliverySettings",
+        "DelayedMessage",
+        "DelayedMessageStore",
+        "TransactionMode",
+    ],
+    "delaystore.stores": [
+        "DelayedMessageStore",
+        "InMemoryDelayedMessageStore",
+        "ManagedDelayedMessageStore",
+        "SqlDelayedMessageStore",
+        "open_store",
+    ],
+    "delaystore.transports": [
+        "InMemoryTransport",
+        "RabbitMQTransport",
+        "SqlQueueTransport",
+        "Transport",
+        "open_transport",
+    ],
+    "delaystore.dispatcher": ["DispatchReport", "Dispatcher", "Health"],
+}
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_the_public_names(module: str) -> None:
+    imported = import_module(module)
+    assert sorted(imported.__all__) == PUBLIC[module]
+    assert all(getattr(imported, name) for name in PUBLIC[module])
+
+
+@pytest.mark.parametrize("library", ["psycopg", "pymysql", "pika", "pytest", "hypothesis", "alembic"])
+def test_importing_delaystore_imports_no_extra(library: str) -> None:
+    program = f"import delaystore, delaystore.stores, delaystore.transports, sys; sys.exit('{library}' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_errors_are_drawn_as_they_are() -> None:
+    errors = import_module("delaystore.errors")
+    drawn = [line.split()[-len(line.split()) :] for line in errors.__doc__.splitlines() if "──" in line]
+    names = {next(word for word in words if word.endswith("Error")) for words in drawn}
+    assert names == {name for name in vars(errors) if name.endswith("Error")} - {"DelaystoreError"}
+
+
+@pytest.fixture
+def plugged_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody's package, with a store and a transport, and one whose library is missing."""
+    plugins = EntryPoints(
+        [
+            EntryPoint("shoebox", "tests.unit.test_public_names:open_shoebox", "delaystore.stores"),
+            EntryPoint("pigeon", "tests.unit.test_public_names:open_pigeons", "delaystore.transports"),
+            EntryPoint("broken", "a_library_that_is_missing:open", "delaystore.stores"),
+        ]
+    )
+    monkeypatch.setattr(delaystore.registry, "entry_points", lambda group: plugins.select(group=group))
+
+
+def open_shoebox(url: str) -> InMemoryDelayedMessageStore:
+    assert url == "shoebox+red:under-the-bed"
+    return InMemoryDelayedMessageStore()
+
+
+def open_pigeons(url: str) -> InMemoryTransport:
+    assert url == "pigeon:"
+    return InMemoryTransport()
+
+
+@pytest.mark.usefixtures("plugged_in")
+def test_what_others_wrote_plugs_in_by_scheme() -> None:
+    assert isinstance(open_store("shoebox+red:under-the-bed"), InMemoryDelayedMessageStore)
+    assert isinstance(open_transport("pigeon:"), InMemoryTransport)
+
+
+@pytest.mark.usefixtures("plugged_in")
+def test_a_plug_in_whose_library_is_missing_says_which() -> None:
+    with pytest.raises(MissingDependencyError, match="'broken' needs the library a_library_that_is_missing"):
+        open_store("broken://x")
+
+
+def test_an_unknown_scheme_names_the_known_ones() -> None:
+    with pytest.raises(UnknownSchemeError, match="'redis'; known schemes: mariadb, memory, mysql, postgresql, sqlite"):
+        open_store("redis://localhost")
+
+
+@pytest.mark.parametrize("url", ["", "app.db", "://x", "user:secret@host-without-a-scheme"])
+def test_text_that_is_no_url_is_refused_without_showing_secrets(url: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        open_store(url)
+    assert "secret" not in str(caught.value)
