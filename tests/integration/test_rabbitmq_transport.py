@@ -345,6 +345,7 @@ def test_a_broker_killed_in_the_middle_of_a_batch_leaves_messages_unsettled_at_o
 ) -> None:
     transport = connect(private_rabbitmq.url, queue_type="classic")
     transport.declare("durable")
+    private_rabbitmq.sync_queues()
     batch = [message("durable", body=b"x" * 2000) for _ in range(100_000)]
     with ThreadPoolExecutor(1) as pool:
         sending = pool.submit(transport.send, batch, None, 10 * LONG)
@@ -548,6 +549,7 @@ def test_receiving_from_a_queue_that_is_missing_says_so(transport: RabbitMQTrans
 def test_receiving_goes_on_after_the_broker_was_away(private_rabbitmq: RabbitMQ, connect: Connect) -> None:
     transport = connect(private_rabbitmq.url, queue_type="classic")
     transport.declare("away")
+    private_rabbitmq.sync_queues()
     transport.send([message("away")], None, LONG)
     with pytest.raises(TransportUnavailableError), transport.receive("away", timeout=LONG) as received:
         private_rabbitmq.kill()

@@ -64,12 +64,13 @@ class RabbitMQ(Server, RabbitMQVhosts):
         return self._run([self._rabbitmqctl, "--node", self._node, "--quiet", *arguments], timeout=60)
 
     def sync_queues(self) -> None:
-        """Write to disk what the broker knows of its quorum queues. Call it after declaring some, before kill().
+        """Write to disk what the broker knows of its queues. Call it after declaring some, before kill().
 
-        RabbitMQ 3.10 registers a new quorum queue in a file that it flushes seconds later: killed before that, the
-        queue comes back without a leader, or without the messages it had confirmed.
+        RabbitMQ 3.10 holds a new queue's definition, and a quorum queue's registration, in memory for some seconds:
+        killed before they are written, it comes back without the queue, or with a quorum queue that has no leader
+        or none of the messages it had confirmed.
         """
-        self.ctl("eval", "[ok = dets:sync(Table) || Table <- dets:all()].")
+        self.ctl("eval", "ok = mnesia:sync_log(), [ok = dets:sync(Table) || Table <- dets:all()].")
 
     def create_vhost(self) -> str:
         """Make an empty virtual host that the user of `url` may do anything in; its URL."""
