@@ -14,15 +14,15 @@ _MYSQL_NUMBERS: Final = frozenset(
         *(1290, 1792, 1836, 2006, 2013, 2014, 2055),  # read-only, connections lost
     }
 )
-"""PyMySQL raises OperationalError for nearly every number, so the numbers themselves must tell."""
+"""PyMySQL raises OperationalError for nearly all, and most have one SQLSTATE in common: the numbers must tell."""
 
 
 def is_outage(error: exc.DBAPIError) -> bool:
     """Whether `error` says that the database is unwell, and nothing about the rows."""
-    sqlstate = getattr(error.orig, "sqlstate", None)
-    if isinstance(sqlstate, str):
-        return sqlstate[:2] in _SQLSTATE_CLASSES or sqlstate == _READ_ONLY
     number = error.orig.args[0] if error.orig is not None and error.orig.args else None
     if isinstance(number, int) and number:
         return number in _MYSQL_NUMBERS
+    sqlstate = getattr(error.orig, "sqlstate", None)
+    if isinstance(sqlstate, str):
+        return sqlstate[:2] in _SQLSTATE_CLASSES or sqlstate == _READ_ONLY
     return isinstance(error, exc.OperationalError | exc.InterfaceError)
