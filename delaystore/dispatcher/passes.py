@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from delaystore.dispatcher.arrivals import UnremovedArrivals
 from delaystore.dispatcher.batches import BatchSizer
 from delaystore.dispatcher.breakers import (
     BreakerState,
@@ -87,6 +88,7 @@ class DispatchPass:
         self._error_queue = error_queue
         self._tally = tally
         self._exactly_once = settings.transaction_mode is TransactionMode.TRANSACTION_SCOPE
+        self._arrivals = UnremovedArrivals()
         self._settler = Settler(transport, settings, random.random)
         self._sizer = BatchSizer(settings.batch_size, settings.batch_bytes, settings.max_body_bytes)
 
@@ -107,6 +109,7 @@ class DispatchPass:
                 self._breakers.recovery.failure(error)
             self._salvage(attempt)
             raise
+        self._arrivals.forget(attempt.arrived)
         self._breakers.fetch.success()
         if settled is None:
             return PassResult(NOTHING_DONE, at)
@@ -121,17 +124,21 @@ class DispatchPass:
             if not batch:
                 return None, False
             self._sizer.learn(batch)
+            attempt.arrived = self._arrivals.among(batch)
             return self._settler.settle(tx, batch, now, outage, attempt), len(batch) >= limit
 
     def _salvage(self, attempt: Attempt) -> None:
-        """The transaction is undone: remove again what has arrived, lest it be sent again."""
+        """The transaction is undone: remove again what has arrived, or remember it, lest it be sent again."""
         if not attempt.arrived or self._exactly_once:
             return
         try:
             with self._store.transaction() as tx:
                 tx.remove_many(attempt.arrived)
         except Exception as error:
-            logger.warning("%d messages that have arrived may be sent again: %s", len(attempt.arrived), error)
+            self._arrivals.note(attempt.arrived)
+            logger.warning("%d messages that have arrived are yet to be removed: %s", len(attempt.arrived), error)
+        else:
+            self._arrivals.forget(attempt.arrived)
 
     def _tell_breakers(self, settled: Settled) -> float:
         if settled.report.claims_lost:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 
 import psycopg
 import pytest
@@ -23,6 +24,9 @@ LANES = 2
 AT_RISK = LANES * BATCH
 """Messages that a dispatcher may send again after an outage: they arrived, but nobody heard the confirms."""
 
+ANSWER = timedelta(seconds=2)
+"""How long a batch waits for RabbitMQ."""
+
 
 @pytest.fixture
 def store_url(private_postgresql: PostgreSQL) -> str:
@@ -39,7 +43,7 @@ def transport(private_rabbitmq: RabbitMQ) -> RabbitMQTransport:
 @pytest.fixture
 def delivery(store_url: str, transport: RabbitMQTransport) -> Iterator[DelayedDelivery]:
     """A delivery between the two servers, its dispatcher running."""
-    settings = DelayedDeliverySettings(batch_size=BATCH, max_body_bytes=1024)
+    settings = DelayedDeliverySettings(batch_size=BATCH, max_body_bytes=1024, dispatch_timeout=ANSWER)
     with DelayedDelivery(ENDPOINT, SqlDelayedMessageStore(store_url), transport, settings) as delivery:
         yield delivery
 
@@ -58,6 +62,7 @@ def test_rabbitmq_raises_its_memory_alarm(
         try:
             delivery.send_many(sent)
             wait_until(lambda: "blocks publishers" in (delivery.health().transport or ""), "dispatch pauses")
+            wait_until(lambda: delivery.health().breakers["dispatch"] != "disarmed", "the batch under way is given up")
             waiting = delivery.count()
             sender.await_more(200)
             assert delivery.count() >= waiting + 200

@@ -18,7 +18,7 @@ from delaystore.errors import (
 )
 from delaystore.message import DelayedMessage, UnreadableMessage
 from delaystore.settings import TransactionMode
-from delaystore.stores.abc import DelayedMessageStore
+from delaystore.stores.abc import DelayedMessageStore, ManagementOutcome
 from delaystore.stores.memory import InMemoryDelayedMessageStore
 from delaystore.testing import SettableClock
 from tests.dispatching import (
@@ -425,6 +425,36 @@ def test_a_store_that_fails_at_counting_failures_still_loses_what_was_delivered(
         dispatcher.dispatch_due()
     assert ids(store) == ["bad"]
     assert dispatcher.health().breakers["recovery"] == "armed"
+
+
+def test_what_has_arrived_is_not_sent_again_while_the_store_cannot_remove_it(
+    transport: ScriptedTransport, clock: SettableClock
+) -> None:
+    class StoreThatMayNotDelete(CountingStore):
+        forbidden = True
+
+        @contextmanager
+        def transaction(self) -> Any:
+            with super().transaction() as tx:
+                if self.forbidden:
+                    tx.remove_many = self._refuse  # type: ignore[method-assign]
+                yield tx
+
+        def _refuse(self, messages: Sequence[DelayedMessage]) -> int:
+            raise StoreError("no right to delete")
+
+    store = StoreThatMayNotDelete(clock)
+    dispatcher = Dispatcher(store, transport, settings(), endpoint="sales")
+    store.store_many([message("a"), message("b")])
+    for _ in range(3):
+        with pytest.raises(StoreError, match="no right to delete"):
+            dispatcher.dispatch_due()
+    assert store.reschedule("b", NOON - LATER) is ManagementOutcome.DONE
+    store.forbidden = False
+    store.store(message("c"))
+    assert dispatcher.dispatch_due().delivered == 3
+    assert ids(store) == []
+    assert transport.bodies("billing") == [b"a", b"b", b"b", b"c"]  # b was scheduled anew after it had arrived
 
 
 def test_a_claim_that_was_lost_is_told_and_ends_the_pass(
