@@ -9,7 +9,7 @@ from delaystore.stores.abc import DelayedMessageStore
 class StoreClock:
     """Compares two clocks once, so that arrivals can be timed on the store's clock without asking it.
 
-    Never behind the store's clock by more than the store's own reading; ahead of it by one round trip at most.
+    Never behind it, and ahead by the duration of one question at most: so no arrival is called early by mistake.
     """
 
     def __init__(self, store: DelayedMessageStore) -> None:
