@@ -20,9 +20,7 @@ def send(
     destination: Annotated[
         str, typer.Argument(metavar="DESTINATION", help="A queue, or /queues/NAME, or /exchanges/NAME/KEY.")
     ],
-    body: Annotated[
-        str | None, typer.Argument(metavar="BODY", help="The body, as UTF-8 text. Default: empty.")
-    ] = None,
+    body: Annotated[str | None, typer.Argument(metavar="BODY", help="The body, as UTF-8 text. Default: empty.")] = None,
     delay: Delay = None,
     at: At = None,
     header: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A text header; repeatable.")] = None,
