@@ -134,10 +134,10 @@ def due_after(now: datetime, delay: timedelta | float) -> datetime:
         raise InvalidMessageError(f"delay must be a timedelta or a number of seconds, not {delay!r}") from None
     except OverflowError:
         raise InvalidMessageError(
-            f"delay {delay!r} is out of range; the latest due time is {LATEST_DUE_TIME:%Y-%m-%d}"
+            f"delay {delay} is out of range; the latest due time is {LATEST_DUE_TIME:%Y-%m-%d}"
         ) from None
     if span < timedelta(0):
-        raise InvalidMessageError(f"delay {delay!r} is negative; use 0 for a message that is due at once")
+        raise InvalidMessageError(f"delay {delay} is negative; use 0 for a message that is due at once")
     return due_time
 
 

@@ -556,3 +556,11 @@ def test_receiving_goes_on_after_the_broker_was_away(private_rabbitmq: RabbitMQ,
     private_rabbitmq.start()
     with transport.receive("away", timeout=LONG) as again:
         assert [one.message_id for one in again] == [one.message_id for one in received]
+
+
+def test_a_deleted_queue_is_gone_and_deleting_it_again_changes_nothing(transport: RabbitMQTransport) -> None:
+    transport.declare("billing")
+    transport.delete("billing")
+    transport.delete("/queues/billing")
+    with pytest.raises(TransportError, match="billing"), transport.receive("billing"):
+        pass

@@ -174,11 +174,9 @@ def test_a_wrong_password_is_named_and_not_shown(database: str, request: pytest.
     store.close()
 
 
-def test_a_directory_that_is_missing_is_named(tmp_path: Path) -> None:
-    store = SqlDelayedMessageStore(f"sqlite:///{tmp_path}/missing/app.db")
-    store.initialize("sales", TransactionMode.NONE)
-    with pytest.raises(StoreUnavailableError, match="unable to open database file"):
-        store.setup_infrastructure()
+def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="missing' of the SQLite database does not exist; create it first"):
+        SqlDelayedMessageStore(f"sqlite:///{tmp_path}/missing/app.db")
 
 
 def test_autogenerate_leaves_the_tables_alone(store: SqlDelayedMessageStore) -> None:

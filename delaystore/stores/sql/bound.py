@@ -74,7 +74,7 @@ class BoundSqlStore(ManagedDelayedMessageStore):
 
     def store(self, message: DelayedMessage) -> None:
         """Insert; no error of the database's, so that the caller's transaction lives on after a duplicate."""
-        self._claims.written()
+        self.written()
         try:
             inserted = self._execute(self._sql.insert, to_row(message)).rowcount
         except IntegrityError:
@@ -85,7 +85,7 @@ class BoundSqlStore(ManagedDelayedMessageStore):
 
     def store_many(self, messages: Iterable[DelayedMessage]) -> int:
         """Insert in bulk, all or none."""
-        self._claims.written()
+        self.written()
         earliest = LATEST_DUE_TIME
 
         def rows() -> Iterator[dict[str, Any]]:
@@ -130,7 +130,7 @@ class BoundSqlStore(ManagedDelayedMessageStore):
         if not messages:
             return 0
         ids = [message.message_id for message in messages]
-        self._claims.written()
+        self.written()
         self._unsettled.difference_update(ids)
         return self._execute(self._sql.remove_many, {"ids": ids, **self._claims.identity()}).rowcount
 
@@ -142,7 +142,7 @@ class BoundSqlStore(ManagedDelayedMessageStore):
         """Update rows in one batch."""
         if not failures:
             return 0
-        self._claims.written()
+        self.written()
         claimer = self._claims.identity()
         values = [
             {"id": message.message_id, "new_next_attempt": utc(next_attempt, "next_attempt"), **claimer}
@@ -214,14 +214,14 @@ class BoundSqlStore(ManagedDelayedMessageStore):
     def cancel(self, message_id: str) -> ManagementOutcome:
         """See the dialect."""
         check_message_id(message_id)
-        self._claims.written()
+        self.written()
         with translated_errors():
             return self._parts.dialect.cancel(self.connection, self._sql.table, message_id, self.now())
 
     def reschedule(self, message_id: str, due_time: datetime) -> ManagementOutcome:
         """See the dialect."""
         check_message_id(message_id)
-        self._claims.written()
+        self.written()
         due_time = utc(due_time, "due_time")
         with translated_errors():
             table, dialect = self._sql.table, self._parts.dialect
@@ -229,6 +229,10 @@ class BoundSqlStore(ManagedDelayedMessageStore):
         if outcome is ManagementOutcome.DONE:
             self._wants_attention(due_time)
         return outcome
+
+    def written(self) -> None:
+        """Something is being written on `connection`: what is fetched from now on must not commit it."""
+        self._claims.written()
 
     def before_commit(self) -> None:
         """Wake other processes' dispatchers, once, if something wants attention before they look by themselves."""

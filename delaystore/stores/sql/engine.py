@@ -96,6 +96,9 @@ def _with_driver(url: URL) -> URL:
 def _check_sqlite_url(url: URL) -> None:
     if url.database in (None, "", ":memory:") or "mode=memory" in str(url.database):
         raise ConfigurationError("a SQLite store needs a file, as in sqlite:///app.db; for memory use memory://")
+    folder = os.path.dirname(os.path.abspath(str(url.database)))
+    if not str(url.database).startswith("file:") and not os.path.isdir(folder):
+        raise ConfigurationError(f"the folder {folder!r} of the SQLite database does not exist; create it first")
 
 
 def _prepare_sqlite(connection: DBAPIConnection, _record: ConnectionPoolEntry) -> None:

@@ -2,16 +2,16 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from alembic.migration import MigrationContext
-from alembic.operations import Operations
-from alembic.script import ScriptDirectory
 from sqlalchemy import Column, Connection, MetaData, String, Table, inspect, select
 
 from delaystore.errors import StoreSetupError
 from delaystore.stores.sql.dialects import SqlDialect
 from delaystore.stores.sql.dialects.base import Claiming
+
+if TYPE_CHECKING:
+    from alembic.script import ScriptDirectory
 
 HEAD: Final = "0001"
 """The version this release works with; a test holds it to the newest migration."""
@@ -87,6 +87,9 @@ def _is_current(connection: Connection, table: Table) -> bool:
 
 
 def _migrate(connection: Connection, table: Table, dialect: SqlDialect) -> None:
+    from alembic.migration import MigrationContext  # a third of a second, which only a change of the schema needs
+    from alembic.operations import Operations
+
     scripts = _scripts()
     options = {
         "version_table": version_table_name(table),
@@ -102,7 +105,9 @@ def _migrate(connection: Connection, table: Table, dialect: SqlDialect) -> None:
         context.run_migrations()
 
 
-def _scripts() -> ScriptDirectory:
+def _scripts() -> "ScriptDirectory":
+    from alembic.script import ScriptDirectory
+
     return ScriptDirectory(str(_MIGRATIONS))
 
 

@@ -40,6 +40,19 @@ def declare_queue(connections: BlockingConnections, queue: str, queue_type: str)
         ) from None
 
 
+def delete_queue(connections: BlockingConnections, queue: str) -> None:
+    """Delete the queue and what is in it, if it exists.
+
+    Raises TransportSetupError with the broker's reason, TransportUnavailableError.
+    """
+    name = _queue(queue)
+    try:
+        with connections.channel() as channel, quiet_pika():
+            channel.queue_delete(name)
+    except exceptions.ChannelClosedByBroker as error:
+        raise TransportSetupError(f"queue {name!r} cannot be deleted: {reason_of(error)}") from None
+
+
 @contextmanager
 def receive(
     connections: BlockingConnections, queue: str, limit: int, timeout: float

@@ -81,6 +81,13 @@ class RabbitMQTransport(Transport):
         """
         queues.declare_queue(self._blocking, queue, self._queue_type)
 
+    def delete(self, queue: str) -> None:
+        """Delete the queue (a name, or `/queues/NAME`) with what is in it; nothing happens if there is none.
+
+        Raises TransportSetupError with the broker's reason, TransportUnavailableError.
+        """
+        queues.delete_queue(self._blocking, queue)
+
     def receive(
         self, queue: str, limit: int = 1, timeout: float = 0
     ) -> AbstractContextManager[Sequence[ReceivedMessage]]:

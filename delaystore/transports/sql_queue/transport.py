@@ -64,6 +64,7 @@ class SqlQueueTransport(Transport):
         """Insert `messages`, into the transaction of `transaction` if given, else committed before this returns."""
         try:
             if isinstance(transaction, BoundSqlStore):
+                transaction.written()
                 begin_writing(transaction.connection)
                 return Insertion(transaction.connection, self._tables, messages).run()
             with writing(self._engine) as connection:
