@@ -107,13 +107,15 @@ def test_in_exactly_once_mode_a_killed_database_neither_loses_nor_repeats_a_mess
     settings = DelayedDeliverySettings(
         batch_size=100, max_body_bytes=1024, transaction_mode=TransactionMode.TRANSACTION_SCOPE
     )
-    transport, sent = SqlQueueTransport(url), messages(10_000)
+    transport, sent = SqlQueueTransport(url), list[str]()
     transport.declare(DESTINATION)
     with DelayedDelivery(ENDPOINT, SqlDelayedMessageStore(url), transport, settings) as delivery:
-        delivery.send_many(sent)
         for _ in range(OUTAGES):
+            backlog = messages(10_000)
+            delivery.send_many(backlog)
+            sent += ids(backlog)
             await_delivered(delivery, 1000)
             restart(server)
         wait_until(lambda: delivery.count() == 0, "the store is empty")
         delivery.stop()
-        assert_arrived(drain(transport, DESTINATION), ids(sent), duplicates=0)
+        assert_arrived(drain(transport, DESTINATION), sent, duplicates=0)
