@@ -4,14 +4,16 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from statistics import quantiles
 from typing import Final
 
 from benchmarks.bench import Bench
-from benchmarks.programs import ROOT, Program, running, warm_up
+from benchmarks.programs import ROOT, Program, Running, running, warm_up
 
 LEAD: Final = timedelta(seconds=2)
 """Messages are stored this long, and as long as storing takes, before the first is due."""
@@ -33,14 +35,14 @@ class Lateness:
 
 def measure_lateness(program: Program, bench: Bench, count: int, span: timedelta) -> Lateness:
     """Lateness of `count` messages that are due evenly over `span`, stored before."""
-    with running(program, bench):
-        warm_up(bench, 500)
+    with running(program, bench) as process:
+        warm_up(bench, process, 500)
         with _consuming(bench, count) as consumer:
             start = bench.store.now() + LEAD + timedelta(seconds=count / STORED_PER_SECOND)
             bench.store.store_many(bench.messages(count, start, span))
             if bench.store.now() >= start:
                 raise RuntimeError("storing took longer than expected: the first messages were late before they began")
-            printed, _ = consumer.communicate(timeout=GRACE)
+            printed = _printed_by(consumer, process)
     return summary(json.loads(printed))
 
 
@@ -48,6 +50,19 @@ def summary(lateness: Sequence[float]) -> Lateness:
     """The percentiles of `lateness`, in its unit."""
     cuts = quantiles(lateness, n=100, method="inclusive")
     return Lateness(p50=cuts[49], p99=cuts[98], worst=max(lateness), earliest=min(lateness))
+
+
+def _printed_by(consumer: subprocess.Popen[bytes], program: Running) -> bytes:
+    """What the consumer prints once it has all; ChildProcessError if `program` ends before, or TimeoutError."""
+    deadline = time.monotonic() + GRACE
+    try:
+        while time.monotonic() < deadline:
+            with suppress(subprocess.TimeoutExpired):
+                return consumer.communicate(timeout=1)[0]
+            program.check()
+        raise TimeoutError(f"not all messages arrived within {GRACE:g} s")
+    finally:
+        consumer.kill()
 
 
 def _consuming(bench: Bench, count: int) -> subprocess.Popen[bytes]:

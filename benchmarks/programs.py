@@ -1,6 +1,7 @@
 """Ours and the peers as processes, started as a user would start them."""
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -29,28 +30,42 @@ BARE_LOOP = Program("bare loop", (sys.executable, "-m", "benchmarks.peers.bare_l
 MSMQ = Program("MSMQ algorithm", (sys.executable, "-m", "benchmarks.peers.msmq_loop"))
 
 
+class Running:
+    """A program that runs."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self.pid = process.pid
+
+    def check(self) -> None:
+        """ChildProcessError if it has ended by itself."""
+        if self._process.poll() is not None:
+            raise ChildProcessError(f"ended by itself with {self._process.returncode}")
+
+
 @contextmanager
-def running(program: Program, bench: Bench) -> Iterator[subprocess.Popen[bytes]]:
-    """`program` on `bench` while the block runs. ChildProcessError, with what it printed, if it ended by itself."""
+def running(program: Program, bench: Bench) -> Iterator[Running]:
+    """`program` on `bench` while the block runs. ChildProcessError, with what it printed, if anything goes wrong."""
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
             program.command, cwd=ROOT, env=os.environ | bench.environment, stdout=log, stderr=subprocess.STDOUT
         )
+        program_running = Running(process)
         try:
-            yield process
-            ended = process.poll() is not None
-        except TimeoutError as error:
+            yield program_running
+            program_running.check()
+        except (TimeoutError, ChildProcessError) as error:
             raise ChildProcessError(f"{program.name}: {error}\n{_printed(log.fileno())}") from error
         finally:
             _end(process)
-        if ended or process.returncode not in (0, -15):
+        if process.returncode not in (0, -signal.SIGTERM):
             raise ChildProcessError(f"{program.name} ended with {process.returncode}\n{_printed(log.fileno())}")
 
 
-def warm_up(bench: Bench, count: int) -> None:
+def warm_up(bench: Bench, program: Running, count: int) -> None:
     """Let a program that was just started dispatch `count` messages, and empty the queue."""
-    bench.store.store_many(bench.messages(count, bench.store.now(), warm_up=True))
-    bench.await_dispatched(count)
+    bench.store.store_many(bench.messages(count, bench.store.now()))
+    bench.await_dispatched(count, meanwhile=program.check)
     bench.clear_queue()
 
 
@@ -59,12 +74,12 @@ def dispatch_rate(program: Program, bench: Bench, count: int, warm: int = 2000) 
 
     Store and queue must hold nothing due.
     """
-    with running(program, bench):
-        warm_up(bench, min(warm, count))
+    with running(program, bench) as process:
+        warm_up(bench, process, min(warm, count))
         with bench.store.transaction() as transaction:
             transaction.store_many(bench.messages(count, bench.store.now()))
         began = time.perf_counter()
-        bench.await_dispatched(count)
+        bench.await_dispatched(count, meanwhile=process.check)
         seconds = time.perf_counter() - began
     return count / seconds
 

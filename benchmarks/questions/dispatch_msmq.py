@@ -6,12 +6,12 @@ from benchmarks.results import Measurement, Question, Rounds, per_second
 
 
 def measure(arena: Arena, quick: bool) -> Measurement:
-    ours, theirs, rounds_wanted = (3_000, 300, 1) if quick else (100_000, 6_000, 3)
+    ours, theirs, warm, rounds_wanted = (3_000, 200, 50, 1) if quick else (100_000, 6_000, 500, 5)
     rounds = Rounds()
     with arena.bench() as bench:
         for _ in range(rounds_wanted):
             for program, count in ((MSMQ, theirs), (OURS, ours)):
-                rounds.add(program.name, dispatch_rate(program, bench, count, warm=500))
+                rounds.add(program.name, dispatch_rate(program, bench, count, warm=warm))
                 bench.clear()
     return Measurement(
         figure=rounds.ratio(OURS.name, MSMQ.name),

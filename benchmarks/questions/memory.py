@@ -3,7 +3,7 @@
 import psutil
 
 from benchmarks.arena import Arena
-from benchmarks.programs import OURS, running, warm_up
+from benchmarks.programs import OURS, Running, running, warm_up
 from benchmarks.results import Measurement, Question
 
 MEGABYTE = 1_000_000
@@ -12,12 +12,14 @@ MEGABYTE = 1_000_000
 class Peak:
     """The most memory a process was seen to occupy."""
 
-    def __init__(self, pid: int) -> None:
-        self._process = psutil.Process(pid)
+    def __init__(self, program: Running) -> None:
+        self._program = program
+        self._process = psutil.Process(program.pid)
         self.bytes = 0
 
     def look(self) -> float:
-        """Look once; megabytes (10^6 bytes) now."""
+        """Look once; megabytes (10^6 bytes) now. ChildProcessError if the program has ended."""
+        self._program.check()
         now: int = self._process.memory_info().rss
         self.bytes = max(self.bytes, now)
         return now / MEGABYTE
@@ -28,8 +30,8 @@ def measure(arena: Arena, quick: bool) -> Measurement:
     with arena.bench() as bench:
         bench.load_waiting(waiting)
         with running(OURS, bench) as process:
-            warm_up(bench, 1)
-            peak = Peak(process.pid)
+            warm_up(bench, process, 1)
+            peak = Peak(process)
             idle = peak.look()
             bench.store.store_many(bench.messages(count, bench.store.now()))
             bench.await_dispatched(count, meanwhile=peak.look)

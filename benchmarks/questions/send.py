@@ -19,7 +19,7 @@ FAR, SOON = timedelta(days=3), timedelta(seconds=30)
 
 
 def measure(arena: Arena, quick: bool) -> Measurement:
-    count, rounds_wanted = (100, 1) if quick else (1_000, 9)
+    count, rounds_wanted = (100, 1) if quick else (200, 45)
     rounds = Rounds()
     with (
         arena.bench() as bench,
