@@ -147,7 +147,7 @@ class StoreMachine(RuleBasedStateMachine):
     @invariant()
     def next_is_the_same(self) -> None:
         """`next`."""
-        eventually_next(self.store, self.model.next(), deadline=10)
+        eventually_next(self.store, self.model.next())
 
     @precondition(lambda self: self.capabilities.management)
     @invariant()

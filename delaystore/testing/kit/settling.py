@@ -87,11 +87,11 @@ class SettlingTests(StoreTests):
         store.store(a_message("a"))
         for count in range(3):
             with store.transaction() as transaction:
-                message = transaction.fetch_next_due_timeout(NOON)
+                message = transaction.fetch_next_due_timeout(NOON + SECOND)
                 assert message is not None
                 assert message.failure_count == count
-                assert transaction.increment_failure_count(message, NOON)
-        (last,) = all_taken(store, NOON)
+                assert transaction.increment_failure_count(message, NOON + SECOND)
+        (last,) = all_taken(store, NOON + SECOND)
         assert (last.failure_count, last.due_time) == (3, NOON)
 
     def test_a_failed_message_does_not_block_those_behind_it(self, store: DelayedMessageStore) -> None:
