@@ -52,7 +52,7 @@ class ConcurrencyTests(StoreTests):
         handles[0].store_many(messages)
         found = together(*(taking(handle, lambda: True) for handle in handles * THREADS_EACH))
         # one that saw everything claimed by the others has ended; what they let go is still to be found
-        found.append(taking(handles[0], lambda: True)())
+        found.append(taking(open_store(), lambda: True)())
         assert Counter(each for some in found for each in some) == Counter(ids(messages))
         eventually_next(handles[0], None)
 
@@ -77,7 +77,7 @@ class ConcurrencyTests(StoreTests):
             return []
 
         found = together(sending, *(taking(handle, sent.is_set) for handle in handles))
-        found.append(taking(handles[0], lambda: True)())
+        found.append(taking(open_store(), lambda: True)())
         counts = Counter(each for some in found for each in some)
         assert len(counts) == 2 * 300
         assert set(counts.values()) == {1}
