@@ -62,6 +62,7 @@ class BoundSqlStore(ManagedDelayedMessageStore):
         self._claims = claims
         self._parts = parts
         self._sql = parts.statements
+        self._fetched: set[str] = set()
         self._unsettled: set[str] = set()
         self._earliest: datetime | None = None
 
@@ -118,7 +119,9 @@ class BoundSqlStore(ManagedDelayedMessageStore):
             messages = [to_message(row) for row in self._claims.claim(at, limit, mark)]
         last = Mark(messages[-1].attention_time, messages[-1].message_id) if messages else None
         scan.ended(mark, time.monotonic() - began, last)
-        self._unsettled.update(message.message_id for message in messages)
+        ids = [message.message_id for message in messages]
+        self._fetched.update(ids)
+        self._unsettled.update(ids)
         return messages
 
     def remove(self, message: DelayedMessage) -> bool:
@@ -238,6 +241,10 @@ class BoundSqlStore(ManagedDelayedMessageStore):
         """Wake other processes' dispatchers, once, if something wants attention before they look by themselves."""
         if self._earliest is not None and self._earliest <= self.now() + NOTIFY_WITHIN:
             self._notify(payload_of(self._earliest))
+
+    def rolled_back(self) -> None:
+        """What was settled is not: all that was fetched is to be let go."""
+        self._unsettled |= self._fetched
 
     def release(self) -> None:
         """End claims on what was fetched and not settled, where the transaction's end has not."""

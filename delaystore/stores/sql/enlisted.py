@@ -39,6 +39,7 @@ class EnlistedSqlStore(BoundSqlStore):
             _at_the_end_of(self._target, self._ended)
 
     def _ended(self) -> None:
+        self.rolled_back()  # perhaps it was; then what was fetched must be found again
         self.after_end()
         if self._on_commit is not None:
             self._on_commit()

@@ -268,6 +268,7 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
             bound.connection.commit()
         except BaseException:
             bound.connection.rollback()
+            bound.rolled_back()
             raise
         finally:
             if release:

@@ -74,6 +74,8 @@ def receive(
         if deliveries:
             with quiet_pika():
                 channel.basic_ack(deliveries[-1][0].delivery_tag, multiple=True)
+                # AMQP answers no acknowledgement; an answer to what follows it shows that it has arrived
+                channel.queue_declare(name, passive=True)
 
 
 def _collect(channel: Any, name: str, limit: int, timeout: float) -> list[tuple[Any, Any, bytes]]:

@@ -36,8 +36,8 @@ class SqliteDialect(SqlDialect):
         return None
 
     def bucket(self, column: ColumnElement[datetime], seconds: ColumnElement[int]) -> ColumnElement[int]:
-        """Whole seconds since 1970, divided."""
-        return cast(func.strftime("%s", column), Integer).op("/")(seconds)
+        """Whole seconds since 1970, divided; the fraction is cut off, which strftime would round."""
+        return cast(func.strftime("%s", func.substr(column, 1, 19)), Integer).op("/")(seconds)
 
     @contextmanager
     def setup_lock(self, connection: Connection, name: str) -> Iterator[None]:  # noqa: ARG002 - one lock for all
