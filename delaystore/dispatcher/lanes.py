@@ -41,7 +41,8 @@ class HelperLane:
     def _run(self) -> None:
         while True:
             self._wanted.wait()
+            # Cleared before looking: were it the other way round, an end() in between would be wiped out.
+            self._wanted.clear()
             if self._ended:
                 return
-            self._wanted.clear()
             self._work()
