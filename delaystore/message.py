@@ -103,6 +103,9 @@ class UnreadableMessage(DelayedMessage):
 
     reason: str
 
+    def __post_init__(self) -> None:
+        """Nothing is checked: it is here because something is wrong with it."""
+
 
 def utc(instant: object, name: str) -> datetime:
     """`instant` in UTC; InvalidMessageError for a naive one or one out of range, calling it `name`."""

@@ -13,15 +13,18 @@ from delaystore.stores.abc import DelayedMessageStore
 class EnlistableStore(Protocol):
     """A store that can write in somebody else's transaction."""
 
-    def enlist(self, target: Any, on_commit: Callable[[], None] | None = None) -> DelayedMessageStore:
-        """The store's interface bound to `target`, a connection or session; `on_commit` is called once it commits."""
+    def enlist(self, target: Any, on_end: Callable[[], None] | None = None) -> DelayedMessageStore:
+        """The store's interface bound to `target`, a connection or session; `on_end` is called after
+        a Session's transaction.
+        """
         ...
 
 
 class EnlistedDelivery:
     """`send` and `send_many` in the caller's transaction: rolled back, nothing was scheduled.
 
-    Belongs to that transaction and its thread. The dispatcher hears of the messages when the transaction commits.
+    Belongs to that transaction and its thread. The dispatcher hears of the messages when a Session's
+    transaction ends, or by the database; of a Connection's, elsewhere than on PostgreSQL, when it next polls.
     """
 
     def __init__(
@@ -34,7 +37,7 @@ class EnlistedDelivery:
         self._composer = composer
         self._wake_up = wake_up
         self._earliest = Earliest()
-        self._bound = store.enlist(target, on_commit=self._committed)
+        self._bound = store.enlist(target, on_end=self._ended)
 
     def send(
         self,
@@ -57,5 +60,5 @@ class EnlistedDelivery:
         """As `DelayedDelivery.send_many`."""
         return self._bound.store_many(self._composer.checked(messages, self._earliest))
 
-    def _committed(self) -> None:
+    def _ended(self) -> None:
         self._wake_up(self._earliest.time)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import create_engine, text
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
@@ -109,7 +110,7 @@ def test_the_commit_is_told_once_and_a_rollback_of_a_savepoint_is_not_one(store:
     told: list[int] = []
     with Session(store.engine) as session:
         with session.begin():
-            enlisted = store.enlist(session, on_commit=lambda: told.append(store.count()))
+            enlisted = store.enlist(session, on_end=lambda: told.append(store.count()))
             enlisted.store(message(store.now(), 60))
             enlisted.store(message(store.now(), 60))
             with session.begin_nested():
@@ -207,6 +208,68 @@ def test_a_row_that_cannot_be_decoded_harms_itself_alone(store: SqlDelayedMessag
         assert transaction.remove(unreadable)
 
 
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("destination", "d" * 300),
+        ("destination", ""),
+        ("headers", "[1]"),
+        ("headers", '{"a":{"$bytes":"*"}}'),
+        ("properties", '{"colour":"red"}'),
+        ("failure_count", -1),
+    ],
+)
+def test_any_row_that_is_no_message_is_unreadable_alone(store: SqlDelayedMessageStore, column: str, value: Any) -> None:
+    now = store.now()
+    store.store_many([message(now, -2), message(now, -1)])
+    with store.engine.begin() as connection:
+        first = "(SELECT message_id FROM (SELECT min(message_id) AS message_id FROM sales_delayed) AS ids)"
+        connection.execute(
+            text(f"UPDATE sales_delayed SET {column} = :value WHERE message_id = {first}"), {"value": value}
+        )
+    assert sum(isinstance(m, UnreadableMessage) for m in store.list().messages) == 1
+    with store.transaction() as transaction:
+        batch = transaction.fetch_due(now, 10)
+        assert sum(isinstance(m, UnreadableMessage) for m in batch) == 1
+        assert transaction.remove_many(batch) == 2
+
+
+@pytest.mark.parametrize(("column", "value"), [("due_time", "infinity"), ("next_attempt", "-infinity")])
+def test_postgresql_takes_no_time_that_python_has_not(postgresql_url: str, column: str, value: str) -> None:
+    with opened(postgresql_url) as store:
+        store.store(message(store.now(), -1))
+        with pytest.raises(IntegrityError), store.engine.begin() as connection:
+            connection.execute(text(f"UPDATE sales_delayed SET {column} = '{value}'"))
+
+
+@pytest.mark.parametrize(("column", "value"), [("due_time", "soon"), ("next_attempt", "2027-01-01"), ("body", "text")])
+def test_sqlite_takes_no_text_for_a_time_or_body(sqlite_url: str, column: str, value: str) -> None:
+    with opened(sqlite_url) as store:
+        store.store(message(store.now(), -1))
+        with pytest.raises(IntegrityError), store.engine.begin() as connection:
+            connection.execute(text(f"UPDATE sales_delayed SET {column} = '{value}'"))
+
+
+def test_what_was_sent_inside_a_savepoint_is_undone_with_it(store: SqlDelayedMessageStore) -> None:
+    with Session(store.engine) as session, session.begin():
+        enlisted = store.enlist(session)
+        enlisted.store(message(store.now(), 60, "kept"))
+        nested = session.begin_nested()
+        enlisted.store(message(store.now(), 60, "undone"))
+        nested.rollback()
+        enlisted.store(message(store.now(), 60, "kept too"))
+    assert sorted(m.message_id for m in store.list().messages) == ["kept", "kept too"]
+
+
+def test_what_an_undone_batch_had_removed_is_free_at_once(store: SqlDelayedMessageStore) -> None:
+    now = store.now()
+    store.store(message(now, -1, "a"))
+    with pytest.raises(ZeroDivisionError), store.transaction() as transaction:
+        transaction.remove_many(transaction.fetch_due(now, 5))
+        1 / 0  # noqa: B018 - any error does
+    assert store.cancel("a") is ManagementOutcome.DONE
+
+
 def test_a_lease_ends_by_itself_where_claims_are_leases(sqlite_url: str) -> None:
     with opened(sqlite_url, lease=timedelta(seconds=0.3)) as store:
         now = store.now()
@@ -291,6 +354,17 @@ def test_an_enlisted_message_wakes_at_the_commit_whenever_it_is_due(
         enlisted.store(message(store.now(), 3600))
         enlisted.store(message(store.now(), 3600))
         assert ears.due_times == []
+    eventually(lambda: ears.due_times == [None])
+
+
+def test_a_send_after_a_savepoint_was_undone_wakes_all_the_same(heard: tuple[SqlDelayedMessageStore, Heard]) -> None:
+    store, ears = heard
+    with Session(store.engine) as session, session.begin():
+        enlisted = store.enlist(session)
+        nested = session.begin_nested()
+        enlisted.store(message(store.now(), 3600))
+        nested.rollback()
+        enlisted.store(message(store.now(), 3600))
     eventually(lambda: ears.due_times == [None])
 
 

@@ -1,7 +1,7 @@
 """A store bound to one connection, and so to one transaction."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -38,8 +38,8 @@ class StoreParts:
     channel: str
     lease: timedelta
 
-    def claims(self, connection: Connection, *, committing: bool, token: str | None = None) -> Claims:
-        """The claims on `connection`; `token` names the claimer where claims outlive their transaction."""
+    def claims(self, connection: Callable[[], Connection], *, committing: bool, token: str | None = None) -> Claims:
+        """The claims on what `connection` returns; `token` names the claimer where claims outlive their transaction."""
         if self.dialect.claiming is Claiming.ROW_LOCKS:
             return RowLocks(connection, self.statements)
         if self.dialect.claiming is Claiming.CANDIDATE_LOCKS:
@@ -58,13 +58,18 @@ class BoundSqlStore(ManagedDelayedMessageStore):
     """The store's interface on one connection; commit and rollback are its owner's."""
 
     def __init__(self, parts: StoreParts, connection: Connection, claims: Claims) -> None:
-        self.connection = connection
+        self._connection = connection
         self._claims = claims
         self._parts = parts
         self._sql = parts.statements
         self._fetched: set[str] = set()
         self._unsettled: set[str] = set()
         self._earliest: datetime | None = None
+
+    @property
+    def connection(self) -> Connection:
+        """The connection in whose transaction everything happens; write to it what shall be committed with it."""
+        return self._connection
 
     def initialize(self, endpoint: str, mode: TransactionMode) -> None:
         """A bound store has been initialized by the store it came from."""
@@ -76,10 +81,8 @@ class BoundSqlStore(ManagedDelayedMessageStore):
     def store(self, message: DelayedMessage) -> None:
         """Insert; no error of the database's, so that the caller's transaction lives on after a duplicate."""
         self.written()
-        try:
-            inserted = self._execute(self._sql.insert, to_row(message)).rowcount
-        except IntegrityError:
-            inserted = 0
+        with translated_errors():
+            inserted = insert_message(self.connection, self._parts, message)
         if not inserted:
             raise DuplicateMessageError([message.message_id])
         self._wants_attention(message.attention_time)
@@ -116,13 +119,12 @@ class BoundSqlStore(ManagedDelayedMessageStore):
         mark = scan.start()
         began = time.monotonic()
         with translated_errors():
-            messages = [to_message(row) for row in self._claims.claim(at, limit, mark)]
-        last = Mark(messages[-1].attention_time, messages[-1].message_id) if messages else None
-        scan.ended(mark, time.monotonic() - began, last)
-        ids = [message.message_id for message in messages]
+            rows = self._claims.claim(at, limit, mark)
+        scan.ended(mark, time.monotonic() - began, Mark(rows[-1].next_attempt, rows[-1].message_id) if rows else None)
+        ids = [row.message_id for row in rows]
         self._fetched.update(ids)
         self._unsettled.update(ids)
-        return messages
+        return [to_message(row) for row in rows]
 
     def remove(self, message: DelayedMessage) -> bool:
         """Delete one row."""
@@ -274,3 +276,20 @@ class BoundSqlStore(ManagedDelayedMessageStore):
     def _execute(self, statement: Executable, parameters: Any) -> CursorResult[Any]:
         with translated_errors():
             return self.connection.execute(statement, parameters)
+
+
+def insert_message(connection: Connection, parts: StoreParts, message: DelayedMessage, wake: str | None = None) -> bool:
+    """Insert a row, and wake dispatchers with the payload `wake`, in one statement where the database can.
+
+    False: its message_id waits already. Raises what the driver raises.
+    """
+    row, sql = to_row(message), parts.statements
+    if wake is not None and sql.insert_and_notify is not None:
+        values = {f"new_{name}": value for name, value in row.items()} | {"channel": parts.channel, "payload": wake}
+        return connection.execute(sql.insert_and_notify, values).first() is not None
+    try:
+        return connection.execute(sql.insert, row).rowcount > 0
+    except IntegrityError as error:
+        if parts.dialect.is_duplicate(error):
+            return False
+        raise

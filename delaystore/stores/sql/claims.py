@@ -17,9 +17,13 @@ Rows = Sequence[Row[*tuple[Any, ...]]]
 class Claims(ABC):
     """The claims made on one connection."""
 
-    def __init__(self, connection: Connection, sql: Statements) -> None:
-        self._connection = connection
+    def __init__(self, connection: Callable[[], Connection], sql: Statements) -> None:
+        self._connection_now = connection
         self._sql = sql
+
+    @property
+    def _connection(self) -> Connection:
+        return self._connection_now()
 
     @abstractmethod
     def claim(self, at: datetime, limit: int, mark: Mark | None) -> Rows:
@@ -88,7 +92,7 @@ class Leases(Claims):
 
     def __init__(
         self,
-        connection: Connection,
+        connection: Callable[[], Connection],
         sql: Statements,
         *,
         token: str,

@@ -1,6 +1,5 @@
 """The database's clock, without a round trip for each look at it."""
 
-import threading
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -13,12 +12,12 @@ CALIBRATE_EVERY: Final = 10.0
 class DatabaseClock:
     """The database's time, carried on by this process's monotonic clock.
 
-    It is never ahead of the database's: the time between the database's reading and its arrival here is left out.
+    The time between the database's reading and its arrival here is left out, so that this one is behind rather than
+    ahead. A step back of the database's clock is noticed at the next look.
     """
 
     def __init__(self, read: Callable[[], datetime]) -> None:
         self._read = read
-        self._lock = threading.Lock()
         self._reading: tuple[datetime, float] | None = None
 
     def now(self) -> datetime:
@@ -30,6 +29,5 @@ class DatabaseClock:
 
     def _calibrate(self) -> tuple[datetime, float]:
         instant = self._read()
-        with self._lock:
-            self._reading = (instant, time.monotonic())
-            return self._reading
+        self._reading = reading = (instant, time.monotonic())
+        return reading

@@ -15,13 +15,26 @@ from delaystore.stores.sql.translation import configuration_errors
 
 CONNECT_TIMEOUT: Final = 10
 """Seconds to wait for a server to answer a connection."""
+SILENCE: Final = 300
+"""Seconds after which a server that says nothing is given up."""
 BUSY_TIMEOUT: Final = 30
 """Seconds one SQLite writer waits for another."""
 IDLE_BEFORE_PING: Final = 1.0
 """Seconds after which a pooled connection is tried before use: cheaper than each time, and a restart goes unseen."""
 _CONNECT_ARGS: Final[dict[str, dict[str, Any]]] = {
-    "postgresql": {"connect_timeout": CONNECT_TIMEOUT},
-    "mysql": {"connect_timeout": CONNECT_TIMEOUT, "charset": "utf8mb4"},
+    "postgresql": {
+        "connect_timeout": CONNECT_TIMEOUT,
+        "keepalives_idle": 30,
+        "keepalives_interval": 10,
+        "keepalives_count": 3,
+        "tcp_user_timeout": 60_000,
+    },
+    "mysql": {
+        "connect_timeout": CONNECT_TIMEOUT,
+        "charset": "utf8mb4",
+        "read_timeout": SILENCE,
+        "write_timeout": SILENCE,
+    },
     "sqlite": {"timeout": BUSY_TIMEOUT},
 }
 _CONNECT_ARGS["mariadb"] = _CONNECT_ARGS["mysql"]
@@ -85,7 +98,9 @@ def _address(url: URL) -> tuple[object, ...]:
     backend = "mysql" if url.get_backend_name() == "mariadb" else url.get_backend_name()
     if backend == "sqlite":
         return backend, os.path.realpath(url.database or "")
-    return backend, url.host, url.port, url.database, tuple(sorted(url.query.items()))
+    if not (url.host and url.database):
+        return (url,)  # what it means is the driver's to say
+    return backend, url.host, url.port, url.database
 
 
 def _with_driver(url: URL) -> URL:

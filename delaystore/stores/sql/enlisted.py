@@ -7,10 +7,13 @@ from typing import Final
 from sqlalchemy import Connection, event
 from sqlalchemy.orm import Session, SessionTransaction
 
-from delaystore.errors import ConfigurationError
-from delaystore.stores.sql.bound import BoundSqlStore, StoreParts
+from delaystore.errors import ConfigurationError, DuplicateMessageError
+from delaystore.message import DelayedMessage
+from delaystore.stores.sql.bound import BoundSqlStore, StoreParts, insert_message
+from delaystore.stores.sql.listener import payload_of
+from delaystore.stores.sql.translation import translated_errors
 
-CommitAction = Callable[[], None]
+EndAction = Callable[[], None]
 _WAITING: Final = "delaystore_waiting"
 """Where a session keeps what waits for its transaction's end; one listener serves all, for the session's life."""
 
@@ -18,34 +21,52 @@ _WAITING: Final = "delaystore_waiting"
 class EnlistedSqlStore(BoundSqlStore):
     """The store's interface in the caller's transaction: what it writes is there when, and only when, that commits.
 
-    When that will be is not known, so the first write has the commit wake every dispatcher, whatever the due time.
+    When that will be is not known, so each write has the commit wake every dispatcher, whatever the due time; the
+    database sends the same notification once. Each statement asks the Session for its connection: only then does it
+    begin its savepoints, and undoes with them what was sent inside.
     """
 
-    def __init__(self, parts: StoreParts, target: Connection | Session, on_commit: CommitAction | None = None) -> None:
-        connection = connection_of(target)
-        super().__init__(parts, connection, parts.claims(connection, committing=False))
+    def __init__(self, parts: StoreParts, target: Connection | Session, on_end: EndAction | None = None) -> None:
+        claims = parts.claims(lambda: self.connection, committing=False)
+        super().__init__(parts, connection_of(target), claims)
         self._target = target
-        self._on_commit = on_commit
-        self._announced = False
+        self._on_end = on_end
+        self._awaits_end = False
+
+    @property
+    def connection(self) -> Connection:
+        """The Session's connection of this moment."""
+        return connection_of(self._target)
+
+    def store(self, message: DelayedMessage) -> None:
+        """Insert and notify in one statement; a duplicate leaves the caller's transaction alive."""
+        self.written()
+        with translated_errors():
+            inserted = insert_message(self.connection, self._parts, message, payload_of(None))
+        if not inserted:
+            raise DuplicateMessageError([message.message_id])
+        self._await_end(message.attention_time)
 
     def _wants_attention(self, at: datetime) -> None:
+        self._notify(payload_of(None))
+        self._await_end(at)
+
+    def _await_end(self, at: datetime) -> None:
         super()._wants_attention(at)
-        if self._announced:
-            return
-        self._announced = True
-        self._notify("")
-        if isinstance(self._target, Session):
+        if not self._awaits_end and isinstance(self._target, Session):
             # a Connection has no event after its commit; there, dispatchers hear the notification or poll
+            self._awaits_end = True
             _at_the_end_of(self._target, self._ended)
 
     def _ended(self) -> None:
+        self._awaits_end = False
         self.rolled_back()  # perhaps it was; then what was fetched must be found again
         self.after_end()
-        if self._on_commit is not None:
-            self._on_commit()
+        if self._on_end is not None:
+            self._on_end()
 
 
-def _at_the_end_of(session: Session, action: CommitAction) -> None:
+def _at_the_end_of(session: Session, action: EndAction) -> None:
     """Call `action` once, after the session's outermost transaction."""
     if _WAITING not in session.info:
         session.info[_WAITING] = []

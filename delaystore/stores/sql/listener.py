@@ -18,6 +18,8 @@ PING_EVERY: Final = 5.0
 PING_TIMEOUT: Final = 2.0
 """Seconds a proof may take."""
 RECONNECT_AFTER: Final = 1.0
+CLOSE_TIMEOUT: Final = 5.0
+"""Seconds to wait for the thread; a database that hangs would hold it for longer."""
 _PING: Final = "ping "
 
 
@@ -47,7 +49,7 @@ class PostgreSqlListener(WakeUpSubscription):
         """End the thread and its connection; may be called twice."""
         self._closed.set()
         if self._thread is not threading.current_thread():
-            self._thread.join()
+            self._thread.join(CLOSE_TIMEOUT)
 
     def _run(self) -> None:
         while not self._closed.is_set():

@@ -46,11 +46,11 @@ def to_message(row: Row[*tuple[Any, ...]]) -> DelayedMessage:
     except (ValueError, InvalidMessageError) as error:
         return UnreadableMessage(
             message_id=message_id,
-            destination=destination or "(none)",
+            destination=destination,
             due_time=due_time,
             next_attempt=None if next_attempt == due_time else next_attempt,
             failure_count=max(failure_count, 0),
             headers={"delaystore.raw-headers": headers, "delaystore.raw-properties": properties},
-            body=body,
+            body=body if isinstance(body, bytes) else str(body).encode(),
             reason=f"the stored message cannot be decoded: {error}",
         )

@@ -6,7 +6,6 @@ attention before that mark (sent late, rescheduled, let go by a crashed dispatch
 the beginning, and these come often: whenever the last one was cheap, or is at least ten times its own duration ago.
 """
 
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,35 +27,34 @@ class Mark:
 
 
 class DueScan:
-    """Decides, for all transactions of one store, where the next search starts."""
+    """Decides, for all transactions of one store, where the next search starts.
+
+    There is no lock, which a fork could leave held: of two threads at once one may win, and a search from the beginning
+    then comes a moment later.
+    """
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
-        self._lock = threading.Lock()
         self._mark: Mark | None = None
         self._full_scan_from = 0.0
 
     def start(self) -> Mark | None:
         """The mark to start behind; None: search from the beginning."""
-        with self._lock:
-            return None if self._monotonic() >= self._full_scan_from else self._mark
+        return None if self._monotonic() >= self._full_scan_from else self._mark
 
     def ended(self, started_at: Mark | None, seconds: float, last: Mark | None) -> None:
         """Note a search that began at `started_at`, took `seconds`, and whose last message was `last`."""
-        with self._lock:
-            if started_at is None:
-                self._full_scan_from = self._monotonic() + SHARE * seconds if seconds > CHEAP else 0.0
-                self._mark = last
-            elif last is not None:
-                self._mark = last
+        if started_at is None:
+            self._full_scan_from = self._monotonic() + SHARE * seconds if seconds > CHEAP else 0.0
+            self._mark = last
+        elif last is not None:
+            self._mark = last
 
     def look_back(self, at: datetime | None = None) -> None:
         """Search from the beginning next time, if `at` (None: anything) lies before the mark."""
-        with self._lock:
-            if at is None or self._mark is None or at <= self._mark.next_attempt:
-                self._full_scan_from = 0.0
+        if at is None or self._mark is None or at <= self._mark.next_attempt:
+            self._full_scan_from = 0.0
 
     def until_full_scan(self) -> timedelta:
         """How long until a search from the beginning is allowed; 0 when it is."""
-        with self._lock:
-            return timedelta(seconds=max(0.0, self._full_scan_from - self._monotonic()))
+        return timedelta(seconds=max(0.0, self._full_scan_from - self._monotonic()))

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 
-from sqlalchemy import URL, Connection, Engine, Executable, select
+from sqlalchemy import URL, Connection, Engine, select
 from sqlalchemy.orm import Session
 
 from delaystore.errors import ConfigurationError, DuplicateMessageError
@@ -20,7 +20,7 @@ from delaystore.stores.abc import (
     WakeUpSubscription,
 )
 from delaystore.stores.sql import setup
-from delaystore.stores.sql.bound import NOTIFY_WITHIN, BoundSqlStore, StoreParts
+from delaystore.stores.sql.bound import NOTIFY_WITHIN, BoundSqlStore, StoreParts, insert_message
 from delaystore.stores.sql.claims import Leases
 from delaystore.stores.sql.clock import DatabaseClock
 from delaystore.stores.sql.dialects import dialect_of
@@ -29,7 +29,6 @@ from delaystore.stores.sql.engine import create_store_engine, renew_after_fork
 from delaystore.stores.sql.enlisted import EnlistedSqlStore
 from delaystore.stores.sql.listener import payload_of
 from delaystore.stores.sql.names import check_identifier, check_table_name, default_table_name
-from delaystore.stores.sql.rows import to_row
 from delaystore.stores.sql.scan import DueScan
 from delaystore.stores.sql.schema import delayed_table
 from delaystore.stores.sql.statements import Statements
@@ -128,17 +127,17 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
         """A store bound to one transaction; its `connection` is for what shall be committed with it."""
         parts = self._parts
         with translated_errors(), self._transactions.connect() as connection:
-            bound = BoundSqlStore(parts, connection, parts.claims(connection, committing=True))
+            bound = BoundSqlStore(parts, connection, parts.claims(lambda: connection, committing=True))
             yield from self._run(bound, release=True)
 
-    def enlist(self, target: Connection | Session, on_commit: Callable[[], None] | None = None) -> EnlistedSqlStore:
+    def enlist(self, target: Connection | Session, on_end: Callable[[], None] | None = None) -> EnlistedSqlStore:
         """The store's interface in the caller's transaction, which the caller commits or rolls back.
 
-        `target`: a SQLAlchemy Connection or Session to the store's database. `on_commit` is called after a Session's
-        transaction has ended.
+        `target`: a SQLAlchemy Connection or Session to the store's database. `on_end` is called after a Session's
+        transaction has ended, committed or not; a Connection has no such moment.
         """
         with translated_errors():
-            return EnlistedSqlStore(self._parts, target, on_commit)
+            return EnlistedSqlStore(self._parts, target, on_end)
 
     def store(self, message: DelayedMessage) -> None:
         """One statement, one round trip where the database allows; see the contract."""
@@ -147,15 +146,9 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
                 bound.store(message)
             return
         parts = self._parts
-        row = to_row(message)
-        statement: Executable = parts.statements.insert
-        if parts.statements.insert_and_notify is not None and message.attention_time <= self.now() + NOTIFY_WITHIN:
-            row = {f"new_{name}": value for name, value in row.items()}
-            row |= {"channel": parts.channel, "payload": payload_of(message.attention_time)}
-            statement = parts.statements.insert_and_notify
+        soon = message.attention_time <= self.now() + NOTIFY_WITHIN
         with translated_errors(), self._singles.connect() as connection:
-            result = connection.execute(statement, row)
-            inserted = len(result.all()) if result.returns_rows else result.rowcount
+            inserted = insert_message(connection, parts, message, payload_of(message.attention_time) if soon else None)
         if not inserted:
             raise DuplicateMessageError([message.message_id])
         parts.scan.look_back(message.attention_time)
@@ -258,7 +251,7 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
         """A transaction of `engine` for one call; where claims are leases, they outlive it and belong to this store."""
         parts = self._parts
         with translated_errors(), (engine or self._transactions).connect() as connection:
-            claims = parts.claims(connection, committing=True, token=self._token)
+            claims = parts.claims(lambda: connection, committing=True, token=self._token)
             yield from self._run(BoundSqlStore(parts, connection, claims), release=False)
 
     def _run(self, bound: BoundSqlStore, *, release: bool) -> Iterator[BoundSqlStore]:
@@ -271,9 +264,11 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
             bound.rolled_back()
             raise
         finally:
-            if release:
-                bound.release()
-            bound.after_end()
+            try:
+                if release:
+                    bound.release()
+            finally:
+                bound.after_end()
 
     def _read_clock(self) -> datetime:
         clock = self._dialect.clock()

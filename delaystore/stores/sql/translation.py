@@ -25,14 +25,9 @@ _EXTRAS: Final = {"psycopg": "postgresql", "pymysql": "mysql"}
 
 @contextmanager
 def translated_errors() -> Iterator[None]:
-    """Raise StoreUnavailableError, StorePermissionError, StoreSetupError or StoreError for a driver's error.
-
-    Integrity errors pass as they are: their meaning is the caller's.
-    """
+    """Raise StoreUnavailableError, StorePermissionError, StoreSetupError or StoreError for a driver's error."""
     try:
         yield
-    except exc.IntegrityError:
-        raise
     except exc.DBAPIError as error:
         raise translate(error) from None
     except exc.TimeoutError:

@@ -63,11 +63,11 @@ class ExactText(TypeDecorator[str]):
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> Any:
         """To bytes where text is kept as such."""
-        return value.encode() if value is not None and dialect.name in _MYSQL else value
+        return value.encode(errors="surrogateescape") if value is not None and dialect.name in _MYSQL else value
 
     def process_result_value(self, value: Any, dialect: Dialect) -> str | None:  # noqa: ARG002 - the signature is given
         """To str."""
-        return bytes(value).decode() if isinstance(value, bytes | bytearray) else value
+        return bytes(value).decode(errors="surrogateescape") if isinstance(value, bytes | bytearray) else value
 
 
 class Json(TypeDecorator[str]):

@@ -106,6 +106,10 @@ class SqlDialect(ABC):
         """An insert of one row, that either inserts nothing or raises IntegrityError for a message_id that exists."""
         return insert(table)
 
+    def is_duplicate(self, error: IntegrityError) -> bool:  # noqa: ARG002 - for overriders
+        """Whether `error`, of an insert, says that the message_id exists; False where `insert` then inserts nothing."""
+        return False
+
     @contextmanager
     def savepoint(self, connection: Connection) -> Iterator[None]:
         """Undo what the block wrote, and only that, when it raises."""
@@ -120,8 +124,10 @@ class SqlDialect(ABC):
                 with self.savepoint(connection):
                     connection.execute(statement, chunk)
             except IntegrityError:
-                ids = [row["message_id"] for row in chunk]
-                raise DuplicateMessageError(self._duplicates(connection, table, ids)) from None
+                duplicates = self._duplicates(connection, table, [row["message_id"] for row in chunk])
+                if not duplicates:
+                    raise
+                raise DuplicateMessageError(duplicates) from None
             count += len(chunk)
         return count
 

@@ -16,6 +16,7 @@ from sqlalchemy import (
     literal_column,
     text,
 )
+from sqlalchemy.exc import IntegrityError
 
 from delaystore.stores.abc import ManagementOutcome
 from delaystore.stores.sql.dialects.base import Change, SqlDialect, outcome_of, row_with
@@ -57,6 +58,10 @@ class SqlServerDialect(SqlDialect):
         place = bindparam(time, type_=UtcDateTime)
         later_id = table.c.message_id > bindparam(message_id, type_=table.c.message_id.type)
         return (table.c.next_attempt >= place) & ((table.c.next_attempt > place) | later_id)
+
+    def is_duplicate(self, error: IntegrityError) -> bool:
+        """By its numbers, which the driver puts into the text."""
+        return any(f"({number})" in str(error.orig) for number in (2601, 2627))
 
     def if_free(
         self,

@@ -19,7 +19,7 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy.dialects import mysql
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import IntegrityError, OperationalError
 
 from delaystore.errors import StoreUnavailableError
 from delaystore.stores.abc import ManagementOutcome
@@ -29,6 +29,7 @@ from delaystore.stores.sql.types import JsonList, UtcDateTime
 
 LOCKED: Final = frozenset({1205, 3572})
 """NOWAIT met a lock: MariaDB's number and MySQL's."""
+DUPLICATE: Final = 1062
 SETUP_TIMEOUT: Final = 60
 """Seconds to wait for another process's set-up."""
 
@@ -77,6 +78,10 @@ class MySqlDialect(SqlDialect):
         ids = "JSON_TABLE(:ids, '$[*]' COLUMNS (id VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS ids"
         join = f"{ids} STRAIGHT_JOIN {name} AS waiting ON waiting.message_id = CAST(ids.id AS BINARY)"
         return text(f"DELETE waiting FROM {join}").bindparams(bindparam("ids", type_=JsonList()))
+
+    def is_duplicate(self, error: IntegrityError) -> bool:
+        """By its number."""
+        return error.orig is not None and error.orig.args[:1] == (DUPLICATE,)
 
     def if_free(
         self,

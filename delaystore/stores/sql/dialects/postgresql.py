@@ -107,8 +107,15 @@ class PostgreSqlDialect(SqlDialect):
         return ManagementOutcome.BEING_DISPATCHED if row.there else ManagementOutcome.NOT_FOUND
 
     def storage_options(self) -> Sequence[str]:
-        """A queue's table is vacuumed by what was deleted, not by the share of what waits."""
-        return ("ALTER TABLE {table} SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 5000)",)
+        """A queue's table is vacuumed by what was deleted, not by the share of what waits.
+
+        And it holds no time that Python has not, such as infinity: one such row would spoil every fetch.
+        """
+        times = " AND ".join(f"{name} BETWEEN '0001-01-02 00:00+00' AND '9999-12-31 00:00+00'" for name in TIMES)
+        return (
+            f"ALTER TABLE {{table}} ADD CHECK ({times})",
+            "ALTER TABLE {table} SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 5000)",
+        )
 
     def insert_and_notify(self, table: Table) -> Executable | None:
         """NOTIFY in the insert's own statement; nothing is returned, and nobody woken, for a message_id that exists."""
@@ -126,6 +133,7 @@ class PostgreSqlDialect(SqlDialect):
         return PostgreSqlListener(engine, channel, on_wake_up)
 
 
+TIMES = ("due_time", "next_attempt")
 COPIED = {
     "message_id": "text",
     "destination": "text",

@@ -17,12 +17,13 @@ from sqlalchemy import (
     cast,
     delete,
     func,
+    select,
 )
 from sqlalchemy.dialects import sqlite
 
 from delaystore.stores.abc import ManagementOutcome
 from delaystore.stores.sql.dialects.base import Change, Claiming, SqlDialect, outcome_of, row_with
-from delaystore.stores.sql.types import UtcDateTime
+from delaystore.stores.sql.types import JsonList, UtcDateTime
 
 
 class SqliteDialect(SqlDialect):
@@ -48,6 +49,11 @@ class SqliteDialect(SqlDialect):
     def claimed(self, statement: Select[Any], table: Table) -> Select[Any]:
         """Only rows without a lease, or with one that has expired at the parameter `now`."""
         return statement.where(unclaimed(table))
+
+    def among(self, column: ColumnElement[str], name: str) -> ColumnElement[bool]:
+        """One parameter: SQLite allows only so many."""
+        values = func.json_each(bindparam(name, type_=JsonList())).table_valued("value")
+        return column.in_(select(values.c.value))
 
     def remove_many(self, table: Table) -> Executable:
         """Only rows whose lease has not been lost to another."""

@@ -33,9 +33,15 @@ def upgrade() -> None:
 
 
 def _create_table(name: str, schema: str | None, leases: bool) -> None:
-    lease_columns: list[sa.Column[Any]] = []
-    if leases:
-        lease_columns = [sa.Column("claimed_by", ExactText(36)), sa.Column("claimed_until", UtcDateTime)]
+    without_types: list[Any] = []
+    if leases:  # SQLite: it has no types either, and one text that is no time would spoil every fetch
+        moment = "[0-9][0-9][0-9][0-9]-[01][0-9]-[0-3][0-9] [0-2][0-9]:[0-5][0-9]:[0-5][0-9]." + "[0-9]" * 6
+        times = " AND ".join(f"{column} GLOB '{moment}'" for column in ("due_time", "next_attempt"))
+        without_types = [
+            sa.Column("claimed_by", ExactText(36)),
+            sa.Column("claimed_until", UtcDateTime),
+            sa.CheckConstraint(f"typeof(body) = 'blob' AND {times}".replace(":", r"\:")),
+        ]
     op.create_table(
         name,
         sa.Column("message_id", ExactText(255), primary_key=True),
@@ -46,7 +52,7 @@ def _create_table(name: str, schema: str | None, leases: bool) -> None:
         sa.Column("headers", Json),
         sa.Column("properties", Json),
         sa.Column("body", Body, nullable=False),
-        *lease_columns,
+        *without_types,
         schema=schema,
         quote=True,
     )
