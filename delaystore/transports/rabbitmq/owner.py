@@ -24,6 +24,8 @@ _IDLE_CHANNELS: Final = 8
 _MESSAGE_FAULTS: Final = frozenset({311, 403, 404, 405, 406, 501, 502, 503, 504, 505, 506, 540, 541})
 """Reply codes with which a broker closes the connection because of what it was sent (AMQP 0-9-1, 1.2)."""
 _CONNECTING: Final = "connecting"
+_SIGN_OF_LIFE: Final = 1.0
+"""Seconds that giving up a flight waits for the broker to show that it is there all the same."""
 
 log = logging.getLogger(__name__)
 
@@ -45,8 +47,11 @@ class Owner:
         self._connection: Any = None
         self._carriers: dict[Flight, ConfirmChannel] = {}
         self._idle: list[ConfirmChannel] = []
+        self._abandoned: set[Flight] = set()
+        """Flights given up whose channels are yet to be closed."""
         self._silent: set[ConfirmChannel] = set()
         """Channels given up for want of an answer, which the broker has not yet agreed to close."""
+        self._silence = f"RabbitMQ at {broker.label} does not answer"
         self._alarm: str | None = None
         self._attempts = RetryCallState(Retrying(), None, (), {})
         self._was_open = False
@@ -81,10 +86,20 @@ class Owner:
         self._loop.add_callback_threadsafe(lambda: self._carry(flight))
 
     def abandon(self, flight: Flight) -> None:
-        """Give `flight` up. Its channel is closed, so that no late answer is taken for another message's."""
+        """Give `flight` up. Its channel is closed, so that no late answer is taken for another message's.
+
+        From then on `obstacle` says that the broker is silent, until it agrees; for that this waits a moment, so that
+        the caller can tell an outage from messages that alone get no answer.
+        """
         with self._changed:
-            self._flights.discard(flight)
+            if flight not in self._flights:
+                return
+            self._flights.remove(flight)
+            self._abandoned.add(flight)
+            self._obstacle = self._obstacle or self._silence
         self._loop.add_callback_threadsafe(lambda: self._drop(flight))
+        with self._changed:
+            self._changed.wait_for(lambda: self._obstacle != self._silence or self._closing, _SIGN_OF_LIFE)
 
     def close(self) -> None:
         """End the connection and the thread; flights under way end unsettled."""
@@ -179,6 +194,7 @@ class Owner:
         with self._changed:
             self._obstacle = obstacle
             flights, self._flights = self._flights, set()
+            self._abandoned.clear()
             self._changed.notify_all()
         for flight in flights:
             flight.end(closure)
@@ -189,9 +205,9 @@ class Owner:
         As long as the broker is silent nothing more is written to it, so that what waits in the socket's buffer,
         and arrives late, stays what it is.
         """
-        silence = f"RabbitMQ at {self._broker.label} does not answer" if self._silent else None
         with self._changed:
-            self._obstacle = self._alarm or silence
+            silent = self._silent or self._abandoned
+            self._obstacle = self._alarm or (self._silence if silent else None)
             self._changed.notify_all()
 
     def _carry(self, flight: Flight) -> None:
@@ -239,6 +255,9 @@ class Owner:
         channel = self._carriers.pop(flight, None)
         if channel is not None and channel.discard():
             self._silent.add(channel)
+        with self._changed:
+            self._abandoned.discard(flight)
+        if self._connection is not None and self._connection.is_open:
             self._report()
 
     def _shut(self) -> None:
