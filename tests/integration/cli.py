@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -59,5 +60,11 @@ def started(arguments: Sequence[str], environment: dict[str, str], **options: An
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=_heed_interrupts,
         **options,
     )
+
+
+def _heed_interrupts() -> None:
+    """A shell's background job ignores SIGINT, and so would its children: the tests may run as one."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
