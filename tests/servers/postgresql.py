@@ -45,7 +45,10 @@ class PostgreSQLDatabases:
     def drop_database(self, url: str) -> None:
         """Drop a database that create_database() made, and close what is still connected to it."""
         name = make_url(url).database or ""
-        self._execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
+        statement = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
+        # autovacuum may be at work there, and only a superuser may end it
+        with _connect(self._admin_url) as connection:
+            connection.execute(statement)
 
     def create_role(self, name: str, password: str, database_url: str) -> str:
         """Make a role that may log in and nothing else; the URL of the database for that role."""
