@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterable, Sequence
+from hashlib import blake2b
 from typing import Final
 
 from delaystore.message import DelayedMessage
@@ -19,25 +20,53 @@ class UnremovedArrivals:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._messages: dict[str, DelayedMessage] = {}
+        self._known: dict[str, DelayedMessage | bytes] = {}
+        """By id: the message while its removal is under way, its fingerprint once that has failed."""
 
     def note(self, messages: Iterable[DelayedMessage]) -> None:
-        """Remember them."""
+        """They have arrived, and are about to be removed."""
         with self._lock:
-            self._messages.update((message.message_id, message) for message in messages)
-            for message_id in list(self._messages)[:-MOST]:
-                del self._messages[message_id]
+            self._known.update((message.message_id, message) for message in messages)
+            self._forget_the_oldest()
+
+    def keep(self, messages: Iterable[DelayedMessage]) -> None:
+        """Their removal has failed: remember them for long, without their bodies."""
+        with self._lock:
+            self._known.update((message.message_id, _fingerprint(message)) for message in messages)
+            self._forget_the_oldest()
 
     def among(self, batch: Sequence[DelayedMessage]) -> Sequence[DelayedMessage]:
         """Those of `batch` that have arrived: the very same, for an id may have been used again since."""
         with self._lock:
-            if not self._messages:
+            if not self._known:
                 return ()
-            return [message for message in batch if self._messages.get(message.message_id) == message]
+            return [message for message in batch if self._knows(message)]
 
     def forget(self, messages: Iterable[DelayedMessage]) -> None:
         """They are removed; or nothing is left that could be sent again."""
         with self._lock:
-            if self._messages:
+            if self._known:
                 for message in messages:
-                    self._messages.pop(message.message_id, None)
+                    self._known.pop(message.message_id, None)
+
+    def _knows(self, message: DelayedMessage) -> bool:
+        known = self._known.get(message.message_id)
+        return known is not None and known == (_fingerprint(message) if isinstance(known, bytes) else message)
+
+    def _forget_the_oldest(self) -> None:
+        while len(self._known) > MOST:
+            del self._known[next(iter(self._known))]
+
+
+def _fingerprint(message: DelayedMessage) -> bytes:
+    facts = (
+        message.destination,
+        message.due_time,
+        message.attention_time,
+        message.failure_count,
+        dict(message.headers),
+        dict(message.properties),
+    )
+    digest = blake2b(repr(facts).encode(), digest_size=16)
+    digest.update(message.body)
+    return digest.digest()

@@ -107,7 +107,9 @@ class DispatchPass:
         except Exception as error:
             if attempt.recovering:
                 self._breakers.recovery.failure(error)
-            self._salvage(attempt)
+            if attempt.arrived and not self._exactly_once:
+                self._arrivals.keep(attempt.arrived)
+                logger.warning("%d messages that have arrived are yet to be removed: %s", len(attempt.arrived), error)
             raise
         self._arrivals.forget(attempt.arrived)
         self._breakers.fetch.success()
@@ -125,20 +127,16 @@ class DispatchPass:
                 return None, False
             self._sizer.learn(batch)
             attempt.arrived = self._arrivals.among(batch)
-            return self._settler.settle(tx, batch, now, outage, attempt), len(batch) >= limit
-
-    def _salvage(self, attempt: Attempt) -> None:
-        """The transaction is undone: remove again what has arrived, or remember it, lest it be sent again."""
-        if not attempt.arrived or self._exactly_once:
-            return
-        try:
-            with self._store.transaction() as tx:
-                tx.remove_many(attempt.arrived)
-        except Exception as error:
-            self._arrivals.note(attempt.arrived)
-            logger.warning("%d messages that have arrived are yet to be removed: %s", len(attempt.arrived), error)
-        else:
-            self._arrivals.forget(attempt.arrived)
+            if attempt.arrived:
+                # By themselves, so that nothing that goes wrong with the others can undo it again.
+                settled = self._settler.remove(tx, attempt.arrived)
+                return settled, settled.report.progress
+            try:
+                return self._settler.settle(tx, batch, now, outage, attempt), len(batch) >= limit
+            finally:
+                if not self._exactly_once:
+                    # While they are claimed: once the transaction is undone, the other lane may fetch them.
+                    self._arrivals.note(attempt.arrived)
 
     def _tell_breakers(self, settled: Settled) -> float:
         if settled.report.claims_lost:

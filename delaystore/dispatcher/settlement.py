@@ -37,8 +37,7 @@ class Attempt:
     """How far settling a batch got, for when it fails."""
 
     arrived: Sequence[DelayedMessage] = ()
-    """At their destination or in the error queue; an exception undoes their removal where there are transactions.
-    At first: those that had arrived before, which are only to be removed."""
+    """At their destination or in the error queue; an exception undoes their removal where there are transactions."""
     recovering: bool = False
     """Whether failures were being counted."""
 
@@ -95,19 +94,18 @@ class Settler:
         broker answers, and a SQL queue can write to it. `outage`: the broker has answered nothing for long.
         Raises what the store raises, and the errors above.
         """
-        earlier = list(attempt.arrived)
-        found = self._forward(tx, _without(batch, earlier))
-        attempt.arrived = earlier + found.delivered
+        found = self._forward(tx, batch)
+        attempt.arrived = found.delivered
         deferred = self._take_deferrable(found, found.answered or outage)
         moved, parked = self._move_to_error_queue(tx, found, now)
-        attempt.arrived = earlier + found.delivered + [failure.message for failure in moved]
+        attempt.arrived = found.delivered + [failure.message for failure in moved]
         removed = tx.remove_many(attempt.arrived) if attempt.arrived else 0
         attempt.recovering = True
         failed = self._count_failures(tx, found.retriable + parked, deferred, now)
         attempt.recovering = False
         report = DispatchReport(
             fetched=len(batch),
-            delivered=len(earlier) + len(found.delivered),
+            delivered=len(found.delivered),
             moved_to_error_queue=len(moved),
             failed=failed,
             unsettled=len(found.unsettled),
@@ -117,6 +115,13 @@ class Settler:
             raise ClaimsLostError(report)
         unsettled = found.unsettled or ([] if found.answered else deferred)
         return Settled(report, found.answered, unsettled[0] if unsettled else None, bool(deferred), parked)
+
+    def remove(self, tx: DelayedMessageStore, arrived: Sequence[DelayedMessage]) -> Settled:
+        """Remove what has arrived in an earlier attempt. Raises what the store raises."""
+        count = len(arrived)
+        lost = count - tx.remove_many(arrived)
+        report = DispatchReport(fetched=count, delivered=count, claims_lost=lost)
+        return Settled(report, answered=False, unsettled=None, deferred=False, parked=())
 
     def _forward(self, tx: DelayedMessageStore, batch: Sequence[DelayedMessage]) -> Sorted:
         found = Sorted()
@@ -228,10 +233,3 @@ class Settler:
     def _gap(self, message: DelayedMessage) -> timedelta:
         settings = self._settings
         return back_off(message.failure_count + 1, settings.number_of_retries, settings.retry_span, self._random)
-
-
-def _without(batch: Sequence[DelayedMessage], some: Sequence[DelayedMessage]) -> Sequence[DelayedMessage]:
-    if not some:
-        return batch
-    message_ids = {message.message_id for message in some}
-    return [message for message in batch if message.message_id not in message_ids]

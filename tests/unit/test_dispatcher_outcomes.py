@@ -421,9 +421,11 @@ def test_a_store_that_fails_at_counting_failures_still_loses_what_was_delivered(
     dispatcher = Dispatcher(store, transport, settings(), endpoint="sales")
     transport.outcomes["full"] = REFUSED
     store.store_many([message("good"), message("bad", "full")])
-    with pytest.raises(StoreError, match="no right to update"):
-        dispatcher.dispatch_due()
+    for _ in range(2):
+        with pytest.raises(StoreError, match="no right to update"):
+            dispatcher.dispatch_due()
     assert ids(store) == ["bad"]
+    assert transport.bodies("billing") == [b"good"]
     assert dispatcher.health().breakers["recovery"] == "armed"
 
 
@@ -455,6 +457,38 @@ def test_what_has_arrived_is_not_sent_again_while_the_store_cannot_remove_it(
     assert dispatcher.dispatch_due().delivered == 3
     assert ids(store) == []
     assert transport.bodies("billing") == [b"a", b"b", b"b", b"c"]  # b was scheduled anew after it had arrived
+
+
+def test_what_has_arrived_is_known_before_another_lane_can_fetch_it_again(
+    transport: ScriptedTransport, clock: SettableClock
+) -> None:
+    class StoreThatLosesACommit(CountingStore):
+        """Another lane comes at once when the transaction is undone."""
+
+        lose = True
+
+        @contextmanager
+        def transaction(self) -> Any:
+            if not self.lose:
+                with super().transaction() as tx:
+                    yield tx
+                return
+            self.lose = False
+            with pytest.raises(StoreUnavailableError), super().transaction() as tx:
+                yield tx
+                raise StoreUnavailableError("the database is gone")
+            lanes.dispatch_due()
+            raise StoreUnavailableError("the database is gone")
+
+    store = StoreThatLosesACommit(clock)
+    lanes = Dispatcher(store, transport, settings(), endpoint="sales")
+    store.lose = False
+    store.store(message("a"))
+    store.lose = True
+    with pytest.raises(StoreUnavailableError):
+        lanes.dispatch_due()
+    assert transport.bodies("billing") == [b"a"]
+    assert ids(store) == []
 
 
 def test_a_claim_that_was_lost_is_told_and_ends_the_pass(

@@ -1,0 +1,58 @@
+"""What the dispatcher remembers of messages that arrived and could not be removed."""
+
+import gc
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from delaystore.dispatcher import arrivals
+from delaystore.dispatcher.arrivals import UnremovedArrivals
+from delaystore.message import DelayedMessage
+from tests.dispatching import NOON, message
+
+ONE = message("a", headers={"kind": "reminder"}, properties={"type": "x"})
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_the_very_same_message_is_known_again(kept: bool) -> None:
+    arrived = UnremovedArrivals()
+    (arrived.keep if kept else arrived.note)([ONE])
+    assert arrived.among([message("b"), replace(ONE)]) == [ONE]
+    arrived.forget([ONE])
+    assert arrived.among([ONE]) == ()
+
+
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"body": b"other"},
+        {"destination": "other"},
+        {"headers": {}},
+        {"properties": {}},
+        {"failure_count": 1},
+        {"due_time": NOON + timedelta(seconds=1)},
+        {"next_attempt": NOON + timedelta(seconds=1)},
+    ],
+)
+def test_another_message_under_the_same_id_is_not(change: dict[str, Any], kept: bool) -> None:
+    arrived = UnremovedArrivals()
+    (arrived.keep if kept else arrived.note)([ONE])
+    assert arrived.among([replace(ONE, **change)]) == []
+
+
+def test_no_bodies_are_kept_for_long() -> None:
+    arrived = UnremovedArrivals()
+    arrived.note([ONE])
+    arrived.keep([ONE])
+    assert not [thing for thing in gc.get_referents(arrived._known) if isinstance(thing, DelayedMessage)]
+
+
+def test_the_oldest_are_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrivals, "MOST", 2)
+    arrived = UnremovedArrivals()
+    three = [message(f"{number}") for number in range(3)]
+    arrived.keep(three)
+    assert arrived.among(three) == three[1:]
