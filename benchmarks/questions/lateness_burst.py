@@ -8,7 +8,7 @@ from benchmarks.results import Measurement, Question
 
 
 def measure(arena: Arena, quick: bool) -> Measurement:
-    count, seconds, rounds = (5_000, 1, 1) if quick else (50_000, 10, 3)
+    count, seconds, rounds = (5_000, 1, 1) if quick else (50_000, 10, 7)
     with arena.bench() as bench:
         return compare_lateness(bench, count, timedelta(seconds=seconds), rounds)
 

@@ -10,7 +10,7 @@ PER_SECOND = 200
 
 
 def measure(arena: Arena, quick: bool) -> Measurement:
-    waiting, seconds, rounds = (10_000, 2, 1) if quick else (1_000_000, 20, 3)
+    waiting, seconds, rounds = (10_000, 2, 1) if quick else (1_000_000, 20, 5)
     with arena.bench() as bench:
         bench.load_waiting(waiting)
         return compare_lateness(bench, PER_SECOND * seconds, timedelta(seconds=seconds), rounds)
