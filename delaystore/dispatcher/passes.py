@@ -13,6 +13,7 @@ from delaystore.dispatcher.breakers import (
     FailureRateCircuitBreaker,
     RepeatedFailuresOverTimeCircuitBreaker,
 )
+from delaystore.dispatcher.deferrals import Deferrals
 from delaystore.dispatcher.error_queue import ErrorQueue
 from delaystore.dispatcher.health import NOTHING_DONE, DispatchReport, Tally
 from delaystore.dispatcher.settlement import (
@@ -89,7 +90,8 @@ class DispatchPass:
         self._tally = tally
         self._exactly_once = settings.transaction_mode is TransactionMode.TRANSACTION_SCOPE
         self._arrivals = UnremovedArrivals()
-        self._settler = Settler(transport, settings, random.random)
+        self._deferrals = Deferrals()
+        self._settler = Settler(transport, settings, self._deferrals, random.random)
         self._sizer = BatchSizer(settings.batch_size, settings.batch_bytes, settings.max_body_bytes)
 
     def run(self, at: datetime | None = None) -> PassResult:
@@ -98,7 +100,7 @@ class DispatchPass:
         at = at or now
         attempt = Attempt()
         try:
-            settled, full = self._claim_and_settle(at, now, attempt)
+            settled, full = self._claim_and_settle(at, attempt)
         except ClaimsLostError as lost:
             logger.warning("%d claims were lost to another dispatcher; undone", lost.report.claims_lost)
             return PassResult(NOTHING_DONE, at)
@@ -112,13 +114,15 @@ class DispatchPass:
                 logger.warning("%d messages that have arrived are yet to be removed: %s", len(attempt.arrived), error)
             raise
         self._arrivals.forget(attempt.arrived)
+        self._deferrals.forget(attempt.arrived)
         self._breakers.fetch.success()
         if settled is None:
             return PassResult(NOTHING_DONE, at)
+        self._deferrals.note(settled.deferred)
         self._tally.add(settled.report, now)
         return PassResult(settled.report, at, full, self._tell_breakers(settled))
 
-    def _claim_and_settle(self, at: datetime, now: datetime, attempt: Attempt) -> tuple[Settled | None, bool]:
+    def _claim_and_settle(self, at: datetime, attempt: Attempt) -> tuple[Settled | None, bool]:
         limit = self._sizer.limit
         outage = self._breakers.dispatch.state is BreakerState.TRIGGERED
         with self._store.transaction() as tx:
@@ -132,7 +136,7 @@ class DispatchPass:
                 settled = self._settler.remove(tx, attempt.arrived)
                 return settled, settled.report.progress
             try:
-                return self._settler.settle(tx, batch, now, outage, attempt), len(batch) >= limit
+                return self._settler.settle(tx, batch, outage, attempt), len(batch) >= limit
             finally:
                 if not self._exactly_once:
                     # While they are claimed: once the transaction is undone, the other lane may fetch them.

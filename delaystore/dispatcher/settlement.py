@@ -3,9 +3,10 @@
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
+from delaystore.dispatcher.deferrals import Deferrals
 from delaystore.dispatcher.failures import Failure, error_copy
 from delaystore.dispatcher.health import DispatchReport
 from delaystore.dispatcher.retries import LONGEST_PARKED_GAP, back_off, next_attempt
@@ -52,7 +53,7 @@ class Sorted:
     retriable: list[Failure] = field(default_factory=list)
     unsettled: list[Failure] = field(default_factory=list)
     answered: bool = False
-    """Whether the broker settled any of them."""
+    """Whether the broker is known to have settled any of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,21 +62,28 @@ class Settled:
 
     report: DispatchReport
     answered: bool
-    """Whether the broker settled any message of it."""
+    """Whether the broker is known to have settled any message of it."""
     unsettled: Failure | None
     """One of those without an answer, where that looks like an outage."""
-    deferred: bool
-    """Whether messages without an answer gave way to others."""
+    deferred: Sequence[DelayedMessage]
+    """Those without an answer that gave way to others."""
     parked: Sequence[Failure]
     """Those the error queue did not take, with its reason."""
 
 
 class Settler:
-    """Forwards batches; holds no state, so threads may share it. `random` gives numbers from 0 to 1."""
+    """Forwards batches; threads may share it. `random` gives numbers from 0 to 1."""
 
-    def __init__(self, transport: Transport, settings: DelayedDeliverySettings, random: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        settings: DelayedDeliverySettings,
+        deferrals: Deferrals,
+        random: Callable[[], float],
+    ) -> None:
         self._transport = transport
         self._settings = settings
+        self._deferrals = deferrals
         self._random = random
         self._exactly_once = settings.transaction_mode is TransactionMode.TRANSACTION_SCOPE
         self._timeout = settings.dispatch_timeout.total_seconds()
@@ -84,7 +92,6 @@ class Settler:
         self,
         tx: DelayedMessageStore,
         batch: Sequence[DelayedMessage],
-        now: datetime,
         outage: bool,
         attempt: Attempt,
     ) -> Settled:
@@ -97,11 +104,11 @@ class Settler:
         found = self._forward(tx, batch)
         attempt.arrived = found.delivered
         deferred = self._take_deferrable(found, found.answered or outage)
-        moved, parked = self._move_to_error_queue(tx, found, now)
+        moved, parked = self._move_to_error_queue(tx, found)
         attempt.arrived = found.delivered + [failure.message for failure in moved]
         removed = tx.remove_many(attempt.arrived) if attempt.arrived else 0
         attempt.recovering = True
-        failed = self._count_failures(tx, found.retriable + parked, deferred, now)
+        failed = self._count_failures(tx, found.retriable + parked, deferred)
         attempt.recovering = False
         report = DispatchReport(
             fetched=len(batch),
@@ -114,14 +121,15 @@ class Settler:
         if self._exactly_once and report.claims_lost:
             raise ClaimsLostError(report)
         unsettled = found.unsettled or ([] if found.answered else deferred)
-        return Settled(report, found.answered, unsettled[0] if unsettled else None, bool(deferred), parked)
+        gave_way = [failure.message for failure in deferred]
+        return Settled(report, found.answered, unsettled[0] if unsettled else None, gave_way, parked)
 
     def remove(self, tx: DelayedMessageStore, arrived: Sequence[DelayedMessage]) -> Settled:
         """Remove what has arrived in an earlier attempt. Raises what the store raises."""
         count = len(arrived)
         lost = count - tx.remove_many(arrived)
         report = DispatchReport(fetched=count, delivered=count, claims_lost=lost)
-        return Settled(report, answered=False, unsettled=None, deferred=False, parked=())
+        return Settled(report, answered=False, unsettled=None, deferred=(), parked=())
 
     def _forward(self, tx: DelayedMessageStore, batch: Sequence[DelayedMessage]) -> Sorted:
         found = Sorted()
@@ -131,8 +139,9 @@ class Settler:
                 found.hopeless.append(Failure(message, "Unreadable", message.reason))
             else:
                 sound.append(message)
-        for message, outcome in zip(sound, self._send(tx, sound), strict=True):
-            found.answered = found.answered or outcome.kind is not OutcomeKind.UNSETTLED
+        outcomes = self._send(tx, sound)
+        found.answered = self._answered(outcomes)
+        for message, outcome in zip(sound, outcomes, strict=True):
             if outcome.kind is OutcomeKind.DELIVERED:
                 found.delivered.append(message)
             elif outcome.kind is OutcomeKind.UNSETTLED:
@@ -140,9 +149,16 @@ class Settler:
             elif outcome.kind is OutcomeKind.UNROUTABLE:
                 found.hopeless.append(Failure(message, "Unroutable", outcome.reason))
             else:
-                last = message.failure_count >= self._settings.number_of_retries
+                last = self._deferrals.failures(message) >= self._settings.number_of_retries
                 (found.hopeless if last else found.retriable).append(Failure(message, "Refused", outcome.reason))
         return found
+
+    def _answered(self, outcomes: Sequence[Outcome]) -> bool:
+        """Whether the broker is there. What the transport itself can tell to be hopeless says nothing of it."""
+        kinds = {outcome.kind for outcome in outcomes}
+        if OutcomeKind.DELIVERED in kinds:
+            return True
+        return bool(kinds - {OutcomeKind.UNSETTLED}) and self._transport.unavailable() is None
 
     def _send(self, tx: DelayedMessageStore, messages: Sequence[DelayedMessage]) -> Sequence[Outcome]:
         if not messages:
@@ -175,13 +191,14 @@ class Settler:
         )
         return deferred
 
-    def _move_to_error_queue(
-        self, tx: DelayedMessageStore, found: Sorted, now: datetime
-    ) -> tuple[list[Failure], list[Failure]]:
+    def _move_to_error_queue(self, tx: DelayedMessageStore, found: Sorted) -> tuple[list[Failure], list[Failure]]:
         """Send copies to the error queue; returns the failures it took, and those it did not (with its reason).
 
         Those that meet an outage join `found.unsettled`: they stay as they were.
         """
+        if not found.hopeless:
+            return [], []
+        now = tx.now()
         copies: list[DelayedMessage] = []
         copied: list[Failure] = []
         moved: list[Failure] = []
@@ -220,16 +237,21 @@ class Settler:
                 moved[0].reason,
             )
 
-    def _count_failures(
-        self, tx: DelayedMessageStore, failures: Sequence[Failure], deferred: Sequence[Failure], now: datetime
-    ) -> int:
-        attempts = [(failure.message, next_attempt(now, self._gap(failure.message))) for failure in failures]
+    def _count_failures(self, tx: DelayedMessageStore, failures: Sequence[Failure], deferred: Sequence[Failure]) -> int:
+        """Show them again later, counted from now, when the sending is over; returns how many were there."""
+        if not failures and not deferred:
+            return 0
+        now = tx.now()
+        attempts = [
+            (failure.message, next_attempt(now, self._gap(self._deferrals.failures(failure.message))))
+            for failure in failures
+        ]
         attempts += [
-            (failure.message, next_attempt(now, min(self._gap(failure.message), LONGEST_DEFERRAL)))
+            (failure.message, next_attempt(now, min(self._gap(failure.message.failure_count), LONGEST_DEFERRAL)))
             for failure in deferred
         ]
-        return tx.increment_failure_counts(attempts) if attempts else 0
+        return tx.increment_failure_counts(attempts)
 
-    def _gap(self, message: DelayedMessage) -> timedelta:
+    def _gap(self, earlier_failures: int) -> timedelta:
         settings = self._settings
-        return back_off(message.failure_count + 1, settings.number_of_retries, settings.retry_span, self._random)
+        return back_off(earlier_failures + 1, settings.number_of_retries, settings.retry_span, self._random)

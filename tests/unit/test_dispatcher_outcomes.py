@@ -226,6 +226,61 @@ def test_messages_that_alone_get_no_answer_give_way_to_those_behind_them(
     assert dispatcher.health().breakers["dispatch"] == "disarmed"
 
 
+def test_giving_way_uses_up_no_retry(store: CountingStore, transport: ScriptedTransport, clock: SettableClock) -> None:
+    dispatcher = Dispatcher(store, transport, settings(number_of_retries=2), endpoint="sales")
+    transport.outcomes["stuck"] = UNSETTLED
+    store.store(message("bad", "stuck"))
+    for number in range(5):
+        store.store(message(f"good{number}"))
+        dispatcher.dispatch_due()
+        clock.advance(LATER)
+    assert waiting(store, "bad").failure_count == 5
+    transport.outcomes["stuck"] = REFUSED
+    for _ in range(2):
+        dispatcher.dispatch_due()
+        assert ids(store) == ["bad"]
+        clock.advance(LATER)
+    dispatcher.dispatch_due()
+    assert transport.bodies("error") == [b"bad"]
+
+
+def test_retries_are_counted_from_the_end_of_the_sending(
+    dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport, clock: SettableClock
+) -> None:
+    def answer_late(one: DelayedMessage) -> Any:
+        clock.advance(timedelta(hours=1))
+        return REFUSED
+
+    transport.outcomes["full"] = answer_late
+    store.store(message("bad", "full"))
+    assert dispatcher.dispatch_due().failed == 1
+    assert waiting(store, "bad").attention_time > NOON + timedelta(hours=1)
+
+
+def test_what_the_transport_decides_by_itself_does_not_end_an_outage(
+    store: CountingStore, transport: ScriptedTransport
+) -> None:
+    dispatcher = Dispatcher(
+        store, transport, settings(time_to_trigger_dispatch_circuit_breaker=0.000_001), endpoint="sales"
+    )
+    transport.outcomes |= {"no such address": UNROUTABLE, "billing": UNSETTLED}
+    original = transport.send
+
+    def send(messages: Sequence[DelayedMessage], transaction: DelayedMessageStore | None, timeout: float) -> Any:
+        outcomes = original(messages, transaction, timeout)
+        transport.unavailable_reason = "the broker does not answer"
+        return outcomes
+
+    transport.send = send  # type: ignore[method-assign]
+    store.store_many([message("bad", "no such address"), message("good")])
+    transport.outcomes["error"] = UNSETTLED
+    for _ in range(2):
+        transport.unavailable_reason = None
+        dispatcher.dispatch_due()
+    assert dispatcher.health().breakers["dispatch"] == "triggered"  # by the second failure without a success between
+    assert [waiting(store, one).failure_count for one in ids(store)] == [0, 0]
+
+
 def test_an_outage_never_moves_anything_to_the_error_queue(
     store: CountingStore, transport: ScriptedTransport, clock: SettableClock
 ) -> None:
