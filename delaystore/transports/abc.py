@@ -59,7 +59,8 @@ class Transport(ABC):
 
         `transaction` is the store bound to the transaction to send in, given only where `shares_transaction_with`
         said True and exactly once was asked for; DELIVERED is then true once it commits. An outage is an outcome
-        (UNSETTLED), never an exception.
+        (UNSETTLED), never an exception. But a failure that may have spoilt a shared transaction raises TransportError,
+        and the caller rolls the transaction back.
         """
 
     @abstractmethod

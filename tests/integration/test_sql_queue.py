@@ -372,19 +372,6 @@ def test_a_locked_table_is_no_message_fault(postgresql_url: str) -> None:
     transport.close()
 
 
-def test_a_locked_table_is_no_message_fault_on_mariadb(mariadb_url: str) -> None:
-    transport, engine = SqlQueueTransport(mariadb_url), create_engine(mariadb_url)
-    transport.declare("billing")
-    impatient = create_engine(mariadb_url, connect_args={"init_command": "set session lock_wait_timeout = 1"})
-    with engine.connect() as connection:
-        connection.execute(text("lock tables billing_queue write"))
-        assert kinds(SqlQueueTransport(impatient).send([message(NOW)], None, 10)) == [OutcomeKind.UNSETTLED]
-        connection.execute(text("unlock tables"))
-    for one in (engine, impatient):
-        one.dispose()
-    transport.close()
-
-
 def test_a_queue_the_user_may_not_write_to_refuses(postgresql: PostgreSQLDatabases, postgresql_url: str) -> None:
     owner = SqlQueueTransport(postgresql_url)
     owner.declare("billing")

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
-from sqlalchemy import Connection, Engine, exc, text
+from sqlalchemy import Connection, Engine, exc
 
 from delaystore.errors import (
     StoreError,
@@ -16,12 +16,20 @@ from delaystore.errors import (
     TransportUnavailableError,
 )
 from delaystore.stores.sql.translation import translate, translated_errors
+from delaystore.transports.sql_queue.lock_waits import lock_wait
 
 
 @contextmanager
-def writing(engine: Engine) -> Iterator[Connection]:
-    """A transaction that will write, committed at the block's end."""
-    with engine.begin() as connection:
+def writing(engine: Engine, longest_wait: float | None = None) -> Iterator[Connection]:
+    """A transaction that will write, committed at the block's end.
+
+    `longest_wait`: seconds its statements may each wait for a lock; None: as the connection has it.
+    """
+    with (
+        engine.connect() as connection,
+        lock_wait(connection, longest_wait),
+        connection.get_transaction() or connection.begin(),
+    ):
         begin_writing(connection)
         yield connection
 
@@ -31,15 +39,8 @@ def begin_writing(connection: Connection) -> None:
 
     That is too late for a savepoint before it, whose release would then commit.
     """
-    if connection.dialect.name == "sqlite" and not _in_transaction(connection):
+    if connection.dialect.name == "sqlite" and not in_transaction(connection):
         connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-
-def limit_lock_wait(connection: Connection, seconds: float) -> None:
-    """Let no statement of this transaction wait longer for a lock, where the database can say so."""
-    if connection.dialect.name == "postgresql":
-        milliseconds = f"{max(1, int(seconds * 1000))}ms"
-        connection.execute(text("SELECT set_config('lock_timeout', :limit, true)"), {"limit": milliseconds})
 
 
 @contextmanager
@@ -63,5 +64,6 @@ def transport_errors(queue: str) -> Iterator[None]:
         raise TransportError(str(error)) from None
 
 
-def _in_transaction(connection: Connection) -> bool:
+def in_transaction(connection: Connection) -> bool:
+    """Whether SQLite itself is in a transaction, whatever SQLAlchemy thinks."""
     return bool(cast(Any, connection.connection.dbapi_connection).in_transaction)

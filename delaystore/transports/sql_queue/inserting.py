@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, exc, insert
+from sqlalchemy import Connection, NestedTransaction, exc, insert
 
 from delaystore.errors import ConfigurationError, InvalidMessageError, UnsupportedMessageError
 from delaystore.message import DelayedMessage
@@ -12,7 +12,7 @@ from delaystore.stores.sql.codec import encode_mapping
 from delaystore.stores.sql.translation import translate
 from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind
 from delaystore.transports.sql_queue.addresses import queue_of
-from delaystore.transports.sql_queue.faults import is_outage
+from delaystore.transports.sql_queue.faults import ends_transaction, is_outage
 from delaystore.transports.sql_queue.tables import QueueTables
 
 Row = Mapping[str, Any]
@@ -22,6 +22,7 @@ class Insertion:
     """One batch on its way into queue tables, within a transaction that the caller ends.
 
     Each queue's rows go in behind a savepoint, so that one that fails harms neither the others nor the transaction.
+    But some failures undo the whole transaction, and with it what went in before; then nothing goes on.
     """
 
     def __init__(self, connection: Connection, tables: QueueTables, messages: Sequence[DelayedMessage]) -> None:
@@ -33,7 +34,7 @@ class Insertion:
     def run(self) -> Sequence[Outcome]:
         """Insert all, and return one outcome for each message.
 
-        SQLAlchemyError: the connection or its transaction is lost, and nothing was inserted.
+        SQLAlchemyError: the transaction is lost or may be, and is to be rolled back.
         """
         for queue, rows in self._by_queue().items():
             if self._tables.exists(self._connection, queue):
@@ -59,13 +60,23 @@ class Insertion:
         return queues
 
     def _insert(self, queue: str, rows: Mapping[int, Row]) -> None:
+        savepoint = self._connection.begin_nested()
         try:
-            with self._connection.begin_nested():
-                self._connection.execute(insert(self._tables.table(queue)).inline(), list(rows.values()))
+            self._connection.execute(insert(self._tables.table(queue)).inline(), list(rows.values()))
         except exc.DBAPIError as error:
-            if error.connection_invalidated:
-                raise
+            self._undo(savepoint, error)
             self._failed(queue, rows, error)
+        else:
+            savepoint.commit()
+
+    def _undo(self, savepoint: NestedTransaction, error: exc.DBAPIError) -> None:
+        """Undo what `error` interrupted; raises `error` where more than that was undone, or may have been."""
+        if ends_transaction(error, self._connection):
+            raise error
+        try:
+            savepoint.rollback()
+        except exc.DBAPIError:  # the savepoint is gone, and so is its transaction; the first error says why
+            raise error from None
 
     def _failed(self, queue: str, rows: Mapping[int, Row], error: exc.DBAPIError) -> None:
         """Tell a dropped table, one bad message among many, and an unwell database apart."""

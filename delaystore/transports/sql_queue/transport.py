@@ -9,7 +9,7 @@ from typing import Any, Final
 from sqlalchemy import Engine, Row, exc
 from sqlalchemy.schema import CreateTable, DropTable
 
-from delaystore.errors import ConfigurationError, StoreError, UnsupportedMessageError
+from delaystore.errors import ConfigurationError, StoreError, TransportError, UnsupportedMessageError
 from delaystore.message import DelayedMessage
 from delaystore.stores.abc import DelayedMessageStore
 from delaystore.stores.sql import SqlDelayedMessageStore
@@ -21,7 +21,7 @@ from delaystore.stores.sql.translation import translate
 from delaystore.transports.abc import Outcome, OutcomeKind, ReceivedMessage, Transport
 from delaystore.transports.sql_queue.addresses import queue_of
 from delaystore.transports.sql_queue.claims import Claim, LeasedRows, LockedRows
-from delaystore.transports.sql_queue.connections import begin_writing, limit_lock_wait, transport_errors, writing
+from delaystore.transports.sql_queue.connections import begin_writing, transport_errors, writing
 from delaystore.transports.sql_queue.inserting import Insertion
 from delaystore.transports.sql_queue.tables import QueueTables
 
@@ -61,20 +61,18 @@ class SqlQueueTransport(Transport):
     def send(
         self, messages: Sequence[DelayedMessage], transaction: DelayedMessageStore | None, timeout: float
     ) -> Sequence[Outcome]:
-        """Insert `messages`, into the transaction of `transaction` if given, else committed before this returns."""
+        """Insert `messages`, into the transaction of `transaction` if given, else committed before this returns.
+
+        `timeout` bounds each wait for a lock where the transaction is not shared. Raises TransportError where it is
+        shared and may be lost or half done; it is then to be rolled back.
+        """
+        if isinstance(transaction, BoundSqlStore):
+            return self._send_within(transaction, messages)
         try:
-            if isinstance(transaction, BoundSqlStore):
-                transaction.written()
-                begin_writing(transaction.connection)
-                return Insertion(transaction.connection, self._tables, messages).run()
-            with writing(self._engine) as connection:
-                limit_lock_wait(connection, timeout)
+            with writing(self._engine, timeout) as connection:
                 return Insertion(connection, self._tables, messages).run()
-        except exc.DBAPIError as error:
-            reason = str(translate(error))
         except (StoreError, exc.SQLAlchemyError) as error:
-            reason = str(error)
-        return [Outcome(OutcomeKind.UNSETTLED, reason)] * len(messages)
+            return [Outcome(OutcomeKind.UNSETTLED, _reason(error))] * len(messages)
 
     def declare(self, queue: str) -> None:
         """Create the table of `queue` if it does not exist; safe in several processes at once."""
@@ -132,6 +130,15 @@ class SqlQueueTransport(Transport):
         if self._own_engine:
             self._engine.dispose()
 
+    def _send_within(self, transaction: BoundSqlStore, messages: Sequence[DelayedMessage]) -> Sequence[Outcome]:
+        try:
+            transaction.written()
+            begin_writing(transaction.connection)
+            return Insertion(transaction.connection, self._tables, messages).run()
+        except (StoreError, exc.SQLAlchemyError) as error:
+            # some rows may be in: were their messages kept by a commit, they would be sent twice
+            raise TransportError(f"the transaction must be rolled back: {_reason(error)}") from None
+
     def _table(self, queue: str) -> Any:
         return self._tables.table(queue_of(queue))
 
@@ -156,6 +163,10 @@ class SqlQueueTransport(Transport):
 def open_sql_queue(url: str) -> SqlQueueTransport:
     """The SQL queues in the database at `url`; raises ConfigurationError, MissingDependencyError."""
     return SqlQueueTransport(url)
+
+
+def _reason(error: Exception) -> str:
+    return str(translate(error) if isinstance(error, exc.DBAPIError) else error)
 
 
 def _received(row: Row[Any]) -> ReceivedMessage:
