@@ -1,11 +1,12 @@
 """What an endpoint embeds: a store, and the dispatcher that forwards from it."""
 
+import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from delaystore.delivery.composer import Composer, Earliest
 from delaystore.delivery.enlisted import EnlistableStore, EnlistedDelivery
@@ -27,6 +28,11 @@ from delaystore.transports.abc import Transport
 
 W = TypeVar("W")
 R = TypeVar("R")
+
+logger = logging.getLogger("delaystore.delivery")
+
+LONGEST_CLOSE: Final = 60.0
+"""Seconds that closing waits for the dispatcher, unless told otherwise."""
 
 
 class DelayedDelivery:
@@ -170,13 +176,19 @@ class DelayedDelivery:
     def stop(self, timeout: float | None = None) -> bool:
         """Stop the dispatcher once what is in flight is finished; may be called twice, or never started.
 
-        True: it has ended; False: it is still finishing after `timeout` seconds.
+        True: it has ended; False: it is still finishing after `timeout` seconds. None: wait as long as it takes, which
+        is without end where a database neither answers nor breaks the connection.
         """
         return self._dispatcher is None or self._dispatcher.stop(timeout)
 
-    def close(self) -> None:
-        """Stop the dispatcher, and close transport and store."""
-        self.stop()
+    def close(self, timeout: float | None = LONGEST_CLOSE) -> None:
+        """Stop the dispatcher, and close transport and store; what a `with` block does at its end.
+
+        After `timeout` seconds (None: never) it goes on although the dispatcher is still finishing: what was in
+        flight then stays in the store, and may be forwarded twice.
+        """
+        if not self.stop(timeout):
+            logger.warning("the dispatcher is still finishing after %g s; closing its store and transport", timeout)
         if self._transport is not None:
             self._transport.close()
         self._store.close()

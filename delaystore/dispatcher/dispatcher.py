@@ -55,15 +55,19 @@ class Dispatcher:
         renew_in_children(self)
 
     def start(self) -> None:
-        """Dispatch in a daemon thread; returns at once, also while store or broker are down. May be called twice."""
+        """Dispatch in a daemon thread; returns at once, also while store or broker are down. May be called twice.
+
+        After a `stop` that came back with False the thread first waits until what was in flight then has ended.
+        """
         with self._lifecycle:
             if self._is_running():
                 return
-            loop = self._loop = self._new_loop()
+            former, loop = self._loop, self._new_loop()
+            self._loop = loop
             try:
                 threading.Thread(target=loop.run, name=self._name, daemon=True).start()
             except RuntimeError:
-                self._loop = None  # no thread to be had: there is nothing that stop could wait for
+                self._loop = former  # no thread to be had: there is nothing else that stop could wait for
                 raise
 
     def run(self) -> None:
@@ -80,8 +84,9 @@ class Dispatcher:
     def stop(self, timeout: float | None = None) -> bool:
         """Finish what is in flight and end. May be called twice, never started, and from a signal handler.
 
-        Waits up to `timeout` seconds (None: as long as it takes). True: it has ended; False: it is still finishing, as
-        it is when a thread of its own calls this.
+        Waits up to `timeout` seconds (None: as long as it takes, which is without end where a database neither answers
+        nor breaks the connection). True: it has ended; False: it is still finishing, as it is when a thread of its own
+        calls this.
         """
         loop = self._loop
         if loop is None:
@@ -117,7 +122,10 @@ class Dispatcher:
             loop.wake.wake_up(due_time)
 
     def health(self) -> Health:
-        """How it is doing; asks the store once, and raises nothing."""
+        """How it is doing; asks the store once, and raises nothing.
+
+        The transport is asked only while the loop runs: asking it may make it connect.
+        """
         overdue = store_reason = None
         try:
             wanted = self._store.next()
@@ -125,9 +133,10 @@ class Dispatcher:
             overdue = None if wanted is None or wanted >= now else now - wanted
         except Exception as error:
             store_reason = str(error) or type(error).__name__
+        running = self._is_running()
         total = self._tally.total
         return Health(
-            running=self._is_running(),
+            running=running,
             breakers=self._breakers.states(),
             oldest_overdue=overdue,
             last_success=self._tally.last_success,
@@ -135,8 +144,8 @@ class Dispatcher:
             moved_to_error_queue=total.moved_to_error_queue,
             failed=total.failed,
             store=store_reason,
-            transport=self._transport.unavailable(),
-            subscription_alive=self._loop is not None and self._is_running() and self._loop.subscription.alive,
+            transport=self._transport.unavailable() if running else None,
+            subscription_alive=running and self._loop is not None and self._loop.subscription.alive,
         )
 
     def renew_after_fork(self) -> None:
@@ -165,6 +174,7 @@ class Dispatcher:
             self._breakers,
             self._error_queue,
             self._name,
+            self._loop,
         )
 
     def _is_running(self) -> bool:

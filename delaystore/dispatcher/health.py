@@ -82,7 +82,7 @@ class Health:
     store: str | None = None
     """Why the store does not answer; None: it does."""
     transport: str | None = None
-    """Why nothing can be sent at present; None: it can, or it is not known."""
+    """Why nothing can be sent at present; None: it can, or it is not known, as while the loop does not run."""
     subscription_alive: bool = False
     """Whether sends of other processes wake this dispatcher; False: it polls for them."""
 

@@ -25,7 +25,10 @@ LONGEST_CONTENTION: Final = 0.5
 
 
 class DispatchLoop:
-    """One run of the loop, from start to stop, in whichever thread calls `run`."""
+    """One run of the loop, from start to stop, in whichever thread calls `run`.
+
+    `former`: the run before, which may still be finishing; two at a time there never are.
+    """
 
     def __init__(
         self,
@@ -36,6 +39,7 @@ class DispatchLoop:
         breakers: Breakers,
         error_queue: ErrorQueue,
         name: str,
+        former: "DispatchLoop | None" = None,
     ) -> None:
         self._store = store
         self._transport = transport
@@ -48,6 +52,7 @@ class DispatchLoop:
         self.finished: Final = threading.Event()
         self.subscription: Final = Subscription(store, self.wake.wake_up)
         self._thread_id: int | None = None
+        self._former = former
         self._gate = TransportGate(transport, breakers.dispatch, self.wake)
         self._helper = HelperLane(f"{name}-helper", self._help)
 
@@ -55,6 +60,7 @@ class DispatchLoop:
         """Dispatch until `wake.stop()`, finish what is in flight then. No failure of store or transport ends it."""
         self._thread_id = threading.get_ident()
         try:
+            self._wait_for_former()
             while not self.wake.stopped:
                 self._guarded_turn()
         except BaseException as error:
@@ -69,6 +75,11 @@ class DispatchLoop:
     def is_current_thread(self) -> bool:
         """Whether the caller is one of this loop's threads, which must not wait for its end."""
         return self._thread_id == threading.get_ident() or self._helper.is_current_thread()
+
+    def _wait_for_former(self) -> None:
+        former, self._former = self._former, None
+        if former is not None and not former.is_current_thread():
+            former.finished.wait()
 
     def _guarded_turn(self) -> None:
         try:

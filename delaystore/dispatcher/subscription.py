@@ -1,6 +1,7 @@
 """The dispatcher's ear for messages that other processes store."""
 
 import logging
+import threading
 import time
 from collections.abc import Callable
 from typing import Final
@@ -11,6 +12,8 @@ logger = logging.getLogger("delaystore.dispatcher")
 
 SUBSCRIBE_AGAIN: Final = 30.0
 """Seconds between attempts to subscribe."""
+LONGEST_CLOSE: Final = 5.0
+"""Seconds that closing waits for a store, whose database may hang."""
 
 
 class Subscription:
@@ -47,9 +50,23 @@ class Subscription:
         return subscription is not None and subscription.alive
 
     def close(self) -> None:
-        """Stop listening. Never raises."""
-        if self._subscription is not None:
-            try:
-                self._subscription.close()
-            except Exception as error:
-                logger.warning("closing the subscription failed: %s", error)
+        """Stop listening, within seconds: a store that takes longer is left to a thread of its own. Never raises."""
+        subscription = self._subscription
+        if subscription is None:
+            return
+        closer = threading.Thread(target=_close, args=(subscription,), name="delaystore-unsubscribe", daemon=True)
+        try:
+            closer.start()
+        except RuntimeError:
+            _close(subscription)  # no thread to be had
+            return
+        closer.join(LONGEST_CLOSE)
+        if closer.is_alive():
+            logger.warning("closing the subscription takes longer than %g s; going on without", LONGEST_CLOSE)
+
+
+def _close(subscription: WakeUpSubscription) -> None:
+    try:
+        subscription.close()
+    except Exception as error:
+        logger.warning("closing the subscription failed: %s", error)

@@ -3,6 +3,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -329,3 +330,24 @@ def test_a_forked_child_sends_although_the_parents_locks_were_held(delivery: Del
             os._exit(0 if delivery.send("billing", b"", delay=3600) and delivery.count() == 1 else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert delivery.count() == 0
+
+
+def test_closing_does_not_wait_without_end_for_what_is_in_flight(
+    store: SetUpStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    sending, answer = threading.Event(), threading.Event()
+
+    class SlowTransport(ScriptedTransport):
+        def send(self, *arguments: Any) -> Any:
+            sending.set()
+            answer.wait(30)
+            return super().send(*arguments)
+
+    delivery = DelayedDelivery("sales", store, SlowTransport())
+    store.store(message("a"))
+    delivery.start()
+    assert sending.wait(30)
+    delivery.close(0.05)
+    assert "still finishing" in caplog.text
+    answer.set()
+    assert delivery.stop(30)

@@ -208,6 +208,47 @@ def test_stop_finishes_what_is_in_flight(store: CountingStore, transport: Script
     assert transport.bodies("billing") == [b"a"]
 
 
+def test_a_start_while_the_former_run_is_finishing_waits_for_it(
+    store: CountingStore, transport: ScriptedTransport
+) -> None:
+    sending, answer = threading.Event(), threading.Event()
+    original = transport.send
+
+    def send(messages: Sequence[DelayedMessage], transaction: Any, timeout: float) -> Sequence[Outcome]:
+        sending.set()
+        assert answer.wait(PATIENCE)
+        return original(messages, transaction, timeout)
+
+    transport.send = send  # type: ignore[method-assign]
+    dispatcher = make(store, transport)
+    store.store(due("a"))
+    dispatcher.start()
+    assert sending.wait(PATIENCE)
+    assert dispatcher.stop(0) is False
+    dispatcher.start()
+    assert dispatcher.health().running
+    asked = store.asked["transaction"]
+    time.sleep(0.2)
+    assert store.asked["transaction"] == asked
+    assert dispatcher.stop(0.05) is False
+    dispatcher.start()
+    answer.set()
+    store.store(due("b"))
+    dispatcher.wake_up()
+    wait_until(lambda: store.count() == 0)
+    assert dispatcher.stop(PATIENCE)
+    assert threads() == []
+
+
+def test_health_leaves_the_transport_alone_unless_it_runs(store: CountingStore, transport: ScriptedTransport) -> None:
+    dispatcher = make(store, transport)
+    transport.unavailable_reason = "asked although nobody sends"
+    assert dispatcher.health().transport is None
+    with running(dispatcher):
+        assert dispatcher.health().transport is not None
+    assert dispatcher.health().transport is None
+
+
 def test_start_and_stop_may_be_called_twice_or_never(store: CountingStore, transport: ScriptedTransport) -> None:
     dispatcher = make(store, transport)
     assert dispatcher.stop() is True
@@ -443,6 +484,22 @@ def test_with_a_live_subscription_it_sleeps_until_it_is_woken(transport: Scripte
         store.subscription.on_wake_up(None)
         wait_until(lambda: store.count() == 0)
     assert store.subscription.closed
+
+
+def test_a_subscription_that_does_not_close_holds_up_no_stop(
+    transport: ScriptedTransport, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("delaystore.dispatcher.subscription.LONGEST_CLOSE", 0.05)
+    hung = threading.Event()
+    monkeypatch.setattr(HandSubscription, "close", lambda self: hung.wait(PATIENCE))
+    store = StoreThatWakes()
+    try:
+        with running(make(store, transport)) as dispatcher:
+            wait_until(lambda: dispatcher.health().subscription_alive)
+        assert "closing the subscription takes longer" in caplog.text
+    finally:
+        hung.set()
+    wait_until(lambda: threads() == [])
 
 
 def test_when_the_subscription_dies_it_polls_at_once(transport: ScriptedTransport) -> None:
