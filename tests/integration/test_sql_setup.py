@@ -3,12 +3,13 @@
 import secrets
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Column, Integer, MetaData, Table, create_engine, inspect, text
+from sqlalchemy import Column, Integer, MetaData, Table, create_engine, event, inspect, text
 
 from delaystore.errors import (
     ConfigurationError,
@@ -67,6 +68,23 @@ def test_eight_processes_set_up_at_once(database_url: str) -> None:
         list(pool.map(set_up, range(8)))
     with opened(database_url) as each:
         assert each.count() == 8
+
+
+def test_mariadbs_lock_is_held_until_others_see_the_version(mariadb_url: str) -> None:
+    store, others = SqlDelayedMessageStore(mariadb_url), create_engine(mariadb_url)
+    seen: list[str | None] = []
+
+    def look(_connection: Any, _cursor: Any, statement: str, *_: object) -> None:
+        if "release_lock" in statement:
+            with others.connect() as connection:
+                seen.append(connection.execute(text("SELECT version_num FROM sales_delayed_version")).scalar())
+
+    event.listen(store.engine, "before_cursor_execute", look)
+    store.initialize("sales", TransactionMode.RECEIVE_ONLY)
+    store.setup_infrastructure()
+    assert seen == [setup.HEAD]
+    store.close()
+    others.dispose()
 
 
 def test_a_set_up_that_broke_off_half_way_is_finished(store: SqlDelayedMessageStore) -> None:
@@ -172,6 +190,12 @@ def test_a_wrong_password_is_named_and_not_shown(database: str, request: pytest.
         store.setup_infrastructure()
     assert "wr0ng" not in str(caught.value) + repr(store)
     store.close()
+
+
+def test_a_password_that_would_show_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="as %40 and %3A") as caught:
+        SqlDelayedMessageStore("postgresql://u:SECRET@PW@nohost.invalid/x")
+    assert "PW" not in str(caught.value)
 
 
 def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:

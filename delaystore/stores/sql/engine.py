@@ -50,6 +50,8 @@ def create_store_engine(url: str | URL) -> Engine:
     """
     with configuration_errors():
         parsed = make_url(url)
+        if "@" in (parsed.host or ""):
+            raise ConfigurationError("write @ and : in the user name or password of a URL as %40 and %3A")
         backend = parsed.get_backend_name()
         options: dict[str, Any] = {"hide_parameters": True, "pool_size": 5, "max_overflow": 15}
         if backend in ("mysql", "mariadb"):

@@ -58,6 +58,7 @@ class MySqlDialect(SqlDialect):
             )
         try:
             yield
+            connection.commit()  # the version, which is a row, before others may look for it
         finally:
             connection.execute(select(func.release_lock(lock)))
 
