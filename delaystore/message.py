@@ -34,6 +34,8 @@ PROPERTY_TYPES: Final[Mapping[str, type]] = MappingProxyType(
     }
 )
 """The AMQP 0-9-1 message properties that are kept, and their Python types."""
+PROPERTY_RANGES: Final = {"priority": range(256), "delivery_mode": range(1, 3)}
+"""What AMQP 0-9-1 allows. What an `expiration` may be is the broker's to say: its transport checks it."""
 NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 """No headers, no properties."""
 MAX_HEADER_DEPTH: Final = 32
@@ -131,6 +133,8 @@ def utc(instant: object, name: str) -> datetime:
 def due_after(now: datetime, delay: timedelta | float) -> datetime:
     """The due time `delay` (a timedelta, or seconds) after `now`; InvalidMessageError for a negative or endless one."""
     try:
+        if isinstance(delay, bool):
+            raise TypeError
         span = delay if isinstance(delay, timedelta) else timedelta(seconds=delay)
         due_time = now + span
     except (TypeError, ValueError):
@@ -185,6 +189,9 @@ def check_properties(properties: Mapping[str, Any]) -> None:
             raise InvalidMessageError(f"property {name} must be {expected.__name__}, not {type(value).__name__}")
         if expected is datetime:
             utc(value, f"property {name}")
+        elif name in PROPERTY_RANGES and value not in PROPERTY_RANGES[name]:
+            allowed = PROPERTY_RANGES[name]
+            raise InvalidMessageError(f"property {name} must be from {allowed[0]} to {allowed[-1]}, not {value}")
 
 
 def check_headers(headers: Mapping[str, Any]) -> None:

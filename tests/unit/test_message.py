@@ -45,6 +45,8 @@ def make(**fields: Any) -> DelayedMessage:
         ({"properties": {"colour": "red"}}, "unknown property 'colour'; known are content_type"),
         ({"properties": {"priority": "high"}}, "property priority must be int, not str"),
         ({"properties": {"priority": True}}, "property priority must be int, not bool"),
+        ({"properties": {"priority": 999}}, "property priority must be from 0 to 255, not 999"),
+        ({"properties": {"delivery_mode": 0}}, "property delivery_mode must be from 1 to 2, not 0"),
         ({"properties": [1]}, "properties must be a mapping, not list"),
     ],
 )
@@ -91,6 +93,7 @@ def test_a_delay_counts_from_now(delay: timedelta | float) -> None:
         (float("nan"), "must be a timedelta or a number of seconds"),
         (float("inf"), "is out of range"),
         (timedelta.max, "is out of range"),
+        (True, "must be a timedelta or a number of seconds, not True"),
         ("3d", "must be a timedelta or a number of seconds, not '3d'"),
     ],
 )

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, CursorResult, Executable, FromClause, Select
 from sqlalchemy.exc import IntegrityError
 
 from delaystore.errors import ConfigurationError, DuplicateMessageError
-from delaystore.message import LATEST_DUE_TIME, DelayedMessage, check_message_id, utc
+from delaystore.message import LATEST_DUE_TIME, DelayedMessage, check_destination, check_message_id, utc
 from delaystore.settings import MAXIMUM_SLEEP, TransactionMode
 from delaystore.stores.abc import ManagedDelayedMessageStore, ManagementOutcome, Page, PageKey
 from delaystore.stores.sql.claims import CandidateLocks, Claims, Leases, RowLocks, place_of
@@ -172,6 +172,7 @@ class BoundSqlStore(ManagedDelayedMessageStore):
 
     def get(self, message_id: str) -> DelayedMessage | None:
         """One row."""
+        check_message_id(message_id)
         row = self._execute(self._sql.get, {"id": message_id}).first()
         return None if row is None else to_message(row)
 
@@ -193,6 +194,7 @@ class BoundSqlStore(ManagedDelayedMessageStore):
             statement = self._sql.page_behind
             parameters.update(place_of(Mark(after.attention_time, after.message_id)))
         if destination is not None:
+            check_destination(destination)
             statement = statement.where(table.c.destination == destination)
         if since is not None:
             statement = statement.where(table.c.next_attempt >= utc(since, "since"))
@@ -271,6 +273,8 @@ class BoundSqlStore(ManagedDelayedMessageStore):
     def _of(
         self, statement: Select[*tuple[Any, ...]], source: FromClause, destination: str | None
     ) -> Select[*tuple[Any, ...]]:
+        if destination is not None:
+            check_destination(destination)
         return statement if destination is None else statement.where(source.c.destination == destination)
 
     def _execute(self, statement: Executable, parameters: Any) -> CursorResult[Any]:

@@ -34,6 +34,8 @@ def translated_errors() -> Iterator[None]:
         raise StoreUnavailableError("no free database connection within the pool's timeout; enlarge the pool") from None
     except exc.UnsupportedCompilationError:
         raise
+    except exc.ResourceClosedError:
+        raise StoreError("the transaction or connection has ended; begin another, and enlist again") from None
     except exc.InvalidRequestError as error:
         if not isinstance(error, exc.PendingRollbackError) and "inactive" not in str(error):
             raise

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from delaystore.message import LATEST_DUE_TIME, PROPERTY_TYPES, DelayedMessage
+from delaystore.message import LATEST_DUE_TIME, PROPERTY_RANGES, PROPERTY_TYPES, DelayedMessage
 
 _EARLIEST: Final = datetime(1, 1, 2)  # noqa: DTZ001 - hypothesis takes naive bounds
 _LATEST: Final = LATEST_DUE_TIME.replace(tzinfo=None)
@@ -33,8 +33,11 @@ def header_values() -> st.SearchStrategy[Any]:
 
 def properties() -> st.SearchStrategy[dict[str, Any]]:
     """AMQP properties, some or none."""
-    by_type: dict[type, st.SearchStrategy[Any]] = {str: st.text(), int: st.integers(0, 255), datetime: instants()}
-    return st.fixed_dictionaries({}, optional={name: by_type[kind] for name, kind in PROPERTY_TYPES.items()})
+    by_type: dict[type, st.SearchStrategy[Any]] = {str: st.text(), datetime: instants()}
+    by_name = {name: st.sampled_from(allowed) for name, allowed in PROPERTY_RANGES.items()}
+    return st.fixed_dictionaries(
+        {}, optional={name: by_name.get(name) or by_type[kind] for name, kind in PROPERTY_TYPES.items()}
+    )
 
 
 def messages() -> st.SearchStrategy[DelayedMessage]:

@@ -75,12 +75,6 @@ def _check_broker_rules(message: DelayedMessage) -> None:
         raise UnsupportedMessageError(
             f"property expiration {expiration[:40]!r} must be whole milliseconds as text, at most {MAX_EXPIRATION_MS}"
         )
-    if not 0 <= properties.get("priority", 0) <= 255:
-        raise UnsupportedMessageError(f"property priority {properties['priority']} must be from 0 to 255")
-    if properties.get("delivery_mode", 2) not in (1, 2):
-        raise UnsupportedMessageError(
-            f"property delivery_mode {properties['delivery_mode']} must be 1 (transient) or 2 (persistent)"
-        )
     if properties.get("reply_to") == _DIRECT_REPLY:
         raise UnsupportedMessageError(
             f"property reply_to {_DIRECT_REPLY!r} works only on the connection that waits for the reply; name a queue"
