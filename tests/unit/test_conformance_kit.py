@@ -22,7 +22,7 @@ from delaystore.transports.memory import InMemoryTransport
 from dataclasses import replace
 from contextlib import contextmanager
 TICK = timedelta.resolution
-settings.register_profile("unshrunk", phases=[Phase.generate])
+settings.register_profile("unshrunk", phases=[Phase.generate], derandomize=True)
 settings.load_profile("unshrunk")
 waiting.DEADLINE = 5.0
 """
@@ -30,7 +30,7 @@ MACHINE = "test_random_histories_are_those_of_the_in_memory_store"
 STORE_TAIL = """
 class TestBroken(StoreConformance):
     capabilities = StoreCapabilities(transactions=True, batches=True, management=True)
-    histories = 200
+    histories = 400
 
     @pytest.fixture
     def store_factory(self):
