@@ -18,8 +18,10 @@ from delaystore.transports.rabbitmq.reasons import reason_of
 QUEUE_TYPES: Final = ("quorum", "classic")
 _FIRST_LOOK: Final = 0.1
 """Seconds that a waiting message is given to arrive where the caller wants to wait for none."""
+_GATHER: Final = 0.01
+"""Seconds from an arrival in an empty queue in which others join its batch."""
 _LINGER: Final = 0.03
-"""Seconds without another message after which a batch is taken as it is."""
+"""Seconds without another message after which what was waiting is taken to have gone elsewhere."""
 _MAX_PREFETCH: Final = 65535
 """basic.qos has 16 bits for it."""
 _NOT_FOUND: Final = 404
@@ -79,13 +81,35 @@ def receive(
 
 
 def _collect(channel: Any, name: str, limit: int, timeout: float) -> list[tuple[Any, Any, bytes]]:
-    """What arrives before the limit, the timeout or a lull: (method, properties, body) each."""
+    """What is waiting, or the first to come and what follows it shortly: (method, properties, body) each.
+
+    No more is asked for than the queue holds, so that nothing is on its way when the consumer is cancelled. Such
+    messages go back late: out of order on a quorum queue, and counted against its delivery limit.
+    """
+    waiting = _waiting(channel, name)
+    arrived = _take(channel, name, min(limit, max(waiting, 1)), max(timeout, _FIRST_LOOK))
+    if arrived and not waiting and limit > 1:
+        time.sleep(_GATHER)
+        followed = min(limit - 1, _waiting(channel, name))
+        if followed:
+            arrived += _take(channel, name, followed, _LINGER)
+    return arrived
+
+
+def _waiting(channel: Any, name: str) -> int:
+    """How many messages are ready in the queue."""
+    count: int = channel.queue_declare(name, passive=True).method.message_count
+    return count
+
+
+def _take(channel: Any, name: str, count: int, patience: float) -> list[tuple[Any, Any, bytes]]:
+    """Up to `count` messages; fewer if none comes for `patience` seconds at first, or after others for a moment."""
     arrived: list[tuple[Any, Any, bytes]] = []
-    channel.basic_qos(prefetch_count=limit)
+    channel.basic_qos(prefetch_count=count)
     tag = channel.basic_consume(name, lambda _channel, *delivery: arrived.append(delivery))
-    deadline = time.monotonic() + max(timeout, _FIRST_LOOK)
+    deadline = time.monotonic() + patience
     seen = 0
-    while len(arrived) < limit and (remaining := deadline - time.monotonic()) > 0 and channel.consumer_tags:
+    while len(arrived) < count and (remaining := deadline - time.monotonic()) > 0 and channel.consumer_tags:
         channel.connection.process_data_events(time_limit=remaining)
         if len(arrived) > seen:
             seen = len(arrived)
