@@ -1,5 +1,6 @@
 import logging
 import os
+import socket
 import threading
 import time
 import warnings
@@ -446,6 +447,21 @@ def test_closing_does_not_wait_for_a_broker_that_does_not_listen(private_rabbitm
     private_rabbitmq.resume()
 
 
+def test_closing_in_the_middle_of_a_handshake_is_no_error(connect: Connect, caplog: pytest.LogCaptureFixture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(LONG)
+        transport = connect(f"amqp://ann:secret@127.0.0.1:{silent.getsockname()[1]}")
+        assert transport.unavailable() == "connecting"
+        peer, _ = silent.accept()
+        with peer:
+            peer.settimeout(LONG)
+            assert peer.recv(8).startswith(b"AMQP")
+            transport.close()
+            assert not [one for one in threading.enumerate() if one.name.startswith("delaystore-")]
+            assert peer.recv(1) == b""  # the socket is closed
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
 def test_a_broker_that_is_not_there_is_an_outage(connect: Connect) -> None:
     transport = connect("amqp://ann:secret@127.0.0.1:1")
     outcomes = transport.send([message()], None, 0.5)
@@ -550,6 +566,56 @@ def test_no_more_than_the_limit_is_taken(transport: RabbitMQTransport) -> None:
     ):
         assert (len(first), len(second)) == (3, 7)
     assert drain(transport) == []
+
+
+@contextmanager
+def steadily_published(url: str, ids: list[str], interval: float) -> Iterator[list[str]]:
+    """Publishes a message for each of `ids` until the block ends; the ids published so far."""
+    published: list[str] = []
+    ended = threading.Event()
+
+    def publish() -> None:
+        with admin_channel(url) as channel:
+            channel.confirm_delivery()
+            for one in ids:
+                channel.basic_publish("", "q", b"", pika.BasicProperties(message_id=one))
+                published.append(one)
+                if ended.wait(interval):
+                    break
+
+    thread = threading.Thread(target=publish)
+    thread.start()
+    try:
+        yield published
+    finally:
+        ended.set()
+        thread.join(LONG)
+
+
+@pytest.mark.parametrize("queue_type", ["quorum", "classic"])
+def test_a_steady_stream_does_not_hold_up_what_has_arrived(
+    rabbitmq_url: str, queue_type: str, connect: Connect
+) -> None:
+    transport = connect(rabbitmq_url, queue_type=queue_type)
+    transport.declare("q")
+    stream = [new_message_id() for _ in range(1000)]
+    with (
+        steadily_published(rabbitmq_url, stream, interval=0.0025) as published,
+        transport.receive("q", limit=1000, timeout=LONG) as received,
+    ):
+        pass
+    taken = [one.message_id for one in received]
+    assert 0 < len(taken) < len(stream) / 2
+    assert taken + drain(transport) == published
+
+
+def test_a_backlog_is_taken_up_to_the_limit_however_long_it_takes_to_arrive(transport: RabbitMQTransport) -> None:
+    transport.declare("q")
+    sent = [message(body=b"x" * 5000) for _ in range(3000)]
+    assert set(kinds(transport.send(sent, None, LONG))) == {DELIVERED}
+    with transport.receive("q", limit=2000, timeout=LONG) as received:
+        assert [one.message_id for one in received] == [one.message_id for one in sent[:2000]]
+    assert drain(transport) == [one.message_id for one in sent[2000:]]
 
 
 def test_receiving_from_a_queue_that_is_missing_says_so(transport: RabbitMQTransport) -> None:

@@ -124,7 +124,12 @@ class Owner:
                 self._connect()
                 self._loop.start()
         except Exception:
-            log.exception("the connection to RabbitMQ at %s failed unexpectedly; it starts afresh", self._broker.label)
+            if self._closing:  # pika objects to being closed in the middle of a handshake
+                log.debug("closing the connection to RabbitMQ at %s raised", self._broker.label, exc_info=True)
+            else:
+                log.exception(
+                    "the connection to RabbitMQ at %s failed unexpectedly; it starts afresh", self._broker.label
+                )
         finally:
             with self._changed:
                 self._closing = True
