@@ -33,11 +33,10 @@ def header_values() -> st.SearchStrategy[Any]:
 
 def properties() -> st.SearchStrategy[dict[str, Any]]:
     """AMQP properties, some or none."""
-    by_type: dict[type, st.SearchStrategy[Any]] = {str: st.text(), datetime: instants()}
-    by_name = {name: st.sampled_from(allowed) for name, allowed in PROPERTY_RANGES.items()}
-    return st.fixed_dictionaries(
-        {}, optional={name: by_name.get(name) or by_type[kind] for name, kind in PROPERTY_TYPES.items()}
-    )
+    by_type: dict[type, st.SearchStrategy[Any]] = {str: st.text(), int: st.integers(), datetime: instants()}
+    by_name = {name: by_type[kind] for name, kind in PROPERTY_TYPES.items()}
+    by_name |= {name: st.sampled_from(allowed) for name, allowed in PROPERTY_RANGES.items()}
+    return st.fixed_dictionaries({}, optional=by_name)
 
 
 def messages() -> st.SearchStrategy[DelayedMessage]:
