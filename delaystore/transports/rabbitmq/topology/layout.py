@@ -1,0 +1,93 @@
+"""What a broker holds, as data."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from delaystore.transports.rabbitmq.topology.topic import matches
+
+ALTERNATE_EXCHANGE: Final = "alternate-exchange"
+"""The argument of an exchange that names where unroutable messages go."""
+
+
+class DestinationKind(StrEnum):
+    """What a binding leads to."""
+
+    QUEUE = "queue"
+    EXCHANGE = "exchange"
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A durable exchange. `type`: topic, fanout or direct."""
+
+    name: str
+    type: str = "topic"
+    arguments: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A durable queue."""
+
+    name: str
+    arguments: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def ttl(self) -> int | None:
+        """Milliseconds a message stays; None: without end."""
+        return self.arguments.get("x-message-ttl")
+
+    @property
+    def type(self) -> str:
+        """Quorum or classic, which is the default."""
+        return str(self.arguments.get("x-queue-type", "classic"))
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """`source`, an exchange, gives `destination` what fits `routing_key`."""
+
+    source: str
+    destination: str
+    kind: DestinationKind
+    routing_key: str = ""
+
+    def takes(self, exchange_type: str, key: str) -> bool:
+        """Whether a message with the routing key `key` passes, from an exchange of that type."""
+        if exchange_type == "fanout":
+            return True
+        if exchange_type == "direct":
+            return self.routing_key == key
+        return matches(self.routing_key, key)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Exchanges, queues, and the bindings between them, in an order in which they can be declared."""
+
+    exchanges: tuple[Exchange, ...] = ()
+    queues: tuple[Queue, ...] = ()
+    bindings: tuple[Binding, ...] = ()
+
+    def __add__(self, other: "Layout") -> "Layout":
+        return Layout(self.exchanges + other.exchanges, self.queues + other.queues, self.bindings + other.bindings)
+
+    def queues_for(self, exchange: str, key: str) -> tuple[str, ...]:
+        """The queues that get a message published to `exchange` with the routing key `key`, each once."""
+        return tuple(dict.fromkeys(self._deliver(exchange, key, frozenset())))
+
+    def _deliver(self, name: str, key: str, passed: frozenset[str]) -> Iterator[str]:
+        exchange = next((one for one in self.exchanges if one.name == name), None)
+        if exchange is None or name in passed:
+            return
+        passed |= {name}
+        taken = [one for one in self.bindings if one.source == name and one.takes(exchange.type, key)]
+        for binding in taken:
+            if binding.kind is DestinationKind.QUEUE:
+                yield binding.destination
+            else:
+                yield from self._deliver(binding.destination, key, passed)
+        if not taken and ALTERNATE_EXCHANGE in exchange.arguments:
+            yield from self._deliver(exchange.arguments[ALTERNATE_EXCHANGE], key, passed)
