@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from delaystore.errors import UnsupportedMessageError
 from delaystore.message import DelayedMessage
 from delaystore.transports.abc import Outcome, OutcomeKind
-from delaystore.transports.rabbitmq.address import Address
+from delaystore.transports.rabbitmq.address import Address, parse_address
 
 _ANSWERED: Final = -1
 
@@ -18,6 +19,14 @@ class Publication:
 
     message: DelayedMessage
     address: Address
+
+
+def publication_of(message: DelayedMessage) -> Publication | Outcome:
+    """`message` on its way to its destination; UNROUTABLE where that is no address."""
+    try:
+        return Publication(message, parse_address(message.destination))
+    except UnsupportedMessageError as error:
+        return Outcome(OutcomeKind.UNROUTABLE, str(error))
 
 
 @dataclass(frozen=True, slots=True)

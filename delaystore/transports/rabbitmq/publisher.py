@@ -6,10 +6,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from delaystore.errors import UnsupportedMessageError
-from delaystore.message import DelayedMessage
 from delaystore.transports.abc import Outcome, OutcomeKind
-from delaystore.transports.rabbitmq.address import DEFAULT_EXCHANGE, parse_address
+from delaystore.transports.rabbitmq.address import DEFAULT_EXCHANGE
 from delaystore.transports.rabbitmq.flight import Closure, Flight, Publication
 from delaystore.transports.rabbitmq.owner import Owner
 
@@ -29,35 +27,27 @@ class Sending:
 
     def __init__(
         self,
-        messages: Sequence[DelayedMessage],
+        batch: Sequence[Publication | Outcome],
         timeout: float,
         owner: Callable[[], Owner],
         quarantine: threading.Lock,
     ) -> None:
-        self._outcomes: list[Outcome | None] = [None] * len(messages)
-        self._publications: dict[int, Publication] = {}
+        self._outcomes = [one if isinstance(one, Outcome) else None for one in batch]
+        self._publications = {at: one for at, one in enumerate(batch) if isinstance(one, Publication)}
         self._silence = f"no answer from the broker within {timeout:g} s"
         self._deadline = time.monotonic() + timeout
         self._owner = owner
         self._quarantine = quarantine
         self._coincidences: dict[int, int] = {}
         self._waiting: deque[list[int]] = deque()
-        for position, message in enumerate(messages):
-            self._address(position, message)
 
     def run(self) -> list[Outcome]:
-        """Send, and return one outcome for each message."""
+        """Send, and return one outcome for each publication; those that were outcomes already stay what they are."""
         if self._publications:
             self._waiting.append(list(self._publications))
         reason = self._fly_all()
         unsettled = Outcome(OutcomeKind.UNSETTLED, reason)
         return [outcome or unsettled for outcome in self._outcomes]
-
-    def _address(self, position: int, message: DelayedMessage) -> None:
-        try:
-            self._publications[position] = Publication(message, parse_address(message.destination))
-        except UnsupportedMessageError as error:
-            self._outcomes[position] = Outcome(OutcomeKind.UNROUTABLE, str(error))
 
     def _fly_all(self) -> str:
         """Send what waits until nothing does; why it stopped before, if it did."""

@@ -13,6 +13,7 @@ from delaystore.transports.abc import Outcome, ReceivedMessage, Transport
 from delaystore.transports.rabbitmq import queues
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.checks import check_message
+from delaystore.transports.rabbitmq.flight import Publication, publication_of
 from delaystore.transports.rabbitmq.owner import Owner
 from delaystore.transports.rabbitmq.parameters import broker_from_url
 from delaystore.transports.rabbitmq.publisher import Sending
@@ -72,7 +73,7 @@ class RabbitMQTransport(Transport):
         UNROUTABLE: no such queue or exchange, or no binding. REFUSED: nacked, or the message closed its channel.
         UNSETTLED: an outage, an alarm of the broker, or no confirm within `timeout` seconds.
         """
-        return Sending(messages, timeout, self._running_owner, self._quarantine).run()
+        return self._publish([publication_of(message) for message in messages], timeout)
 
     def declare(self, queue: str) -> None:
         """Create the durable queue (a name, or `/queues/NAME`) if none of that name exists, of whatever type.
@@ -112,6 +113,9 @@ class RabbitMQTransport(Transport):
         if owner is not None:
             owner.close()
         self._blocking.close()
+
+    def _publish(self, batch: Sequence[Publication | Outcome], timeout: float) -> Sequence[Outcome]:
+        return Sending(batch, timeout, self._running_owner, self._quarantine).run()
 
     def _running_owner(self) -> Owner:
         with self._lock:
