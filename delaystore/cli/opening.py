@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 
+from delaystore.cli.files import require_file
 from delaystore.delivery import DelayedDelivery
 from delaystore.errors import ConfigurationError
 from delaystore.settings import DelayedDeliverySettings
@@ -18,17 +19,22 @@ READING = DelayedDeliverySettings(automatic_setup=False)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Whose messages a command is about, as given on the command line."""
+    """Whose messages a command is about, as given on the command line.
+
+    `memory`: whether what is lost when the command ends will do.
+    """
 
     store: str | None
     endpoint: str | None
     schema: str | None = None
     table: str | None = None
     transport: str | None = None
+    memory: bool = False
 
     def open_store(self) -> DelayedMessageStore:
-        """The store; ConfigurationError where it is not given, or has no schema or table to choose."""
+        """The store; ConfigurationError where it is not given, in memory, or has no schema or table to choose."""
         url = required(self.store, "store", "--store URL", "DELAYSTORE_STORE")
+        self._check_lasting(url, "store", "a database, as in sqlite:///app.db")
         store = open_store(url)
         if self.schema is None and self.table is None:
             return store
@@ -39,10 +45,16 @@ class Target:
         store.close()
         return SqlDelayedMessageStore(url, schema=self.schema, table=self.table)
 
-    def open_transport(self) -> Transport:
-        """The transport; SQL queues lie in the schema given. ConfigurationError where it is not given."""
+    def open_transport(self, *, existing: bool = False) -> Transport:
+        """The transport; SQL queues lie in the schema given. ConfigurationError where it is not given, or in memory.
+
+        `existing`: ConfigurationError, too, for a SQLite file that does not exist.
+        """
         url = required(self.transport, "transport", "--transport URL", "DELAYSTORE_TRANSPORT")
+        self._check_lasting(url, "transport", "amqp://... or a database")
         transport = open_transport(url)
+        if existing:
+            require_file(url)
         if self.schema is None:
             return transport
         from delaystore.transports.sql_queue import SqlQueueTransport
@@ -54,14 +66,25 @@ class Target:
 
     @contextmanager
     def open(self, settings: DelayedDeliverySettings = READING) -> Iterator["Opened"]:
-        """All of it, unstarted; closed at the block's end. ConfigurationError where store or endpoint is not given."""
+        """All of it, unstarted; closed at the block's end. ConfigurationError where store or endpoint is not given.
+
+        With settings that set up nothing, a SQLite file that does not exist is refused as well.
+        """
         endpoint = required(self.endpoint, "endpoint", "--endpoint NAME", "DELAYSTORE_ENDPOINT")
         with ExitStack() as stack:
             store = stack.enter_context(closing(self.open_store()))
+            if not settings.automatic_setup:
+                require_file(self.store or "")
             transport = None if self.transport is None else stack.enter_context(closing(self.open_transport()))
             delivery = DelayedDelivery(endpoint, store, transport, settings)
             stack.callback(delivery.stop)
             yield Opened(store, transport, delivery)
+
+    def _check_lasting(self, url: str, what: str, instead: str) -> None:
+        if not self.memory and url.partition(":")[0].partition("+")[0].lower() == "memory":
+            raise ConfigurationError(
+                f"a {what} in memory ends with this command, and each message in it would be lost; use {instead}"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,9 @@ def set_stage(store_url: str | None, transport_url: str | None, schema: str | No
         if store_url is None:
             directory = stack.enter_context(TemporaryDirectory(prefix="delaystore-demo-"))
             store_url = f"sqlite:///{Path(directory) / 'demo.db'}"
-        target = Target(store=store_url, endpoint=name, schema=schema, transport=transport_url or store_url)
+        target = Target(
+            store=store_url, endpoint=name, schema=schema, transport=transport_url or store_url, memory=True
+        )
         store = stack.enter_context(closing(target.open_store()))
         transport = stack.enter_context(closing(target.open_transport()))
         exactly_once = transport.shares_transaction_with(store)
