@@ -1,5 +1,6 @@
 """Messages as JSON documents. Their keys are stable."""
 
+import math
 from base64 import b64encode
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -43,18 +44,25 @@ def seconds(span: timedelta | None) -> float | None:
 
 
 def plain(value: Any) -> Any:
-    """A header's value as JSON has it: bytes as {"base64": ...}, times in ISO 8601, decimals as text."""
+    """A header's value as JSON has it: bytes as {"base64": ...}, times in ISO 8601; decimals, NaN, infinity as text."""
     if isinstance(value, bytes):
         return {"base64": b64encode(value).decode()}
     if isinstance(value, datetime):
         return instant(value)
-    if isinstance(value, Decimal):
+    if isinstance(value, Decimal) or (isinstance(value, float) and not math.isfinite(value)):
         return str(value)
+    if isinstance(value, str):
+        return _text(value)
     if isinstance(value, Mapping):
-        return {name: plain(item) for name, item in value.items()}
+        return {_text(name): plain(item) for name, item in value.items()}
     if isinstance(value, list):
         return [plain(item) for item in value]
     return value
+
+
+def _text(text: str) -> str:
+    """Half a character, which only strict parsers mind, becomes its escape."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _content(message: DelayedMessage | ReceivedMessage) -> dict[str, Any]:

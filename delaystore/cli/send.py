@@ -1,6 +1,5 @@
 """`delaystore send`."""
 
-import json
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,9 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from delaystore.cli.durations import parse_duration
+from delaystore.cli.headers import parse_headers
 from delaystore.cli.instants import parse_instant
 from delaystore.cli.options import At, Delay, Endpoint, Json, Schema, StoreUrl, Table, TransportUrl
-from delaystore.cli.output import print_document
+from delaystore.cli.output import print_document, tell
 from delaystore.errors import ConfigurationError
 from delaystore.message import PROPERTY_TYPES
 
@@ -47,10 +47,14 @@ def send(
 ) -> None:
     """Store a message for later, and print its id.
 
-    Say when with --delay or --at. With --transport, what that transport cannot carry is refused now.
+    Say when with --delay or --at. With --transport, what that transport cannot carry is refused now. Sets up the
+    store's tables (and a SQLite file) where they are missing.
     """
     when = due(delay, at)
-    headers = {**_json_headers(headers_json), **dict(_pair(text, "--header") for text in header or ())}
+    headers = {
+        **parse_headers("{}" if headers_json is None else headers_json, "--headers-json"),
+        **dict(_pair(text, "--header") for text in header or ()),
+    }
     properties = dict(_property(text) for text in property_ or ())
     content = _body(body, body_file)
     from delaystore.cli.opening import Target
@@ -70,7 +74,7 @@ def send(
     if as_json:
         print_document({"message_id": sent})
     else:
-        typer.echo(sent)
+        tell(sent)
 
 
 def due(delay: str | None, at: str | None) -> timedelta | datetime:
@@ -99,6 +103,10 @@ def _pair(text: str, option: str) -> tuple[str, str]:
     key, mark, value = text.partition("=")
     if not mark or not key:
         raise ConfigurationError(f"{option} {text!r} is not of the form KEY=VALUE")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ConfigurationError(f"{option} {text!r} is no UTF-8 text") from None
     return key, value
 
 
@@ -113,15 +121,3 @@ def _property(text: str) -> tuple[str, Any]:
         return name, int(value)
     except ValueError:
         raise ConfigurationError(f"--property {name} must be a whole number, not {value!r}") from None
-
-
-def _json_headers(text: str | None) -> dict[str, Any]:
-    if text is None:
-        return {}
-    try:
-        headers = json.loads(text)
-    except ValueError as error:
-        raise ConfigurationError(f"--headers-json is no JSON: {error}") from None
-    if not isinstance(headers, dict):
-        raise ConfigurationError('--headers-json must be an object, as in {"attempt": 1}')
-    return headers

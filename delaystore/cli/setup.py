@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from delaystore.cli.options import Endpoint, Json, Schema, StoreUrl, Table, TransportUrl
-from delaystore.cli.output import print_document
+from delaystore.cli.output import print_document, tell
 from delaystore.errors import ConfigurationError
 
 
@@ -21,8 +21,8 @@ def setup(
 ) -> None:
     """Create or upgrade tables, and create queues.
 
-    That is the store's tables and, where a transport is given, the error queue. May be run again, and by
-    several processes at once.
+    That is the store's tables (and a SQLite file, where there is none) and, where a transport is given, the error
+    queue. May be run again, and by several processes at once.
     """
     from delaystore.cli.opening import Target
     from delaystore.settings import DelayedDeliverySettings
@@ -39,6 +39,6 @@ def setup(
     if as_json:
         print_document({"endpoint": endpoint, "queues": queues})
         return
-    typer.echo(f"ready: the store of endpoint {endpoint!r}")
+    tell(f"ready: the store of endpoint {endpoint!r}")
     for name in queues:
-        typer.echo(f"ready: the queue {name!r}")
+        tell(f"ready: the queue {name!r}")
