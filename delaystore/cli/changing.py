@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from delaystore.cli.options import At, Delay, Endpoint, Json, Schema, StoreUrl, Table
-from delaystore.cli.output import print_document, say
+from delaystore.cli.output import print_document, say, tell
 from delaystore.cli.send import due
 from delaystore.stores.abc import ManagementOutcome
 
@@ -24,7 +24,10 @@ def cancel(
     table: Table = None,
     as_json: Json = False,
 ) -> None:
-    """Cancel waiting messages. Exit code 1: one is being dispatched, or does not wait here."""
+    """Cancel waiting messages. Exit code 1: one is being dispatched, or does not wait here.
+
+    Creates no table and no file.
+    """
     from delaystore.cli.opening import Target
 
     with Target(store=store, endpoint=endpoint, schema=schema, table=table).open() as opened:
@@ -48,7 +51,10 @@ def reschedule(
     table: Table = None,
     as_json: Json = False,
 ) -> None:
-    """Give a waiting message a new due time. Exit code 1: it is being dispatched, or does not wait here."""
+    """Give a waiting message a new due time. Exit code 1: it is being dispatched, or does not wait here.
+
+    Creates no table and no file.
+    """
     when = due(delay, at)
     from delaystore.cli.opening import Target
 
@@ -66,7 +72,7 @@ def reschedule(
 
 def _report(outcome: ManagementOutcome, message_id: str, done: str) -> None:
     if outcome is ManagementOutcome.DONE:
-        typer.echo(done)
+        tell(done)
     else:
         say(f"{_WHY_NOT[outcome]}: {message_id}")
 

@@ -7,7 +7,7 @@ import typer
 
 from delaystore.cli.durations import parse_duration
 from delaystore.cli.options import Endpoint, Json, Schema, StoreUrl, Table
-from delaystore.cli.output import print_document
+from delaystore.cli.output import print_document, tell
 
 
 def health(
@@ -22,7 +22,7 @@ def health(
 ) -> None:
     """Say how many messages wait, and what is overdue.
 
-    Exit code 1: the first is overdue for too long.
+    Exit code 1: the first is overdue for too long. Creates no table and no file.
     """
     from delaystore.cli import documents
     from delaystore.cli.opening import Target
@@ -38,6 +38,6 @@ def health(
         print_document({"healthy": healthy, "waiting": waiting, "oldest_overdue": documents.seconds(overdue or None)})
     else:
         state = f"the first is overdue for {overdue}" if overdue else "nothing is overdue"
-        typer.echo(f"{'healthy' if healthy else 'unhealthy'}: {waiting:,} waiting, {state}")
+        tell(f"{'healthy' if healthy else 'unhealthy'}: {waiting:,} waiting, {state}")
     if not healthy:
         raise typer.Exit(1)

@@ -1,21 +1,34 @@
 """`delaystore list`, `show` and `count`: what waits."""
 
-import sys
+from collections.abc import Iterator
 from datetime import timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from delaystore.cli.instants import parse_instant
 from delaystore.cli.options import Destination, Endpoint, Json, Schema, StoreUrl, Table
-from delaystore.cli.output import body_preview, print_document, print_table, printable, say
+from delaystore.cli.output import (
+    body_preview,
+    is_terminal,
+    print_document,
+    print_rows,
+    print_table,
+    printable,
+    say,
+    tell,
+    write_bytes,
+)
 from delaystore.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from delaystore.delivery import DelayedDelivery
     from delaystore.message import DelayedMessage
-    from delaystore.stores.abc import PageKey
+    from delaystore.stores.abc import Page, PageKey
+
+_LINE: Final = ("message_id", "due_time", "destination", "next_attempt", "failure_count", "size")
+"""What programs get of each message, under the names that --json has."""
 
 MessageId = Annotated[str, typer.Argument(metavar="ID", help="The message's id.")]
 
@@ -46,7 +59,11 @@ def list_messages(
     table: Table = None,
     as_json: Json = False,
 ) -> None:
-    """List what waits, the next to be due first."""
+    """List what waits, the next to be tried first.
+
+    A terminal gets a table; a file or pipe gets a line of names, then a line for each message, separated by tabs.
+    Creates no table and no file.
+    """
     from delaystore.cli import documents
     from delaystore.cli.opening import Target
 
@@ -57,17 +74,13 @@ def list_messages(
         "limit": limit,
     }
     with Target(store=store, endpoint=endpoint, schema=schema, table=table).open() as opened:
-        messages, next_key = _pages(opened.delivery, filters, _page_key(after), every)
-    if as_json:
-        next_text = None if next_key is None else str(next_key)
-        print_document({"messages": [documents.summary(message) for message in messages], "next": next_text})
-        return
-    print_table(
-        ("id", "destination", "due", "failures", "bytes"),
-        [_row(message) for message in messages],
-        right=("failures", "bytes"),
-        unbroken=("due", "failures", "bytes"),
-    )
+        pages = _pages(opened.delivery, filters, _page_key(after), every)
+        if as_json:
+            messages, next_key = _collected(pages)
+            next_text = None if next_key is None else str(next_key)
+            print_document({"messages": [documents.summary(message) for message in messages], "next": next_text})
+            return
+        next_key = _print_as_table(pages) if is_terminal() else _print_as_lines(pages)
     if next_key is not None:
         say(f"more follow; the next page: --after '{next_key}'")
 
@@ -81,7 +94,10 @@ def show(
     table: Table = None,
     as_json: Json = False,
 ) -> None:
-    """Show one waiting message. Exit code 1: it does not wait here."""
+    """Show one waiting message. Exit code 1: it does not wait here.
+
+    Creates no table and no file.
+    """
     from delaystore.cli import documents
     from delaystore.cli.opening import Target
 
@@ -91,14 +107,13 @@ def show(
         say(f"not found: no message {message_id!r} waits here")
         raise typer.Exit(1)
     if body:
-        sys.stdout.buffer.write(message.body)
-        sys.stdout.buffer.flush()
+        write_bytes(message.body)
     elif as_json:
         print_document(documents.waiting(message))
     else:
         for line in _lines(documents.waiting(message)):
-            typer.echo(line)
-        typer.echo(f"\n{body_preview(message.body)}")
+            tell(line)
+        tell(f"\n{body_preview(message.body)}")
 
 
 def count(
@@ -110,7 +125,10 @@ def count(
     table: Table = None,
     as_json: Json = False,
 ) -> None:
-    """Count the waiting messages."""
+    """Count the waiting messages.
+
+    Creates no table and no file.
+    """
     from delaystore.cli import documents
     from delaystore.cli.opening import Target
 
@@ -127,7 +145,7 @@ def count(
             document["buckets"] = [{"start": documents.instant(start), "count": n} for start, n in buckets.items()]
         print_document(document)
     elif buckets is None:
-        typer.echo(total)
+        tell(str(total))
     else:
         highest = max(buckets.values(), default=1)
         rows = [(f"{start:%Y-%m-%d %H:%M}Z", str(n), "█" * max(1, 40 * n // highest)) for start, n in buckets.items()]
@@ -136,20 +154,56 @@ def count(
 
 def _pages(
     delivery: "DelayedDelivery", filters: dict[str, Any], after: "PageKey | None", every: bool
-) -> "tuple[list[DelayedMessage], PageKey | None]":
-    page = delivery.list(after=after, **filters)
-    messages = list(page.messages)
-    while every and page.next_key is not None:
-        page = delivery.list(after=page.next_key, **filters)
+) -> "Iterator[Page]":
+    while True:
+        page = delivery.list(after=after, **filters)
+        yield page
+        after = page.next_key
+        if after is None or not every:
+            return
+
+
+def _collected(pages: "Iterator[Page]") -> "tuple[list[DelayedMessage], PageKey | None]":
+    messages: list[DelayedMessage] = []
+    next_key = None
+    for page in pages:
         messages += page.messages
-    return messages, page.next_key
+        next_key = page.next_key
+    return messages, next_key
+
+
+def _print_as_table(pages: "Iterator[Page]") -> "PageKey | None":
+    messages, next_key = _collected(pages)
+    print_table(
+        ("id", "destination", "due", "failures", "bytes"),
+        [_row(message) for message in messages],
+        right=("failures", "bytes"),
+        unbroken=("due", "failures", "bytes"),
+    )
+    return next_key
+
+
+def _print_as_lines(pages: "Iterator[Page]") -> "PageKey | None":
+    """Each page as it comes: of a million messages only one page is in memory."""
+    from delaystore.cli import documents
+
+    header, next_key = [_LINE], None
+    for page in pages:
+        fields = map(documents.summary, page.messages)
+        rows = (["" if one[name] is None else str(one[name]) for name in _LINE] for one in fields)
+        print_rows([*header, *rows])
+        header, next_key = [], page.next_key
+    return next_key
 
 
 def _page_key(text: str | None) -> "PageKey | None":
     from delaystore.stores.abc import PageKey
 
     try:
-        return None if text is None else PageKey.parse(text)
+        if text is None:
+            return None
+        text.encode()  # a database takes no half characters
+        return PageKey.parse(text)
     except ValueError:
         raise ConfigurationError(f"--after {text!r} is no page key; pass what the page before said") from None
 

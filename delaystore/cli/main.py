@@ -1,7 +1,8 @@
 """The `delaystore` command."""
 
-from collections.abc import Sequence
-from typing import Annotated, Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any, Final, cast
 
 import typer
 import typer.core
@@ -12,29 +13,56 @@ from delaystore.cli.dispatch import dispatch
 from delaystore.cli.health import health
 from delaystore.cli.listing import count, list_messages, show
 from delaystore.cli.options import ENVIRONMENT_PREFIX
-from delaystore.cli.output import say
+from delaystore.cli.output import ReaderGoneError, let_go_of_what_cannot_be_written, say, show_any_character
 from delaystore.cli.receive import receive
 from delaystore.cli.send import send
 from delaystore.cli.setup import setup
 from delaystore.errors import DelaystoreError
 
-INTERRUPTED = 130
+INTERRUPTED: Final = 130
 """What shells say of a program that SIGINT ended: 128 + 2."""
+READER_GONE: Final = 141
+"""What shells say of a program that SIGPIPE ended, which is how other tools end then: 128 + 13."""
+_UsageError: Final = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
+"""typer exports no name for what it raises for a wrong call."""
 
 
 class Commands(typer.core.TyperGroup):
-    """Ends every error of ours in one line and exit code 2."""
+    """Ends every error of ours, and every wrong call, in one line and exit code 2."""
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """Parse what precedes the command; without any argument: show the help."""
+        if not args:
+            return super().make_context(info_name, args, parent, **extra)
+        with _errors_in_one_line():
+            return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
-        try:
+        with _errors_in_one_line():
             return super().invoke(ctx)
-        except DelaystoreError as error:
-            say(f"error: {' '.join(str(error).split())}")
-            raise typer.Exit(2) from None
-        except KeyboardInterrupt:
-            say("stopped")
-            raise typer.Exit(INTERRUPTED) from None
+
+
+@contextmanager
+def _errors_in_one_line() -> Iterator[None]:
+    try:
+        yield
+    except (ReaderGoneError, BrokenPipeError):
+        raise typer.Exit(READER_GONE) from None
+    except _UsageError as error:
+        raise _failure(f"{error.format_message()}; --help says more") from None
+    except DelaystoreError as error:
+        raise _failure(str(error)) from None
+    except OSError as error:
+        raise _failure(": ".join(str(part) for part in (error.filename, error.strerror or error) if part)) from None
+    except KeyboardInterrupt:
+        say("stopped")
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _failure(reason: str) -> typer.Exit:
+    say(f"error: {' '.join(reason.split())}")
+    return typer.Exit(2)
 
 
 app = typer.Typer(
@@ -90,5 +118,12 @@ def delaystore(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line (None: the process's own) and exit: 0 done, 1 not done, 2 an error, 130 interrupted."""
-    app(args=None if arguments is None else list(arguments), prog_name="delaystore")
+    """Run the command line (None: the process's own) and exit: 0 done, 1 not done, 2 an error.
+
+    From 128: what a signal ended, as shells count.
+    """
+    show_any_character()
+    try:
+        app(args=None if arguments is None else list(arguments), prog_name="delaystore")
+    finally:
+        let_go_of_what_cannot_be_written()

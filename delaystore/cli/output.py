@@ -1,24 +1,69 @@
 """What commands print: results on standard output, remarks on standard error."""
 
+import io
 import json
-from collections.abc import Iterable, Sequence
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, Final, Literal
 
 import typer
+
+from delaystore.errors import DelaystoreError
 
 _ENDLESS: Final = 1_000_000
 """A width for what is no terminal: files and pipes get whole lines."""
 _HEX_WIDTH: Final = 32
 
 
+class OutputError(DelaystoreError):
+    """Standard output cannot be written."""
+
+
+class ReaderGoneError(OutputError):
+    """Nobody reads the pipe any more."""
+
+
+def tell(text: str) -> None:
+    """A line of the result. Raises OutputError."""
+    write(f"{text}\n")
+
+
+def write(text: str) -> None:
+    """A piece of the result. Raises OutputError."""
+    with _writing():
+        typer.echo(text, nl=False)
+
+
+def write_bytes(data: bytes) -> None:
+    """A piece of the result, as it is. Raises OutputError."""
+    with _writing():
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+
+
 def print_document(document: Any) -> None:
-    """One JSON document, in ASCII, so that no terminal's encoding can spoil it."""
-    typer.echo(json.dumps(document, indent=2))
+    """One JSON document, in ASCII, so that no terminal's encoding can spoil it; ValueError for what JSON cannot say."""
+    tell(json.dumps(document, indent=2, allow_nan=False))
 
 
 def say(remark: str) -> None:
-    """A line for people, on standard error."""
-    typer.echo(remark, err=True)
+    """A line for people, on standard error; one that cannot be written ends nothing."""
+    with suppress(OSError):
+        typer.echo(remark, err=True)
+
+
+def is_terminal() -> bool:
+    """Whether people watch standard output."""
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
+def print_rows(rows: Iterable[Sequence[str]]) -> None:
+    """Lines of tab-separated cells, for other programs: whole, and in one piece."""
+    text = "".join("\t".join(map(printable, row)) + "\n" for row in rows)
+    if text:
+        write(text)
 
 
 def print_table(
@@ -40,10 +85,20 @@ def print_table(
         table.add_column(column, justify=justify, no_wrap=column in unbroken, overflow="fold")
     for row in rows:
         table.add_row(*(Text(printable(cell)) for cell in row))  # Text: a message's own [brackets] are no markup
-    console = Console()
+    with _writing():
+        # not written by rich, which would end the process itself where nobody reads
+        page = io.TextIOWrapper(io.BytesIO(), encoding=sys.stdout.encoding, errors="backslashreplace")
+    console = Console(file=page, force_terminal=is_terminal())
     if not console.is_terminal:
         console.width = table.__rich_measure__(console, console.options.update_width(_ENDLESS)).maximum
     console.print(table)
+    page.seek(0)
+    write(page.read())
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 message`, `2 messages`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def printable(text: str) -> str:
@@ -62,4 +117,34 @@ def body_preview(body: bytes, limit: int = 2000) -> str:
     except UnicodeDecodeError:
         lines = (start[begin : begin + _HEX_WIDTH] for begin in range(0, len(start), _HEX_WIDTH))
         shown = "\n".join(line.hex(" ") for line in lines)
-    return shown if len(start) == len(body) else f"{shown}\n... {len(body):,} bytes in all; --body writes them"
+    return shown if len(start) == len(body) else f"{shown}\n... {counted(len(body), 'byte')} in all; --body writes them"
+
+
+def show_any_character() -> None:
+    """Print as an escape what the locale's encoding lacks; by default Python would end with an error."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def let_go_of_what_cannot_be_written() -> None:
+    """To be called last: Python would try once more at its end, complain, and choose its own exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    if sys.stdout is None:
+        raise OutputError("the output cannot be written: standard output is closed")
+    try:
+        yield
+    except BrokenPipeError:
+        raise ReaderGoneError("nobody reads the output any more") from None
+    except OSError as error:
+        raise OutputError(f"the output cannot be written: {error.strerror or error}") from None

@@ -1,13 +1,12 @@
 """`delaystore receive`."""
 
-import sys
 from typing import Annotated
 
 import typer
 
 from delaystore.cli.durations import parse_duration
 from delaystore.cli.options import Json, Schema, TransportUrl
-from delaystore.cli.output import body_preview, print_document, printable
+from delaystore.cli.output import body_preview, print_document, printable, tell
 
 
 def receive(
@@ -20,13 +19,13 @@ def receive(
 ) -> None:
     """Take messages from a queue and print them. Exit code 1: there were none.
 
-    They leave the queue once they are printed.
+    They leave the queue once they are printed. Creates no table and no file.
     """
     from delaystore.cli import documents
     from delaystore.cli.opening import Target
 
     seconds = parse_duration(timeout, "--timeout").total_seconds()
-    opened = Target(store=None, endpoint=None, schema=schema, transport=transport).open_transport()
+    opened = Target(store=None, endpoint=None, schema=schema, transport=transport).open_transport(existing=True)
     try:
         with opened.receive(queue, limit, seconds) as messages:
             if as_json:
@@ -34,9 +33,8 @@ def receive(
             else:
                 for message in messages:
                     for name, value in message.headers.items():
-                        typer.echo(printable(f"header  {name}: {documents.plain(value)}"))
-                    typer.echo(f"{printable(message.message_id)}\n{body_preview(message.body)}\n")
-            sys.stdout.flush()
+                        tell(printable(f"header  {name}: {documents.plain(value)}"))
+                    tell(f"{printable(message.message_id)}\n{body_preview(message.body)}\n")
     finally:
         opened.close()
     if not messages:
