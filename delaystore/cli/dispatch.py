@@ -3,15 +3,17 @@
 import logging
 import sys
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from delaystore.cli.durations import parse_duration
 from delaystore.cli.options import Endpoint, Json, Schema, StoreUrl, Table, TransportUrl
-from delaystore.cli.output import print_document, say
+from delaystore.cli.output import counted, print_document, say
 from delaystore.cli.signals import stop_requests
-from delaystore.errors import TransportSetupError
+from delaystore.errors import ConfigurationError, InvalidMessageError, TransportSetupError
+from delaystore.message import DelayedMessage, check_destination
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
 
 if TYPE_CHECKING:
@@ -48,8 +50,8 @@ def dispatch(
 ) -> None:
     """Forward messages as they fall due.
 
-    Ends at SIGTERM or SIGINT, once what is in flight is finished. Sets up the store's tables and the
-    error queue where they are missing.
+    Ends at SIGTERM or SIGINT, once what is in flight is finished. Sets up the store's tables (and a SQLite file) and
+    the error queue where they are missing.
     """
     from delaystore.cli.opening import Target, required
     from delaystore.dispatcher.dispatcher import Dispatcher
@@ -57,16 +59,18 @@ def dispatch(
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     if verbose:
         logging.getLogger("delaystore").setLevel(logging.DEBUG)
+    _check_name(error_queue)
     settings = DelayedDeliverySettings(
         batch_size=batch_size,
         number_of_retries=retries,
         error_queue=error_queue,
         transaction_mode=mode,
-        poll_interval=parse_duration(poll_interval, "--poll-interval"),
+        poll_interval=_longest_sleep(poll_interval),
     )
     name = required(endpoint, "endpoint", "--endpoint NAME", "DELAYSTORE_ENDPOINT")
     target = Target(store=store, endpoint=name, schema=schema, table=table, transport=transport)
     with closing(target.open_store()) as opened_store, closing(target.open_transport()) as opened_transport:
+        _check_reachable(error_queue, opened_transport)
         dispatcher = Dispatcher(opened_store, opened_transport, settings, endpoint=name)
         with stop_requests(also=dispatcher.stop):
             _set_up(opened_store, opened_transport, error_queue)
@@ -74,6 +78,29 @@ def dispatch(
     if as_json:
         counts = {"delivered": done.delivered, "moved_to_error_queue": done.moved_to_error_queue, "failed": done.failed}
         print_document(counts)
+
+
+def _longest_sleep(text: str) -> timedelta:
+    sleep = parse_duration(text, "--poll-interval")
+    if not sleep:
+        raise ConfigurationError(f"--poll-interval {text!r} must be above 0; write 500ms, or 1s")
+    return sleep
+
+
+def _check_name(error_queue: str) -> None:
+    try:
+        check_destination(error_queue)
+    except InvalidMessageError as error:
+        raise ConfigurationError(f"--error-queue {str(error).removeprefix('destination ')}") from None
+
+
+def _check_reachable(error_queue: str, transport: "Transport") -> None:
+    """Whether a message could be sent there at all, which the transport knows without a connection."""
+    probe = DelayedMessage(message_id="-", destination=error_queue, due_time=datetime.now(UTC), body=b"")
+    try:
+        transport.check(probe)
+    except InvalidMessageError as error:
+        raise ConfigurationError(f"--error-queue cannot be used: {error}") from None
 
 
 def _set_up(store: "DelayedMessageStore", transport: "Transport", error_queue: str) -> None:
@@ -87,7 +114,7 @@ def _set_up(store: "DelayedMessageStore", transport: "Transport", error_queue: s
 
 def _once(dispatcher: "Dispatcher") -> "DispatchReport":
     report = dispatcher.dispatch_due()
-    say(_counted("done", report))
+    say(outcome_line("done", report))
     return report
 
 
@@ -95,12 +122,13 @@ def _until_stopped(dispatcher: "Dispatcher", endpoint: str) -> "Health":
     say(f"dispatching for endpoint {endpoint!r}")
     dispatcher.run()
     health = dispatcher.health()
-    say(_counted("stopped", health))
+    say(outcome_line("stopped", health))
     return health
 
 
-def _counted(what: str, done: "DispatchReport | Health") -> str:
+def outcome_line(what: str, done: "DispatchReport | Health") -> str:
+    """What was done, for people."""
     return (
-        f"{what}: {done.delivered} delivered, {done.failed} failed attempts, "
+        f"{what}: {done.delivered} delivered, {counted(done.failed, 'failed attempt')}, "
         f"{done.moved_to_error_queue} moved to the error queue"
     )

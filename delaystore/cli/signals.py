@@ -15,6 +15,8 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.made = False
+        self.exit_code = 0
+        """What shells say of a program that the signal ended: 128 and its number."""
 
 
 @contextmanager
@@ -29,7 +31,8 @@ def stop_requests(also: Callable[[], object] = lambda: None) -> Iterator[StopReq
         yield request
         return
 
-    def ask(_number: int, _frame: FrameType | None) -> None:
+    def ask(number: int, _frame: FrameType | None) -> None:
+        request.exit_code = 128 + number
         request.made = True
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
