@@ -24,7 +24,8 @@ class Result:
 
     @property
     def document(self) -> Any:
-        return json.loads(self.out)
+        """What a strict parser reads."""
+        return json.loads(self.out, parse_constant=_refuse)
 
 
 class CommandLine:
@@ -50,6 +51,10 @@ class CommandLine:
         (line,) = result.err.splitlines()
         assert line.startswith("error: ")
         return line
+
+
+def _refuse(constant: str) -> None:
+    raise AssertionError(f"{constant} is no JSON")
 
 
 def started(arguments: Sequence[str], environment: dict[str, str], **options: Any) -> subprocess.Popen[str]:

@@ -4,12 +4,15 @@ import io
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from delaystore.delivery import DelayedDelivery
+from delaystore.errors import StoreUnavailableError
 from delaystore.settings import TransactionMode
 from delaystore.stores import SqlDelayedMessageStore
+from delaystore.stores.abc import Page
 from tests.integration.cli import CommandLine
 
 LATER = ("--delay", "1h")
@@ -54,6 +57,59 @@ def test_people_get_the_same_in_tables_and_lines(run: CommandLine) -> None:
     assert run("count").out == "1\n"
     assert "█" in run("count", "--by", "hour").out
     assert "1 waiting" in run("health").out
+
+
+def test_programs_get_whole_lines_under_the_names_that_json_has(run: CommandLine) -> None:
+    sent(run, "hello", "--at", "2100-01-01T00:00Z", "--message-id", "long " + "x" * 250)
+    sent(run, "--at", "2100-01-01T01:00+00:30", "--message-id", "tab\tand\nend")
+    assert run("list").out.splitlines() == [
+        "message_id\tdue_time\tdestination\tnext_attempt\tfailure_count\tsize",
+        "long " + "x" * 250 + "\t2100-01-01T00:00:00+00:00\tbilling\t\t0\t5",
+        r"tab\tand\nend" + "\t2100-01-01T00:30:00+00:00\tbilling\t\t0\t0",
+    ]
+
+
+def test_programs_get_each_page_as_soon_as_it_is_read(run: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(5):
+        sent(run, "--message-id", f"m{number}", *LATER)
+    read, pages = DelayedDelivery.list, []
+
+    def read_two_pages(self: DelayedDelivery, **given: Any) -> Page:
+        if len(pages) == 2:
+            raise StoreUnavailableError("gone")
+        pages.append(read(self, **given))
+        return pages[-1]
+
+    monkeypatch.setattr(DelayedDelivery, "list", read_two_pages)
+    result = run("list", "--all", "--limit", "2")
+    assert [line.partition("\t")[0] for line in result.out.splitlines()] == ["message_id", "m0", "m1", "m2", "m3"]
+    assert (result.code, result.err) == (2, "error: gone\n")
+
+
+def test_programs_get_all_pages_under_one_line_of_names(run: CommandLine) -> None:
+    ids = [sent(run, "--message-id", f"m{number}", *LATER) for number in range(5)]
+    result = run("list", "--all", "--limit", "2")
+    assert [line.partition("\t")[0] for line in result.out.splitlines()] == ["message_id", *ids]
+    assert result.err == ""
+
+
+def test_headers_that_json_lacks_come_as_text(run: CommandLine, sqlite_url: str) -> None:
+    store = SqlDelayedMessageStore(sqlite_url)
+    headers = {"n": float("nan"), "deep": [{"n": float("-inf")}], "half \ud800": "\ud800"}
+    DelayedDelivery("sales", store).send("billing", b"", delay=0, headers=headers, message_id="a")
+    store.close()
+    expected = {"n": "nan", "deep": [{"n": "-inf"}], "half \\ud800": "\\ud800"}
+    assert run("show", "a", "--json").document["headers"] == expected
+    run("dispatch", "--once")
+    (received,) = run("receive", "billing", "--json").document["messages"]
+    assert received["headers"] == expected
+
+
+def test_one_of_a_kind_is_told_in_the_singular(run: CommandLine, tmp_path: Path) -> None:
+    sent(run, "--delay", "0")
+    assert run("dispatch", "--once").err == "done: 1 delivered, 0 failed attempts, 0 moved to the error queue\n"
+    assert run("demo", "--messages", "1", "--seconds", "0").err.startswith("1 message over 0 s;")
+    assert run("demo", "--messages", "2", "--seconds", "0").err.startswith("2 messages over 0 s;")
 
 
 def test_an_undeliverable_message_goes_to_the_error_queue(run: CommandLine) -> None:

@@ -7,6 +7,8 @@ import pytest
 from tests.integration.cli import CommandLine
 from tests.servers import PostgreSQLDatabases
 
+LOOKING = [["list"], ["show", "a"], ["count"], ["health"], ["cancel", "a"], ["reschedule", "a", "--delay", "1"]]
+
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, sqlite_url: str) -> CommandLine:
@@ -35,6 +37,13 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, sql
         (["billing", "--delay", "1", "--header", "plain"], "KEY=VALUE"),
         (["billing", "--delay", "1", "--headers-json", "{"], "no JSON"),
         (["billing", "--delay", "1", "--headers-json", "[]"], "an object"),
+        (["billing", "--delay", "1", "--headers-json", ""], "no JSON"),
+        (["billing", "--delay", "1", "--headers-json", '{"n": NaN}'], "NaN is no number"),
+        (["billing", "--delay", "1", "--headers-json", '{"deep": [{"n": -Infinity}]}'], "-Infinity is no number"),
+        (["billing", "--delay", "1", "--headers-json", '{"deep": [1e999]}'], "beyond what a number can hold"),
+        (["billing", "--delay", "1", "--headers-json", '{"half": "\\ud800"}'], "half a character"),
+        (["billing", "--delay", "1", "--headers-json", "[" * 100_000], "nested too deeply"),
+        (["billing", "--delay", "1", "--header", "key=\udcff"], "no UTF-8"),
         (["billing", "--delay", "1", "--property", "colour=red"], "unknown property"),
         (["billing", "--delay", "1", "--property", "priority=high"], "whole number"),
         (["billing", "--delay", "1", "--body-file", "/no/such/file"], "cannot be read"),
@@ -100,12 +109,92 @@ def test_a_mode_the_pair_cannot_honour_is_refused(run: CommandLine, tmp_path: Pa
     assert "exactly once" in line
 
 
-def test_a_page_key_that_is_none_is_refused(run: CommandLine) -> None:
-    assert "page key" in run.refused("list", "--after", "yesterday")
+@pytest.mark.parametrize("key", ["yesterday", "2027-01-01T00:00~a", "2027-01-01T00:00Z~\udcff"])
+def test_a_page_key_that_is_none_is_refused(run: CommandLine, key: str) -> None:
+    assert "page key" in run.refused("list", "--after", key)
 
 
-def test_a_table_and_schema_need_a_sql_store(run: CommandLine) -> None:
-    assert "SQL store" in run.refused("list", "--store", "memory://", "--table", "x")
+def test_a_schema_needs_a_sql_store(run: CommandLine) -> None:
+    assert "SQL store" in run.refused("demo", "--store", "memory://", "--schema", "x")
+
+
+@pytest.mark.parametrize("command", [["setup"], ["send", "billing", "--delay", "1"], ["dispatch"], *LOOKING])
+@pytest.mark.parametrize("url", ["memory://", "Memory://name"])
+def test_a_store_that_ends_with_the_command_is_refused(run: CommandLine, command: list[str], url: str) -> None:
+    line = run.refused(*command, "--store", url)
+    assert "a store in memory ends with this command, and each message in it would be lost" in line
+
+
+@pytest.mark.parametrize(
+    "command", [["setup"], ["send", "billing", "--delay", "1"], ["dispatch"], ["dispatch", "--once"], ["receive", "q"]]
+)
+def test_a_transport_that_ends_with_the_command_is_refused(run: CommandLine, command: list[str]) -> None:
+    line = run.refused(*command, "--transport", "memory://name")
+    assert "a transport in memory ends with this command, and each message in it would be lost" in line
+    assert run("count").out == "0\n"
+
+
+@pytest.mark.parametrize("command", LOOKING)
+@pytest.mark.parametrize("url", ["sqlite:///{}", "sqlite+pysqlite:///{}", "sqlite:///file:{}?uri=true"])
+def test_looking_creates_no_file(run: CommandLine, command: list[str], url: str, tmp_path: Path) -> None:
+    missing = tmp_path / "mistyped.db"
+    line = run.refused(*command, "--store", url.format(missing))
+    assert f"there is no SQLite file '{missing}'" in line
+    assert not missing.exists()
+
+
+def test_receiving_creates_no_file(run: CommandLine, tmp_path: Path) -> None:
+    missing = tmp_path / "mistyped.db"
+    assert "there is no SQLite file" in run.refused("receive", "billing", "--transport", f"sqlite:///{missing}")
+    assert not missing.exists()
+
+
+@pytest.mark.parametrize("command", [["setup"], ["send", "billing", "--delay", "1"], ["dispatch", "--once"]])
+def test_what_writes_creates_the_file(run: CommandLine, command: list[str], tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'fresh.db'}"
+    assert run(*command, "--store", url, "--transport", url).code == 0
+    assert run("list", "--store", url).code == 0
+
+
+@pytest.mark.parametrize("url", ["sqlite:///{}", "sqlite:///file:{}?uri=true"])
+def test_a_file_that_is_there_is_looked_at(run: CommandLine, sqlite_url: str, url: str) -> None:
+    assert run("count", "--store", url.format(sqlite_url.removeprefix("sqlite:///"))).out == "0\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("q" * 256, "has 256 bytes; at most 255 are allowed"),
+        ("ü" * 128, "has 256 bytes; at most 255 are allowed"),
+        ("", "--error-queue is empty"),
+        ("/exchanges/x/y", "--error-queue cannot be used"),
+    ],
+)
+def test_an_error_queue_that_cannot_be_is_refused_at_the_start(
+    run: CommandLine, sqlite_url: str, name: str, says: str
+) -> None:
+    assert says in run.refused("dispatch", "--once", "--transport", sqlite_url, "--error-queue", name)
+
+
+def test_an_error_queue_may_be_an_address(run: CommandLine, sqlite_url: str) -> None:
+    assert run("dispatch", "--once", "--transport", sqlite_url, "--error-queue", "/queues/" + "%C3%BC" * 100).code == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["dispatch", "--poll-interval", "0"],
+        ["dispatch", "--poll-interval", "99999999999d"],
+        ["send", "billing", "--delay", "9999999d"],
+        ["reschedule", "a", "--delay", "9999999d"],
+        ["health", "--max-overdue", "-1"],
+    ],
+)
+def test_a_wrong_duration_is_told_as_people_write_durations(
+    run: CommandLine, sqlite_url: str, arguments: list[str]
+) -> None:
+    line = run.refused(*arguments, *(["--transport", sqlite_url] if arguments[0] == "dispatch" else []))
+    assert "timedelta" not in line
 
 
 def test_a_missing_table_asks_for_setup(run: CommandLine) -> None:
@@ -122,8 +211,22 @@ def test_an_unknown_message_is_exit_code_1(run: CommandLine) -> None:
     assert result.err.startswith("not found: ")
 
 
-@pytest.mark.parametrize("arguments", [["nope"], ["list", "--nope"], ["show"], ["list", "--limit", "0"], []])
-def test_a_wrong_call_is_exit_code_2_without_a_traceback(run: CommandLine, arguments: list[str]) -> None:
-    result = run(*arguments)
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["nope"], "'nope'"),
+        (["--nope"], "--nope"),
+        (["list", "--nope"], "--nope"),
+        (["show"], "'ID'"),
+        (["list", "--limit", "0"], "--limit"),
+        (["demo", "--seconds", "nan"], "--seconds"),
+    ],
+)
+def test_a_wrong_call_is_one_line_too(run: CommandLine, arguments: list[str], says: str) -> None:
+    assert says in run.refused(*arguments)
+
+
+def test_without_a_command_the_help_is_shown(run: CommandLine) -> None:
+    result = run()
     assert result.code == 2
-    assert "Traceback" not in result.err + result.out
+    assert any(line.strip().startswith("reschedule ") for line in (result.out + result.err).splitlines())

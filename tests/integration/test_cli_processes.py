@@ -73,18 +73,21 @@ def test_a_dispatcher_stops_with_work_left_and_leaves_it_in_the_store(
     queues.close()
 
 
-def test_an_interrupted_demo_shows_what_was_so_far_and_leaves_nothing_behind(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stopped_demo_shows_what_was_so_far_and_leaves_nothing_behind(
+    tmp_path: Path, number: signal.Signals, code: int
+) -> None:
     process = started(["demo", "--messages", "100", "--seconds", "600", "--json"], {"TMPDIR": str(tmp_path)})
     try:
         first_line_of(process)
         deadline = time.monotonic() + PATIENCE
         while not list(tmp_path.glob("*/demo.db-wal")) and time.monotonic() < deadline:
             time.sleep(0.05)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         out, err = process.communicate(timeout=PATIENCE)
     finally:
         process.kill()
-    assert process.returncode == 130
+    assert process.returncode == code
     assert '"interrupted": true' in out
     assert err.endswith("stopped\n")
     assert "Traceback" not in err

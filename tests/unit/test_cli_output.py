@@ -1,6 +1,7 @@
 """What the command line prints."""
 
 import json
+import logging
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 
@@ -8,7 +9,9 @@ import pytest
 
 from delaystore.cli import documents
 from delaystore.cli.demo.report import DemoReport
-from delaystore.cli.output import body_preview, print_document, print_table, printable
+from delaystore.cli.dispatch import outcome_line
+from delaystore.cli.output import body_preview, counted, print_document, print_table, printable
+from delaystore.dispatcher.health import DispatchReport
 from delaystore.message import DelayedMessage
 from delaystore.transports.abc import ReceivedMessage
 
@@ -49,6 +52,26 @@ def test_a_document_is_ascii(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     assert printed.isascii()
     assert json.loads(printed) == {"text": "größe \U0001f600"}
+
+
+def test_a_document_is_what_strict_parsers_read() -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        print_document({"n": float("nan")})
+
+
+@pytest.mark.parametrize(("number", "text"), [(0, "0 bytes"), (1, "1 byte"), (2, "2 bytes"), (1000, "1,000 bytes")])
+def test_one_of_a_kind_is_counted_in_the_singular(number: int, text: str) -> None:
+    assert counted(number, "byte") == text
+
+
+def test_the_dispatcher_counts_one_failed_attempt_in_the_singular() -> None:
+    said = outcome_line("done", DispatchReport(delivered=2, moved_to_error_queue=1, failed=1))
+    assert said == "done: 2 delivered, 1 failed attempt, 1 moved to the error queue"
+
+
+def test_the_library_leaves_its_warnings_to_those_who_ask_for_them() -> None:
+    handlers = logging.getLogger("delaystore").handlers
+    assert [type(handler) for handler in handlers] == [logging.NullHandler]
 
 
 def test_nothing_of_a_message_reaches_the_terminal_as_a_command() -> None:
