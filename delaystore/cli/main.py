@@ -8,6 +8,7 @@ import typer
 import typer.core
 
 from delaystore.cli.changing import cancel, reschedule
+from delaystore.cli.delays.app import delays_app
 from delaystore.cli.demo.command import demo
 from delaystore.cli.dispatch import dispatch
 from delaystore.cli.health import health
@@ -87,6 +88,7 @@ for name, command in (
     ("health", health),
 ):
     app.command(name)(command)
+app.add_typer(delays_app, name="delays")
 
 
 def _print_version(wanted: bool) -> None:

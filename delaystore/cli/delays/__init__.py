@@ -1,0 +1,1 @@
+"""RabbitMQ's native delays, from the command line."""

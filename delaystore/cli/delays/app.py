@@ -1,0 +1,17 @@
+"""`delaystore delays`."""
+
+import typer
+
+delays_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
+"""Errors are put into one line by the group that this one belongs to."""
+
+
+@delays_app.callback()
+def delays(context: typer.Context) -> None:
+    """RabbitMQ's native delays: create a cascade of queues, check it, and move what waits in it.
+
+    Options are environment variables as well: DELAYSTORE_BROKER, DELAYSTORE_CASCADE, DELAYSTORE_MANAGEMENT.
+    """
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit(2)

@@ -1,0 +1,38 @@
+"""A broker to administer: by AMQP, and by its management API where there is one."""
+
+from types import TracebackType
+from typing import Self
+
+from delaystore.transports.rabbitmq.blocking import BlockingConnections
+from delaystore.transports.rabbitmq.management import Management
+from delaystore.transports.rabbitmq.parameters import broker_from_url
+
+
+class Administered:
+    """A virtual host of a broker, and the ways to talk to it. Connections are made at their first use.
+
+    `url`: `amqp[s]://...`, see `broker_from_url`. `management`: the management API's URL, see `Management`; None:
+    there is none. Raises ConfigurationError for a URL that cannot work.
+    """
+
+    def __init__(self, url: str, management: str | None = None) -> None:
+        self.broker = broker_from_url(url, connection_name="delaystore delays")
+        self.connections = BlockingConnections(self.broker)
+        self.management = None if management is None else Management(management, self.broker)
+
+    def __repr__(self) -> str:
+        return f"<Administered {self.broker.label}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections; may be called twice."""
+        self.connections.close()
+        if self.management is not None:
+            self.management.close()

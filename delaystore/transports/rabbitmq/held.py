@@ -1,0 +1,72 @@
+"""What a broker says it holds, as data."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExchangeState:
+    """An exchange as the management API shows it. `policy`: the name of the one policy that applies, if any does."""
+
+    name: str
+    type: str
+    durable: bool
+    auto_delete: bool = False
+    internal: bool = False
+    arguments: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    policy: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueState:
+    """A queue as the management API shows it.
+
+    `messages`: ready, unacknowledged, and those that are being dead-lettered, which no AMQP method counts; the broker
+    takes the figures every 5 seconds, so they may be that old. None: it has not counted yet.
+    """
+
+    name: str
+    type: str
+    durable: bool
+    auto_delete: bool = False
+    exclusive: bool = False
+    arguments: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    policy: str | None = None
+    messages: int | None = None
+    ready: int | None = None
+    unacknowledged: int | None = None
+    consumers: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """A policy. `pattern`: a regular expression; of several that match, the one with the highest `priority` applies."""
+
+    name: str
+    pattern: str
+    definition: Mapping[str, Any] = field(hash=False)
+    apply_to: str = "all"
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Permissions:
+    """What a user may do in a virtual host: a regular expression over names for each kind of access."""
+
+    configure: str
+    write: str
+    read: str
+
+    def allow(self, access: str, name: str) -> bool:
+        """Whether `access` (configure, write or read) to the exchange or queue `name` is granted."""
+        pattern = getattr(self, access)
+        try:
+            return bool(pattern) and re.search(pattern, name) is not None
+        except re.error:
+            return True  # Erlang's dialect, not ours; the broker itself will say no if it must
+
+
+NO_PERMISSIONS = Permissions("", "", "")
+"""Of a user who has none in a virtual host."""

@@ -1,0 +1,269 @@
+"""RabbitMQ's management API, for one virtual host."""
+
+import ssl
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, Self
+from urllib.parse import SplitResult, quote, unquote, urlsplit
+
+import httpx
+import pika
+
+from delaystore.errors import ConfigurationError, TransportError, TransportUnavailableError
+from delaystore.transports.rabbitmq.held import NO_PERMISSIONS, ExchangeState, Permissions, Policy, QueueState
+from delaystore.transports.rabbitmq.parameters import Broker
+from delaystore.transports.rabbitmq.topology.layout import Binding, DestinationKind
+
+_TIMEOUT: Final = 30.0
+"""Seconds; a broker with many queues takes a while to list them."""
+_NOT_FOUND: Final = 404
+_REFUSALS: Final = (401, 403)
+
+
+class ManagementRefusedError(TransportError):
+    """The management API knows the user, and does not allow what was asked."""
+
+
+class Management:
+    """What the management API says of a broker's virtual host, and its policies.
+
+    `url`: `http[s]://[user[:password]@]host:port[/prefix]`; user and password default to those of `broker`, whose
+    virtual host it is about and, for https://, whose TLS settings are used.
+
+    Nothing is asked at construction, which raises ConfigurationError for a URL that cannot work. Every method raises
+    TransportUnavailableError where the API cannot be reached or refuses the login, ManagementRefusedError (a
+    TransportError) where the user may not do that, and TransportError for any other answer that is none.
+    """
+
+    def __init__(self, url: str, broker: Broker) -> None:
+        parts = _split(url)
+        parameters = broker.parameters()
+        self.label = f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
+        self.virtual_host: str = parameters.virtual_host
+        self._user = _login(parameters.credentials)
+        self._client = httpx.Client(
+            base_url=f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}/api/",
+            auth=_given_login(parts) or self._user,
+            verify=_tls(parts, parameters.ssl_options),
+            timeout=_TIMEOUT,
+            trust_env=False,  # a proxy or .netrc of the environment is not what --management names
+        )
+
+    def __repr__(self) -> str:
+        return f"<Management {self.label}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections; may be called twice."""
+        self._client.close()
+
+    def version(self) -> str:
+        """The broker's version, as in 3.10.8."""
+        return str(self._get("overview")["rabbitmq_version"])
+
+    def feature_flags(self) -> Mapping[str, bool] | None:
+        """Which feature flags are enabled; None: only administrators may see them."""
+        try:
+            return {flag["name"]: flag["state"] == "enabled" for flag in self._get("feature-flags")}
+        except ManagementRefusedError:
+            return None
+
+    def permissions(self) -> Permissions | None:
+        """What the user of the AMQP connection may do in the virtual host; None: only administrators may see that."""
+        if self._user is None:
+            return None
+        try:
+            granted = self._get(f"users/{_quoted(self._user[0])}/permissions")
+        except ManagementRefusedError:
+            return None
+        here = (one for one in granted if one["vhost"] == self.virtual_host)
+        return next((Permissions(one["configure"], one["write"], one["read"]) for one in here), NO_PERMISSIONS)
+
+    def exchanges(self) -> Mapping[str, ExchangeState]:
+        """All exchanges of the virtual host, by name."""
+        return {
+            one["name"]: ExchangeState(
+                name=one["name"],
+                type=one["type"],
+                durable=one["durable"],
+                auto_delete=one["auto_delete"],
+                internal=one["internal"],
+                arguments=one["arguments"],
+                policy=one.get("policy"),
+            )
+            for one in self._get(f"exchanges/{self._vhost}")
+        }
+
+    def queues(self) -> Mapping[str, QueueState]:
+        """All queues of the virtual host, by name."""
+        return {
+            one["name"]: QueueState(
+                name=one["name"],
+                type=one.get("type", one["arguments"].get("x-queue-type", "classic")),
+                durable=one["durable"],
+                auto_delete=one["auto_delete"],
+                exclusive=one["exclusive"],
+                arguments=one["arguments"],
+                policy=one.get("policy"),
+                messages=one.get("messages"),
+                ready=one.get("messages_ready"),
+                unacknowledged=one.get("messages_unacknowledged"),
+                consumers=one.get("consumers"),
+            )
+            for one in self._get(f"queues/{self._vhost}")
+        }
+
+    def bindings(self, source: str | None = None) -> Sequence[Binding]:
+        """The bindings of the exchange `source`, none if it does not exist; None: of all but the default exchange."""
+        if source is None:
+            answer = self._get(f"bindings/{self._vhost}")
+        else:
+            answer = self._get_or(f"exchanges/{self._vhost}/{_quoted(source)}/bindings/source", [])
+        return [
+            Binding(one["source"], one["destination"], DestinationKind(one["destination_type"]), one["routing_key"])
+            for one in answer
+            if one["source"]
+        ]
+
+    def policies(self) -> Sequence[Policy]:
+        """All policies of the virtual host."""
+        return [_policy(one) for one in self._get(f"policies/{self._vhost}")]
+
+    def policy(self, name: str) -> Policy | None:
+        """The policy of that name; None: there is none."""
+        return next((policy for policy in self.policies() if policy.name == name), None)
+
+    def set_policy(self, policy: Policy) -> None:
+        """Create the policy, or change the one of that name. Takes the tag policymaker or administrator."""
+        document = {
+            "pattern": policy.pattern,
+            "definition": dict(policy.definition),
+            "apply-to": policy.apply_to,
+            "priority": policy.priority,
+        }
+        self._ask("PUT", f"policies/{self._vhost}/{_quoted(policy.name)}", document)
+
+    def delete_policy(self, name: str) -> bool:
+        """Delete the policy; False: there is none. Takes the tag policymaker or administrator."""
+        if self.policy(name) is None:
+            return False
+        self._ask("DELETE", f"policies/{self._vhost}/{_quoted(name)}")
+        return True
+
+    @property
+    def _vhost(self) -> str:
+        return _quoted(self.virtual_host)
+
+    def _get(self, path: str) -> Any:
+        answer = self._ask("GET", path)
+        try:
+            return answer.json()
+        except ValueError:
+            raise self._no_api(f"{answer.status_code} without JSON") from None
+
+    def _get_or(self, path: str, default: Any) -> Any:
+        try:
+            return self._get(path)
+        except _NotFoundError:
+            return default
+
+    def _ask(self, method: str, path: str, document: Any = None) -> httpx.Response:
+        try:
+            answer = self._client.request(method, path, json=document)
+        except httpx.HTTPError as error:
+            raise TransportUnavailableError(
+                f"the management API at {self.label} cannot be reached: {str(error) or type(error).__name__}"
+            ) from None
+        if answer.is_success:
+            return answer
+        raise self._failure(answer)
+
+    def _failure(self, answer: httpx.Response) -> TransportError:
+        reason = _reason(answer)
+        if answer.status_code in _REFUSALS and "login" in reason.lower():
+            return TransportUnavailableError(
+                f"the management API at {self.label} refused the login; check user name and password"
+            )
+        if answer.status_code in _REFUSALS:
+            return ManagementRefusedError(
+                f"the management API at {self.label} refused: {reason}; give the user the tag management, "
+                "policymaker for policies, and permissions in the virtual host"
+            )
+        if answer.status_code == _NOT_FOUND and "json" in answer.headers.get("content-type", ""):
+            return _NotFoundError(
+                f"the management API at {self.label} knows no {unquote(answer.url.path)}; check the virtual host"
+            )
+        return self._no_api(f"{answer.status_code} {reason}")
+
+    def _no_api(self, text: str) -> TransportError:
+        return TransportError(f"the management API at {self.label} answered {text}; check its URL")
+
+
+class _NotFoundError(TransportError):
+    """No such thing."""
+
+
+def _policy(document: Mapping[str, Any]) -> Policy:
+    return Policy(
+        name=document["name"],
+        pattern=document["pattern"],
+        definition=document["definition"],
+        apply_to=document["apply-to"],
+        priority=document["priority"],
+    )
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        raise ConfigurationError(
+            "the management URL cannot be read; check host and port, and percent-encode special characters in the "
+            "password"
+        ) from None
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise ConfigurationError(
+            "a management URL is http[s]://[user:password@]host:port, as in http://localhost:15672"
+        )
+    return parts
+
+
+def _given_login(parts: SplitResult) -> tuple[str, str] | None:
+    if parts.username is None:
+        return None
+    return unquote(parts.username), unquote(parts.password or "")
+
+
+def _login(credentials: Any) -> tuple[str, str] | None:
+    """User and password of the AMQP connection; None: it logs in by its certificate."""
+    if isinstance(credentials, pika.PlainCredentials):
+        return credentials.username, credentials.password
+    return None
+
+
+def _tls(parts: SplitResult, options: Any) -> ssl.SSLContext | bool:
+    """The AMQP connection's settings, where it has any: an own certificate authority signs both as a rule."""
+    if parts.scheme == "https" and options is not None:
+        context: ssl.SSLContext = options.context
+        return context
+    return True
+
+
+def _reason(answer: httpx.Response) -> str:
+    try:
+        text = str(answer.json()["reason"])
+    except (ValueError, KeyError, TypeError):
+        text = answer.reason_phrase
+    return " ".join(text.split())[:200]
+
+
+def _quoted(name: str) -> str:
+    return quote(name, safe="")
