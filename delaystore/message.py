@@ -38,6 +38,8 @@ PROPERTY_RANGES: Final = {"priority": range(256), "delivery_mode": range(1, 3)}
 """What AMQP 0-9-1 allows. What an `expiration` may be is the broker's to say: its transport checks it."""
 NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 """No headers, no properties."""
+EXPIRATION_HEADER: Final = "delaystore.expiration"
+"""Holds a message's own expiration where that must not take effect: in the error queue, in native delays."""
 MAX_HEADER_DEPTH: Final = 32
 _PLAIN: Final = frozenset({bool, int, float, Decimal, str, bytes})
 
@@ -189,6 +191,8 @@ def check_properties(properties: Mapping[str, Any]) -> None:
             raise InvalidMessageError(f"property {name} must be {expected.__name__}, not {type(value).__name__}")
         if expected is datetime:
             utc(value, f"property {name}")
+        elif expected is str:
+            _check_unicode(value, f"property {name}")
         elif name in PROPERTY_RANGES and value not in PROPERTY_RANGES[name]:
             allowed = PROPERTY_RANGES[name]
             raise InvalidMessageError(f"property {name} must be from {allowed[0]} to {allowed[-1]}, not {value}")
@@ -201,10 +205,14 @@ def check_headers(headers: Mapping[str, Any]) -> None:
     for name, value in headers.items():
         if type(name) is not str:
             raise InvalidMessageError(f"header names must be str, not {type(name).__name__} ({name!r})")
+        _check_unicode(name, "a header's name")
         _check_value(value, f"header {name!r}")
 
 
 def _check_value(value: Any, path: str, depth: int = 0) -> None:
+    if type(value) is str:
+        _check_unicode(value, path)
+        return
     if value is None or type(value) in _PLAIN:
         return
     if depth > MAX_HEADER_DEPTH:
@@ -216,8 +224,18 @@ def _check_value(value: Any, path: str, depth: int = 0) -> None:
         for name, item in value.items():
             if type(name) is not str:
                 raise InvalidMessageError(f"{path}: names must be str, not {type(name).__name__} ({name!r})")
+            _check_unicode(name, f"a name in {path}")
             _check_value(item, f"{path}[{name!r}]", depth + 1)
     elif isinstance(value, datetime):
         utc(value, path)
     else:
         raise InvalidMessageError(f"{path} is a {type(value).__name__}, which no message header can hold")
+
+
+def _check_unicode(text: str, path: str) -> None:
+    if text.isascii():
+        return
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidMessageError(f"{path} holds half a surrogate pair ({text[:40]!a}), which UTF-8 cannot") from None

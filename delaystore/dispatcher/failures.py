@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from delaystore.errors import InvalidMessageError
-from delaystore.message import DelayedMessage
+from delaystore.message import EXPIRATION_HEADER, DelayedMessage
 
 EXCEPTION_TYPE: Final = "NServiceBus.ExceptionInfo.ExceptionType"
 EXCEPTION_MESSAGE: Final = "NServiceBus.ExceptionInfo.Message"
@@ -15,8 +15,6 @@ TIME_OF_FAILURE: Final = "NServiceBus.TimeOfFailure"
 FAILED_QUEUE: Final = "NServiceBus.FailedQ"
 DUE_TIME: Final = "delaystore.due-time"
 FAILURE_COUNT: Final = "delaystore.failure-count"
-EXPIRATION: Final = "delaystore.expiration"
-"""The message's own expiration: a failed message must not expire."""
 SHORTENED: Final = 256
 """Characters of an explanation where the whole of it does not fit."""
 
@@ -53,7 +51,7 @@ def _copy(failure: Failure, error_queue: str, now: datetime, reason: str) -> Del
     expiration = properties.pop("expiration", None)
     headers = {**message.headers, **_failure_headers(failure, now, reason)}
     if expiration is not None:
-        headers[EXPIRATION] = expiration
+        headers[EXPIRATION_HEADER] = expiration
     return DelayedMessage(
         message_id=message.message_id,
         destination=error_queue,

@@ -95,10 +95,10 @@ def test_programs_get_all_pages_under_one_line_of_names(run: CommandLine) -> Non
 
 def test_headers_that_json_lacks_come_as_text(run: CommandLine, sqlite_url: str) -> None:
     store = SqlDelayedMessageStore(sqlite_url)
-    headers = {"n": float("nan"), "deep": [{"n": float("-inf")}], "half \ud800": "\ud800"}
+    headers = {"n": float("nan"), "deep": [{"n": float("-inf")}]}
     DelayedDelivery("sales", store).send("billing", b"", delay=0, headers=headers, message_id="a")
     store.close()
-    expected = {"n": "nan", "deep": [{"n": "-inf"}], "half \\ud800": "\\ud800"}
+    expected = {"n": "nan", "deep": [{"n": "-inf"}]}
     assert run("show", "a", "--json").document["headers"] == expected
     run("dispatch", "--once")
     (received,) = run("receive", "billing", "--json").document["messages"]
