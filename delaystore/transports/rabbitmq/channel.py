@@ -11,8 +11,8 @@ from pika import exceptions, spec
 from delaystore.errors import UnsupportedMessageError
 from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind
 from delaystore.transports.rabbitmq.address import Address
-from delaystore.transports.rabbitmq.flight import Flight, Publication
-from delaystore.transports.rabbitmq.frames import body_frames, content_header, publish_method
+from delaystore.transports.rabbitmq.flight import Flight, Publishable
+from delaystore.transports.rabbitmq.frames import body_frames, publish_method
 from delaystore.transports.rabbitmq.properties import UNENCODABLE
 
 WINDOW: Final = 2000
@@ -92,20 +92,19 @@ class ConfirmChannel:
         self._ready = True
         self.pump()
 
-    def _marshal(self, flight: Flight, publication: Publication) -> bytes | None:
+    def _marshal(self, flight: Flight, publication: Publishable) -> bytes | None:
         """The publication's frames, counted as sent; None: it cannot be sent, and is settled."""
-        message = publication.message
         number = self._pika.channel_number
         frame_max = self._connection.params.frame_max
         try:
-            header = content_header(number, message)
+            header = publication.content_header(number)
         except (*UNENCODABLE, UnsupportedMessageError) as error:
             flight.skipped(Outcome(OutcomeKind.REFUSED, f"AMQP cannot hold its headers or properties: {error}"))
             return None
         if not fits(header, frame_max):
             flight.skipped(Outcome(OutcomeKind.REFUSED, _too_large(len(header), frame_max)))
             return None
-        marshalled = self._method(publication.address) + header + body_frames(number, message.body, frame_max)
+        marshalled = self._method(publication.address) + header + body_frames(number, publication.body, frame_max)
         self._next_tag += 1
         flight.sent(len(marshalled))
         return marshalled

@@ -3,14 +3,43 @@
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from delaystore.errors import UnsupportedMessageError
 from delaystore.message import DelayedMessage
 from delaystore.transports.abc import Outcome, OutcomeKind
 from delaystore.transports.rabbitmq.address import Address, parse_address
+from delaystore.transports.rabbitmq.frames import content_header
 
 _ANSWERED: Final = -1
+
+
+class Publishable(Protocol):
+    """What can be published, and where to."""
+
+    @property
+    def address(self) -> Address:
+        """The exchange and routing key."""
+        ...
+
+    @property
+    def message_id(self) -> str | None:
+        """The property of that name, by which a message that comes back is known; None: it has none."""
+        ...
+
+    @property
+    def body(self) -> bytes:
+        """The content."""
+        ...
+
+    @property
+    def suspect(self) -> bool:
+        """Whether properties or headers make it likelier than others to be what the broker closes a channel for."""
+        ...
+
+    def content_header(self, channel_number: int) -> bytes:
+        """The frame that holds the properties; raises UnsupportedMessageError if they cannot be encoded."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +48,25 @@ class Publication:
 
     message: DelayedMessage
     address: Address
+
+    @property
+    def message_id(self) -> str:
+        """The message's id."""
+        return self.message.message_id
+
+    @property
+    def body(self) -> bytes:
+        """The message's body."""
+        return self.message.body
+
+    @property
+    def suspect(self) -> bool:
+        """Whether it has an expiration, or carbon copies, which may be malformed."""
+        return "expiration" in self.message.properties or "CC" in self.message.headers
+
+    def content_header(self, channel_number: int) -> bytes:
+        """The frame that holds the message's properties; raises UnsupportedMessageError."""
+        return content_header(channel_number, self.message)
 
 
 def publication_of(message: DelayedMessage) -> Publication | Outcome:
@@ -50,7 +98,7 @@ class Flight:
     `outcomes` runs parallel to `publications`; None: no answer.
     """
 
-    def __init__(self, publications: Sequence[Publication]) -> None:
+    def __init__(self, publications: Sequence[Publishable]) -> None:
         self.publications = publications
         self.outcomes: list[Outcome | None] = [None] * len(publications)
         self.doubtful: set[int] = set()
@@ -67,7 +115,7 @@ class Flight:
         self._lowest = 0
         """Every tag below this one is settled."""
         self._returned: dict[int, Outcome] = {}
-        self._positions: dict[tuple[str, str, str], list[int]] | None = None
+        self._positions: dict[tuple[str | None, str, str], list[int]] | None = None
 
     @property
     def unsettled(self) -> int:
@@ -107,7 +155,7 @@ class Flight:
         if multiple:
             self._lowest = max(self._lowest, index + 1)
 
-    def returned(self, message_id: str, address: Address, reason: str) -> None:
+    def returned(self, message_id: str | None, address: Address, reason: str) -> None:
         """Note that a publication came back; its confirm follows and settles it.
 
         A return carries no delivery tag. Where several publications in flight look alike, none is blamed: they
@@ -116,7 +164,7 @@ class Flight:
         if self._positions is None:
             self._positions = {}
             for position, publication in enumerate(self.publications):
-                key = (publication.message.message_id, *publication.address)
+                key = (publication.message_id, *publication.address)
                 self._positions.setdefault(key, []).append(position)
         alike = [
             position

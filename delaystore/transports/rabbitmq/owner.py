@@ -35,10 +35,12 @@ class Owner:
 
     The thread starts at construction and ends with `close`, and with it the owner; a new one takes its place.
     Flights handed over with `launch` always end: answered, closed by a message, or with the connection.
+    `connection_type`: a kind of SelectConnection.
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, connection_type: Any = pika.SelectConnection) -> None:
         self._broker = broker
+        self._connection_type = connection_type
         self._changed = threading.Condition()
         self._obstacle: str | None = _CONNECTING
         self._flights: set[Flight] = set()
@@ -139,7 +141,7 @@ class Owner:
 
     def _connect(self) -> None:
         if not self._closing:
-            self._connection = pika.SelectConnection(
+            self._connection = self._connection_type(
                 self._broker.parameters(),
                 on_open_callback=self._opened,
                 on_open_error_callback=self._failed,

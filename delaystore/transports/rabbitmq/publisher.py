@@ -8,7 +8,7 @@ from typing import Final
 
 from delaystore.transports.abc import Outcome, OutcomeKind
 from delaystore.transports.rabbitmq.address import DEFAULT_EXCHANGE
-from delaystore.transports.rabbitmq.flight import Closure, Flight, Publication
+from delaystore.transports.rabbitmq.flight import Closure, Flight, Publishable
 from delaystore.transports.rabbitmq.owner import Owner
 
 _NOT_FOUND: Final = 404
@@ -27,13 +27,13 @@ class Sending:
 
     def __init__(
         self,
-        batch: Sequence[Publication | Outcome],
+        batch: Sequence[Publishable | Outcome],
         timeout: float,
         owner: Callable[[], Owner],
         quarantine: threading.Lock,
     ) -> None:
         self._outcomes = [one if isinstance(one, Outcome) else None for one in batch]
-        self._publications = {at: one for at, one in enumerate(batch) if isinstance(one, Publication)}
+        self._publications = {at: one for at, one in enumerate(batch) if not isinstance(one, Outcome)}
         self._silence = f"no answer from the broker within {timeout:g} s"
         self._deadline = time.monotonic() + timeout
         self._owner = owner
@@ -135,8 +135,8 @@ class Sending:
 
     def _suspect(self, position: int) -> bool:
         """Whether what mostly closes channels applies: an exchange that may be missing, an expiration, headers."""
-        message, address = self._publications[position].message, self._publications[position].address
-        return address.exchange != DEFAULT_EXCHANGE or "expiration" in message.properties or "CC" in message.headers
+        publication = self._publications[position]
+        return publication.suspect or publication.address.exchange != DEFAULT_EXCHANGE
 
     def _remaining(self) -> float:
         return max(0.0, self._deadline - time.monotonic())
