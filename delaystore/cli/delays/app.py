@@ -2,6 +2,8 @@
 
 import typer
 
+from delaystore.cli.delays.export import export
+
 delays_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 """Errors are put into one line by the group that this one belongs to."""
 
@@ -15,3 +17,6 @@ def delays(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
         raise typer.Exit(2)
+
+
+delays_app.command("export")(export)

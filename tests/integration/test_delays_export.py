@@ -1,0 +1,105 @@
+"""`delaystore delays export`, with a broker that imports what it writes."""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from delaystore.transports.rabbitmq.administration.policies import complete_layout, policy_for
+from delaystore.transports.rabbitmq.management import Management
+from delaystore.transports.rabbitmq.parameters import broker_from_url
+from delaystore.transports.rabbitmq.topology import Layout, topology_named
+from tests.integration.cli import CommandLine
+from tests.servers import RabbitMQ, RabbitMQVhosts
+from tests.servers.server import Server
+
+CASCADES = (
+    "nservicebus-v2",
+    "nservicebus-v1",
+    "celery",
+    "celery:classic:emea",
+    "skipping",
+    'custom:été "x" <b> ${a} %{b} #1 [y]; end:5',
+)
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    return CommandLine(capsys, {})
+
+
+@pytest.fixture
+def broker(rabbitmq: RabbitMQVhosts, start_server: Callable[[Callable[[], Server]], Server]) -> RabbitMQ:
+    """A broker with rabbitmqctl: the session's, unless that is somebody else's."""
+    if isinstance(rabbitmq, RabbitMQ):
+        return rabbitmq
+    return cast("RabbitMQ", start_server(lambda: RabbitMQ(management=True)))
+
+
+@pytest.fixture
+def vhost_url(broker: RabbitMQ) -> Iterator[str]:
+    url = broker.create_vhost()
+    yield url
+    broker.delete_vhost(url)
+
+
+def read_back(management: Management, wanted: Layout) -> Layout:
+    """The broker's own exchanges, queues and bindings left out, in the order of `wanted`."""
+    exchanges, queues, bindings = dict(management.exchanges()), management.queues(), set(management.bindings())
+    assert {name for name in exchanges if name and not name.startswith("amq.")} == {
+        one.name for one in wanted.exchanges
+    }
+    assert set(queues) == {one.name for one in wanted.queues}
+    assert bindings == set(wanted.bindings)
+    assert all(one.durable for one in (*exchanges.values(), *queues.values()))
+    return Layout(
+        tuple(type(one)(one.name, exchanges[one.name].type, exchanges[one.name].arguments) for one in wanted.exchanges),
+        tuple(type(one)(one.name, queues[one.name].arguments) for one in wanted.queues),
+        wanted.bindings,
+    )
+
+
+@pytest.mark.parametrize("cascade", CASCADES)
+def test_a_broker_has_the_whole_cascade_from_the_definitions(
+    cascade: str, run: CommandLine, broker: RabbitMQ, vhost_url: str
+) -> None:
+    path = broker.directory / "definitions.json"  # rabbitmqctl runs as another user, who cannot read our own
+    vhost = broker.vhost_name(vhost_url)
+    written = run(
+        "delays", "export", "--format", "definitions", "--cascade", cascade, "--vhost", vhost, "--output", str(path)
+    )
+    assert (written.code, written.out) == (0, "")
+    broker.ctl("import_definitions", str(path))
+    topology = topology_named(cascade)
+    wanted = complete_layout(topology)
+    with closing(Management(broker.management_url or "", broker_from_url(vhost_url))) as management:
+        assert read_back(management, wanted) == wanted
+        policy = policy_for(topology)
+        assert list(management.policies()) == ([policy] if policy else [])
+
+
+@pytest.mark.parametrize("form", ["terraform", "definitions"])
+def test_documents_go_to_standard_output(run: CommandLine, form: str) -> None:
+    written = run("delays", "export", "--format", form, "--cascade", "custom:mine:3")
+    assert written.code == 0
+    assert "mine.delay-level-02" in json.dumps(written.document)
+
+
+def test_a_diagram_goes_to_standard_output(run: CommandLine) -> None:
+    written = run("delays", "export", "--format", "mermaid", "--cascade", "nservicebus-v2", "--full")
+    assert written.code == 0
+    assert written.out.startswith("flowchart TD\n")
+    assert "nsb.v2.delay-level-13" in written.out
+    assert "nsb.v2.delay-delivery.undeliverable" in written.out
+
+
+def test_mistakes_are_told_in_a_line(run: CommandLine, tmp_path: Path) -> None:
+    assert "no cascade is called 'nsb'" in run.refused("delays", "export", "--format", "mermaid", "--cascade", "nsb")
+    assert "pdf" in run.refused("delays", "export", "--format", "pdf")
+    missing = str(tmp_path / "missing" / "file")
+    assert os.strerror(2) in run.refused("delays", "export", "--format", "mermaid", "--output", missing)
+    assert "cannot manage" in run.refused("delays", "export", "--format", "terraform", "--vhost", "a@b")
