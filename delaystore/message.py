@@ -191,7 +191,7 @@ def check_properties(properties: Mapping[str, Any]) -> None:
             raise InvalidMessageError(f"property {name} must be {expected.__name__}, not {type(value).__name__}")
         if expected is datetime:
             utc(value, f"property {name}")
-        elif expected is str:
+        elif type(value) is str:
             _check_unicode(value, f"property {name}")
         elif name in PROPERTY_RANGES and value not in PROPERTY_RANGES[name]:
             allowed = PROPERTY_RANGES[name]

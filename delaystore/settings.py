@@ -58,6 +58,10 @@ class DelayedDeliverySettings:
     """The longest sleep where the store can wake the dispatcher from another process; at most 60 s."""
     poll_interval: timedelta = timedelta(seconds=0.5)
     """The longest sleep where it cannot."""
+    handover_horizon: timedelta = timedelta(0)
+    """How long before its due time a message is handed over to the transport's native delay; 0: only when it is due.
+
+    Failures within it are shown again as much later, so lowering it delays those once by the difference."""
     max_body_bytes: int = 16 * 1024 * 1024
     """A longer body is refused by send; 16 MiB is RabbitMQ 4's own default limit."""
     automatic_setup: bool = True
@@ -69,7 +73,7 @@ class DelayedDeliverySettings:
         for field in fields(self):
             value = getattr(self, field.name)
             if isinstance(field.default, timedelta):
-                object.__setattr__(self, field.name, _positive_duration(field.name, value))
+                object.__setattr__(self, field.name, _duration(field.name, value, zero=not field.default))
         for name in ("batch_size", "batch_bytes", "max_body_bytes"):
             _whole_number(name, getattr(self, name), at_least=1)
         if self.maximum_sleep > MAXIMUM_SLEEP:
@@ -91,14 +95,16 @@ class DelayedDeliverySettings:
             raise ConfigurationError("on_critical_error must be a function of (description, exception)")
 
 
-def _positive_duration(name: str, value: object) -> timedelta:
+def _duration(name: str, value: object, *, zero: bool) -> timedelta:
     if isinstance(value, int | float) and not isinstance(value, bool):
         try:
             value = timedelta(seconds=value)
         except (OverflowError, ValueError):
             raise ConfigurationError(f"{name} is out of range: {value!r}") from None
-    if not isinstance(value, timedelta) or value <= timedelta(0):
-        raise ConfigurationError(f"{name} must be a timedelta or seconds, above 0, not {value!r}")
+    if not isinstance(value, timedelta) or value < timedelta(0) or not (value or zero):
+        shown = f"{value.total_seconds():g} s" if isinstance(value, timedelta) else repr(value)
+        least = "from 0" if zero else "above 0"
+        raise ConfigurationError(f"{name} must be a timedelta or seconds, {least}, not {shown}")
     return value
 
 

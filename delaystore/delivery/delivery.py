@@ -2,14 +2,16 @@
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import islice
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from delaystore.delivery.composer import Composer, Earliest
 from delaystore.delivery.enlisted import EnlistableStore, EnlistedDelivery
+from delaystore.delivery.native import NativeSender
 from delaystore.dispatcher.breakers import RepeatedFailuresOverTimeCircuitBreaker
 from delaystore.dispatcher.dispatcher import Dispatcher
 from delaystore.dispatcher.forks import renew_in_children
@@ -39,7 +41,9 @@ class DelayedDelivery:
     """Stores messages until they are due, and forwards them then.
 
     `endpoint`: whose messages the store holds; it names the store's table. `transport` None: this process only sends
-    to the store, and another one dispatches. `settings` None: the defaults.
+    to the store, and another one dispatches. `settings` None: the defaults. `native`: send straight into the
+    transport's native delay what fits it, confirmed; it can be neither listed nor cancelled then. The store takes the
+    rest, and what the broker does not confirm, and goes on being emptied.
     May be shared by threads. Sending needs no `start`, and works in forked children.
 
     Raises ConfigurationError for names that cannot work, UnsupportedModeError for a transaction mode that the store,
@@ -52,6 +56,8 @@ class DelayedDelivery:
         store: DelayedMessageStore,
         transport: Transport | None = None,
         settings: DelayedDeliverySettings | None = None,
+        *,
+        native: bool = False,
     ) -> None:
         self._settings = settings or DelayedDeliverySettings()
         self._store = store
@@ -59,6 +65,8 @@ class DelayedDelivery:
         store.initialize(endpoint, self._settings.transaction_mode)
         self._dispatcher = None if transport is None else Dispatcher(store, transport, self._settings, endpoint)
         self._composer = Composer(store, transport, self._settings.max_body_bytes)
+        timeout = self._settings.dispatch_timeout.total_seconds()
+        self._native = NativeSender(store, transport, timeout) if native else None
         self._ready = not self._settings.automatic_setup
         self.renew_after_fork()
         renew_in_children(self)
@@ -77,12 +85,15 @@ class DelayedDelivery:
         """Store a message for `destination`, due after `delay` (a timedelta or seconds) or `at` (an aware datetime).
 
         Returns its message_id: a fresh one, unless given. It is durable once this returns. A time in the past means
-        at once. Raises InvalidMessageError for what cannot be carried, DuplicateMessageError for an id that waits
-        already, another StoreError when the store fails.
+        at once. Native: the broker has it, or the store; an id that waits in the broker is not noticed. Raises
+        InvalidMessageError for what cannot be carried, DuplicateMessageError for an id that waits already, another
+        StoreError when the store fails.
         """
         if not self._ready:
             self._set_up()
         message = self._composer.compose(destination, body, delay, at, headers, properties, message_id)
+        if self._native is not None and not self._native.send([message]):
+            return message.message_id
         self._guarded(self._store.store, message)
         if self._dispatcher is not None:
             self._dispatcher.wake_up(message.due_time)
@@ -91,12 +102,16 @@ class DelayedDelivery:
     def send_many(self, messages: Iterable[DelayedMessage]) -> int:
         """Store all of `messages`, which may be a generator, and return how many.
 
-        All or nothing where the store has transactions. Raises as `send`.
+        All or nothing where the store has transactions. Native: in batches, each with what it leaves to the store;
+        what went before a failure stays sent. Raises as `send`.
         """
         if not self._ready:
             self._set_up()
         earliest = Earliest()
-        count = self._guarded(self._store.store_many, self._composer.checked(messages, earliest))
+        checked = self._composer.checked(messages, earliest)
+        if self._native is not None:
+            return self._send_many_natively(self._native, checked)
+        count = self._guarded(self._store.store_many, checked)
         if self._dispatcher is not None and earliest.time is not None:
             self._dispatcher.wake_up(earliest.time)
         return count
@@ -228,6 +243,16 @@ class DelayedDelivery:
             raise
         self._store_breaker.success()
         return result
+
+    def _send_many_natively(self, native: NativeSender, messages: Iterator[DelayedMessage]) -> int:
+        count = 0
+        while batch := list(islice(messages, self._settings.batch_size)):
+            rest = native.send(batch)
+            if rest:
+                self._guarded(self._store.store_many, rest)
+                self._wake_up(min(message.attention_time for message in rest))
+            count += len(batch)
+        return count
 
     def _wake_up(self, due_time: datetime | None) -> None:
         if self._dispatcher is not None:

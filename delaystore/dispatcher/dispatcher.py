@@ -1,7 +1,7 @@
 """The dispatcher: forwards what is due, in a thread of its own or in the caller's."""
 
 import threading
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from delaystore.dispatcher.error_queue import ErrorQueue
 from delaystore.dispatcher.forks import renew_in_children
@@ -9,14 +9,23 @@ from delaystore.dispatcher.health import NOTHING_DONE, DispatchReport, Health, T
 from delaystore.dispatcher.loop import DispatchLoop
 from delaystore.dispatcher.passes import Breakers, DispatchPass
 from delaystore.dispatcher.wakeup import WakeUp
-from delaystore.errors import TransportUnavailableError, UnsupportedModeError
+from delaystore.errors import ConfigurationError, TransportUnavailableError, UnsupportedModeError
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
 from delaystore.stores.abc import DelayedMessageStore
 from delaystore.transports.abc import Transport
 
 
 def check_pair(store: DelayedMessageStore, transport: Transport, settings: DelayedDeliverySettings) -> None:
-    """UnsupportedModeError when TRANSACTION_SCOPE is asked for and the two share no transaction."""
+    """UnsupportedModeError when TRANSACTION_SCOPE is asked for and the two share no transaction.
+
+    ConfigurationError for a `handover_horizon` beyond what the transport delays natively.
+    """
+    longest = transport.longest_native_delay or timedelta(0)
+    if settings.handover_horizon > longest:
+        raise ConfigurationError(
+            f"handover_horizon {settings.handover_horizon} is beyond what {transport!r} delays natively, {longest}; "
+            "give it a native delay, as in delays=..., or lower the horizon"
+        )
     scope = settings.transaction_mode is TransactionMode.TRANSACTION_SCOPE
     if scope and not transport.shares_transaction_with(store):
         raise UnsupportedModeError(
@@ -107,7 +116,7 @@ class Dispatcher:
         if reason is not None:
             raise TransportUnavailableError(reason)
         self._error_queue.ensure()
-        at = self._store.now()
+        at = self._store.now() + self._settings.handover_horizon
         total = NOTHING_DONE
         while True:
             result = self._passes.run(at)

@@ -106,7 +106,7 @@ class DispatchLoop:
     def _rest(self, result: PassResult) -> None:
         """Sleep until something is due, which it may be already."""
         until = self._store.next()
-        now = self._store.now()
+        now = self._store.now() + self._settings.handover_horizon  # as far as the passes look
         if not result.report.fetched:
             self._gate.nothing_due()
         if until is None or until > now:

@@ -15,13 +15,13 @@ from delaystore.dispatcher.breakers import (
 )
 from delaystore.dispatcher.deferrals import Deferrals
 from delaystore.dispatcher.error_queue import ErrorQueue
+from delaystore.dispatcher.forwarding import TransportRaisedError
 from delaystore.dispatcher.health import NOTHING_DONE, DispatchReport, Tally
 from delaystore.dispatcher.settlement import (
     Attempt,
     ClaimsLostError,
     Settled,
     Settler,
-    TransportRaisedError,
 )
 from delaystore.errors import TransportError
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
@@ -88,6 +88,7 @@ class DispatchPass:
         self._breakers = breakers
         self._error_queue = error_queue
         self._tally = tally
+        self._horizon = settings.handover_horizon
         self._exactly_once = settings.transaction_mode is TransactionMode.TRANSACTION_SCOPE
         self._arrivals = UnremovedArrivals()
         self._deferrals = Deferrals()
@@ -95,9 +96,9 @@ class DispatchPass:
         self._sizer = BatchSizer(settings.batch_size, settings.batch_bytes, settings.max_body_bytes)
 
     def run(self, at: datetime | None = None) -> PassResult:
-        """Forward one batch of what is due at `at` (None: now). Raises what the store raises."""
+        """Forward one batch of what is due at `at` (None: within the horizon). Raises what the store raises."""
         now = self._store.now()
-        at = at or now
+        at = at or now + self._horizon
         attempt = Attempt()
         try:
             settled, full = self._claim_and_settle(at, attempt)
@@ -118,7 +119,7 @@ class DispatchPass:
         self._breakers.fetch.success()
         if settled is None:
             return PassResult(NOTHING_DONE, at)
-        self._deferrals.note(settled.deferred)
+        self._deferrals.note([*settled.deferred, *settled.unsuited])
         self._tally.add(settled.report, now)
         return PassResult(settled.report, at, full, self._tell_breakers(settled))
 

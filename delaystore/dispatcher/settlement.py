@@ -3,11 +3,12 @@
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from delaystore.dispatcher.deferrals import Deferrals
 from delaystore.dispatcher.failures import Failure, error_copy
+from delaystore.dispatcher.forwarding import Forwarder
 from delaystore.dispatcher.health import DispatchReport
 from delaystore.dispatcher.retries import LONGEST_PARKED_GAP, back_off, next_attempt
 from delaystore.errors import InvalidMessageError
@@ -29,10 +30,6 @@ class ClaimsLostError(Exception):
         self.report = report
 
 
-class TransportRaisedError(Exception):
-    """Exactly once only: the transport raised, which may have spoilt the transaction it shares; undo it."""
-
-
 @dataclass(slots=True)
 class Attempt:
     """How far settling a batch got, for when it fails."""
@@ -52,6 +49,8 @@ class Sorted:
     """For the error queue."""
     retriable: list[Failure] = field(default_factory=list)
     unsettled: list[Failure] = field(default_factory=list)
+    unsuited: list[DelayedMessage] = field(default_factory=list)
+    """Not due yet, and only then to be sent."""
     answered: bool = False
     """Whether the broker is known to have settled any of them."""
 
@@ -69,6 +68,8 @@ class Settled:
     """Those without an answer that gave way to others."""
     parked: Sequence[Failure]
     """Those the error queue did not take, with its reason."""
+    unsuited: Sequence[DelayedMessage]
+    """Those the transport cannot delay, which the store keeps until they are due."""
 
 
 class Settler:
@@ -86,7 +87,7 @@ class Settler:
         self._deferrals = deferrals
         self._random = random
         self._exactly_once = settings.transaction_mode is TransactionMode.TRANSACTION_SCOPE
-        self._timeout = settings.dispatch_timeout.total_seconds()
+        self._forwarder = Forwarder(transport, settings)
 
     def settle(
         self,
@@ -109,6 +110,7 @@ class Settler:
         removed = tx.remove_many(attempt.arrived) if attempt.arrived else 0
         attempt.recovering = True
         failed = self._count_failures(tx, found.retriable + parked, deferred)
+        self._keep_until_due(tx, found.unsuited)
         attempt.recovering = False
         report = DispatchReport(
             fetched=len(batch),
@@ -122,14 +124,14 @@ class Settler:
             raise ClaimsLostError(report)
         unsettled = found.unsettled or ([] if found.answered else deferred)
         gave_way = [failure.message for failure in deferred]
-        return Settled(report, found.answered, unsettled[0] if unsettled else None, gave_way, parked)
+        return Settled(report, found.answered, unsettled[0] if unsettled else None, gave_way, parked, found.unsuited)
 
     def remove(self, tx: DelayedMessageStore, arrived: Sequence[DelayedMessage]) -> Settled:
         """Remove what has arrived in an earlier attempt. Raises what the store raises."""
         count = len(arrived)
         lost = count - tx.remove_many(arrived)
         report = DispatchReport(fetched=count, delivered=count, claims_lost=lost)
-        return Settled(report, answered=False, unsettled=None, deferred=(), parked=())
+        return Settled(report, answered=False, unsettled=None, deferred=(), parked=(), unsuited=())
 
     def _forward(self, tx: DelayedMessageStore, batch: Sequence[DelayedMessage]) -> Sorted:
         found = Sorted()
@@ -139,13 +141,15 @@ class Settler:
                 found.hopeless.append(Failure(message, "Unreadable", message.reason))
             else:
                 sound.append(message)
-        outcomes = self._send(tx, sound)
+        outcomes = self._forwarder.forward(tx, sound)
         found.answered = self._answered(outcomes)
         for message, outcome in zip(sound, outcomes, strict=True):
             if outcome.kind is OutcomeKind.DELIVERED:
                 found.delivered.append(message)
             elif outcome.kind is OutcomeKind.UNSETTLED:
                 found.unsettled.append(Failure(message, "Unsettled", outcome.reason))
+            elif outcome.kind is OutcomeKind.UNSUITED:
+                found.unsuited.append(message)
             elif outcome.kind is OutcomeKind.UNROUTABLE:
                 found.hopeless.append(Failure(message, "Unroutable", outcome.reason))
             else:
@@ -159,20 +163,6 @@ class Settler:
         if OutcomeKind.DELIVERED in kinds:
             return True
         return bool(kinds - {OutcomeKind.UNSETTLED}) and self._transport.unavailable() is None
-
-    def _send(self, tx: DelayedMessageStore, messages: Sequence[DelayedMessage]) -> Sequence[Outcome]:
-        if not messages:
-            return ()
-        try:
-            outcomes = self._transport.send(messages, tx if self._exactly_once else None, self._timeout)
-            if len(outcomes) != len(messages):
-                raise RuntimeError(f"{len(outcomes)} outcomes for {len(messages)} messages")
-        except Exception as error:
-            if self._exactly_once:
-                raise TransportRaisedError(f"the transport raised {type(error).__name__}: {error}") from error
-            logger.exception("the transport raised instead of returning outcomes; its messages stay in the store")
-            return [Outcome(OutcomeKind.UNSETTLED, f"the transport raised {type(error).__name__}")] * len(messages)
-        return outcomes
 
     def _take_deferrable(self, found: Sorted, others_should_pass: bool) -> list[Failure]:
         """Take out of `found.unsettled` what is to give way to messages behind it.
@@ -220,11 +210,11 @@ class Settler:
         return moved, parked
 
     def _send_unless_down(self, tx: DelayedMessageStore, copies: Sequence[DelayedMessage]) -> Sequence[Outcome]:
-        """As `_send`, without a wait where the first send has shown that the broker is gone."""
+        """Send, without a wait where the first send has shown that the broker is gone."""
         reason = self._transport.unavailable() if copies else None
         if reason is not None:
             return [Outcome(OutcomeKind.UNSETTLED, reason)] * len(copies)
-        return self._send(tx, copies)
+        return self._forwarder.send(tx, copies)
 
     def _log_moved(self, moved: Sequence[Failure]) -> None:
         if moved:
@@ -241,7 +231,7 @@ class Settler:
         """Show them again later, counted from now, when the sending is over; returns how many were there."""
         if not failures and not deferred:
             return 0
-        now = tx.now()
+        now = self._shown_at(tx.now())
         attempts = [
             (failure.message, next_attempt(now, self._gap(self._deferrals.failures(failure.message))))
             for failure in failures
@@ -251,6 +241,14 @@ class Settler:
             for failure in deferred
         ]
         return tx.increment_failure_counts(attempts)
+
+    def _keep_until_due(self, tx: DelayedMessageStore, unsuited: Sequence[DelayedMessage]) -> None:
+        if unsuited:
+            tx.increment_failure_counts([(message, self._shown_at(message.due_time)) for message in unsuited])
+
+    def _shown_at(self, time: datetime) -> datetime:
+        """The next attempt that makes the store show a message at `time`: it is asked for what comes later, too."""
+        return next_attempt(time, self._settings.handover_horizon)
 
     def _gap(self, earlier_failures: int) -> timedelta:
         settings = self._settings

@@ -7,9 +7,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, Final
 
+from delaystore.errors import ConfigurationError
 from delaystore.message import DelayedMessage
 from delaystore.stores.abc import DelayedMessageStore
 
@@ -25,6 +27,8 @@ class OutcomeKind(Enum):
     """Nacked, or this very message closes the channel."""
     UNSETTLED = "unsettled"
     """No answer before the deadline, or before the connection went: it may or may not have arrived."""
+    UNSUITED = "unsuited"
+    """Only from `send_delayed`: it cannot be delayed natively, and is to be kept until it is due."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,24 @@ class Transport(ABC):
         (UNSETTLED), never an exception. But a failure that may have spoilt a shared transaction raises TransportError,
         and the caller rolls the transaction back.
         """
+
+    @property
+    def longest_native_delay(self) -> timedelta | None:
+        """The longest delay that `send_delayed` takes; None: native delays are switched off, or there are none."""
+        return None
+
+    def send_delayed(
+        self,
+        messages: Sequence[DelayedMessage],  # noqa: ARG002 - for overriders
+        now: datetime,  # noqa: ARG002 - for overriders
+        timeout: float,  # noqa: ARG002 - for overriders
+    ) -> Sequence[Outcome]:
+        """Forward `messages`, each to arrive at its due time and not before; `now` is the time by the store's clock.
+
+        Returns as `send`; DELIVERED: the broker keeps it until it is due. Raises ConfigurationError where
+        `longest_native_delay` is None.
+        """
+        raise ConfigurationError(f"native delays are switched off for {self!r}; give it one, as in delays=...")
 
     @abstractmethod
     def declare(self, queue: str) -> None:

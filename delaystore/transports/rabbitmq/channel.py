@@ -21,7 +21,7 @@ WINDOW_BYTES: Final = 16 * 1024 * 1024
 """Bytes in flight without an answer, at most, and so the memory a flight can take; one message may exceed it."""
 _WRITE_BYTES: Final = 128 * 1024
 """Frames are handed to the socket in pieces of about this size."""
-_NACKED: Final = Outcome(
+NACKED: Final = Outcome(
     OutcomeKind.REFUSED, "nacked by the broker: the queue is full and rejects, or it has lost its leader"
 )
 _METHODS_KEPT: Final = 4096
@@ -104,12 +104,15 @@ class ConfirmChannel:
         if not fits(header, frame_max):
             flight.skipped(Outcome(OutcomeKind.REFUSED, _too_large(len(header), frame_max)))
             return None
-        marshalled = self._method(publication.address) + header + body_frames(number, publication.body, frame_max)
+        marshalled = self._method(publication) + header + body_frames(number, publication.body, frame_max)
         self._next_tag += 1
         flight.sent(len(marshalled))
         return marshalled
 
-    def _method(self, address: Address) -> bytes:
+    def _method(self, publication: Publishable) -> bytes:
+        address = publication.address
+        if not publication.mandatory:
+            return publish_method(self._pika.channel_number, address, mandatory=False)
         method = self._methods.get(address)
         if method is None:
             if len(self._methods) >= _METHODS_KEPT:
@@ -131,7 +134,7 @@ class ConfirmChannel:
         if flight is None:
             return
         answer = frame.method
-        outcome = DELIVERED if isinstance(answer, spec.Basic.Ack) else _NACKED
+        outcome = DELIVERED if isinstance(answer, spec.Basic.Ack) else NACKED
         # tag 0 with `multiple` means all that is outstanding (AMQP 0-9-1, basic.ack)
         tag = answer.delivery_tag or self._next_tag - 1
         flight.answered(tag - self._first_tag, outcome, multiple=answer.multiple)

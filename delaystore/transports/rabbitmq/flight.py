@@ -33,6 +33,11 @@ class Publishable(Protocol):
         ...
 
     @property
+    def mandatory(self) -> bool:
+        """Whether the broker shall say that nothing takes it."""
+        ...
+
+    @property
     def suspect(self) -> bool:
         """Whether properties or headers make it likelier than others to be what the broker closes a channel for."""
         ...
@@ -48,6 +53,8 @@ class Publication:
 
     message: DelayedMessage
     address: Address
+    mandatory: bool = True
+    """Whether the broker shall say that nothing takes it."""
 
     @property
     def message_id(self) -> str:

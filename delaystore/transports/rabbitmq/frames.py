@@ -24,9 +24,9 @@ _PLAIN_FLAGS: Final = spec.BasicProperties.FLAG_DELIVERY_MODE | spec.BasicProper
 _PLAIN_FIXED_SIZE: Final = _PLAIN_HEADER.size - _FRAME.size
 
 
-def publish_method(channel_number: int, address: Address) -> bytes:
-    """The frame that opens a mandatory publish to `address`."""
-    method = spec.Basic.Publish(exchange=address.exchange, routing_key=address.routing_key, mandatory=True)
+def publish_method(channel_number: int, address: Address, *, mandatory: bool = True) -> bytes:
+    """The frame that opens a publish to `address`."""
+    method = spec.Basic.Publish(exchange=address.exchange, routing_key=address.routing_key, mandatory=mandatory)
     marshalled: bytes = frame.Method(channel_number, method).marshal()
     return marshalled
 

@@ -5,18 +5,23 @@ import threading
 import weakref
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from datetime import datetime, timedelta
 
-from delaystore.errors import ConfigurationError
+from delaystore.errors import ConfigurationError, TransportError
 from delaystore.message import DelayedMessage
 from delaystore.stores.abc import DelayedMessageStore
-from delaystore.transports.abc import Outcome, ReceivedMessage, Transport
+from delaystore.transports.abc import Outcome, OutcomeKind, ReceivedMessage, Transport
 from delaystore.transports.rabbitmq import queues
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.checks import check_message
 from delaystore.transports.rabbitmq.flight import Publication, publication_of
+from delaystore.transports.rabbitmq.native import CascadeDelay, NativeDelay
+from delaystore.transports.rabbitmq.native.abc import Delayed
+from delaystore.transports.rabbitmq.native.headers import to_be_delayed
 from delaystore.transports.rabbitmq.owner import Owner
 from delaystore.transports.rabbitmq.parameters import broker_from_url
 from delaystore.transports.rabbitmq.publisher import Sending
+from delaystore.transports.rabbitmq.topology import CascadeTopology
 
 
 class RabbitMQTransport(Transport):
@@ -26,6 +31,8 @@ class RabbitMQTransport(Transport):
     `ca_file`, `client_certificate`, `client_key`: PEM files for amqps://.
     `heartbeat`: seconds, 0 for none. `connection_name`: how the broker's management shows the connection.
     `queue_type`: what `declare` creates, quorum or classic.
+    `delays`: how RabbitMQ delays natively, a cascade or another `NativeDelay`; None: not at all, and nothing is
+    declared for it.
 
     A thread `delaystore-rabbitmq ...` owns the connection; it starts at the first use, and afresh in a forked child.
     Raises ConfigurationError for a URL or file that cannot work.
@@ -41,6 +48,7 @@ class RabbitMQTransport(Transport):
         heartbeat: int | None = None,
         connection_name: str | None = None,
         queue_type: str = "quorum",
+        delays: CascadeTopology | NativeDelay | None = None,
     ) -> None:
         if queue_type not in queues.QUEUE_TYPES:
             raise ConfigurationError(f"queue_type must be one of {', '.join(queues.QUEUE_TYPES)}, not {queue_type!r}")
@@ -53,6 +61,7 @@ class RabbitMQTransport(Transport):
             connection_name=connection_name,
         )
         self._queue_type = queue_type
+        self._delays = CascadeDelay(delays) if isinstance(delays, CascadeTopology) else delays
         self._blocking = BlockingConnections(self._broker)
         self._lock = threading.Lock()
         self._quarantine = threading.Lock()
@@ -74,6 +83,30 @@ class RabbitMQTransport(Transport):
         UNSETTLED: an outage, an alarm of the broker, or no confirm within `timeout` seconds.
         """
         return self._publish([publication_of(message) for message in messages], timeout)
+
+    @property
+    def longest_native_delay(self) -> timedelta | None:
+        """The maximum of `delays`; None without."""
+        return None if self._delays is None else self._delays.maximum
+
+    def send_delayed(self, messages: Sequence[DelayedMessage], now: datetime, timeout: float) -> Sequence[Outcome]:
+        """Publish `messages` into the native delay; see `Transport.send_delayed`.
+
+        What it needs is declared when it is first needed. They carry NServiceBus' headers TimeSent and DelayInSeconds,
+        and no expiration, which would shorten the delay: it goes into the header delaystore.expiration.
+        UNROUTABLE: the destination's queue does not exist. UNSETTLED: also where something could not be declared.
+        """
+        if self._delays is None:
+            return super().send_delayed(messages, now, timeout)
+        batch = [Delayed(to_be_delayed(message, now), message.due_time - now) for message in messages]
+        try:
+            publications = self._delays.publications(self._blocking, batch)
+        except TransportError as error:
+            return [Outcome(OutcomeKind.UNSETTLED, str(error))] * len(messages)
+        outcomes = self._publish(publications, timeout)
+        if any(outcome.kind is OutcomeKind.UNROUTABLE for outcome in outcomes):
+            self._delays.forget()
+        return outcomes
 
     def declare(self, queue: str) -> None:
         """Create the durable queue (a name, or `/queues/NAME`) if none of that name exists, of whatever type.

@@ -1,0 +1,72 @@
+"""Delays by a queue for each message, which deletes itself (seed 004, #14)."""
+
+import threading
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final
+
+from delaystore.transports.rabbitmq.address import DEFAULT_EXCHANGE, Address
+from delaystore.transports.rabbitmq.administration.declaring import declare
+from delaystore.transports.rabbitmq.blocking import BlockingConnections
+from delaystore.transports.rabbitmq.flight import Publication
+from delaystore.transports.rabbitmq.native.abc import Delayed, NativeDelay, existing
+from delaystore.transports.rabbitmq.topology import Layout, Queue
+from delaystore.transports.rabbitmq.topology.cascade import MILLISECOND
+
+_EXTRA_LIFE: Final = 60_000
+"""Milliseconds that a queue outlives its message, for a broker that is late."""
+_LONGEST: Final = 2**32 - 1 - _EXTRA_LIFE
+"""Milliseconds; RabbitMQ refuses a queue's life beyond 2^32-1."""
+
+
+class EphemeralQueueDelay(NativeDelay):
+    """Any delay up to 49 days, in milliseconds. For few messages: each costs the broker a queue.
+
+    Queues are classic and durable: RabbitMQ 4 has no transient ones. `prefix`: of their names.
+    """
+
+    def __init__(self, prefix: str = "delaystore.ephemeral") -> None:
+        self._prefix = prefix
+        self._lock = threading.Lock()
+        self._seen: set[str] = set()
+
+    @property
+    def maximum(self) -> timedelta:
+        """What the life of a queue allows."""
+        return _LONGEST * MILLISECOND
+
+    def address(self, delayed: Delayed) -> Publication:
+        """Straight into the message's own queue."""
+        return Publication(delayed.message, Address(DEFAULT_EXCHANGE, self._name(delayed)))
+
+    def prepare(self, connections: BlockingConnections, batch: Sequence[Delayed]) -> frozenset[str]:
+        """Look for the destinations, and declare the queues."""
+        queues = {delayed.queue for delayed in batch}
+        with self._lock:
+            self._seen |= existing(connections, queues - self._seen)
+            seen = frozenset(self._seen)
+        own = tuple(self._queue(delayed) for delayed in batch if delayed.queue in seen)
+        declare(connections, Layout(queues=own))
+        return frozenset(queues - seen)
+
+    def forget(self) -> None:
+        """Look for destinations anew."""
+        self._seen = set()
+
+    def _name(self, delayed: Delayed) -> str:
+        return f"{self._prefix}.{_milliseconds(delayed)}.{delayed.message.message_id}"
+
+    def _queue(self, delayed: Delayed) -> Queue:
+        milliseconds = _milliseconds(delayed)
+        arguments = {
+            "x-queue-type": "classic",
+            "x-message-ttl": milliseconds,
+            "x-expires": milliseconds + _EXTRA_LIFE,
+            "x-dead-letter-exchange": DEFAULT_EXCHANGE,
+            "x-dead-letter-routing-key": delayed.queue,
+        }
+        return Queue(self._name(delayed), arguments)
+
+
+def _milliseconds(delayed: Delayed) -> int:
+    return -(-delayed.delay // MILLISECOND)

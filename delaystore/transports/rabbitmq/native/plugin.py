@@ -1,0 +1,79 @@
+"""Delays by RabbitMQ's delayed-message plugin (seed 004, #15)."""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Final
+
+from delaystore.errors import TransportSetupError, UnsupportedMessageError
+from delaystore.transports.rabbitmq.address import Address
+from delaystore.transports.rabbitmq.administration.declaring import declare
+from delaystore.transports.rabbitmq.blocking import BlockingConnections
+from delaystore.transports.rabbitmq.flight import Publication
+from delaystore.transports.rabbitmq.native.abc import Delayed, NativeDelay, existing
+from delaystore.transports.rabbitmq.topology import Binding, DestinationKind, Exchange, Layout
+from delaystore.transports.rabbitmq.topology.cascade import MILLISECOND
+
+DELAY_HEADER: Final = "x-delay"
+"""Milliseconds."""
+MAXIMUM: Final = 2**32 - 1
+"""Milliseconds; the plugin delivers at once what has a longer delay."""
+EXCHANGE_TYPE: Final = "x-delayed-message"
+
+
+class DelayedMessagePluginDelay(NativeDelay):
+    """Any delay up to 49 days, in milliseconds, where the broker has the plugin.
+
+    It keeps messages on one node, without a copy, and is not made for hundreds of thousands. It takes no part in
+    `mandatory`: every delayed message would come back as unroutable, so these are published without.
+    `exchange`: its name; each destination's queue is bound to it by its own name.
+    """
+
+    def __init__(self, exchange: str = "delaystore.delayed") -> None:
+        self._exchange = exchange
+        self._layout = Layout(exchanges=(Exchange(exchange, EXCHANGE_TYPE, {"x-delayed-type": "direct"}),))
+        self._lock = threading.Lock()
+        self._declared = False
+        self._bound: set[str] = set()
+
+    @property
+    def maximum(self) -> timedelta:
+        """Beyond it the plugin would deliver at once."""
+        return MAXIMUM * MILLISECOND
+
+    def address(self, delayed: Delayed) -> Publication:
+        """The delay goes into a header."""
+        milliseconds = -(-delayed.delay // MILLISECOND)
+        if milliseconds > MAXIMUM:
+            raise UnsupportedMessageError(f"the delayed-message plugin delays by at most {self.maximum}")
+        message = replace(delayed.message, headers={**delayed.message.headers, DELAY_HEADER: milliseconds})
+        return Publication(message, Address(self._exchange, delayed.queue), mandatory=False)
+
+    def prepare(self, connections: BlockingConnections, batch: Sequence[Delayed]) -> frozenset[str]:
+        """Declare the exchange, bind the queues."""
+        queues = {delayed.queue for delayed in batch}
+        with self._lock:
+            if not self._declared:
+                self._declare(connections)
+            new = existing(connections, queues - self._bound)
+            declare(connections, Layout(bindings=tuple(self._binding(queue) for queue in new)))
+            self._bound |= new
+            return frozenset(queues - self._bound)
+
+    def forget(self) -> None:
+        """Declare and bind anew."""
+        self._declared = False
+        self._bound = set()
+
+    def _binding(self, queue: str) -> Binding:
+        return Binding(self._exchange, queue, DestinationKind.QUEUE, queue)
+
+    def _declare(self, connections: BlockingConnections) -> None:
+        try:
+            declare(connections, self._layout)
+        except TransportSetupError as error:
+            raise TransportSetupError(
+                f"{error}; is the plugin rabbitmq_delayed_message_exchange enabled on this broker?"
+            ) from None
+        self._declared = True
