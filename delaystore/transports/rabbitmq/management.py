@@ -68,6 +68,10 @@ class Management:
         """The broker's version, as in 3.10.8."""
         return str(self._get("overview")["rabbitmq_version"])
 
+    def cluster_name(self) -> str:
+        """The name of the broker's cluster; one node is a cluster, too."""
+        return str(self._get("overview")["cluster_name"])
+
     def feature_flags(self) -> Mapping[str, bool] | None:
         """Which feature flags are enabled; None: only administrators may see them."""
         try:

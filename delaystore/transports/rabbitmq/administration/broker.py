@@ -1,8 +1,10 @@
 """A broker to administer: by AMQP, and by its management API where there is one."""
 
+from collections.abc import Mapping
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
+from delaystore.errors import ConfigurationError
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.management import Management
 from delaystore.transports.rabbitmq.parameters import broker_from_url
@@ -31,8 +33,28 @@ class Administered:
     ) -> None:
         self.close()
 
+    def version(self) -> str:
+        """The broker's version as it says itself when AMQP connects, as in 3.10.8; raises TransportUnavailableError."""
+        return str(self._properties().get("version", "unknown"))
+
+    def check_same_cluster(self) -> None:
+        """Raise ConfigurationError if the management API is another broker's."""
+        if self.management is None:
+            return
+        ours, theirs = self._properties().get("cluster_name"), self.management.cluster_name()
+        if ours is not None and ours != theirs:
+            raise ConfigurationError(
+                f"the management API at {self.management.label} is that of cluster {theirs!r}, and the broker at "
+                f"{self.broker.label} belongs to {ours!r}; give the API of the same broker"
+            )
+
     def close(self) -> None:
         """Close the connections; may be called twice."""
         self.connections.close()
         if self.management is not None:
             self.management.close()
+
+    def _properties(self) -> Mapping[str, Any]:
+        with self.connections.channel() as channel:
+            properties: Mapping[str, Any] = channel.connection._impl.server_properties
+            return properties

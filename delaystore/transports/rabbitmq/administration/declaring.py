@@ -63,7 +63,7 @@ def ensure_bound(connections: BlockingConnections, topology: CascadeTopology, de
 
 
 def declare(
-    connections: BlockingConnections, layout: Layout, on_declared: Callable[[Part], object] = lambda part: None
+    connections: BlockingConnections, layout: Layout, on_declared: Callable[[Part], object] = lambda _part: None
 ) -> None:
     """Declare all of `layout` in its order, calling `on_declared` after each part; raises as `ensure_declared`."""
     declared: list[Part] = []
@@ -84,7 +84,12 @@ def declare(
 
 def parts(layout: Layout) -> list[Part]:
     """Everything in the layout, in the order in which it can be declared."""
-    return [*layout.exchanges, *layout.queues, *layout.bindings]
+    return [*things(layout), *layout.bindings]
+
+
+def things(layout: Layout) -> list[Exchange | Queue]:
+    """The exchanges and queues in the layout."""
+    return [*layout.exchanges, *layout.queues]
 
 
 def declare_part(channel: Any, part: Part) -> None:
@@ -101,12 +106,27 @@ def declare_part(channel: Any, part: Part) -> None:
 
 def queue_exists(connections: BlockingConnections, name: str) -> bool:
     """Whether there is a queue of that name; raises TransportSetupError where the broker will not say."""
-    return _exists(connections, Queue(name))
+    return exists(connections, Queue(name))
 
 
 def exchange_exists(connections: BlockingConnections, name: str) -> bool:
     """Whether there is an exchange of that name; raises TransportSetupError where the broker will not say."""
-    return _exists(connections, Exchange(name))
+    return exists(connections, Exchange(name))
+
+
+def exists(connections: BlockingConnections, part: Exchange | Queue) -> bool:
+    """Whether there is an exchange or queue of that name; raises TransportSetupError where the broker will not say."""
+    try:
+        with connections.channel() as channel, quiet_pika():
+            if isinstance(part, Exchange):
+                channel.exchange_declare(part.name, passive=True)
+            else:
+                channel.queue_declare(part.name, passive=True)
+    except exceptions.ChannelClosedByBroker as error:
+        if error.reply_code == NOT_FOUND:
+            return False
+        raise TransportSetupError(f"{named(part)} cannot be looked up: {reason_of(error)}") from None
+    return True
 
 
 def named(part: Part) -> str:
@@ -128,17 +148,3 @@ def declared_until_then(declared: Sequence[Part]) -> str:
     ]
     listed = ", ".join(f"{count} {noun}" for count, noun in counts if count)
     return f"declared until then, and left so: {listed} (the last: {named(declared[-1])})"
-
-
-def _exists(connections: BlockingConnections, part: Exchange | Queue) -> bool:
-    try:
-        with connections.channel() as channel, quiet_pika():
-            if isinstance(part, Exchange):
-                channel.exchange_declare(part.name, passive=True)
-            else:
-                channel.queue_declare(part.name, passive=True)
-    except exceptions.ChannelClosedByBroker as error:
-        if error.reply_code == NOT_FOUND:
-            return False
-        raise TransportSetupError(f"{named(part)} cannot be looked up: {reason_of(error)}") from None
-    return True
