@@ -25,6 +25,8 @@ class QueueState:
 
     `messages`: ready, unacknowledged, and those that are being dead-lettered, which no AMQP method counts; the broker
     takes the figures every 5 seconds, so they may be that old. None: it has not counted yet.
+    `dead_lettering`: expired messages that the next queue has not confirmed; None: this queue waits for no confirms.
+    `policy_definition`: of all policies that apply, operators' included. `state`: as in running, down, minority.
     """
 
     name: str
@@ -37,7 +39,12 @@ class QueueState:
     messages: int | None = None
     ready: int | None = None
     unacknowledged: int | None = None
+    dead_lettering: int | None = None
     consumers: int | None = None
+    message_bytes: int | None = None
+    ready_bytes: int | None = None
+    policy_definition: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    state: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -119,7 +119,12 @@ class Management:
                 messages=one.get("messages"),
                 ready=one.get("messages_ready"),
                 unacknowledged=one.get("messages_unacknowledged"),
+                dead_lettering=one.get("messages_dlx"),
                 consumers=one.get("consumers"),
+                message_bytes=one.get("message_bytes"),
+                ready_bytes=one.get("message_bytes_ready"),
+                policy_definition=one.get("effective_policy_definition") or {},
+                state=one.get("state"),
             )
             for one in self._get(f"queues/{self._vhost}")
         }
