@@ -1,0 +1,74 @@
+"""When a message that waits in a cascade is due."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from delaystore.transports.rabbitmq.moving.tables import integer_of, text_of
+from delaystore.transports.rabbitmq.native.headers import DELAY_IN_SECONDS, TIME_SENT, due_time
+from delaystore.transports.rabbitmq.topology.cascade import CascadeTopology, DelayKey
+
+_CELERY_TASK: Final = b"task"
+_CELERY_ETA: Final = b"eta"
+"""ISO 8601 with an offset, in the headers of a Celery task (task message protocol, version 2)."""
+
+
+class DueBy(StrEnum):
+    """What tells the remaining delay.
+
+    HEADERS: NServiceBus' TimeSent and DelayInSeconds, or a Celery task's eta; exact.
+    KEY: the digits of the routing key from the present level down, counted from now. Needs no header and no clock;
+    never early, and late by what the message has waited in its present level already.
+    EITHER: the headers, or else the key.
+    """
+
+    HEADERS = "headers"
+    KEY = "key"
+    EITHER = "either"
+
+
+class Remaining(NamedTuple):
+    """How long a message has yet to wait; below 0: it is overdue. `exact`: by its headers."""
+
+    delay: timedelta
+    exact: bool
+
+
+def remaining(
+    headers: Mapping[bytes, bytes], key: DelayKey, level: int, cascade: CascadeTopology, due_by: DueBy, now: datetime
+) -> Remaining | None:
+    """What a message in the queue of `level` has yet to wait, by `headers` or `key`; None: it cannot be told."""
+    due = None if due_by is DueBy.KEY else due_by_headers(headers)
+    if due is not None:
+        return Remaining(due - now, exact=True)
+    if due_by is DueBy.HEADERS:
+        return None
+    return Remaining(at_most(key, level, cascade), exact=False)
+
+
+def due_by_headers(headers: Mapping[bytes, bytes]) -> datetime | None:
+    """TimeSent + DelayInSeconds, or a Celery task's eta; None: neither can be read."""
+    sent, delay = text_of(headers.get(TIME_SENT.encode())), integer_of(headers.get(DELAY_IN_SECONDS.encode()))
+    due = due_time({TIME_SENT: sent, DELAY_IN_SECONDS: delay})
+    if due is None and _CELERY_TASK in headers:
+        due = _instant(text_of(headers.get(_CELERY_ETA)))
+    return due
+
+
+def at_most(key: DelayKey, level: int, cascade: CascadeTopology) -> timedelta:
+    """The whole of the present level, and of those below it that the key wants passed."""
+    return (key.units & (2 << level) - 1) * cascade.unit
+
+
+def at_least(key: DelayKey, level: int, cascade: CascadeTopology) -> timedelta:
+    """The levels below the present one that the key wants passed."""
+    return (key.units & (1 << level) - 1) * cascade.unit
+
+
+def _instant(text: str | None) -> datetime | None:
+    try:
+        instant = datetime.fromisoformat(text or "")
+        return instant.astimezone(UTC) if instant.tzinfo is not None else None
+    except (ValueError, OverflowError):
+        return None
