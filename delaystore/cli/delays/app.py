@@ -2,7 +2,11 @@
 
 import typer
 
+from delaystore.cli.delays.bind import bind
+from delaystore.cli.delays.create import create
+from delaystore.cli.delays.delete import delete
 from delaystore.cli.delays.export import export
+from delaystore.cli.delays.verify import verify
 
 delays_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 """Errors are put into one line by the group that this one belongs to."""
@@ -19,4 +23,8 @@ def delays(context: typer.Context) -> None:
         raise typer.Exit(2)
 
 
+delays_app.command("create")(create)
+delays_app.command("verify")(verify)
+delays_app.command("delete")(delete)
+delays_app.command("bind")(bind)
 delays_app.command("export")(export)

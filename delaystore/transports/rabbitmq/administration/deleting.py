@@ -9,7 +9,7 @@ from pika import exceptions
 
 from delaystore.errors import TransportError, TransportSetupError, TransportUnavailableError
 from delaystore.transports.rabbitmq.administration.broker import Administered
-from delaystore.transports.rabbitmq.administration.declaring import Part, declare, exists, named, things
+from delaystore.transports.rabbitmq.administration.declaring import declare, exists, named, things
 from delaystore.transports.rabbitmq.administration.policies import complete_layout, policy_for
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.logs import quiet_pika
@@ -29,13 +29,15 @@ class Survey:
 
     `parts`: the exchanges and queues that are there. `waiting`: messages by queue, those that are stuck among them;
     None for a queue that nobody could count. `destinations`: bindings that vanish with the delivery exchange, where
-    the management API lists them. `policy`: the name of ours, if it is there.
+    the management API lists them. `policy`: the name of ours, if it is there. `unknowable`: there is no management API,
+    so that nobody will ever count.
     """
 
     parts: Sequence[Exchange | Queue]
     waiting: Mapping[str, int | None]
     destinations: Sequence[Binding]
     policy: str | None
+    unknowable: bool = False
 
     @property
     def messages(self) -> int:
@@ -43,11 +45,18 @@ class Survey:
         return sum(count or 0 for count in self.waiting.values())
 
     @property
+    def refusable(self) -> bool:
+        """Whether a second look could not change that there is an obstacle: a queue just made is not counted yet."""
+        return self.messages > 0 or (self.unknowable and bool(self.waiting))
+
+    @property
     def obstacle(self) -> str | None:
         """Why it must not be deleted without force; None: nothing waits."""
         if self.messages:
             queues = sum(1 for count in self.waiting.values() if count)
             return f"{self.messages:,} messages wait in {queues} of its queues, and would be lost"
+        if self.unknowable and self.waiting:
+            return "without the management API (--management URL) nobody can know whether messages wait in it"
         uncounted = [name for name, count in self.waiting.items() if count is None]
         if uncounted:
             return f"nobody can know whether messages wait in {uncounted[0]!r}" + (
@@ -61,7 +70,7 @@ class Deletion:
     """What was deleted. `lost`: messages that went with the queues, as far as the broker said."""
 
     survey: Survey
-    deleted: Sequence[Part]
+    deleted: Sequence[Exchange | Queue]
     policy: str | None
     lost: int
 
@@ -84,7 +93,8 @@ def survey(broker: Administered, topology: CascadeTopology) -> Survey:
     queues = [part for part in parts if isinstance(part, Queue)]
     management = broker.management
     if management is None:
-        return Survey(parts=parts, waiting={queue.name: None for queue in queues}, destinations=(), policy=None)
+        uncounted = {queue.name: _ready(broker.connections, queue.name) or None for queue in queues}
+        return Survey(parts=parts, waiting=uncounted, destinations=(), policy=None, unknowable=True)
     broker.check_same_cluster()
     ours = policy_for(topology)
     own = frozenset(layout.bindings)
@@ -102,7 +112,7 @@ def delete(
     *,
     force: bool = False,
     statistics_age: float = STATISTICS_AGE,
-    on_deleted: Callable[[Part], object] = lambda _part: None,
+    on_deleted: Callable[[Exchange | Queue], object] = lambda _part: None,
 ) -> Deletion:
     """Delete the cascade's exchanges and queues, and our policy; destinations stay, unbound from it.
 
@@ -113,7 +123,8 @@ def delete(
     """
     found = survey(broker, topology)
     if not force:
-        _refuse_waiting(found)
+        if found.refusable:
+            raise MessagesWaitError(found)
         time.sleep(statistics_age if found.waiting else 0)
         found = survey(broker, topology)
         _refuse_waiting(found)
@@ -129,8 +140,10 @@ def delete(
 class _Run:
     """One deletion, and what it has done so far."""
 
-    def __init__(self, broker: Administered, topology: CascadeTopology, on_deleted: Callable[[Part], object]) -> None:
-        self.deleted: list[Part] = []
+    def __init__(
+        self, broker: Administered, topology: CascadeTopology, on_deleted: Callable[[Exchange | Queue], object]
+    ) -> None:
+        self.deleted: list[Exchange | Queue] = []
         self.lost = 0
         self._connections = broker.connections
         self._topology = topology
