@@ -1,0 +1,240 @@
+"""Delayed retry for consumers (pattern 13 of seed 004): a message that failed comes back to its queue later."""
+
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any, Final
+
+from pika import exceptions, spec
+from pika.adapters.blocking_connection import BlockingChannel
+
+from delaystore.errors import (
+    ConfigurationError,
+    TransportError,
+    TransportUnavailableError,
+    UnsupportedMessageError,
+)
+from delaystore.transports.rabbitmq.address import Address, parse_address
+from delaystore.transports.rabbitmq.logs import quiet_pika
+from delaystore.transports.rabbitmq.native.headers import time_sent_text
+from delaystore.transports.rabbitmq.reasons import reason_of
+from delaystore.transports.rabbitmq.retry_headers import Original, delayed_properties, failed_properties, original
+from delaystore.transports.rabbitmq.topology import NSERVICEBUS_V2, CascadeTopology
+
+# Equal to those of dispatcher/failures.py, which this layer may not import.
+EXCEPTION_TYPE: Final = "NServiceBus.ExceptionInfo.ExceptionType"
+EXCEPTION_MESSAGE: Final = "NServiceBus.ExceptionInfo.Message"
+STACK_TRACE: Final = "NServiceBus.ExceptionInfo.StackTrace"
+TIME_OF_FAILURE: Final = "NServiceBus.TimeOfFailure"
+FAILED_QUEUE: Final = "NServiceBus.FailedQ"
+FAILURE_COUNT: Final = "delaystore.failure-count"
+_EXPLANATIONS: Final = (16_384, 256)
+"""Characters of an explanation, and where those do not fit."""
+_MAX_ENCODED_BYTES: Final = 128 * 1024 - 64
+"""Headers and properties must fit one frame of RabbitMQ's default size."""
+
+__all__ = ["Expired", "Fate", "NextStep", "Original", "next_step", "original", "retry_later", "settle_expired"]
+
+
+class Expired(StrEnum):
+    """What becomes of a message whose time to live ends while it waits.
+
+    DROP: it is acknowledged. DEAD_LETTER: it is rejected, so that the queue's own dead-letter exchange gets it, as if
+    it had expired in the queue; a queue without one drops it.
+    """
+
+    DROP = "drop"
+    DEAD_LETTER = "dead-letter"
+
+
+class Fate(StrEnum):
+    """What became of a message.
+
+    DELAYED: it waits in the cascade. FAILED: it is in the error queue. EXPIRED: its time to live would have ended.
+    """
+
+    DELAYED = "delayed"
+    FAILED = "failed"
+    EXPIRED = "expired"
+
+
+@dataclass(frozen=True, slots=True)
+class NextStep:
+    """What is to be done with a message: publish it to `address` with `properties`, then acknowledge the original.
+
+    `address` None, with Fate.EXPIRED: publish nothing; acknowledge, or reject without requeueing.
+    """
+
+    fate: Fate
+    address: Address | None
+    properties: spec.BasicProperties
+
+
+def retry_later(
+    channel: BlockingChannel,
+    method: Any,
+    properties: Any,
+    body: bytes,
+    delay: timedelta | float,
+    *,
+    queue: str,
+    topology: CascadeTopology = NSERVICEBUS_V2,
+    limit: int | None = None,
+    error_queue: str | None = None,
+    error: BaseException | None = None,
+    expired: Expired = Expired.DEAD_LETTER,
+    bind: bool = True,
+) -> Fate:
+    """Have a message that could not be handled come back to its queue after `delay`, and acknowledge this delivery.
+
+    `channel`, `method`, `properties`, `body`: as pika gave them to a consumer without auto_ack. The channel is put in
+    confirm mode, if it is not yet; for another kind of connection than BlockingConnection see `next_step`.
+    `delay`: a timedelta or seconds, rounded up to the cascade's unit. `queue`: the consumer's own.
+    `topology`: a cascade that exists (`delaystore delays create`). `bind`: bind the queue to its end, each time; False
+    where that is done by others (`delaystore delays bind`).
+    `limit`: how often a message is delayed; after that it goes to `error_queue` (a queue, or an address as
+    `parse_address` reads it), with `error`, why it failed, in NServiceBus' failure headers.
+    `expired`: what to do with a message whose time to live, counted from its original send, ends before the delay.
+
+    Where the message is if the process dies: in the queue until RabbitMQ has confirmed the copy; in both until the
+    acknowledgement has arrived, so that it may be handled twice; then in the cascade or error queue alone.
+
+    On an error it stays unacknowledged, for the caller to `basic_nack`. Raises ConfigurationError for arguments that
+    cannot work, UnsupportedMessageError for a delay, queue name or message that does not fit, TransportError where
+    RabbitMQ refuses (some refusals close the channel, which requeues), TransportUnavailableError for a lost connection.
+    """
+    if not isinstance(channel, BlockingChannel):
+        raise ConfigurationError("retry_later needs the channel of a BlockingConnection; see next_step for others")
+    step = next_step(
+        method, properties, delay, queue=queue, topology=topology, limit=limit, error_queue=error_queue, error=error
+    )
+    try:
+        with quiet_pika():
+            if step.address is None:
+                _settle(channel, method, expired)
+                return step.fate
+            channel.confirm_delivery()  # nothing happens where it is on
+            if bind and step.fate is Fate.DELAYED:
+                _bind(channel, topology, queue)
+            channel.basic_publish(*step.address, body, step.properties, mandatory=True)
+            channel.basic_ack(method.delivery_tag)
+    except exceptions.AMQPError as cause:
+        raise _refusal(cause, step) from cause
+    return step.fate
+
+
+def next_step(
+    method: Any,
+    properties: Any,
+    delay: timedelta | float,
+    *,
+    queue: str,
+    topology: CascadeTopology = NSERVICEBUS_V2,
+    limit: int | None = None,
+    error_queue: str | None = None,
+    error: BaseException | None = None,
+    now: datetime | None = None,
+) -> NextStep:
+    """What `retry_later` would do, and no more: for SelectConnection and other clients. Arguments and errors as there.
+
+    Publish `mandatory`, on a channel in confirm mode, and acknowledge the original (`basic_ack`) only in the callback
+    for the confirm; where the broker nacks or returns the copy, `basic_nack` the original. Bind the queue to the
+    cascade before, by `topology.destination_bindings(queue)`.
+    """
+    _check(limit, error_queue)
+    now = now or datetime.now(UTC)
+    first = original(method, properties, topology=topology)
+    address = topology.route(delay, queue)
+    if limit is not None and error_queue is not None and first.attempt >= limit:
+        return NextStep(Fate.FAILED, parse_address(error_queue), _explained(first, queue, error, now))
+    span = topology.unit * topology.units(delay)
+    copy, expires = delayed_properties(first, span, now)
+    if expires is not None and expires <= now + span:
+        return NextStep(Fate.EXPIRED, None, first.properties)
+    if not _fits(copy):
+        raise UnsupportedMessageError("the message's headers leave no room in a frame for those of a retry")
+    return NextStep(Fate.DELAYED, address, copy)
+
+
+def settle_expired(channel: Any, method: Any, properties: Any, *, expired: Expired = Expired.DEAD_LETTER) -> bool:
+    """Drop or dead-letter a message that came back after its time to live; False: it is good, and nothing was done.
+
+    For a consumer to call first, with any pika channel: RabbitMQ no longer counts for a message that was retried.
+    """
+    if not original(method, properties).expired(datetime.now(UTC)):
+        return False
+    _settle(channel, method, expired)
+    return True
+
+
+def _check(limit: int | None, error_queue: str | None) -> None:
+    if limit is None:
+        return
+    if type(limit) is not int or limit < 0:
+        raise ConfigurationError(f"limit must be a whole number from 0, not {limit!r}")
+    if error_queue is None:
+        raise ConfigurationError("a limit needs an error_queue for the messages that reach it")
+
+
+def _settle(channel: Any, method: Any, expired: Expired) -> None:
+    if expired is Expired.DROP:
+        channel.basic_ack(method.delivery_tag)
+    else:
+        channel.basic_reject(method.delivery_tag, requeue=False)
+
+
+def _bind(channel: BlockingChannel, topology: CascadeTopology, queue: str) -> None:
+    for binding in topology.destination_bindings(queue):
+        channel.queue_bind(binding.destination, binding.source, binding.routing_key)
+
+
+def _explained(first: Original, queue: str, error: BaseException | None, now: datetime) -> spec.BasicProperties:
+    """Properties for the error queue, with as much of an explanation as fits."""
+    for length in _EXPLANATIONS:
+        properties = failed_properties(first, _failure_headers(first, queue, error, now, length))
+        if _fits(properties):
+            return properties
+    raise UnsupportedMessageError("the message's headers leave no room in a frame for those of a failure")
+
+
+def _failure_headers(
+    first: Original, queue: str, error: BaseException | None, now: datetime, length: int
+) -> Mapping[str, Any]:
+    failures = first.attempt + 1
+    kind, reason = "delaystore.retries-exhausted", f"not handled in {failures} attempts"
+    trace = reason
+    if error is not None:
+        kind = f"{type(error).__module__}.{type(error).__qualname__}"
+        reason = str(error) or reason
+        trace = "".join(traceback.format_exception(error))
+    return {
+        EXCEPTION_TYPE: kind,
+        EXCEPTION_MESSAGE: reason[:length],
+        STACK_TRACE: trace[-length:],
+        TIME_OF_FAILURE: time_sent_text(now),
+        FAILED_QUEUE: queue,
+        FAILURE_COUNT: failures,
+    }
+
+
+def _fits(properties: spec.BasicProperties) -> bool:
+    return sum(map(len, properties.encode())) <= _MAX_ENCODED_BYTES
+
+
+def _refusal(cause: exceptions.AMQPError, step: NextStep) -> TransportError:
+    """What pika's error means."""
+    where = "" if step.address is None else f" to exchange {step.address.exchange!r}"
+    kept = "the message is not acknowledged"
+    if isinstance(cause, exceptions.UnroutableError):
+        missing = "the error queue is missing" if step.fate is Fate.FAILED else "run delaystore delays create"
+        return TransportError(f"nothing takes the message{where}: {missing}; {kept}")
+    if isinstance(cause, exceptions.NackError):
+        return TransportError(f"RabbitMQ refused the message{where}; look whether a queue is full; {kept}")
+    if isinstance(cause, exceptions.ChannelClosed):
+        return TransportError(
+            f"RabbitMQ closed the channel on publishing{where}: {reason_of(cause)}; "
+            "run delaystore delays create, or grant permissions; the message goes back to its queue"
+        )
+    return TransportUnavailableError(f"the connection to RabbitMQ was lost: {reason_of(cause)}; {kept}")

@@ -1,0 +1,109 @@
+"""Cascades on a broker, and what comes out of them, by bare pika."""
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pika
+
+from delaystore.transports.rabbitmq.topology import CascadeTopology, Layout
+from delaystore.transports.rabbitmq.topology.layout import DestinationKind
+
+PATIENCE = 60.0
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A message that arrived; `at` by time.time()."""
+
+    queue: str
+    at: float
+    method: Any
+    properties: Any
+    body: bytes
+
+
+@contextmanager
+def channel_to(url: str) -> Iterator[Any]:
+    """A blocking channel in confirm mode."""
+    parameters = pika.URLParameters(url)
+    parameters.heartbeat = 0
+    connection = pika.BlockingConnection(parameters)
+    try:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        yield channel
+    finally:
+        if connection.is_open:
+            connection.close()
+
+
+def declare(channel: Any, layout: Layout) -> None:
+    """Declare the layout as it is."""
+    for exchange in layout.exchanges:
+        channel.exchange_declare(exchange.name, exchange.type, durable=True, arguments=dict(exchange.arguments))
+    for queue in layout.queues:
+        channel.queue_declare(queue.name, durable=True, arguments=dict(queue.arguments))
+    bind(channel, layout)
+
+
+def bind(channel: Any, layout: Layout) -> None:
+    """Declare the layout's bindings."""
+    for binding in layout.bindings:
+        declare = channel.queue_bind if binding.kind is DestinationKind.QUEUE else channel.exchange_bind
+        declare(binding.destination, binding.source, binding.routing_key)
+
+
+def make_queue(channel: Any, name: str, queue_type: str = "quorum", **arguments: Any) -> None:
+    """A durable queue."""
+    channel.queue_declare(name, durable=True, arguments={"x-queue-type": queue_type, **arguments})
+
+
+def make_destination(channel: Any, topology: CascadeTopology, name: str) -> None:
+    """A queue that the cascade leads to."""
+    make_queue(channel, name)
+    bind(channel, Layout(bindings=topology.destination_bindings(name)))
+
+
+def send(channel: Any, topology: CascadeTopology, delay: float, address: str, body: bytes, **properties: Any) -> None:
+    """Publish into the cascade, mandatory; the channel waits for the confirm."""
+    exchange, key = topology.route(delay, address)
+    channel.basic_publish(exchange, key, body, pika.BasicProperties(delivery_mode=2, **properties), mandatory=True)
+
+
+def arrivals(channel: Any, queues: Iterable[str], count: int, patience: float = PATIENCE) -> list[Arrival]:
+    """The next `count` messages of the queues, in the order of arrival; AssertionError with what came, if too few."""
+    found: list[Arrival] = []
+    channel.basic_qos(prefetch_count=1000)
+
+    def taking(queue: str) -> Any:
+        def take(_channel: Any, method: Any, properties: Any, body: bytes) -> None:
+            found.append(Arrival(queue, time.time(), method, properties, body))
+            channel.basic_ack(method.delivery_tag)
+
+        return take
+
+    tags = [channel.basic_consume(queue, taking(queue)) for queue in queues]
+    deadline = time.monotonic() + patience
+    while len(found) < count and time.monotonic() < deadline:
+        channel.connection.process_data_events(time_limit=0.1)
+    for tag in tags:
+        channel.basic_cancel(tag)
+    assert len(found) >= count, f"{len(found)} of {count} messages arrived within {patience:g} s"
+    return found
+
+
+def ready(channel: Any, queue: str) -> int:
+    """How many messages are ready in the queue."""
+    count: int = channel.queue_declare(queue, passive=True).method.message_count
+    return count
+
+
+def leave_only(channel: Any, queue: str, count: int, patience: float = PATIENCE) -> None:
+    """Wait until the queue holds `count` messages; AssertionError if it does not come to that."""
+    deadline = time.monotonic() + patience
+    while (found := ready(channel, queue)) != count:
+        assert time.monotonic() < deadline, f"{queue!r} holds {found} messages, not {count}"
+        time.sleep(0.05)
