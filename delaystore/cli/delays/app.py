@@ -6,6 +6,8 @@ from delaystore.cli.delays.bind import bind
 from delaystore.cli.delays.create import create
 from delaystore.cli.delays.delete import delete
 from delaystore.cli.delays.export import export
+from delaystore.cli.delays.migrate import migrate
+from delaystore.cli.delays.transfer import transfer
 from delaystore.cli.delays.verify import verify
 
 delays_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
@@ -28,3 +30,5 @@ delays_app.command("verify")(verify)
 delays_app.command("delete")(delete)
 delays_app.command("bind")(bind)
 delays_app.command("export")(export)
+delays_app.command("migrate")(migrate)
+delays_app.command("transfer")(transfer)

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from typing import Final, NamedTuple
 
+from delaystore.transports.rabbitmq.moving.due_by import DueBy
 from delaystore.transports.rabbitmq.moving.tables import integer_of, text_of
 from delaystore.transports.rabbitmq.native.headers import DELAY_IN_SECONDS, TIME_SENT, due_time
 from delaystore.transports.rabbitmq.topology.cascade import CascadeTopology, DelayKey
@@ -12,20 +12,6 @@ from delaystore.transports.rabbitmq.topology.cascade import CascadeTopology, Del
 _CELERY_TASK: Final = b"task"
 _CELERY_ETA: Final = b"eta"
 """ISO 8601 with an offset, in the headers of a Celery task (task message protocol, version 2)."""
-
-
-class DueBy(StrEnum):
-    """What tells the remaining delay.
-
-    HEADERS: NServiceBus' TimeSent and DelayInSeconds, or a Celery task's eta; exact.
-    KEY: the digits of the routing key from the present level down, counted from now. Needs no header and no clock;
-    never early, and late by what the message has waited in its present level already.
-    EITHER: the headers, or else the key.
-    """
-
-    HEADERS = "headers"
-    KEY = "key"
-    EITHER = "either"
 
 
 class Remaining(NamedTuple):

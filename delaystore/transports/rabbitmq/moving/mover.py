@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from delaystore.errors import ConfigurationError, DelaystoreError, TransportUnavailableError
 from delaystore.transports.rabbitmq.moving.destinations import Destinations
-from delaystore.transports.rabbitmq.moving.due import DueBy
+from delaystore.transports.rabbitmq.moving.due_by import DueBy
 from delaystore.transports.rabbitmq.moving.forwarding import FateKind, Forwarded, Forwarder
 from delaystore.transports.rabbitmq.moving.looking import Looker
 from delaystore.transports.rabbitmq.moving.pace import Pace

@@ -8,7 +8,8 @@ from typing import Final
 
 from delaystore.errors import InvalidMessageError
 from delaystore.message import EXPIRATION_HEADER
-from delaystore.transports.rabbitmq.moving.due import DueBy, Remaining, at_least, remaining
+from delaystore.transports.rabbitmq.moving.due import Remaining, at_least, remaining
+from delaystore.transports.rabbitmq.moving.due_by import DueBy
 from delaystore.transports.rabbitmq.moving.messages import Copy, WaitingMessage
 from delaystore.transports.rabbitmq.moving.raw import MalformedPropertiesError, RawProperties
 from delaystore.transports.rabbitmq.moving.tables import Entry, integer_value, text_of, text_value
