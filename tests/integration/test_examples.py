@@ -22,6 +22,18 @@ PRINTED = {
     ],
     "custom_store.py": ["files: 1", "received: hello", "files: 0"],
 }
+PRINTED_BY_RABBITMQ = {
+    "delayed_retry.py": [
+        "order 1: the warehouse is closed: delayed",
+        "order 1: the warehouse is closed: delayed",
+        "order 1: shipped at attempt 3, as sent with orders.paid",
+        "order 2: no such address: delayed",
+        "order 2: no such address: delayed",
+        "order 2: no such address: delayed",
+        "order 2: no such address: failed",
+        "error queue: no such address",
+    ],
+}
 
 
 def run(*arguments: str) -> str:
@@ -37,9 +49,15 @@ def test_an_example_prints_what_it_promises(name: str) -> None:
     assert run("-W", "error", str(EXAMPLES / name)).splitlines() == PRINTED[name]
 
 
+@pytest.mark.parametrize("name", sorted(PRINTED_BY_RABBITMQ))
+def test_an_example_with_rabbitmq_prints_what_it_promises(name: str, rabbitmq_url: str) -> None:
+    printed = run("-W", "error", str(EXAMPLES / name), rabbitmq_url).splitlines()
+    assert sorted(printed) == sorted(PRINTED_BY_RABBITMQ[name])
+
+
 def test_no_example_is_left_out() -> None:
-    assert sorted(PRINTED) == sorted(path.name for path in EXAMPLES.glob("*.py"))
+    assert sorted(PRINTED | PRINTED_BY_RABBITMQ) == sorted(path.name for path in EXAMPLES.glob("*.py"))
 
 
 def test_the_examples_are_typed() -> None:
-    run("-m", "mypy", "--strict", *(str(EXAMPLES / name) for name in PRINTED))
+    run("-m", "mypy", "--strict", *(str(EXAMPLES / name) for name in PRINTED | PRINTED_BY_RABBITMQ))
