@@ -24,7 +24,7 @@ class QueueState:
     """A queue as the management API shows it.
 
     `messages`: ready, unacknowledged, and those that are being dead-lettered, which no AMQP method counts; the broker
-    takes the figures every 5 seconds, so they may be that old. None: it has not counted yet.
+    takes and gathers the figures every 5 seconds, so they may be 10 seconds old. None: it has not counted yet.
     `dead_lettering`: expired messages that the next queue has not confirmed; None: this queue waits for no confirms.
     `policy_definition`: of all policies that apply, operators' included. `state`: as in running, down, minority.
     """

@@ -46,7 +46,7 @@ class Survey:
 
     @property
     def refusable(self) -> bool:
-        """Whether a second look could not change that there is an obstacle: a queue just made is not counted yet."""
+        """Whether there is an obstacle that a second look would not change, as it may that a queue is not counted."""
         return self.messages > 0 or (self.unknowable and bool(self.waiting))
 
     @property
@@ -205,15 +205,9 @@ def _refuse_waiting(found: Survey) -> None:
 
 
 def _counts(connections: BlockingConnections, management: Management, queues: Sequence[Queue]) -> dict[str, int | None]:
-    """What waits: the larger of what AMQP counts now (what is ready), and the API somewhat earlier (everything)."""
-    states = management.queues()
-    counts: dict[str, int | None] = {}
-    for queue in queues:
-        ready = _ready(connections, queue.name)
-        state = states.get(queue.name)
-        known = state.messages if state is not None else None
-        counts[queue.name] = ready if ready else known
-    return counts
+    """What waits: what is ready now by AMQP, or else everything, by the API, some seconds ago."""
+    counted = management.message_counts()
+    return {queue.name: _ready(connections, queue.name) or counted.get(queue.name) for queue in queues}
 
 
 def _ready(connections: BlockingConnections, name: str) -> int:

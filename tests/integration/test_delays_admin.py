@@ -1,0 +1,514 @@
+"""`delaystore delays create`, `verify`, `delete` and `bind` on a real broker."""
+
+import shlex
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import pika
+import pytest
+
+from delaystore.errors import TransportSetupError, UnsupportedMessageError
+from delaystore.transports.rabbitmq.administration import (
+    Administered,
+    DeclarationError,
+    FindingKind,
+    MessagesWaitError,
+    create,
+    delete,
+    ensure_bound,
+    ensure_declared,
+    survey,
+    verify,
+)
+from delaystore.transports.rabbitmq.topology import NSERVICEBUS_V2, custom, topology_named
+from tests.integration.cli import PATIENCE, CommandLine, started
+from tests.servers import RabbitMQ, RabbitMQVhosts
+
+LEVEL = "nsb.v2.delay-level-05"
+POLICY = "delaystore undeliverable for nsb.v2.delay-delivery"
+UNDELIVERABLE = "nsb.v2.delay-delivery.undeliverable"
+NEVER_SEEN = "s3cret&word"
+
+
+@pytest.fixture
+def management(rabbitmq: RabbitMQVhosts) -> str:
+    assert rabbitmq.management_url is not None
+    return rabbitmq.management_url
+
+
+@pytest.fixture
+def bare(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, rabbitmq_url: str) -> CommandLine:
+    """The command line with a broker, and no management API."""
+    monkeypatch.setenv("DELAYSTORE_BROKER", rabbitmq_url)
+    return CommandLine(capsys, {"DELAYSTORE_BROKER": rabbitmq_url})
+
+
+@pytest.fixture
+def run(bare: CommandLine, monkeypatch: pytest.MonkeyPatch, management: str) -> CommandLine:
+    """The command line with a broker and its management API."""
+    monkeypatch.setenv("DELAYSTORE_MANAGEMENT", management)
+    bare.environment["DELAYSTORE_MANAGEMENT"] = management
+    return bare
+
+
+@pytest.fixture
+def broker(rabbitmq_url: str, management: str) -> Iterator[Administered]:
+    with Administered(rabbitmq_url, management) as opened:
+        yield opened
+
+
+@pytest.fixture
+def channel(rabbitmq_url: str) -> Iterator[Any]:
+    with amqp(rabbitmq_url) as channel:
+        yield channel
+
+
+@pytest.fixture
+def new_user(rabbitmq: RabbitMQVhosts, rabbitmq_url: str) -> Iterator[Callable[..., str]]:
+    """Makes users; the URL of the test's virtual host as one of them."""
+    made: list[str] = []
+
+    def make(tags: str = "management", **permissions: str) -> str:
+        name = f"user-{rabbitmq.new_vhost_name()}"
+        made.append(name)
+        rabbitmq.request("PUT", f"/api/users/{name}", {"password": NEVER_SEEN, "tags": tags})
+        vhost = rabbitmq.vhost_name(rabbitmq_url)
+        granted = {"configure": ".*", "write": ".*", "read": ".*"} | permissions
+        rabbitmq.request("PUT", f"/api/permissions/{vhost}/{name}", granted)
+        return as_user(rabbitmq_url, name, NEVER_SEEN)
+
+    yield make
+    for name in made:
+        rabbitmq.request("DELETE", f"/api/users/{name}")
+
+
+@contextmanager
+def amqp(url: str) -> Iterator[Any]:
+    connection = pika.BlockingConnection(pika.URLParameters(url))
+    try:
+        yield connection.channel()
+    finally:
+        connection.close()
+
+
+def as_user(url: str, name: str, password: str) -> str:
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    return parts._replace(netloc=f"{name}:{quote(password, safe='')}@{host}").geturl()
+
+
+def with_login(management: str, rabbitmq: RabbitMQVhosts) -> str:
+    parts = urlsplit(management)
+    return parts._replace(netloc=f"{urlsplit(rabbitmq.url).netloc.rpartition('@')[0]}@{parts.netloc}").geturl()
+
+
+def queues_of(broker: Administered) -> set[str]:
+    assert broker.management is not None
+    return set(broker.management.queues())
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def publish(channel: Any, topology_name: str, delay: float, address: str) -> None:
+    where = topology_named(topology_name).route(delay, address)
+    channel.confirm_delivery()
+    channel.basic_publish(where.exchange, where.routing_key, b"body", mandatory=True)
+
+
+# create and verify
+
+
+@pytest.mark.parametrize("cascade", ["nservicebus-v2", "celery:classic:mine", "skipping:mine:6", "custom:mine:6:ms"])
+def test_what_was_created_verifies_and_may_be_created_again(run: CommandLine, cascade: str) -> None:
+    found = run("delays", "verify", "--cascade", cascade)
+    assert found.code == 1
+    assert "missing" in found.out
+    assert run("delays", "create", "--cascade", cascade).code == 0
+    good = run("delays", "verify", "--cascade", cascade)
+    assert (good.code, good.err) == (0, "")
+    assert good.out.startswith(f"good: {cascade} on ")
+    again = run("delays", "create", "--cascade", cascade, "--json")
+    assert again.code == 0
+    assert again.document["missing"] == []
+    assert again.document["policy"]["state"] in ("present", "not-needed")
+
+
+def test_without_the_management_api_it_is_created_and_what_is_unknown_is_said(bare: CommandLine) -> None:
+    created = bare("delays", "create")
+    assert created.code == 0
+    assert created.out.splitlines()[-1].startswith("rabbitmqctl set_policy --vhost ")
+    assert "can hold up everybody's" in created.err
+    found = bare("delays", "verify", "--json")
+    assert found.code == 0
+    assert found.document["findings"] == []
+    assert len(found.document["unchecked"]) == 4
+    assert "not checked: which bindings" in bare("delays", "verify").err
+
+
+def test_a_dry_run_changes_nothing(run: CommandLine, broker: Administered) -> None:
+    planned = run("delays", "create", "--dry-run")
+    assert planned.code == 0
+    assert f"would declare: queue '{LEVEL}'" in planned.out.splitlines()
+    assert f"would set: policy '{POLICY}'" in planned.out.splitlines()
+    assert queues_of(broker) == set()
+    document = run("delays", "create", "--dry-run", "--json").document
+    assert len(document["missing"]) == 116
+    assert document["declared"] == 0
+    assert document["missing"][0] == {"part": "exchange", "name": UNDELIVERABLE}
+    assert queues_of(broker) == set()
+
+
+@pytest.mark.parametrize("with_management", [True, False])
+def test_a_queue_of_another_kind_is_refused_before_anything_is_declared(
+    bare: CommandLine, broker: Administered, channel: Any, management: str, with_management: bool
+) -> None:
+    channel.queue_declare(LEVEL, durable=True, arguments={"x-message-ttl": 1000})
+    options = ["--management", management] if with_management else []
+    line = bare.refused("delays", "create", *options)
+    assert f"queue '{LEVEL}': x-" in line
+    assert "nothing was declared" in line
+    assert queues_of(broker) == {LEVEL}
+    found = bare("delays", "verify", "--json", *options)
+    assert found.code == 1
+    different = [one for one in found.document["findings"] if one["kind"] == "inequivalent"]
+    assert {one["subject"] for one in different} == {f"queue '{LEVEL}'"}
+    if with_management:
+        by_argument = {one["argument"]: (one["expected"], one["actual"]) for one in different}
+        assert by_argument["x-message-ttl"] == (32000, 1000)
+        assert by_argument["x-queue-type"] == ("quorum", "classic")
+        assert by_argument["x-overflow"] == ("reject-publish", None)
+
+
+@pytest.mark.parametrize("with_management", [True, False])
+@pytest.mark.parametrize(
+    ("permissions", "tags"),
+    [
+        ({"configure": "^$"}, "management"),
+        ({"configure": "(delivery|level-0[0-9]|undeliverable)$"}, "management"),
+        ({"write": "^amq"}, "management"),
+        ({"read": "^amq"}, "management"),
+        ({"read": "level"}, "administrator"),
+    ],
+)
+def test_a_user_with_too_few_permissions_changes_nothing(
+    bare: CommandLine,
+    broker: Administered,
+    management: str,
+    new_user: Callable[..., str],
+    permissions: dict[str, str],
+    tags: str,
+    with_management: bool,
+) -> None:
+    url = new_user(tags, **permissions)
+    options = ["--broker", url, *(["--management", management] if with_management else [])]
+    line = bare.refused("delays", "create", *options)
+    assert "permission" in line
+    assert "rabbitmqctl set_permissions" in line
+    assert "nothing was declared" in line
+    assert NEVER_SEEN not in line
+    assert queues_of(broker) == set()
+    bare("delays", "verify", *options)
+    assert queues_of(broker) == set()
+
+
+def test_a_user_who_may_not_declare_can_look(
+    run: CommandLine, bare: CommandLine, new_user: Callable[..., str], channel: Any
+) -> None:
+    url = new_user(configure="^$")
+    assert run("delays", "create").code == 0
+    for options in (["--management", ""], []):
+        assert bare("delays", "create", "--passive", "--broker", url, *options).code == 0
+        assert bare("delays", "verify", "--passive", "--broker", url, *options).code == 0
+        assert bare("delays", "verify", "--broker", url, *options).code == 1
+    channel.queue_delete(LEVEL)
+    for options in (["--management", ""], []):
+        missing = bare("delays", "create", "--passive", "--json", "--broker", url, *options)
+        assert missing.code == 1
+        assert f"queue '{LEVEL}'" in {one["subject"] for one in missing.document["findings"]}
+
+
+def test_bindings_missing_and_too_many_are_named(run: CommandLine, channel: Any) -> None:
+    assert run("delays", "create").code == 0
+    channel.queue_declare("spy", durable=True)
+    channel.queue_bind("spy", LEVEL, "#")
+    missing = NSERVICEBUS_V2.layout().bindings[1]
+    channel.exchange_unbind(missing.destination, missing.source, missing.routing_key)
+    findings = run("delays", "verify", "--json").document["findings"]
+    assert sorted(one["kind"] for one in findings) == ["extra-binding", "missing"]
+    assert all(set(one) == {"kind", "subject", "text", "argument", "expected", "actual"} for one in findings)
+    assert run("delays", "create").code == 0  # it puts back what was missing, and leaves what is not its own
+    (extra,) = run("delays", "verify", "--json").document["findings"]
+    assert "'spy'" in extra["subject"]
+
+
+def test_what_a_failure_leaves_is_said(broker: Administered, channel: Any) -> None:
+    topology = custom("mine", levels=3)
+    channel.queue_declare("mine.delay-level-01", durable=True)
+    with pytest.raises(DeclarationError, match="left so: 5 exchanges, 2 queues") as failure:
+        ensure_declared(broker.connections, topology)
+    assert isinstance(failure.value, TransportSetupError)
+    assert "\n" not in str(failure.value)
+    assert "inequivalent arg" in str(failure.value)
+    assert queues_of(broker) == {"mine.undeliverable", "mine.delay-level-00", "mine.delay-level-01"}
+
+
+def test_a_queue_is_bound_where_it_exists(broker: Administered, channel: Any) -> None:
+    topology = custom("mine", levels=3)
+    channel.queue_declare("billing", durable=True)
+    with pytest.raises(TransportSetupError, match="run delaystore delays create"):
+        ensure_bound(broker.connections, topology, "billing")
+    ensure_declared(broker.connections, topology)
+    ensure_declared(broker.connections, topology)
+    assert ensure_bound(broker.connections, topology, "billing")
+    assert ensure_bound(broker.connections, topology, "billing")
+    assert not ensure_bound(broker.connections, topology, "nobody")
+    with pytest.raises(UnsupportedMessageError):
+        ensure_bound(broker.connections, topology, "")
+    publish(channel, "custom:mine:3", 0, "billing")
+    until(lambda: channel.queue_declare("billing", passive=True).method.message_count == 1)
+
+
+# the policy
+
+
+def test_the_policy_catches_what_has_no_destination(run: CommandLine, channel: Any) -> None:
+    assert run("delays", "create").code == 0
+    publish(channel, "nservicebus-v2", 1, "nobody")
+    publish(channel, "nservicebus-v2", 0, "nobody")
+    until(lambda: channel.queue_declare(UNDELIVERABLE, passive=True).method.message_count == 2)
+
+
+def test_the_printed_command_sets_the_policy(
+    capsys: pytest.CaptureFixture[str], private_rabbitmq: RabbitMQ, rabbitmq: RabbitMQVhosts, management: str
+) -> None:
+    url, own_management = private_rabbitmq.create_vhost(), private_rabbitmq.management_url
+    assert own_management is not None
+    command = CommandLine(capsys, {})
+    words = shlex.split(command("delays", "create", "--broker", url).out.splitlines()[-1])
+    assert command("delays", "verify", "--broker", url, "--management", own_management).code == 1
+    private_rabbitmq.ctl(*words[1:])
+    assert command("delays", "verify", "--broker", url, "--management", own_management).code == 0
+    # and while there are two brokers: one's AMQP with the other's API
+    for arguments in (["create"], ["verify"], ["delete", "--yes"], ["bind", "q"]):
+        line = command.refused("delays", *arguments, "--broker", url, "--management", with_login(management, rabbitmq))
+        assert "give the API of the same broker" in line
+
+
+def test_another_policy_is_not_overridden(run: CommandLine, broker: Administered, rabbitmq: RabbitMQVhosts) -> None:
+    assert broker.management is not None
+    path = f"/api/policies/{broker.management.virtual_host}/theirs"
+    theirs = {"pattern": "^nsb", "definition": {"alternate-exchange": "lost"}, "priority": 3}
+    rabbitmq.request("PUT", path, theirs | {"definition": {"max-length": 1000000}})
+    created = run("delays", "create")
+    assert created.code == 1
+    assert "policy 'theirs' (priority 3) applies to it" in created.err
+    assert broker.management.policy(POLICY) is None
+    found = verify(broker, NSERVICEBUS_V2)
+    assert [finding.kind for finding in found.findings] == [FindingKind.UNDELIVERABLE]
+    rabbitmq.request("PUT", path, theirs)
+    assert run("delays", "create", "--json").document["policy"]["state"] == "not-set"  # it leads to what is not there
+
+
+def test_a_user_who_may_not_set_policies_gets_the_command(run: CommandLine, new_user: Callable[..., str]) -> None:
+    created = run("delays", "create", "--broker", new_user("management"))
+    assert created.code == 1
+    assert created.out.splitlines()[-1].startswith("rabbitmqctl set_policy")
+    assert "policymaker" in created.err
+    assert run("delays", "create", "--broker", new_user("policymaker")).code == 0
+
+
+# delete
+
+
+def test_a_cascade_is_deleted_with_its_policy_and_its_destinations_stay(
+    run: CommandLine, broker: Administered, channel: Any
+) -> None:
+    channel.queue_declare("billing", durable=True)
+    assert run("delays", "create").code == 0
+    assert run("delays", "bind", "billing").code == 0
+    assert "--yes" in run.refused("delays", "delete")
+    planned = run("delays", "delete", "--dry-run")
+    assert f"would delete: queue '{LEVEL}'" in planned.out.splitlines()
+    assert planned.code == 0
+    deleted = run("delays", "delete", "--yes", "--json")
+    assert deleted.code == 0
+    assert deleted.document["deleted_policy"] == POLICY
+    assert len(deleted.document["deleted"]) == 59
+    assert [one["destination"] for one in deleted.document["destinations"]] == ["billing"]
+    assert deleted.document["lost"] == 0
+    assert queues_of(broker) == {"billing"}
+    again = run("delays", "delete", "--yes")
+    assert (again.code, again.out) == (0, "nothing to delete: there is no nservicebus-v2\n")
+
+
+def test_messages_that_wait_keep_it_from_being_deleted(
+    run: CommandLine, bare: CommandLine, broker: Administered, channel: Any
+) -> None:
+    cascade = ["--cascade", "custom:mine:20"]
+    assert run("delays", "create", *cascade).code == 0
+    publish(channel, "custom:mine:20", 3600 * 24, "billing")
+    refused = run("delays", "delete", "--yes", "--json", *cascade)
+    assert refused.code == 1
+    assert refused.document["deleted"] == []
+    assert refused.document["messages"] == 1
+    assert refused.document["waiting"]["mine.delay-level-16"] == 1
+    assert "mine.delay-level-16" in run("delays", "delete", "--yes", *cascade).out
+    assert run("delays", "delete", "--dry-run", *cascade).code == 1
+    assert "mine.delay-level-16" in queues_of(broker)
+    forced = run("delays", "delete", "--yes", "--force", "--json", *cascade)
+    assert (forced.code, forced.document["lost"]) == (0, 1)
+    assert queues_of(broker) == set()
+
+
+def test_without_the_management_api_only_force_deletes(bare: CommandLine, broker: Administered) -> None:
+    cascade = ["--cascade", "custom:mine:3"]
+    assert bare("delays", "create", *cascade).code == 0
+    assert "nobody can know" in bare.refused("delays", "delete", "--yes", *cascade)
+    assert bare("delays", "delete", "--dry-run", *cascade).code == 1
+    assert len(queues_of(broker)) == 4
+    assert bare("delays", "delete", "--yes", "--force", *cascade).code == 0
+    assert queues_of(broker) == set()
+
+
+def test_messages_stuck_behind_a_missing_destination_are_counted(
+    bare: CommandLine, broker: Administered, channel: Any
+) -> None:
+    assert bare("delays", "create").code == 0  # no policy: what has no destination stays where it expired
+    publish(channel, "nservicebus-v2", 1, "nobody")
+    level = "nsb.v2.delay-level-00"
+    until(lambda: channel.queue_declare(level, passive=True).method.message_count == 0)
+    until(lambda: survey(broker, NSERVICEBUS_V2).waiting[level] == 1)
+    assert channel.queue_declare(level, passive=True).method.message_count == 0
+    with pytest.raises(MessagesWaitError, match="1 messages wait"):
+        delete(broker, NSERVICEBUS_V2)
+
+
+def test_a_message_that_comes_at_the_last_moment_is_kept(broker: Administered, rabbitmq_url: str) -> None:
+    topology = custom("mine", levels=20)
+    create(broker, topology)
+    until(lambda: survey(broker, topology).obstacle is None)
+    late = []
+
+    def publish_late(_part: Any) -> None:
+        if not late:
+            late.append(1)
+            with amqp(rabbitmq_url) as channel:
+                publish(channel, "custom:mine:20", 3600 * 24, "billing")
+
+    with pytest.raises(MessagesWaitError, match="is restored"):
+        delete(broker, topology, statistics_age=0, on_deleted=publish_late)
+    assert verify(broker, topology).good
+    assert survey(broker, topology).messages == 1
+
+
+def test_an_interrupted_delete_has_deleted_nothing(run: CommandLine, broker: Administered) -> None:
+    assert run("delays", "create", "--cascade", "custom:mine:3").code == 0
+    process = started(["delays", "delete", "--yes", "--cascade", "custom:mine:3"], run.environment)
+    time.sleep(2)  # it waits six seconds between its two looks
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, out) == (130, "")
+    assert "stopped" in err
+    assert "Traceback" not in err
+    assert verify(broker, custom("mine", levels=3)).good
+
+
+# bind
+
+
+def test_each_destination_is_bound_on_its_own(run: CommandLine, channel: Any) -> None:
+    names = ["a.b", "b", "with space", "größe"]
+    for name in names:
+        channel.queue_declare(name, durable=True)
+    assert run("delays", "create", "--cascade", "custom:mine:3").code == 0
+    bound = run("delays", "bind", "nobody", *names, "x.#", "--cascade", "custom:mine:3", "--json")
+    assert bound.code == 1
+    results = {one["destination"]: one for one in bound.document["results"]}
+    assert {name for name, one in results.items() if one["bound"]} == set(names)
+    assert "does not exist" in results["nobody"]["failure"]
+    assert "wildcard" in results["x.#"]["failure"] or "takes for any" in results["x.#"]["failure"]
+    assert all(one["collisions"] == [] for one in results.values())
+    for name in names:
+        publish(channel, "custom:mine:3", 0, name)
+    for name in names:
+        until(lambda name=name: channel.queue_declare(name, passive=True).method.message_count == 1)
+    assert run("delays", "bind", *names, "--cascade", "custom:mine:3").code == 0
+    assert run("delays", "verify", "--cascade", "custom:mine:3").code == 0
+
+
+def test_conventional_routing_binds_the_exchange(run: CommandLine, channel: Any) -> None:
+    cascade = ["--cascade", "celery"]
+    channel.queue_declare("tasks", durable=True)
+    assert "'celery_delayed_delivery'" in run("delays", "bind", "tasks", *cascade).out
+    assert run("delays", "create", *cascade).code == 0
+    missing = run("delays", "bind", "tasks", "--routing", "conventional", *cascade)
+    assert missing.code == 1
+    assert "exchange 'tasks' does not exist" in missing.out
+    channel.exchange_declare("tasks", "topic", durable=True)
+    planned = run("delays", "bind", "tasks", "--routing", "conventional", "--dry-run", *cascade)
+    assert (planned.code, "would be bound" in planned.out) == (0, True)
+    bound = run("delays", "bind", "tasks", "--routing", "conventional", "--json", *cascade).document
+    assert [one["destination_kind"] for one in bound["results"][0]["bindings"]] == ["exchange", "queue"]
+    publish(channel, "celery", 0, "tasks")
+    until(lambda: channel.queue_declare("tasks", passive=True).method.message_count == 1)
+
+
+def test_bindings_of_others_that_mix_messages_up_are_named(run: CommandLine, channel: Any) -> None:
+    assert run("delays", "create").code == 0
+    for name in ("b", "a.b"):
+        channel.queue_declare(name, durable=True)
+        channel.queue_bind(name, NSERVICEBUS_V2.delivery, f"#.{name}")  # as NServiceBus does
+    bound = run("delays", "bind", "a.b")
+    assert bound.code == 0
+    assert "caution" in bound.err
+    assert "queue 'b' also gets what is for 'a.b'" in bound.err
+    found = run("delays", "verify", "--json")
+    assert [one["kind"] for one in found.document["findings"]] == ["collision"]
+    assert found.code == 1
+
+
+# mistakes
+
+
+def test_a_wrong_password_is_one_line(run: CommandLine, rabbitmq_url: str, management: str) -> None:
+    wrong = as_user(rabbitmq_url, "delaystore", NEVER_SEEN)
+    for command in (["create"], ["verify"], ["delete", "--yes"], ["bind", "q"]):
+        line = run.refused("delays", *command, "--broker", wrong)
+        assert "login refused" in line
+        assert NEVER_SEEN not in line
+        host = urlsplit(management).netloc
+        line = run.refused("delays", *command, "--management", f"http://u:{quote(NEVER_SEEN)}@{host}")
+        assert "refused the login" in line
+        assert NEVER_SEEN not in line
+
+
+def test_what_cannot_be_reached_is_one_line(run: CommandLine, rabbitmq_url: str) -> None:
+    assert "cannot be reached" in run.refused("delays", "verify", "--broker", "amqp://127.0.0.1:1")
+    assert "cannot be reached" in run.refused("delays", "create", "--management", "http://127.0.0.1:1")
+    assert "cannot be reached" in run.refused("delays", "verify", "--broker", rabbitmq_url + "-not-there")
+    amqp_port = urlsplit(rabbitmq_url).port
+    assert "management API" in run.refused("delays", "verify", "--management", f"http://127.0.0.1:{amqp_port}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["verify", "--broker", ""], "no broker is given"),
+        (["verify", "--broker", "http://host"], "amqp://"),
+        (["verify", "--management", "host:15672"], "a management URL is"),
+        (["create", "--cascade", "rabbit"], "no cascade is called 'rabbit'"),
+        (["bind"], "Missing argument"),
+        (["bind", "q", "--routing", "odd"], "odd"),
+    ],
+)
+def test_a_mistake_is_one_line(run: CommandLine, arguments: list[str], says: str) -> None:
+    assert says in run.refused("delays", *arguments)
