@@ -40,6 +40,14 @@ def dispatch(
     poll_interval: Annotated[
         str, typer.Option(metavar="DURATION", help="The longest sleep where the store cannot wake us.")
     ] = "500ms",
+    handover: Annotated[
+        str,
+        typer.Option(
+            metavar="DURATION",
+            help="Give messages to RabbitMQ's native delay this long before they are due; needs ?delays=NAME in "
+            "--transport.",
+        ),
+    ] = "0s",
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more, on standard error.")] = False,
     store: StoreUrl = None,
     endpoint: Endpoint = None,
@@ -66,6 +74,7 @@ def dispatch(
         error_queue=error_queue,
         transaction_mode=mode,
         poll_interval=_longest_sleep(poll_interval),
+        handover_horizon=parse_duration(handover, "--handover"),
     )
     name = required(endpoint, "endpoint", "--endpoint NAME", "DELAYSTORE_ENDPOINT")
     target = Target(store=store, endpoint=name, schema=schema, table=table, transport=transport)

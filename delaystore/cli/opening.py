@@ -65,7 +65,7 @@ class Target:
         return SqlQueueTransport(url, schema=self.schema)
 
     @contextmanager
-    def open(self, settings: DelayedDeliverySettings = READING) -> Iterator["Opened"]:
+    def open(self, settings: DelayedDeliverySettings = READING, *, native: bool = False) -> Iterator["Opened"]:
         """All of it, unstarted; closed at the block's end. ConfigurationError where store or endpoint is not given.
 
         With settings that set up nothing, a SQLite file that does not exist is refused as well.
@@ -76,7 +76,7 @@ class Target:
             if not settings.automatic_setup:
                 require_file(self.store or "")
             transport = None if self.transport is None else stack.enter_context(closing(self.open_transport()))
-            delivery = DelayedDelivery(endpoint, store, transport, settings)
+            delivery = DelayedDelivery(endpoint, store, transport, settings, native=native)
             stack.callback(delivery.stop)
             yield Opened(store, transport, delivery)
 

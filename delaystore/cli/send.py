@@ -38,6 +38,10 @@ def send(
     ] = None,
     message_id: Annotated[str | None, typer.Option(metavar="ID", help="Default: a fresh one.")] = None,
     body_file: Annotated[str | None, typer.Option(metavar="FILE", help="Read the body from FILE; - is stdin.")] = None,
+    native: Annotated[
+        bool,
+        typer.Option("--native", help="Into RabbitMQ's native delay where it fits; needs ?delays=NAME in --transport."),
+    ] = False,
     store: StoreUrl = None,
     endpoint: Endpoint = None,
     schema: Schema = None,
@@ -61,7 +65,7 @@ def send(
     from delaystore.settings import DelayedDeliverySettings
 
     target = Target(store=store, endpoint=endpoint, schema=schema, table=table, transport=transport)
-    with target.open(DelayedDeliverySettings()) as opened:
+    with target.open(DelayedDeliverySettings(), native=native) as opened:
         sent = opened.delivery.send(
             destination,
             content,

@@ -4,7 +4,9 @@ import base64
 import http.client
 import json
 import secrets
-from urllib.parse import quote, unquote, urlsplit
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from tests.servers.errors import ServerFailedError
 
@@ -33,6 +35,19 @@ class RabbitMQVhosts:
     def delete_vhost(self, url: str) -> None:
         """Delete a virtual host that create_vhost() made, with its queues and connections."""
         self.request("DELETE", f"/api/vhosts/{self.vhost_name(url)}")
+
+    @contextmanager
+    def user(self, url: str, *, configure: str = "", write: str = "", read: str = "", tags: str = "") -> Iterator[str]:
+        """A user with these rights (regular expressions) in the virtual host of `url`; yields `url` for that user."""
+        name, password = f"delaystore-{secrets.token_hex(6)}", secrets.token_urlsafe(12)
+        rights = {"configure": configure, "write": write, "read": read}
+        self.request("PUT", f"/api/users/{name}", {"password": password, "tags": tags})
+        try:
+            self.request("PUT", f"/api/permissions/{quote(self.vhost_name(url), safe='')}/{name}", rights)
+            parts = urlsplit(url)
+            yield urlunsplit(parts._replace(netloc=f"{name}:{password}@{parts.hostname}:{parts.port}"))
+        finally:
+            self.request("DELETE", f"/api/users/{name}")
 
     def request(self, method: str, path: str, body: object = None) -> object:
         """Ask the management API; the decoded answer, or None. Raises ServerFailedError unless it says 2xx."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 import pika
 
@@ -60,6 +60,14 @@ def broker_from_url(
         raise ConfigurationError(f"unknown parameter {next(iter(query))!r} in the AMQP URL")
     label = f"{options['host']}:{options['port']}{_vhost_text(options['virtual_host'])}"
     return Broker(label=label, parameters=lambda **more: pika.ConnectionParameters(**{**options, **tls, **more}))
+
+
+def take_parameter(url: str, name: str) -> tuple[str, str | None]:
+    """`url` without the query parameter `name`, and its value; None: it has none. Raises ConfigurationError."""
+    parts = _split(url)
+    query = _query(parts)
+    value = query.pop(name, None)
+    return (url, None) if value is None else (urlunsplit(parts._replace(query=urlencode(query))), value)
 
 
 def _split(url: str) -> SplitResult:

@@ -18,8 +18,9 @@ from delaystore.transports.rabbitmq.flight import Publication, publication_of
 from delaystore.transports.rabbitmq.native import CascadeDelay, NativeDelay
 from delaystore.transports.rabbitmq.native.abc import Delayed
 from delaystore.transports.rabbitmq.native.headers import to_be_delayed
+from delaystore.transports.rabbitmq.native.named import delay_named
 from delaystore.transports.rabbitmq.owner import Owner
-from delaystore.transports.rabbitmq.parameters import broker_from_url
+from delaystore.transports.rabbitmq.parameters import broker_from_url, take_parameter
 from delaystore.transports.rabbitmq.publisher import Sending
 from delaystore.transports.rabbitmq.topology import CascadeTopology
 
@@ -31,8 +32,8 @@ class RabbitMQTransport(Transport):
     `ca_file`, `client_certificate`, `client_key`: PEM files for amqps://.
     `heartbeat`: seconds, 0 for none. `connection_name`: how the broker's management shows the connection.
     `queue_type`: what `declare` creates, quorum or classic.
-    `delays`: how RabbitMQ delays natively, a cascade or another `NativeDelay`; None: not at all, and nothing is
-    declared for it.
+    `delays`: how RabbitMQ delays natively, a cascade or another `NativeDelay`; None: as the URL's query parameter
+    `delays` says (see `delay_named`), or else not at all, and nothing is declared for it.
 
     A thread `delaystore-rabbitmq ...` owns the connection; it starts at the first use, and afresh in a forked child.
     Raises ConfigurationError for a URL or file that cannot work.
@@ -52,6 +53,7 @@ class RabbitMQTransport(Transport):
     ) -> None:
         if queue_type not in queues.QUEUE_TYPES:
             raise ConfigurationError(f"queue_type must be one of {', '.join(queues.QUEUE_TYPES)}, not {queue_type!r}")
+        url, named = take_parameter(url, "delays")
         self._broker = broker_from_url(
             url,
             ca_file=ca_file,
@@ -61,6 +63,8 @@ class RabbitMQTransport(Transport):
             connection_name=connection_name,
         )
         self._queue_type = queue_type
+        if delays is None and named is not None:
+            delays = delay_named(named)
         self._delays = CascadeDelay(delays) if isinstance(delays, CascadeTopology) else delays
         self._blocking = BlockingConnections(self._broker)
         self._lock = threading.Lock()
@@ -104,9 +108,10 @@ class RabbitMQTransport(Transport):
         except TransportError as error:
             return [Outcome(OutcomeKind.UNSETTLED, str(error))] * len(messages)
         outcomes = self._publish(publications, timeout)
-        if any(outcome.kind is OutcomeKind.UNROUTABLE for outcome in outcomes):
-            self._delays.forget()
-        return outcomes
+        return [
+            self._lacking(outcome) if isinstance(one, Publication) else outcome
+            for one, outcome in zip(publications, outcomes, strict=True)
+        ]
 
     def declare(self, queue: str) -> None:
         """Create the durable queue (a name, or `/queues/NAME`) if none of that name exists, of whatever type.
@@ -146,6 +151,13 @@ class RabbitMQTransport(Transport):
         if owner is not None:
             owner.close()
         self._blocking.close()
+
+    def _lacking(self, outcome: Outcome) -> Outcome:
+        """A native delay that takes no message is no fault of the message: part of it was deleted."""
+        if outcome.kind is not OutcomeKind.UNROUTABLE or self._delays is None:
+            return outcome
+        self._delays.forget()
+        return Outcome(OutcomeKind.UNSETTLED, f"the native delay is incomplete, and will be declared: {outcome.reason}")
 
     def _publish(self, batch: Sequence[Publication | Outcome], timeout: float) -> Sequence[Outcome]:
         return Sending(batch, timeout, self._running_owner, self._quarantine).run()

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
-from delaystore.errors import TransportSetupError, UnsupportedMessageError
+from delaystore.errors import TransportError, TransportSetupError, UnsupportedMessageError
 from delaystore.transports.rabbitmq.address import Address
 from delaystore.transports.rabbitmq.administration.declaring import declare
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
@@ -72,7 +72,9 @@ class DelayedMessagePluginDelay(NativeDelay):
     def _declare(self, connections: BlockingConnections) -> None:
         try:
             declare(connections, self._layout)
-        except TransportSetupError as error:
+        except TransportError as error:
+            if "exchange type" not in str(error):
+                raise
             raise TransportSetupError(
                 f"{error}; is the plugin rabbitmq_delayed_message_exchange enabled on this broker?"
             ) from None

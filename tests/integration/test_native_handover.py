@@ -1,0 +1,321 @@
+"""Handing messages over to RabbitMQ's native delays, before they are due or at once; on a real broker."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pika
+import pytest
+
+from delaystore import DelayedDelivery, DelayedDeliverySettings
+from delaystore.dispatcher import Dispatcher
+from delaystore.errors import ConfigurationError, TransportUnavailableError
+from delaystore.message import EXPIRATION_HEADER, DelayedMessage
+from delaystore.settings import TransactionMode
+from delaystore.stores import InMemoryDelayedMessageStore, SqlDelayedMessageStore
+from delaystore.transports import RabbitMQTransport
+from delaystore.transports.abc import OutcomeKind, ReceivedMessage
+from delaystore.transports.rabbitmq.native import (
+    CascadeDelay,
+    DelayedMessagePluginDelay,
+    EphemeralQueueDelay,
+    FixedDelay,
+    NativeDelay,
+)
+from delaystore.transports.rabbitmq.native.headers import DELAY_IN_SECONDS, due_time
+from delaystore.transports.rabbitmq.topology import custom
+from tests.integration.cli import CommandLine
+from tests.servers import RabbitMQVhosts
+
+MILLISECOND = timedelta(milliseconds=1)
+SECOND = timedelta(seconds=1)
+HORIZON = timedelta(hours=1)
+PATIENCE = 30
+CASCADE = custom("test", levels=22, unit=MILLISECOND)
+"""Up to an hour and ten minutes, in milliseconds: exact, so that tests are short."""
+
+
+@pytest.fixture
+def transport(rabbitmq_url: str) -> Iterator[RabbitMQTransport]:
+    with closing(RabbitMQTransport(rabbitmq_url, delays=CASCADE, queue_type="classic")) as opened:
+        for queue in ("billing", "error"):
+            opened.declare(queue)
+        yield opened
+
+
+@pytest.fixture
+def delivery(sqlite_url: str, transport: RabbitMQTransport) -> Iterator[DelayedDelivery]:
+    settings = DelayedDeliverySettings(handover_horizon=HORIZON, poll_interval=0.05)
+    with closing(DelayedDelivery("sales", SqlDelayedMessageStore(sqlite_url), transport, settings)) as made:
+        yield made
+
+
+def received(transport: RabbitMQTransport, queue: str, count: int) -> list[tuple[ReceivedMessage, datetime]]:
+    """The first `count` messages of the queue, and when each came."""
+    found: list[tuple[ReceivedMessage, datetime]] = []
+    end = time.monotonic() + PATIENCE
+    while len(found) < count and time.monotonic() < end:
+        with transport.receive(queue, 1, 1) as messages:
+            found += [(message, datetime.now(UTC)) for message in messages]
+    return found
+
+
+def until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def waiting(url: str, queue: str) -> int:
+    with closing(pika.BlockingConnection(pika.URLParameters(url))) as connection:
+        count: int = connection.channel().queue_declare(queue, passive=True).method.message_count
+        return count
+
+
+def message(due: datetime, **fields: Any) -> DelayedMessage:
+    return DelayedMessage(**{"message_id": "a", "destination": "billing", "body": b"pay", "due_time": due, **fields})
+
+
+def outcomes(transport: RabbitMQTransport, delay: timedelta, *messages: dict[str, Any]) -> Sequence[OutcomeKind]:
+    now = datetime.now(UTC)
+    batch = [message(now + delay, message_id=str(at), **fields) for at, fields in enumerate(messages)]
+    return [outcome.kind for outcome in transport.send_delayed(batch, now, PATIENCE)]
+
+
+def test_messages_leave_the_store_before_they_are_due_and_arrive_when_they_are(
+    delivery: DelayedDelivery, transport: RabbitMQTransport
+) -> None:
+    now = datetime.now(UTC)
+    due = {f"{n}": now + timedelta(seconds=n / 2) for n in (6, 4, 5)}
+    with delivery:
+        for message_id, at in due.items():
+            delivery.send("billing", b"pay", at=at, message_id=message_id, headers={"kind": "reminder"})
+        until(lambda: delivery.count() == 0)
+        assert datetime.now(UTC) < min(due.values()), "the machine was too slow for this test"
+        arrived = received(transport, "billing", 3)
+    assert [one.message_id for one, _ in arrived] == ["4", "5", "6"]
+    for one, at in arrived:
+        assert at >= due[one.message_id]
+        assert one.headers["kind"] == "reminder"
+        assert due_time(one.headers) is not None
+        assert timedelta(0) <= due_time(one.headers) - due[one.message_id] < SECOND  # type: ignore[operator]
+
+
+def test_what_is_beyond_the_horizon_stays_in_the_store(delivery: DelayedDelivery) -> None:
+    with delivery:
+        delivery.send("billing", b"", delay=HORIZON + timedelta(minutes=5))
+        delivery.send("billing", b"", delay=2)
+        until(lambda: delivery.count() == 1)
+
+
+def test_a_missing_queue_is_found_at_the_hand_over(delivery: DelayedDelivery, transport: RabbitMQTransport) -> None:
+    with delivery:
+        delivery.send("nowhere", b"", delay=600)
+        ((failed, _),) = received(transport, "error", 1)
+    assert failed.headers["NServiceBus.ExceptionInfo.Message"] == "no queue 'nowhere'"
+
+
+def test_what_cannot_be_delayed_natively_stays_until_it_is_due(
+    delivery: DelayedDelivery, transport: RabbitMQTransport
+) -> None:
+    due = datetime.now(UTC) + 2 * SECOND
+    with delivery:
+        message_id = delivery.send("/exchanges/amq.direct/key", b"", at=due)
+        until(lambda: (found := delivery.get(message_id)) is not None and found.next_attempt)
+        found = delivery.get(message_id)
+        assert found is not None
+        assert found.due_time == due
+        ((failed, at),) = received(transport, "error", 1)  # nothing is bound there
+    assert at >= due
+    assert "NO_ROUTE" in failed.headers["NServiceBus.ExceptionInfo.Message"]
+
+
+def test_a_refused_hand_over_is_tried_again_after_its_back_off_and_not_at_once(
+    sqlite_url: str, rabbitmq_url: str, transport: RabbitMQTransport
+) -> None:
+    full = {"x-max-length": 1, "x-overflow": "reject-publish", "x-queue-type": "classic"}
+    with closing(pika.BlockingConnection(pika.URLParameters(rabbitmq_url))) as connection:
+        channel = connection.channel()
+        channel.queue_declare("test.delay-level-21", durable=True, arguments=full)
+        channel.basic_publish("", "test.delay-level-21", b"")
+        channel.basic_publish("", "test.delay-level-21", b"")
+        channel.exchange_declare("test.delay-level-21", "topic", durable=True)
+        channel.queue_bind("test.delay-level-21", "test.delay-level-21", "1.#")
+
+    class Prepared(CascadeDelay):
+        def prepare(self, *arguments: Any) -> frozenset[str]:
+            return frozenset()  # the level above is there, though not as the cascade would declare it
+
+    store = SqlDelayedMessageStore(sqlite_url)
+    settings = DelayedDeliverySettings(handover_horizon=HORIZON, number_of_retries=3)
+    with closing(RabbitMQTransport(rabbitmq_url, delays=Prepared(CASCADE))) as refusing, closing(store):
+        dispatcher = Dispatcher(store, refusing, settings, endpoint="sales")
+        store.setup_infrastructure()
+        store.store(message(store.now() + timedelta(minutes=40)))
+        before = store.now()
+        assert dispatcher.dispatch_due().failed == 1
+        assert dispatcher.dispatch_due().fetched == 0
+        found = store.get("a")
+        assert found is not None
+        assert found.failure_count == 1
+        assert found.next_attempt is not None
+        assert before + HORIZON + SECOND < found.next_attempt < before + HORIZON + timedelta(minutes=15)
+
+
+def test_an_expiration_is_kept_in_a_header(transport: RabbitMQTransport) -> None:
+    old = {"x-death": [{"queue": "billing"}], "x-first-death-queue": "billing", "kind": "reminder"}
+    fields = {"properties": {"expiration": "1", "priority": 3}, "headers": old}
+    assert outcomes(transport, SECOND, fields) == [OutcomeKind.DELIVERED]
+    ((arrived, _),) = received(transport, "billing", 1)
+    assert arrived.headers[EXPIRATION_HEADER] == "1"
+    assert "expiration" not in arrived.properties
+    assert arrived.properties["priority"] == 3
+    assert arrived.headers["x-first-death-queue"] != "billing"
+    assert arrived.headers["kind"] == "reminder"
+
+
+def test_the_delay_counts_from_an_older_time_sent(transport: RabbitMQTransport) -> None:
+    headers = {"NServiceBus.TimeSent": f"{datetime.now(UTC) - timedelta(hours=1):%Y-%m-%d %H:%M:%S:%f} Z"}
+    assert outcomes(transport, SECOND, {"headers": headers}) == [OutcomeKind.DELIVERED]
+    ((arrived, _),) = received(transport, "billing", 1)
+    assert arrived.headers[DELAY_IN_SECONDS] == 3602
+    assert arrived.headers["NServiceBus.TimeSent"] == headers["NServiceBus.TimeSent"]
+
+
+def test_native_sends_skip_the_store(sqlite_url: str, transport: RabbitMQTransport, rabbitmq_url: str) -> None:
+    with closing(DelayedDelivery("sales", SqlDelayedMessageStore(sqlite_url), transport, native=True)) as delivery:
+        sent = delivery.send("billing", b"pay", delay=1)
+        many = [message(datetime.now(UTC) + SECOND, message_id=f"m{n}") for n in range(3)]
+        far = message(datetime.now(UTC) + CASCADE.maximum + timedelta(minutes=1), message_id="far")
+        assert delivery.send_many([*many, far]) == 4
+        delivery.send("billing", b"", delay=60, message_id="kept", headers={"CC": ["other"]})
+        delivery.send("/exchanges/amq.direct/key", b"", delay=60, message_id="exchange")
+        delivery.send("billing", b"", delay=0, message_id="due")
+        assert sorted(one.message_id for one in delivery.list().messages) == ["due", "exchange", "far", "kept"]
+        assert {one.message_id for one, _ in received(transport, "billing", 4)} == {sent, "m0", "m1", "m2"}
+        assert waiting(rabbitmq_url, "test.undeliverable") == 0
+
+
+def test_native_sends_go_to_the_store_while_the_broker_is_away(sqlite_url: str) -> None:
+    away = RabbitMQTransport("amqp://127.0.0.1:1", delays=CASCADE)
+    settings = DelayedDeliverySettings(dispatch_timeout=0.2)
+    store = SqlDelayedMessageStore(sqlite_url)
+    with closing(DelayedDelivery("sales", store, away, settings, native=True)) as delivery:
+        message_id = delivery.send("billing", b"pay", delay=60)
+        assert delivery.get(message_id) is not None
+        with pytest.raises(TransportUnavailableError):
+            Dispatcher(store, away, settings).dispatch_due()
+
+
+def test_without_the_right_to_declare_messages_stay_in_the_store(
+    rabbitmq: RabbitMQVhosts, rabbitmq_url: str, sqlite_url: str
+) -> None:
+    with closing(RabbitMQTransport(rabbitmq_url)) as owner:
+        owner.declare("billing")
+    with (
+        rabbitmq.user(rabbitmq_url, write=".*", read=".*") as url,
+        closing(RabbitMQTransport(url, delays=CASCADE)) as poor,
+    ):
+        (outcome,) = poor.send_delayed([message(datetime.now(UTC) + SECOND)], datetime.now(UTC), PATIENCE)
+    assert outcome.kind is OutcomeKind.UNSETTLED
+    assert "cannot be declared" in outcome.reason
+
+
+@pytest.mark.parametrize("delays", [FixedDelay(1500 * MILLISECOND), EphemeralQueueDelay()], ids=["fixed", "ephemeral"])
+def test_other_ways_of_delaying(rabbitmq_url: str, delays: NativeDelay) -> None:
+    with closing(RabbitMQTransport(rabbitmq_url, delays=delays)) as transport:
+        transport.declare("billing")
+        transport.declare("a.b c é")
+        due = datetime.now(UTC) + 1500 * MILLISECOND
+        fields: list[dict[str, Any]] = [{}, {"destination": "a.b c é"}, {"destination": "nowhere"}]
+        kinds = outcomes(transport, 1500 * MILLISECOND, *fields)
+        assert kinds == [OutcomeKind.DELIVERED, OutcomeKind.DELIVERED, OutcomeKind.UNROUTABLE]
+        for queue in ("billing", "a.b c é"):
+            ((_, at),) = received(transport, queue, 1)
+            assert at >= due
+
+
+def test_a_fixed_delay_refuses_others(rabbitmq_url: str) -> None:
+    with closing(RabbitMQTransport(rabbitmq_url, delays=FixedDelay(SECOND))) as transport:
+        assert outcomes(transport, 2 * SECOND, {}) == [OutcomeKind.UNSUITED]
+
+
+def test_the_plugin_that_is_not_there_is_named(rabbitmq_url: str) -> None:
+    with closing(RabbitMQTransport(rabbitmq_url, delays=DelayedMessagePluginDelay())) as transport:
+        transport.declare("billing")
+        now = datetime.now(UTC)
+        batch = [message(now + SECOND), message(now + timedelta(days=50), message_id="b")]
+        missing, _ = transport.send_delayed(batch, now, PATIENCE)
+        assert missing.kind is OutcomeKind.UNSETTLED
+        assert "rabbitmq_delayed_message_exchange enabled" in missing.reason
+        (refused,) = transport.send_delayed(batch[1:], now, PATIENCE)
+        assert refused.kind is OutcomeKind.UNSUITED
+        assert "at most 49 days" in refused.reason
+
+
+def test_a_deleted_cascade_is_declared_again(rabbitmq_url: str, transport: RabbitMQTransport) -> None:
+    assert outcomes(transport, SECOND, {}) == [OutcomeKind.DELIVERED]
+    with closing(pika.BlockingConnection(pika.URLParameters(rabbitmq_url))) as connection:
+        for exchange in CASCADE.layout().exchanges:
+            connection.channel().exchange_delete(exchange.name)
+    assert outcomes(transport, SECOND, {}) == [OutcomeKind.UNSETTLED]
+    assert outcomes(transport, SECOND, {}) == [OutcomeKind.DELIVERED]
+
+
+def test_native_delays_that_are_switched_off_are_not_used(sqlite_url: str, rabbitmq_url: str) -> None:
+    plain = RabbitMQTransport(rabbitmq_url)
+    with pytest.raises(ConfigurationError, match="native delays are switched off"):
+        plain.send_delayed([message(datetime.now(UTC))], datetime.now(UTC), 1)
+    store = InMemoryDelayedMessageStore()
+    with pytest.raises(ConfigurationError, match="native=True needs a transport with native delays"):
+        DelayedDelivery("sales", store, plain, native=True)
+    with pytest.raises(ConfigurationError, match="native=True needs a transport"):
+        DelayedDelivery("sales", store, native=True)
+    with pytest.raises(ConfigurationError, match=r"handover_horizon 1:00:00 is beyond what .* natively, 0:00:00"):
+        DelayedDelivery("sales", store, plain, DelayedDeliverySettings(handover_horizon=HORIZON))
+    plain.close()
+
+
+def test_a_url_names_a_native_delay(rabbitmq_url: str) -> None:
+    with closing(RabbitMQTransport(f"{rabbitmq_url}?delays=custom:mine:4&heartbeat=30")) as transport:
+        assert transport.longest_native_delay == 15 * SECOND
+    for name, longest in {"fixed:30": 30 * SECOND, "nservicebus-v2": 268_435_455 * SECOND}.items():
+        assert RabbitMQTransport(f"{rabbitmq_url}?delays={name}").longest_native_delay == longest
+    for name in ("fixed:", "fixed:-1", "fixed:soon", "never"):
+        with pytest.raises(ConfigurationError, match=r"fixed delay|no cascade is called"):
+            RabbitMQTransport(f"{rabbitmq_url}?delays={name}")
+
+
+def test_a_store_is_emptied_before_its_messages_are_due_in_any_mode(
+    sqlite_url: str, transport: RabbitMQTransport
+) -> None:
+    settings = DelayedDeliverySettings(handover_horizon=HORIZON, transaction_mode=TransactionMode.NONE)
+    store = SqlDelayedMessageStore(sqlite_url)
+    with closing(store):
+        dispatcher = Dispatcher(store, transport, settings, endpoint="sales")
+        store.setup_infrastructure()
+        store.store_many([message(store.now() + SECOND, message_id=str(n)) for n in range(500)])
+        assert dispatcher.dispatch_due().delivered == 500
+        assert len({one.message_id for one, _ in received(transport, "billing", 500)}) == 500
+
+
+def test_the_command_line_hands_over_and_sends_natively(
+    sqlite_url: str, rabbitmq_url: str, transport: RabbitMQTransport, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = f"{rabbitmq_url}?delays=custom:test:22:ms"
+    run = CommandLine(capsys, {})
+    store = ("--store", sqlite_url, "--endpoint", "sales")
+    assert run("send", "billing", "native", "--delay", "1s", "--native", "--transport", url, *store).code == 0
+    assert run("send", "billing", "stored", "--delay", "2s", *store).code == 0
+    assert run("count", *store).out.strip() == "1"
+    done = run("dispatch", "--once", "--handover", "1m", "--transport", url, *store)
+    assert done.err == "done: 1 delivered, 0 failed attempts, 0 moved to the error queue\n"
+    assert run("count", *store).out.strip() == "0"
+    assert [one.body for one, _ in received(transport, "billing", 2)] == [b"native", b"stored"]
+    refused = run.refused("dispatch", "--once", "--handover", "1m", "--transport", rabbitmq_url, *store)
+    assert "delays natively" in refused
+    refused = run.refused("send", "billing", "--delay", "1", "--native", "--transport", rabbitmq_url, *store)
+    assert "native=True needs a transport with native delays" in refused
