@@ -7,6 +7,7 @@ from delaystore.cli.delays.create import create
 from delaystore.cli.delays.delete import delete
 from delaystore.cli.delays.export import export
 from delaystore.cli.delays.migrate import migrate
+from delaystore.cli.delays.status import status
 from delaystore.cli.delays.transfer import transfer
 from delaystore.cli.delays.verify import verify
 
@@ -32,3 +33,4 @@ delays_app.command("bind")(bind)
 delays_app.command("export")(export)
 delays_app.command("migrate")(migrate)
 delays_app.command("transfer")(transfer)
+delays_app.command("status")(status)
