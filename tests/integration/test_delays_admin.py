@@ -11,7 +11,7 @@ from urllib.parse import quote, urlsplit
 import pika
 import pytest
 
-from delaystore.errors import TransportSetupError, UnsupportedMessageError
+from delaystore.errors import TransportSetupError, TransportUnavailableError, UnsupportedMessageError
 from delaystore.transports.rabbitmq.administration import (
     Administered,
     DeclarationError,
@@ -24,6 +24,7 @@ from delaystore.transports.rabbitmq.administration import (
     survey,
     verify,
 )
+from delaystore.transports.rabbitmq.administration.declaring import declare_part
 from delaystore.transports.rabbitmq.topology import NSERVICEBUS_V2, custom, topology_named
 from tests.integration.cli import PATIENCE, CommandLine, started
 from tests.servers import RabbitMQ, RabbitMQVhosts
@@ -259,6 +260,38 @@ def test_what_a_failure_leaves_is_said(broker: Administered, channel: Any) -> No
     assert "\n" not in str(failure.value)
     assert "inequivalent arg" in str(failure.value)
     assert queues_of(broker) == {"mine.undeliverable", "mine.delay-level-00", "mine.delay-level-01"}
+
+
+def test_a_connection_lost_while_declaring_says_what_is_left(rabbitmq: RabbitMQVhosts, management: str) -> None:
+    url = rabbitmq.create_vhost()
+    declared = []
+
+    def lose_the_connection(part: Any) -> None:
+        declared.append(part)
+        if len(declared) == 40:
+            rabbitmq.delete_vhost(url)
+
+    with Administered(url) as broker, pytest.raises(TransportUnavailableError, match="left so: 30 exchanges, ") as lost:
+        create(broker, NSERVICEBUS_V2, on_declared=lose_the_connection)
+    assert "\n" not in str(lost.value)
+
+
+def test_an_interrupted_create_says_what_is_left(run: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def interrupted(channel: Any, part: Any) -> None:
+        asked.append(part)
+        if len(asked) == 35:
+            raise KeyboardInterrupt
+        declare_part(channel, part)
+
+    monkeypatch.setattr("delaystore.transports.rabbitmq.administration.declaring.declare_part", interrupted)
+    result = run("delays", "create")
+    assert result.code == 130
+    assert result.err.splitlines() == [
+        "declared until then, and left so: 30 exchanges, 4 queues (the last: queue 'nsb.v2.delay-level-02')",
+        "stopped",
+    ]
 
 
 def test_a_queue_is_bound_where_it_exists(broker: Administered, channel: Any) -> None:

@@ -1,9 +1,9 @@
 """RabbitMQ's management API, for one virtual host."""
 
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 import httpx
@@ -14,6 +14,7 @@ from delaystore.transports.rabbitmq.held import NO_PERMISSIONS, ExchangeState, P
 from delaystore.transports.rabbitmq.parameters import Broker
 from delaystore.transports.rabbitmq.topology.layout import Binding, DestinationKind
 
+Answer = TypeVar("Answer")
 _TIMEOUT: Final = 30.0
 """Seconds; a broker with many queues takes a while to list them."""
 _NOT_FOUND: Final = 404
@@ -66,16 +67,16 @@ class Management:
 
     def version(self) -> str:
         """The broker's version, as in 3.10.8."""
-        return str(self._get("overview")["rabbitmq_version"])
+        return self._read("overview", lambda overview: str(overview["rabbitmq_version"]))
 
     def cluster_name(self) -> str:
         """The name of the broker's cluster; one node is a cluster, too."""
-        return str(self._get("overview")["cluster_name"])
+        return self._read("overview", lambda overview: str(overview["cluster_name"]))
 
     def feature_flags(self) -> Mapping[str, bool] | None:
         """Which feature flags are enabled; None: only administrators may see them."""
         try:
-            return {flag["name"]: flag["state"] == "enabled" for flag in self._get("feature-flags")}
+            return self._read("feature-flags", lambda flags: {one["name"]: one["state"] == "enabled" for one in flags})
         except ManagementRefusedError:
             return None
 
@@ -84,74 +85,38 @@ class Management:
         if self._user is None:
             return None
         try:
-            granted = self._get(f"users/{_quoted(self._user[0])}/permissions")
+            return self._read(f"users/{_quoted(self._user[0])}/permissions", self._permissions_here)
         except ManagementRefusedError:
             return None
-        here = (one for one in granted if one["vhost"] == self.virtual_host)
-        return next((Permissions(one["configure"], one["write"], one["read"]) for one in here), NO_PERMISSIONS)
 
     def exchanges(self) -> Mapping[str, ExchangeState]:
         """All exchanges of the virtual host, by name."""
-        return {
-            one["name"]: ExchangeState(
-                name=one["name"],
-                type=one["type"],
-                durable=one["durable"],
-                auto_delete=one["auto_delete"],
-                internal=one["internal"],
-                arguments=one["arguments"],
-                policy=one.get("policy"),
-            )
-            for one in self._get(f"exchanges/{self._vhost}")
-        }
+        return self._read(f"exchanges/{self._vhost}", lambda answer: {one["name"]: _exchange(one) for one in answer})
 
     def queues(self) -> Mapping[str, QueueState]:
         """All queues of the virtual host, by name."""
-        return {
-            one["name"]: QueueState(
-                name=one["name"],
-                type=one.get("type", one["arguments"].get("x-queue-type", "classic")),
-                durable=one["durable"],
-                auto_delete=one["auto_delete"],
-                exclusive=one["exclusive"],
-                arguments=one["arguments"],
-                policy=one.get("policy"),
-                messages=one.get("messages"),
-                ready=one.get("messages_ready"),
-                unacknowledged=one.get("messages_unacknowledged"),
-                dead_lettering=one.get("messages_dlx"),
-                consumers=one.get("consumers"),
-                message_bytes=one.get("message_bytes"),
-                ready_bytes=one.get("message_bytes_ready"),
-                policy_definition=one.get("effective_policy_definition") or {},
-                state=one.get("state"),
-            )
-            for one in self._get(f"queues/{self._vhost}")
-        }
+        return self._read(f"queues/{self._vhost}", lambda answer: {one["name"]: _queue(one) for one in answer})
 
     def message_counts(self) -> Mapping[str, int | None]:
         """Messages by queue, as `QueueState.messages`, but not older than 5 seconds: those in `queues` may be 10.
 
         None: the broker has not counted. Queues whose node is down may be left out.
         """
-        totals = self._get(f"queues/{self._vhost}?disable_stats=true&enable_queue_totals=true")
-        return {one["name"]: one.get("messages") for one in totals}
+        path = f"queues/{self._vhost}?disable_stats=true&enable_queue_totals=true"
+        return self._read(path, lambda answer: {one["name"]: one.get("messages") for one in answer})
 
     def bindings(self, source: str | None = None) -> Sequence[Binding]:
         """The bindings of the exchange `source`, none if it does not exist; None: of all but the default exchange."""
         if source is None:
-            answer = self._get(f"bindings/{self._vhost}")
-        else:
-            answer = self._get_or(f"exchanges/{self._vhost}/{_quoted(source)}/bindings/source", [])
-        return [
-            Binding(one["source"], one["destination"], DestinationKind(one["destination_type"]), one["routing_key"])
-            for one in answer
-            if one["source"]
-        ]
+            return self._read(f"bindings/{self._vhost}", _bindings)
+        try:
+            return self._read(f"exchanges/{self._vhost}/{_quoted(source)}/bindings/source", _bindings)
+        except _NotFoundError:
+            return []
 
     def policies(self) -> Sequence[Policy]:
         """All policies of the virtual host."""
-        return [_policy(one) for one in self._get(f"policies/{self._vhost}")]
+        return self._read(f"policies/{self._vhost}", lambda answer: [_policy(one) for one in answer])
 
     def policy(self, name: str) -> Policy | None:
         """The policy of that name; None: there is none."""
@@ -178,18 +143,16 @@ class Management:
     def _vhost(self) -> str:
         return _quoted(self.virtual_host)
 
-    def _get(self, path: str) -> Any:
+    def _permissions_here(self, granted: Any) -> Permissions:
+        here = (one for one in granted if one["vhost"] == self.virtual_host)
+        return next((Permissions(one["configure"], one["write"], one["read"]) for one in here), NO_PERMISSIONS)
+
+    def _read(self, path: str, read: Callable[[Any], Answer]) -> Answer:
         answer = self._ask("GET", path)
         try:
-            return answer.json()
-        except ValueError:
-            raise self._no_api(f"{answer.status_code} without JSON") from None
-
-    def _get_or(self, path: str, default: Any) -> Any:
-        try:
-            return self._get(path)
-        except _NotFoundError:
-            return default
+            return read(answer.json())
+        except (ValueError, LookupError, TypeError, AttributeError):
+            raise self._no_api("something that RabbitMQ does not") from None
 
     def _ask(self, method: str, path: str, document: Any = None) -> httpx.Response:
         try:
@@ -225,6 +188,47 @@ class Management:
 
 class _NotFoundError(TransportError):
     """No such thing."""
+
+
+def _exchange(document: Mapping[str, Any]) -> ExchangeState:
+    return ExchangeState(
+        name=document["name"],
+        type=document["type"],
+        durable=document["durable"],
+        auto_delete=document["auto_delete"],
+        internal=document["internal"],
+        arguments=document["arguments"],
+        policy=document.get("policy"),
+    )
+
+
+def _queue(document: Mapping[str, Any]) -> QueueState:
+    return QueueState(
+        name=document["name"],
+        type=document.get("type", document["arguments"].get("x-queue-type", "classic")),
+        durable=document["durable"],
+        auto_delete=document["auto_delete"],
+        exclusive=document["exclusive"],
+        arguments=document["arguments"],
+        policy=document.get("policy"),
+        messages=document.get("messages"),
+        ready=document.get("messages_ready"),
+        unacknowledged=document.get("messages_unacknowledged"),
+        dead_lettering=document.get("messages_dlx"),
+        consumers=document.get("consumers"),
+        message_bytes=document.get("message_bytes"),
+        ready_bytes=document.get("message_bytes_ready"),
+        policy_definition=document.get("effective_policy_definition") or {},
+        state=document.get("state"),
+    )
+
+
+def _bindings(documents: Any) -> list[Binding]:
+    return [
+        Binding(one["source"], one["destination"], DestinationKind(one["destination_type"]), one["routing_key"])
+        for one in documents
+        if one["source"]
+    ]
 
 
 def _policy(document: Mapping[str, Any]) -> Policy:
@@ -268,10 +272,10 @@ def _login(credentials: Any) -> tuple[str, str] | None:
 
 def _tls(parts: SplitResult, options: Any) -> ssl.SSLContext | bool:
     """The AMQP connection's settings, where it has any: an own certificate authority signs both as a rule."""
-    if parts.scheme == "https" and options is not None:
-        context: ssl.SSLContext = options.context
-        return context
-    return True
+    if parts.scheme == "http":
+        return True
+    context: ssl.SSLContext = ssl.create_default_context() if options is None else options.context
+    return context
 
 
 def _reason(answer: httpx.Response) -> str:
