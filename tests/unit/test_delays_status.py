@@ -1,0 +1,174 @@
+"""What is told of a cascade, from what a broker holds."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from delaystore.transports.rabbitmq.administration.blocked import blocked_destinations
+from delaystore.transports.rabbitmq.administration.comparing import Holdings
+from delaystore.transports.rabbitmq.administration.levels import Level, watched
+from delaystore.transports.rabbitmq.administration.peeking import delivery_limit
+from delaystore.transports.rabbitmq.administration.undelivered import FOREIGN, reason_by_holdings
+from delaystore.transports.rabbitmq.held import ExchangeState, Policy, QueueState
+from delaystore.transports.rabbitmq.topology import Binding, DestinationKind, Routing, topology_named
+
+TOPOLOGY = topology_named("custom:mine:2")
+QUEUE, EXCHANGE = DestinationKind.QUEUE, DestinationKind.EXCHANGE
+REJECTING = {"x-overflow": "reject-publish"}
+
+
+def queue(name: str = "q", kind: str = "classic", **more: Any) -> QueueState:
+    return QueueState(name=name, type=kind, durable=True, **more)
+
+
+def exchange(name: str, **more: Any) -> ExchangeState:
+    return ExchangeState(name=name, type="fanout", durable=True, **more)
+
+
+def blocked(*queues: QueueState) -> list[tuple[str, str]]:
+    bindings = frozenset(Binding("delivery", one.name, QUEUE) for one in queues)
+    holdings = Holdings(queues={one.name: one for one in queues}, bindings=bindings)
+    return [(one.name, one.why) for one in blocked_destinations("delivery", holdings)]
+
+
+class Broker:
+    """Levels that hold, one look after another, what a test says; nobody waits."""
+
+    def __init__(self, *held: int | None) -> None:
+        self._held: Iterator[int | None] = iter(held)
+        self.slept: list[float] = []
+
+    def look(self) -> Holdings:
+        return Holdings(queues={"mine.delay-level-00": queue("mine.delay-level-00", dead_lettering=next(self._held))})
+
+    def watch(self, seconds: float) -> Level:
+        levels, _ = watched(TOPOLOGY, self.look, seconds, self.slept.append)
+        return levels[-1]
+
+
+@pytest.mark.parametrize(
+    ("held", "stuck"),
+    [((5, 5, 5), True), ((5, 9, 9), True), ((5, 9, 8), False), ((5, 4, 6), False), ((5, 5, 0), False)],
+)
+def test_stuck_is_what_does_not_become_fewer(held: tuple[int, ...], stuck: bool) -> None:
+    assert Broker(*held).watch(12).stuck is stuck
+
+
+@pytest.mark.parametrize("held", [0, None])
+def test_nobody_waits_where_nothing_is_held(held: int | None) -> None:
+    broker = Broker(held)
+    assert not broker.watch(12).stuck
+    assert broker.slept == []
+
+
+def test_what_is_gone_is_not_waited_for() -> None:
+    broker = Broker(5, 0)
+    assert not broker.watch(60).stuck
+    assert broker.slept == [6.0]
+
+
+def test_one_look_tells_nothing() -> None:
+    level = Broker(5).watch(0)
+    assert (level.held, level.stuck) == (5, False)
+
+
+def test_a_queue_is_full_at_its_maximum_length_and_only_if_it_rejects() -> None:
+    limit = {"x-max-length": 10}
+    assert blocked(queue(arguments={**limit, **REJECTING}, ready=10, messages=12)) != []
+    assert blocked(queue(arguments={**limit, **REJECTING}, ready=9, messages=12)) == []
+    assert blocked(queue(arguments=limit, ready=10, messages=10)) == []
+    assert blocked(queue(arguments=REJECTING, ready=10, messages=10)) == []
+    assert blocked(queue(arguments={**limit, **REJECTING})) == []
+
+
+def test_a_quorum_queue_counts_what_is_unacknowledged_as_well() -> None:
+    arguments = {"x-max-length": 10, **REJECTING}
+    assert blocked(queue(kind="quorum", arguments=arguments, ready=1, messages=10)) != []
+
+
+def test_a_queue_is_full_by_bytes_too() -> None:
+    arguments = {"x-max-length-bytes": 1000, **REJECTING}
+    assert blocked(queue(arguments=arguments, ready_bytes=1000)) == [
+        ("q", "is full and rejects: 1,000 bytes, max-length-bytes 1,000")
+    ]
+
+
+def test_of_an_argument_and_a_policy_the_smaller_length_applies() -> None:
+    policy = {"max-length": 5, "overflow": "reject-publish"}
+    assert blocked(queue(arguments={"x-max-length": 10}, policy_definition=policy, ready=5)) != []
+    assert blocked(queue(arguments={"x-max-length": 3}, policy_definition=policy, ready=3)) != []
+
+
+@pytest.mark.parametrize(("state", "names"), [("running", []), (None, []), ("down", ["q"]), ("minority", ["q"])])
+def test_a_queue_that_is_not_available_is_blocked(state: str | None, names: list[str]) -> None:
+    assert [name for name, _ in blocked(queue(state=state))] == names
+
+
+def test_destinations_behind_other_exchanges_are_looked_at_though_they_go_in_circles() -> None:
+    bindings = {
+        Binding("delivery", "a", EXCHANGE),
+        Binding("a", "b", EXCHANGE),
+        Binding("b", "a", EXCHANGE),
+        Binding("b", "q", QUEUE),
+    }
+    holdings = Holdings(queues={"q": queue(state="down")}, bindings=frozenset(bindings))
+    assert [one.name for one in blocked_destinations("delivery", holdings)] == ["q"]
+
+
+def test_an_exchange_that_leads_nowhere_is_blocked_unless_it_has_an_alternate() -> None:
+    names = ("nowhere", "by argument", "by policy")
+    holdings = Holdings(
+        exchanges={
+            "nowhere": exchange("nowhere"),
+            "by argument": exchange("by argument", arguments={"alternate-exchange": "x"}),
+            "by policy": exchange("by policy", policy="p"),
+        },
+        bindings=frozenset(Binding("delivery", name, EXCHANGE) for name in names),
+        policies=(Policy(name="p", pattern="", definition={"alternate-exchange": "x"}),),
+    )
+    assert [(one.kind, one.name) for one in blocked_destinations("delivery", holdings)] == [(EXCHANGE, "nowhere")]
+
+
+@pytest.mark.parametrize(
+    ("version", "state", "limit"),
+    [
+        ("3.10.8", queue(kind="quorum"), None),
+        ("3.10.8", None, None),
+        ("4.0.1", None, 20),
+        ("unknown", None, 20),
+        ("4.0.1", queue(kind="classic"), None),
+        ("4.0.1", queue(kind="quorum"), 20),
+        ("4.0.1", queue(kind="quorum", policy_definition={"delivery-limit": -1}), None),
+        ("4.0.1", queue(kind="quorum", arguments={"x-delivery-limit": 7}), 7),
+        ("3.10.8", queue(kind="quorum", arguments={"x-delivery-limit": 7}, policy_definition={"delivery-limit": 5}), 5),
+    ],
+)
+def test_how_often_a_message_may_be_looked_at(version: str, state: QueueState | None, limit: int | None) -> None:
+    assert delivery_limit(version, state) == limit
+
+
+@pytest.mark.parametrize("delay", [0, 3])
+def test_the_reason_is_found_from_the_key_whatever_the_delay(delay: float) -> None:
+    _, key = TOPOLOGY.route(delay, "a.b")
+    delivery = exchange(TOPOLOGY.delivery, arguments={"alternate-exchange": "mine.undeliverable"})
+    topic = ExchangeState(name=delivery.name, type="topic", durable=True, arguments=delivery.arguments)
+    caught = Binding("mine.undeliverable", "mine.undeliverable", QUEUE)
+    other = TOPOLOGY.destination_bindings("b")
+
+    def reason(*bindings: Binding, exchanges: tuple[str, ...] = (), queues: tuple[str, ...] = ()) -> str:
+        known = {topic.name: topic, **{name: exchange(name) for name in (*exchanges, "mine.undeliverable")}}
+        held = Holdings(known, {name: queue(name) for name in queues}, frozenset({caught, *other, *bindings}))
+        return reason_by_holdings(TOPOLOGY, held, key)
+
+    assert reason(queues=("b",)) == "no queue or exchange has this name"
+    assert reason(queues=("a.b",)) == "the queue is not bound; run delaystore delays bind a.b --routing direct"
+    assert reason(exchanges=("a.b",)).startswith("the exchange is not bound")
+    conventional = TOPOLOGY.destination_bindings("a.b", Routing.CONVENTIONAL)
+    assert reason(*conventional, exchanges=("a.b",)) == "exchange 'a.b' is bound, and leads to no queue"
+    direct = TOPOLOGY.destination_bindings("a.b")
+    assert reason(*direct, queues=("a.b",)).startswith("bound since: queue 'a.b'")
+
+
+def test_a_key_of_another_kind_is_told_apart() -> None:
+    assert reason_by_holdings(TOPOLOGY, Holdings(), "a.b") == FOREIGN
