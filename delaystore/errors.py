@@ -14,6 +14,8 @@ Everything delaystore raises on purpose is a `DelaystoreError`; its text says wh
     │   ├── StorePermissionError      it may not do what was asked
     │   ├── StoreSetupError           tables missing, or of a version this release does not know
     │   └── DuplicateMessageError     a message_id that already waits
+    ├── MigrationError                a migration that cannot begin or go on
+    │   └── MigrationLockedError      another process is at it
     └── TransportError                the transport failed
         ├── TransportUnavailableError it cannot be reached, or refuses the login
         └── TransportSetupError       what it needs cannot be declared
@@ -81,6 +83,14 @@ class DuplicateMessageError(StoreError):
 
     def __reduce__(self) -> tuple[type["DuplicateMessageError"], tuple[Sequence[str]]]:
         return type(self), (self.message_ids,)
+
+
+class MigrationError(DelaystoreError):
+    """A migration that cannot begin or go on as it was asked to."""
+
+
+class MigrationLockedError(MigrationError):
+    """Another process is working on the same source; the text says which."""
 
 
 class TransportError(DelaystoreError):

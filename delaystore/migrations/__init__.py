@@ -1,0 +1,1 @@
+"""Moving waiting messages out of a store, live: into RabbitMQ's native delays, or into another store."""

@@ -1,0 +1,1 @@
+"""Where messages wait now."""
