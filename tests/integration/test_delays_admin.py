@@ -495,6 +495,16 @@ def test_conventional_routing_binds_the_exchange(run: CommandLine, channel: Any)
     until(lambda: channel.queue_declare("tasks", passive=True).method.message_count == 1)
 
 
+def test_an_exchange_that_cannot_pass_a_delays_key_on_is_refused(run: CommandLine, channel: Any) -> None:
+    assert run("delays", "create", "--cascade", "celery").code == 0
+    channel.queue_declare("tasks", durable=True)
+    channel.exchange_declare("tasks", "direct", durable=True)
+    refused = run("delays", "bind", "tasks", "--routing", "conventional", "--cascade", "celery")
+    assert refused.code == 1
+    assert "direct exchange" in refused.out
+    assert run("delays", "bind", "tasks", "--cascade", "celery").code == 0
+
+
 def test_bindings_of_others_that_mix_messages_up_are_named(run: CommandLine, channel: Any) -> None:
     assert run("delays", "create").code == 0
     for name in ("b", "a.b"):

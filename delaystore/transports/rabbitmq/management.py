@@ -208,7 +208,7 @@ def _queue(document: Mapping[str, Any]) -> QueueState:
         type=document.get("type", document["arguments"].get("x-queue-type", "classic")),
         durable=document["durable"],
         auto_delete=document["auto_delete"],
-        exclusive=document["exclusive"],
+        exclusive=bool(document.get("exclusive")),  # null or absent while there are no statistics
         arguments=document["arguments"],
         policy=document.get("policy"),
         messages=document.get("messages"),

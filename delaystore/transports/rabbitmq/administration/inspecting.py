@@ -86,7 +86,6 @@ def _by_amqp(broker: Administered, layout: Layout, version: str, declaring: bool
         *_unknown_flags(layout, "the management API shows them"),
         "which bindings there are, too many or too few: only the management API lists them",
         "whether destinations get messages for others: only the management API lists their bindings",
-        "whether what has no destination is caught: only the management API shows policies",
     ]
     if not declaring:
         unchecked.insert(0, "types and arguments: a passive declaration looks at names alone")

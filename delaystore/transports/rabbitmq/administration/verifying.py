@@ -8,6 +8,7 @@ from delaystore.transports.rabbitmq.administration.inspecting import inspect
 from delaystore.transports.rabbitmq.administration.policies import (
     alternate_exchange,
     check_policy,
+    needs_policy,
     undeliverable_layout,
     undeliverable_name,
 )
@@ -22,11 +23,13 @@ def verify(broker: Administered, topology: CascadeTopology, *, passive: bool = F
     Raises TransportUnavailableError, TransportError where the broker does not answer.
     """
     found = inspect(broker, topology.layout(), ends={topology.delivery}, declaring=not passive)
-    findings = list(found.findings)
+    findings, unchecked = list(found.findings), list(found.unchecked)
     if found.holdings is not None:
         findings += check_ends(broker, topology, found.holdings)
+    elif needs_policy(topology):
+        unchecked.append("whether what has no destination is caught: only the management API shows policies")
     return Verification(
-        broker=broker.broker.label, version=found.version, findings=tuple(findings), unchecked=found.unchecked
+        broker=broker.broker.label, version=found.version, findings=tuple(findings), unchecked=tuple(unchecked)
     )
 
 
