@@ -13,10 +13,11 @@ import pika
 import pytest
 
 from delaystore.errors import ConfigurationError, TransportError, TransportUnavailableError
+from delaystore.transports.rabbitmq.administration import Administered, bind, create, delete, survey, verify
 from delaystore.transports.rabbitmq.held import NO_PERMISSIONS, Permissions, Policy
 from delaystore.transports.rabbitmq.management import Management, ManagementRefusedError
 from delaystore.transports.rabbitmq.parameters import broker_from_url
-from delaystore.transports.rabbitmq.topology import Binding, DestinationKind
+from delaystore.transports.rabbitmq.topology import NSERVICEBUS_V2, Binding, DestinationKind
 from tests.servers import RabbitMQVhosts
 from tests.servers.certificates import Certificates
 
@@ -169,6 +170,16 @@ def test_https_trusts_whom_the_amqp_connection_trusts(serve: Callable[..., str],
         assert management.version() == "4.1.0"
     with Management(url, BROKER) as management, pytest.raises(TransportUnavailableError, match=r"(?i)certificate"):
         management.version()
+
+
+def test_the_api_of_another_broker_is_refused(serve: Callable[..., str], rabbitmq_url: str) -> None:
+    url = serve(200, "application/json", b'{"cluster_name": "another"}')
+    with Administered(rabbitmq_url, url) as broker:
+        for ask in (create, verify, delete, survey):
+            with pytest.raises(ConfigurationError, match=r"'another'.*give the API of the same broker"):
+                ask(broker, NSERVICEBUS_V2)
+        with pytest.raises(ConfigurationError, match="'another'"):
+            bind(broker, NSERVICEBUS_V2, ["billing"])
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,8 @@ def delete(
         if refused:
             raise administration.MessagesWaitError(found)
         _confirm(found, f"{cascade} on {opened.broker.label}", yes)
+        if found.waiting and not force:
+            say(f"looking again in {administration.STATISTICS_AGE:g} s: the broker's counts may be that old")
         deleted: list[Exchange | Queue] = []
         try:
             deletion = administration.delete(opened, topology, force=force, on_deleted=deleted.append)

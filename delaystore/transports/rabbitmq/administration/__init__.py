@@ -5,6 +5,7 @@ from delaystore.transports.rabbitmq.administration.broker import Administered
 from delaystore.transports.rabbitmq.administration.creating import Creation, PolicyOutcome, PolicyState, create
 from delaystore.transports.rabbitmq.administration.declaring import DeclarationError, ensure_bound, ensure_declared
 from delaystore.transports.rabbitmq.administration.deleting import (
+    STATISTICS_AGE,
     Deletion,
     MessagesWaitError,
     Survey,
@@ -15,6 +16,7 @@ from delaystore.transports.rabbitmq.administration.findings import Finding, Find
 from delaystore.transports.rabbitmq.administration.verifying import verify
 
 __all__ = [
+    "STATISTICS_AGE",
     "Administered",
     "BindingResult",
     "Creation",
