@@ -47,6 +47,11 @@ def test_a_catch_all_gets_everything() -> None:
     assert "'q0', 'q1', 'q2', 'q3', 'q4' and 3 more" in finding.text
 
 
+def test_a_destination_with_two_addresses_takes_nothing_from_itself() -> None:
+    both = [Binding(DELIVERY, "b", DestinationKind.QUEUE, key) for key in ("#.b", "#.a.b")]
+    assert collisions(NSERVICEBUS_V2, both) == []
+
+
 def test_several_destinations_of_one_address_are_meant_so() -> None:
     tasks = [Binding(DELIVERY, name, DestinationKind.EXCHANGE, "#.task") for name in ("one", "two")]
     assert collisions(NSERVICEBUS_V2, tasks) == []

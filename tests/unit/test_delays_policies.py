@@ -107,4 +107,7 @@ def test_before_the_exchange_is_there_policies_that_would_apply_compete() -> Non
     elsewhere = Policy(name="else", pattern="^celery", definition={}, priority=9)
     assert competitor(NSERVICEBUS_V2, Holdings(policies=(queues_only, elsewhere))) is None
     assert competitor(NSERVICEBUS_V2, Holdings(policies=(queues_only, MIRRORED, elsewhere))) == MIRRORED
+    weaker = Policy(name="weaker", pattern=".*", definition={}, priority=1)
+    assert competitor(NSERVICEBUS_V2, Holdings(policies=(weaker, MIRRORED))) == MIRRORED
+    assert competitor(NSERVICEBUS_V2, Holdings(policies=(MIRRORED, weaker))) == MIRRORED
     assert competitor(NSERVICEBUS_V2, held(OURS, applied=OURS.name)) is None

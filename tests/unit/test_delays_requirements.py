@@ -11,7 +11,15 @@ from delaystore.transports.rabbitmq.administration.requirements import (
     flags_needed,
 )
 from delaystore.transports.rabbitmq.held import NO_PERMISSIONS, Permissions
-from delaystore.transports.rabbitmq.topology import NSERVICEBUS_V1, NSERVICEBUS_V2, CascadeTopology, celery, custom
+from delaystore.transports.rabbitmq.topology import (
+    NSERVICEBUS_V1,
+    NSERVICEBUS_V2,
+    CascadeTopology,
+    Exchange,
+    Layout,
+    celery,
+    custom,
+)
 
 FLAGS = {"quorum_queue": True, "stream_queue": True}
 
@@ -69,6 +77,11 @@ def test_every_access_that_declaring_takes_is_asked_for() -> None:
         Access("write", "mine.delay-delivery"),
         Access("write", "mine.delay-level-00"),
     }
+
+
+def test_an_alternate_exchange_is_read_from_and_written_to() -> None:
+    layout = Layout(exchanges=(Exchange("end", arguments={"alternate-exchange": "lost"}),))
+    assert accesses(layout) == [Access("configure", "end"), Access("read", "end"), Access("write", "lost")]
 
 
 def test_permissions_are_regular_expressions_over_names() -> None:
