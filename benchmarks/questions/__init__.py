@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from benchmarks.questions import (
+    delays_migrate,
     dispatch_bare,
     dispatch_msmq,
     dispatch_old_snapshot,
@@ -11,6 +12,9 @@ from benchmarks.questions import (
     lateness_burst,
     lateness_waiting,
     memory,
+    native_celery,
+    native_lateness,
+    native_publish,
     send,
     store_many,
 )
@@ -26,5 +30,9 @@ QUESTIONS: Final[Sequence[Question]] = (
     dispatch_waiting.QUESTION,
     dispatch_old_snapshot.QUESTION,
     memory.QUESTION,
+    native_publish.QUESTION,
+    native_celery.QUESTION,
+    native_lateness.QUESTION,
+    delays_migrate.QUESTION,
 )
 """In the order in which they are asked."""
