@@ -1,0 +1,1 @@
+"""Messages in the tables of a SQL database."""
