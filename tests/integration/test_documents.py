@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from delaystore.transports import RabbitMQTransport
+from tests.servers import RabbitMQVhosts
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -29,16 +32,40 @@ def test_the_readmes_program_runs(postgresql_url: str, rabbitmq_url: str, capsys
     names["engine"].dispose()
 
 
+def shell(commands: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {**os.environ, "PATH": path}
+    return subprocess.run(["bash", "-euc", commands], cwd=folder, env=environment, capture_output=True, text=True)
+
+
 def test_the_readmes_commands_run(tmp_path: Path) -> None:
     (_, commands) = blocks("README.md", "bash")
     commands = commands.replace("source .venv/bin/activate", "")  # the tests' own environment has it
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    done = subprocess.run(
-        ["bash", "-euc", commands], cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True, text=True
-    )
+    done = shell(commands, tmp_path)
     assert done.returncode == 0, done.stderr
     assert "invoice-7" in done.stdout
     assert '"pay me"' in done.stdout
+
+
+def test_the_commands_for_native_delays_run(rabbitmq: RabbitMQVhosts, rabbitmq_url: str, tmp_path: Path) -> None:
+    (commands,) = blocks("docs/native-delays.md", "bash")
+    commands = commands.replace("amqp://localhost", rabbitmq_url)
+    commands = commands.replace("http://localhost:15672", rabbitmq.management_url or "")
+    with closing(RabbitMQTransport(rabbitmq_url)) as transport:
+        transport.declare("billing")
+        transport.declare("shipping")
+    done = shell(commands.replace("delays delete", "delays delete --yes"), tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "nsb.v2.delay-level-27" in done.stdout
+
+
+def test_the_program_for_native_delays_runs(postgresql_url: str, rabbitmq_url: str) -> None:
+    (program,) = blocks("docs/native-delays.md", "python")
+    program = program.replace("postgresql+psycopg://localhost/app", postgresql_url)
+    names: dict[str, Any] = {}
+    exec(program.replace("amqp://localhost", rabbitmq_url), names)
+    with closing(names["delivery"]) as delivery:
+        assert delivery.send("billing", b"pay me", delay=3600)
 
 
 def test_the_kit_runs_as_documented(tmp_path: Path) -> None:
