@@ -5,6 +5,8 @@ from typing import Any, Final
 
 import pika
 
+from delaystore.transports.rabbitmq.address import Address
+
 PERSISTENT: Final = 2
 
 
@@ -18,8 +20,9 @@ class PipelinedPublisher:
         self._lowest = 1
         self._unanswered: set[int] = set()
         self._channel: Any = None
+        self._closing = False
         self._connection = pika.SelectConnection(
-            parameters, on_open_callback=self._opened, on_open_error_callback=_failed, on_close_callback=_failed
+            parameters, on_open_callback=self._opened, on_open_error_callback=_failed, on_close_callback=self._closed
         )
         self._connection.ioloop.start()
 
@@ -28,9 +31,30 @@ class PipelinedPublisher:
         publish, properties = self._channel.basic_publish, pika.BasicProperties
         for message_id, queue, body in messages:
             publish("", queue, body, properties(message_id=message_id, delivery_mode=PERSISTENT), mandatory=True)
-        first, self._last_tag = self._last_tag + 1, self._last_tag + len(messages)
+        self._await_answers(len(messages))
+
+    def publish_to(self, messages: Sequence[tuple[str, Address, bytes]]) -> None:
+        """As `publish`, to exchanges."""
+        publish, properties = self._channel.basic_publish, pika.BasicProperties
+        for message_id, (exchange, key), body in messages:
+            publish(exchange, key, body, properties(message_id=message_id, delivery_mode=PERSISTENT), mandatory=True)
+        self._await_answers(len(messages))
+
+    def close(self) -> None:
+        """End the connection."""
+        self._closing = True
+        self._connection.close()
+        self._connection.ioloop.start()
+
+    def _await_answers(self, count: int) -> None:
+        first, self._last_tag = self._last_tag + 1, self._last_tag + count
         self._unanswered.update(range(first, self._last_tag + 1))
         self._connection.ioloop.start()
+
+    def _closed(self, connection: Any, error: Exception) -> None:
+        if not self._closing:
+            _failed(connection, error)
+        connection.ioloop.stop()
 
     def _opened(self, connection: Any) -> None:
         self._channel = connection.channel(on_open_callback=self._select)
