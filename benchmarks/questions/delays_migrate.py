@@ -28,7 +28,7 @@ SPREAD: Final = 31_536_000
 
 
 def measure(arena: Arena, quick: bool) -> Measurement:
-    count, fewer, rounds_wanted = (2_000, 300, 1) if quick else (50_000, 3_000, 3)
+    count, fewer, rounds_wanted = (2_000, 300, 1) if quick else (100_000, 3_000, 3)
     rounds = Rounds()
     for _ in range(rounds_wanted):
         rounds.add(PEER, _rate(arena, fewer, _one_at_a_time))

@@ -301,6 +301,51 @@ def test_messages_are_transferred_to_another_broker_through_a_kill(
     assert depth(broker, level_queues(V2)) == 0
 
 
+def test_what_neither_target_nor_poison_queue_takes_stays_and_is_told(command: CommandLine, broker: str) -> None:
+    with channel_to(broker) as channel:
+        put(channel, NSERVICEBUS_V1, 5000, "sales", message_id="too large to explain", headers={"h": "x" * 131_000})
+        put(channel, NSERVICEBUS_V1, 5000, "sales", message_id="good", headers=nservicebus_headers(5000))
+    result = command(*MIGRATE, "--json")
+    assert result.code == 1
+    assert (result.document["moved"], result.document["left"], result.document["adds_up"]) == (1, 1, False)
+    assert "does not add up: 1 stayed in the source" in result.err
+    assert depth(broker, level_queues(V1)) == 1
+
+
+def test_a_full_poison_queue_ends_it_with_nothing_lost(command: CommandLine, broker: str) -> None:
+    full = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    with channel_to(broker) as channel:
+        channel.queue_declare("delays.poison", durable=True, arguments=full)
+        channel.basic_publish("", "delays.poison", b"")
+        put(channel, NSERVICEBUS_V1, 5000, "sales", message_id="undated")
+    line = command.refused(*MIGRATE, "--patience", "1s")
+    assert "nothing could be published for 1 s: nacked" in line
+    assert depth(broker, level_queues(V1)) == 1
+
+
+def test_a_message_of_another_user_goes_to_the_poison_queue(
+    command: CommandLine, broker: str, rabbitmq: RabbitMQVhosts
+) -> None:
+    vhost = rabbitmq.vhost_name(broker)
+    other = f"other-{vhost}"
+    rabbitmq.request("PUT", f"/api/users/{other}", {"password": "hidden", "tags": ""})
+    try:
+        everything = {"configure": ".*", "write": ".*", "read": ".*"}
+        rabbitmq.request("PUT", f"/api/permissions/{vhost}/{other}", everything)
+        with channel_to(f"amqp://{other}:hidden@{broker.partition('@')[2]}") as channel:
+            put(channel, NSERVICEBUS_V1, 5000, "sales", user_id=other, headers=nservicebus_headers(5000))
+        with channel_to(broker) as channel:
+            put(channel, NSERVICEBUS_V1, 5000, "sales", user_id="delaystore", headers=nservicebus_headers(5000))
+        assert command(*MIGRATE).code == 0
+    finally:
+        rabbitmq.request("DELETE", f"/api/users/{other}")
+    ((_, _, properties, _),) = take_all(broker, ["delays.poison"])
+    assert properties.headers["delaystore.user-id"] == other
+    assert "user_id is another's" in properties.headers[POISON_REASON]
+    ((_, _, properties, _),) = take_all(broker, level_queues(V2))
+    assert properties.user_id == "delaystore"
+
+
 def test_mistakes_are_answered_in_one_line(command: CommandLine, broker: str, rabbitmq: RabbitMQVhosts) -> None:
     unreachable = "amqp://guest:secret@127.0.0.1:1/"
     elsewhere = broker.replace("127.0.0.1", "localhost")
