@@ -124,6 +124,8 @@ class Problem:
     text: str
     fatal: bool = True
     """False: a warning."""
+    messages: int = 0
+    """How many would be rejected for it, and the others move where that is allowed; 0: it is about the run."""
 
 
 class MigrationSource(ABC):
@@ -233,6 +235,11 @@ class MigrationTarget(ABC):
     def maximum(self) -> timedelta | None:
         """The longest delay it takes; None: any."""
         return None
+
+    @property
+    def rehearsal(self) -> bool:
+        """Whether it takes nothing for good: no batch is completed, and everything goes back."""
+        return False
 
     @abstractmethod
     def check(self, destinations: Mapping[str, int]) -> Sequence[Problem]:
