@@ -1,6 +1,7 @@
 """What is told of a cascade, from what a broker holds."""
 
-from collections.abc import Iterator
+from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from delaystore.transports.rabbitmq.topology import Binding, DestinationKind, Ro
 
 TOPOLOGY = topology_named("custom:mine:2")
 QUEUE, EXCHANGE = DestinationKind.QUEUE, DestinationKind.EXCHANGE
+LEVEL = "mine.delay-level-00"
 REJECTING = {"x-overflow": "reject-publish"}
 
 
@@ -33,26 +35,38 @@ def blocked(*queues: QueueState) -> list[tuple[str, str]]:
 
 
 class Broker:
-    """Levels that hold, one look after another, what a test says; nobody waits."""
+    """A level that is as a test says, one look after another: what it holds, and more; nobody waits."""
 
-    def __init__(self, *held: int | None) -> None:
-        self._held: Iterator[int | None] = iter(held)
+    def __init__(self, *held: int | None, ready: Sequence[int] = (), published: Sequence[int] = ()) -> None:
+        self._looks = zip_longest(held, ready, published, fillvalue=0)
         self.slept: list[float] = []
 
     def look(self) -> Holdings:
-        return Holdings(queues={"mine.delay-level-00": queue("mine.delay-level-00", dead_lettering=next(self._held))})
+        held, ready, published = next(self._looks)
+        level = queue(LEVEL, messages=(held or 0) + (ready or 0), dead_lettering=held, published=published or 0)
+        return Holdings(queues={LEVEL: level})
 
     def watch(self, seconds: float) -> Level:
         levels, _ = watched(TOPOLOGY, self.look, seconds, self.slept.append)
-        return levels[-1]
+        return next(level for level in levels if level.queue == LEVEL)
 
 
 @pytest.mark.parametrize(
     ("held", "stuck"),
     [((5, 5, 5), True), ((5, 9, 9), True), ((5, 9, 8), False), ((5, 4, 6), False), ((5, 5, 0), False)],
 )
-def test_stuck_is_what_does_not_become_fewer(held: tuple[int, ...], stuck: bool) -> None:
+def test_stuck_is_what_never_becomes_fewer(held: tuple[int, ...], stuck: bool) -> None:
     assert Broker(*held).watch(12).stuck is stuck
+
+
+def test_a_level_flows_if_what_it_had_should_have_expired_and_is_not_held() -> None:
+    assert not Broker(5, 6, 7, ready=(500, 510, 520)).watch(12).stuck
+    assert Broker(5, 300, 505, ready=(500, 300, 200)).watch(12).stuck
+
+
+def test_a_level_flows_if_it_grows_by_less_than_is_published_to_it() -> None:
+    assert not Broker(5, 6, 7, published=(0, 500, 1000)).watch(12).stuck
+    assert Broker(5, 500, 1000, published=(0, 500, 1000)).watch(12).stuck
 
 
 @pytest.mark.parametrize("held", [0, None])

@@ -69,7 +69,7 @@ def _print(found: "CascadeStatus") -> None:
         if level.stuck:
             tell(
                 f"stuck: level {level.number} holds {counted(level.held or 0, 'expired message')} that the next queue "
-                "does not confirm, and does not get fewer"
+                "does not confirm, and none leaves"
             )
     for blocked in found.blocked:
         name = printable(repr(blocked.name))

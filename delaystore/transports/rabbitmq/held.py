@@ -26,6 +26,7 @@ class QueueState:
     `messages`: ready, unacknowledged, and those that are being dead-lettered, which no AMQP method counts; the broker
     takes and gathers the figures every 5 seconds, so they may be 10 seconds old. None: it has not counted yet.
     `dead_lettering`: expired messages that the next queue has not confirmed; None: this queue waits for no confirms.
+    `published`: how many channels have published to it, ever; what was dead-lettered to it is not among them.
     `policy_definition`: of all policies that apply, operators' included. `state`: as in running, down, minority.
     """
 
@@ -40,6 +41,7 @@ class QueueState:
     ready: int | None = None
     unacknowledged: int | None = None
     dead_lettering: int | None = None
+    published: int = 0
     consumers: int | None = None
     message_bytes: int | None = None
     ready_bytes: int | None = None

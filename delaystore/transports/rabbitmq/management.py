@@ -215,6 +215,7 @@ def _queue(document: Mapping[str, Any]) -> QueueState:
         ready=document.get("messages_ready"),
         unacknowledged=document.get("messages_unacknowledged"),
         dead_lettering=document.get("messages_dlx"),
+        published=document.get("message_stats", {}).get("publish", 0),
         consumers=document.get("consumers"),
         message_bytes=document.get("message_bytes"),
         ready_bytes=document.get("message_bytes_ready"),

@@ -22,7 +22,7 @@ class Level:
     """One level queue. `ttl`: milliseconds. Numbers are of messages; None: not known.
 
     `held`: their time is over, and the next queue has not confirmed them; `messages` includes them, no AMQP method
-    does. `stuck`: they do not become fewer.
+    does. `published`: by channels, ever. `stuck`: nothing leaves.
     """
 
     number: int
@@ -33,6 +33,7 @@ class Level:
     ready: int | None = None
     unacknowledged: int | None = None
     held: int | None = None
+    published: int = 0
     stuck: bool = False
 
 
@@ -51,9 +52,8 @@ def watched(
 ) -> tuple[list[Level], Holdings]:
     """The levels, looked at again for so long if any holds expired messages, and what was held at the last look.
 
-    Stuck is a level that held some at each look, and at none fewer than at the look before. One that passes
-    messages on holds some, too, but now more and now fewer. Fewer leave than expire where this is wrong, and then
-    they come late as well. One look tells nothing of that.
+    Stuck is a level that nothing has left meanwhile, as far as its figures go; one look tells nothing of that.
+    A level that passes messages on holds some as well, so that holding some is no sign by itself.
     """
     holdings = look()
     looks = [levels_by_holdings(topology, holdings)]
@@ -64,7 +64,7 @@ def watched(
         passed += pause
         holdings = look()
         looks.append(levels_by_holdings(topology, holdings))
-    return [_judged(history) for history in zip(*looks, strict=True)], holdings
+    return [_judged(history, passed) for history in zip(*looks, strict=True)], holdings
 
 
 def _levels(topology: CascadeTopology) -> list[Level]:
@@ -84,6 +84,7 @@ def _level_held(level: Level, holdings: Holdings) -> Level:
         ready=queue.ready,
         unacknowledged=queue.unacknowledged,
         held=queue.dead_lettering,
+        published=queue.published,
     )
 
 
@@ -98,7 +99,23 @@ def _level_declared(level: Level, connections: BlockingConnections) -> Level:
     return replace(level, ready=answer.method.message_count)
 
 
-def _judged(history: Sequence[Level]) -> Level:
-    held = [level.held or 0 for level in history]
-    growing = all(later >= earlier for earlier, later in pairwise(held))
-    return replace(history[-1], stuck=len(held) > 1 and min(held) > 0 and growing)
+def _judged(history: Sequence[Level], seconds: float) -> Level:
+    last = history[-1]
+    if len(history) == 1 or not all(level.held for level in history):
+        return last
+    return replace(last, stuck=_nothing_left(history, seconds))
+
+
+def _nothing_left(history: Sequence[Level], seconds: float) -> bool:
+    """Whether the figures of `history`, taken within `seconds`, are such as if no message had left the level.
+
+    Then it grows by what comes in, by more than channels publish to it: what the level above hands down is not
+    counted. The broker counts messages at other times than publishing, hence the half. And what is there at the
+    first look has expired at the last, if its time to live is within three quarters of the time between them.
+    """
+    first, last = history[0], history[-1]
+    held, messages = ([getattr(level, name) or 0 for level in history] for name in ("held", "messages"))
+    growing = all(later >= earlier for figures in (held, messages) for earlier, later in pairwise(figures))
+    as_published = 2 * (messages[-1] - messages[0]) >= last.published - first.published
+    all_expired = held[-1] >= messages[0] or last.ttl > 750 * seconds
+    return growing and as_published and all_expired
