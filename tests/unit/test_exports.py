@@ -136,6 +136,7 @@ def test_a_diagram_draws_each_node_that_its_lines_join(topology: CascadeTopology
     assert len(nodes) + len(edges) == len(lines)
     assert len(set(nodes)) == len(nodes)
     assert {end for edge in edges for end in edge} == set(nodes)
+    assert all(start != end for start, end in edges), "what is left out leads to itself unseen"
 
 
 def test_a_diagram_leaves_the_middle_levels_out_unless_told() -> None:
