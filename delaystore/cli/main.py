@@ -51,7 +51,7 @@ def _errors_in_one_line() -> Iterator[None]:
     except (ReaderGoneError, BrokenPipeError):
         raise typer.Exit(READER_GONE) from None
     except _UsageError as error:
-        raise _failure(f"{error.format_message().rstrip(".")}; --help says more") from None
+        raise _failure(f"{error.format_message().rstrip('.')}; --help says more") from None
     except DelaystoreError as error:
         raise _failure(str(error)) from None
     except OSError as error:
