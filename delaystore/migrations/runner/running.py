@@ -1,0 +1,173 @@
+"""A run: from the first look to the last batch, or on from where it stopped."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from delaystore.migrations.abc import (
+    BatchStatus,
+    MigrationSource,
+    MigrationTarget,
+    Report,
+    Run,
+    RunCounts,
+    RunStatus,
+)
+from delaystore.migrations.runner.clocks import SourceClock
+from delaystore.migrations.runner.holder import this_process
+from delaystore.migrations.runner.moving import BATCHES_IN_FLIGHT, REJECTIONS_SHOWN, Mover
+from delaystore.migrations.runner.previewing import Examination, examine
+from delaystore.migrations.runner.progress import Listener, Quiet
+from delaystore.migrations.runner.rates import Rate
+from delaystore.migrations.runner.sending import Sender
+from delaystore.migrations.runner.settings import RunSettings
+
+Confirm = Callable[[Examination], bool]
+
+
+def run(
+    source: MigrationSource,
+    target: MigrationTarget,
+    endpoint: str,
+    settings: RunSettings,
+    *,
+    listener: Listener | None = None,
+    stopping: Callable[[], bool] = lambda: False,
+    confirm: Confirm = lambda _examination: True,
+) -> Report:
+    """Move what is eligible, or go on with the run that stopped; the endpoint is locked meanwhile.
+
+    `stopping`: whether somebody has asked to stop; batches in flight are finished then, and the run can be resumed.
+    `confirm`: asked once everything is checked and before anything changes; False: nothing is done.
+    The report's run is None where there was nothing to do, or it was not confirmed.
+
+    Raises MigrationLockedError; MigrationError where something hinders, the parameters are not those of the
+    unfinished run, the target takes nothing, or too much is rejected; StoreError, TransportError. Run it again.
+    """
+    with source.lock(endpoint, this_process()):
+        return _Running(source, target, endpoint, settings, listener or Quiet(), stopping).run(confirm)
+
+
+class _Running:
+    def __init__(
+        self,
+        source: MigrationSource,
+        target: MigrationTarget,
+        endpoint: str,
+        settings: RunSettings,
+        listener: Listener,
+        stopping: Callable[[], bool],
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._endpoint = endpoint
+        self._settings = settings
+        self._listener = listener
+        self._stopping = stopping
+        self._began = time.monotonic()
+
+    def run(self, confirm: Confirm) -> Report:
+        source, target = self._source, self._target
+        found = examine(source, target, self._endpoint, self._settings.cutoff)
+        unfinished = found.unfinished
+        parameters = self._settings.parameters(
+            self._endpoint, target, None if unfinished is None else unfinished.parameters
+        )
+        found.refuse(allow_rejects=self._settings.allow_rejects)
+        assert found.preview is not None
+        if unfinished is None and not found.preview.count:
+            return Report(run=None, counts=RunCounts())
+        if not confirm(found):
+            return Report(run=None, counts=RunCounts(), extra={"declined": True})
+        target.set_up(found.preview.destinations)
+        self._began = time.monotonic()
+        run = unfinished or source.begin(parameters)
+        if target.rehearsal:
+            return self._rehearse(run, found)
+        return self._carry_out(run, found)
+
+    def _carry_out(self, run: Run, found: Examination) -> Report:
+        """Prepare and move; a run whose batches are all done is completed."""
+        prepared = self._prepare(run, found)
+        mover = None if prepared is None else self._move(prepared)
+        run = prepared or run
+        if mover is not None and not self._source.batches(run, BatchStatus.PENDING, BatchStatus.STAGED):
+            run = self._source.set_status(run, RunStatus.COMPLETED)
+        return self._report(run, found, mover, {})
+
+    def _rehearse(self, run: Run, found: Examination) -> Report:
+        """The same, but everything goes back, whatever happens."""
+        mover = None
+        findings: dict[str, Any] = {}
+        try:
+            prepared = self._prepare(run, found)
+            mover = None if prepared is None else self._move(prepared)
+            seconds = time.monotonic() - self._began
+        finally:
+            self._listener.phase("given back", self._source.counts(run).pending)
+            for count in self._source.give_back(run, rejected=True):
+                self._listener.advance(count)
+            run = self._source.set_status(run, RunStatus.ABORTED)
+        if mover is not None:
+            findings = {
+                "would_move": mover.settled - mover.rejected,
+                "would_be_rejected": mover.rejected,
+                "seconds_to_prepare_and_read": round(seconds, 3),
+            }
+        return self._report(run, found, mover, findings)
+
+    def _prepare(self, run: Run, found: Examination) -> Run | None:
+        """Hide what is eligible; None: stopped before that was done."""
+        if run.status is not RunStatus.PREPARING:
+            return run
+        assert found.preview is not None
+        self._listener.phase("prepared", found.preview.count)
+        for batch in self._source.prepare(run):
+            self._listener.advance(batch.count)
+            if self._stopping():
+                return None
+        return self._source.set_status(run, RunStatus.RUNNING)
+
+    def _move(self, run: Run) -> Mover:
+        source, settings = self._source, self._settings
+        clock = SourceClock(source)
+        rate = Rate(settings.max_rate)
+        sender = Sender(self._target, clock.now, rate, settings.patience.total_seconds(), self._stopping)
+        mover = Mover(
+            source,
+            run,
+            sender,
+            clock,
+            self._listener,
+            stopping=self._stopping,
+            max_rejects=settings.max_rejects,
+            rejected=source.counts(run).rejected,
+            completing=not self._target.rehearsal,
+        )
+        batches = source.batches(run, BatchStatus.PENDING, BatchStatus.STAGED)
+        # those that may be at the target already
+        mover.repeated = sum(batch.count for batch in batches if batch.status is BatchStatus.STAGED)
+        self._listener.phase("moved", sum(batch.count for batch in batches))
+        mover.move(batches, self._at_once(run))
+        return mover
+
+    def _at_once(self, run: Run) -> int:
+        """One batch at a time where the rate makes each of them last: who asks to stop waits for all in flight."""
+        rate = self._settings.max_rate
+        return 1 if rate is not None and rate < run.parameters.batch_size else BATCHES_IN_FLIGHT
+
+    def _report(self, run: Run, found: Examination, mover: Mover | None, extra: dict[str, Any]) -> Report:
+        rejections = self._source.rejections(run, REJECTIONS_SHOWN)
+        if mover is not None:
+            extra = {"sent_again": mover.repeated, **extra}
+            if self._target.rehearsal:
+                rejections = mover.rejections
+        return Report(
+            run=run,
+            counts=self._source.counts(run),
+            seconds=time.monotonic() - self._began,
+            sent=0 if mover is None else mover.sent,
+            resumed=found.unfinished is not None,
+            rejections=rejections,
+            extra=extra,
+        )
