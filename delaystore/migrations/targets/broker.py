@@ -1,0 +1,81 @@
+"""What targets on a RabbitMQ broker have in common."""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Final
+
+from delaystore.errors import TransportError, UnsupportedMessageError
+from delaystore.message import DelayedMessage
+from delaystore.migrations.abc import MigrationTarget, Problem
+from delaystore.transports.abc import Outcome, OutcomeKind
+from delaystore.transports.rabbitmq.administration import Administered
+from delaystore.transports.rabbitmq.parameters import take_parameter
+from delaystore.transports.rabbitmq.transport import RabbitMQTransport
+
+SEND_TIMEOUT: Final = 30.0
+"""Seconds that the broker has to confirm a batch."""
+
+
+class BrokerTarget(MigrationTarget):
+    """A broker. `url`: `amqp[s]://...`, with `management=URL` where what only that API knows shall be checked.
+
+    Raises ConfigurationError for a URL that cannot work.
+    """
+
+    def __init__(self, url: str, delays: str | None = None) -> None:
+        from delaystore.transports.rabbitmq.native.named import delay_named
+
+        url, management = take_parameter(url, "management")
+        self._native = None if delays is None else delay_named(delays)
+        self._transport = RabbitMQTransport(url, delays=self._native, connection_name="delaystore migrate")
+        self._broker = Administered(url, management)
+
+    def check(self, destinations: Mapping[str, int]) -> Sequence[Problem]:
+        """Whether the broker answers, holds what is needed, and has the destinations."""
+        try:
+            problems = list(self.infrastructure())
+            for destination, count in destinations.items():
+                obstacle = self._obstacle(destination)
+                if obstacle is not None:
+                    problems.append(Problem(f"destination {destination!r}", obstacle, messages=count))
+        except TransportError as error:
+            return [Problem(self.label, str(error))]
+        return problems
+
+    def send(self, messages: Sequence[DelayedMessage], now: datetime) -> Sequence[Outcome]:
+        """Send those that AMQP carries unchanged; UNSUITED: the others."""
+        answers: dict[int, Outcome] = {}
+        suited: list[int] = []
+        for position, message in enumerate(messages):
+            try:
+                self._transport.check(message)
+                suited.append(position)
+            except UnsupportedMessageError as error:
+                answers[position] = Outcome(OutcomeKind.UNSUITED, str(error))
+        outcomes = self.forward([messages[position] for position in suited], now)
+        answers.update(zip(suited, outcomes, strict=True))
+        return [answers[position] for position in range(len(messages))]
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._transport.close()
+        self._broker.close()
+
+    @abstractmethod
+    def infrastructure(self) -> Sequence[Problem]:
+        """What is wrong beside the destinations. Raises TransportError where the broker does not answer."""
+
+    @abstractmethod
+    def destination_obstacle(self, destination: str) -> str | None:
+        """Why nothing can be sent there; None: it can. Raises UnsupportedMessageError, TransportError."""
+
+    @abstractmethod
+    def forward(self, messages: Sequence[DelayedMessage], now: datetime) -> Sequence[Outcome]:
+        """Send what AMQP carries unchanged."""
+
+    def _obstacle(self, destination: str) -> str | None:
+        try:
+            return self.destination_obstacle(destination)
+        except UnsupportedMessageError as error:
+            return str(error)

@@ -1,0 +1,81 @@
+"""RabbitMQ's native delays: a cascade, as a rule."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+from delaystore.errors import TransportSetupError
+from delaystore.message import DelayedMessage
+from delaystore.migrations.abc import Problem
+from delaystore.migrations.targets.broker import SEND_TIMEOUT, BrokerTarget
+from delaystore.transports.abc import Outcome
+from delaystore.transports.rabbitmq import administration
+from delaystore.transports.rabbitmq.address import queue_name
+from delaystore.transports.rabbitmq.administration import FindingKind
+from delaystore.transports.rabbitmq.administration.declaring import queue_exists
+from delaystore.transports.rabbitmq.native import CascadeDelay
+from delaystore.transports.rabbitmq.topology import topology_named
+
+
+class NativeTarget(BrokerTarget):
+    """The native delays called `delays` (see `delay_named`). A cascade is created where it is missing."""
+
+    def __init__(self, url: str, delays: str) -> None:
+        super().__init__(url, delays)
+        self._name = delays
+        self._topology = topology_named(delays) if isinstance(self._native, CascadeDelay) else None
+
+    @property
+    def label(self) -> str:
+        """Its name, and the broker's."""
+        return f"{self._name} on RabbitMQ at {self._broker.broker.label}"
+
+    @property
+    def maximum(self) -> timedelta | None:
+        """What the delays allow."""
+        return self._transport.longest_native_delay
+
+    def infrastructure(self) -> Sequence[Problem]:
+        """What keeps the cascade from being created; what is missing of it, or odd about it, as a warning."""
+        if self._topology is None:
+            self._broker.version()
+            return []
+        found = administration.verify(self._broker, self._topology)
+        problems = [Problem(finding.subject, finding.text) for finding in found.hindrances]
+        missing = sum(finding.kind is FindingKind.MISSING for finding in found.findings)
+        if missing:
+            text = f"{missing} of its parts are missing, and will be declared"
+            problems.append(Problem(self.label, text, fatal=False))
+        problems += (
+            Problem(finding.subject, finding.text, fatal=False)
+            for finding in found.findings
+            if not finding.hinders and finding.kind is not FindingKind.MISSING
+        )
+        return problems
+
+    def destination_obstacle(self, destination: str) -> str | None:
+        """Its queue must exist, and be one that delays can lead to."""
+        queue = queue_name(destination)
+        if queue is None:
+            return "is an exchange; native delays lead to queues: another store can keep these"
+        if self._topology is not None:
+            self._topology.check_address(queue)
+        if not queue_exists(self._broker.connections, queue):
+            return "there is no such queue; start the endpoint once, or declare it"
+        return None
+
+    def set_up(self, destinations: Mapping[str, int]) -> None:
+        """Create the cascade, and bind the destinations that exist; the others are told of when they are sent to."""
+        if self._topology is None:
+            return
+        creation = administration.create(self._broker, self._topology)
+        reachable = [name for name in destinations if self._obstacle(name) is None]
+        for result in administration.bind(self._broker, self._topology, [str(queue_name(name)) for name in reachable]):
+            if result.failure is not None:
+                raise TransportSetupError(
+                    f"destination {result.destination!r} cannot be bound to {self._name} on {creation.broker}: "
+                    f"{result.failure}"
+                )
+
+    def forward(self, messages: Sequence[DelayedMessage], now: datetime) -> Sequence[Outcome]:
+        """Publish into the delays."""
+        return self._transport.send_delayed(messages, now, SEND_TIMEOUT)
