@@ -9,8 +9,8 @@ from typing import Any
 import pika
 from pika import exceptions
 
+from delaystore.transports.rabbitmq.administration.declaring import declare_part, parts
 from delaystore.transports.rabbitmq.topology import CascadeTopology, Layout
-from delaystore.transports.rabbitmq.topology.layout import DestinationKind
 
 PATIENCE = 60.0
 
@@ -43,18 +43,8 @@ def channel_to(url: str) -> Iterator[Any]:
 
 def declare(channel: Any, layout: Layout) -> None:
     """Declare the layout as it is."""
-    for exchange in layout.exchanges:
-        channel.exchange_declare(exchange.name, exchange.type, durable=True, arguments=dict(exchange.arguments))
-    for queue in layout.queues:
-        channel.queue_declare(queue.name, durable=True, arguments=dict(queue.arguments))
-    bind(channel, layout)
-
-
-def bind(channel: Any, layout: Layout) -> None:
-    """Declare the layout's bindings."""
-    for binding in layout.bindings:
-        declare = channel.queue_bind if binding.kind is DestinationKind.QUEUE else channel.exchange_bind
-        declare(binding.destination, binding.source, binding.routing_key)
+    for part in parts(layout):
+        declare_part(channel, part)
 
 
 def make_queue(channel: Any, name: str, queue_type: str = "quorum", **arguments: Any) -> None:
@@ -65,7 +55,7 @@ def make_queue(channel: Any, name: str, queue_type: str = "quorum", **arguments:
 def make_destination(channel: Any, topology: CascadeTopology, name: str) -> None:
     """A queue that the cascade leads to."""
     make_queue(channel, name)
-    bind(channel, Layout(bindings=topology.destination_bindings(name)))
+    declare(channel, Layout(bindings=topology.destination_bindings(name)))
 
 
 def send(channel: Any, topology: CascadeTopology, delay: float, address: str, body: bytes, **properties: Any) -> None:

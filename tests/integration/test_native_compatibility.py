@@ -20,7 +20,7 @@ from delaystore import DelayedDelivery
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.transports import RabbitMQTransport
 from delaystore.transports.rabbitmq.topology import NSERVICEBUS_V2, Layout, Routing, celery
-from tests.integration.cascades import PATIENCE, arrivals, bind, channel_to, declare, send
+from tests.integration.cascades import PATIENCE, arrivals, channel_to, declare, send
 from tests.servers import RabbitMQVhosts
 
 WORKER = Path(__file__).with_name("celery_worker.py")
@@ -88,7 +88,7 @@ def test_a_queue_that_celery_bound_gets_what_we_delay_and_one_that_we_bound_what
             queue.queue_arguments = {"x-queue-type": "quorum"}
             queue(connection).declare()
         native.bind_queue_to_native_delayed_delivery_exchange(connection, queues[0])
-        bind(channel, Layout(bindings=topology.destination_bindings("ours", Routing.CONVENTIONAL)))
+        declare(channel, Layout(bindings=topology.destination_bindings("ours", Routing.CONVENTIONAL)))
         for name in ("theirs", "ours"):
             send(channel, topology, 1, name, b"our delay")
             connection.Producer().publish(

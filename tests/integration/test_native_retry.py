@@ -11,12 +11,13 @@ from delaystore.dispatcher import failures
 from delaystore.errors import ConfigurationError, TransportError, UnsupportedMessageError
 from delaystore.transports.rabbitmq import retry
 from delaystore.transports.rabbitmq.native.headers import DELAY_IN_SECONDS, TIME_SENT, time_sent_text
-from delaystore.transports.rabbitmq.retry import Expired, Fate, original, retry_later, settle_expired
+from delaystore.transports.rabbitmq.retry import Expired, Fate, next_step, original, retry_later, settle_expired
 from delaystore.transports.rabbitmq.topology import CascadeTopology, celery, custom
 from tests.integration.cascades import arrivals, channel_to, declare, leave_only, make_destination, make_queue, ready
 from tests.servers import RabbitMQVhosts
 
 FAST = custom("fast", levels=10, unit=timedelta(milliseconds=1))
+SKIPPING = custom("skips", levels=10, unit=timedelta(milliseconds=1), skipping=True)
 DELAY = timedelta(milliseconds=20)
 QUEUE = "orders.v2"
 
@@ -68,17 +69,19 @@ def test_a_message_comes_back_after_the_delay_as_it_was_sent(channel: Any) -> No
     }
 
 
-def test_a_message_comes_back_fifty_times(channel: Any) -> None:
+@pytest.mark.parametrize("topology", [FAST, SKIPPING], ids=["walking", "skipping"])
+def test_a_message_comes_back_fifty_times(channel: Any, topology: CascadeTopology) -> None:
+    declare(channel, topology.layout())
     publish(channel, headers={"kind": "order"})
     for attempt in range(50):
         method, properties, body = take(channel)
-        assert original(method, properties, topology=FAST).attempt == attempt
-        assert again(channel, (method, properties, body)) is Fate.DELAYED
+        assert original(method, properties, topology=topology).attempt == attempt
+        assert again(channel, (method, properties, body), topology=topology) is Fate.DELAYED
     method, properties, _ = take(channel)
-    first = original(method, properties, topology=FAST)
+    first = original(method, properties, topology=topology)
     assert (first.exchange, first.routing_key, first.attempt) == ("sales", "orders.created", 50)
     assert len(properties.headers["x-death"]) <= 2  # of this round alone
-    assert len(method.routing_key) == 2 * FAST.levels + len(QUEUE)
+    assert len(method.routing_key) == 2 * topology.levels + len(QUEUE)
     assert ready(channel, QUEUE) == 0
 
 
@@ -269,3 +272,39 @@ def test_explanations_are_shortened_to_what_fits_a_frame(channel: Any) -> None:
     headers = take(channel, "error")[1].headers
     assert headers["large"] == "x" * 110_000
     assert headers[failures.EXCEPTION_MESSAGE] == "y" * len(headers[failures.EXCEPTION_MESSAGE])
+
+
+class Asynchronous:
+    """A consumer on a SelectConnection that delays the one message it gets, as the docstring of next_step says."""
+
+    def __init__(self, parameters: pika.URLParameters) -> None:
+        self.connection: Any = pika.SelectConnection(parameters, on_open_callback=self._opened)
+
+    def _opened(self, connection: Any) -> None:
+        connection.channel(on_open_callback=self._prepare)
+
+    def _prepare(self, channel: Any) -> None:
+        channel.confirm_delivery(lambda _: self._confirmed(channel))
+        channel.basic_consume(QUEUE, self._handle)
+
+    def _handle(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
+        step = next_step(method, properties, 0.5, queue=QUEUE, topology=FAST)
+        assert step.address is not None
+        self._tag = method.delivery_tag
+        channel.basic_publish(*step.address, body, step.properties, mandatory=True)
+
+    def _confirmed(self, channel: Any) -> None:
+        channel.basic_ack(self._tag)
+        self.connection.add_on_close_callback(lambda *_: self.connection.ioloop.stop())
+        self.connection.close()
+
+
+def test_an_asynchronous_consumer_publishes_the_next_step_itself(rabbitmq_url: str, channel: Any) -> None:
+    for binding in FAST.destination_bindings(QUEUE):
+        channel.queue_bind(binding.destination, binding.source, binding.routing_key)
+    publish(channel)
+    loop = Asynchronous(pika.URLParameters(rabbitmq_url)).connection.ioloop
+    loop.start()
+    loop.close()
+    assert original(*take(channel)[:2], topology=FAST).attempt == 1
+    assert ready(channel, QUEUE) == 0

@@ -19,6 +19,7 @@ from delaystore.errors import (
 from delaystore.transports.rabbitmq.address import Address, parse_address
 from delaystore.transports.rabbitmq.logs import quiet_pika
 from delaystore.transports.rabbitmq.native.headers import time_sent_text
+from delaystore.transports.rabbitmq.properties import UNENCODABLE
 from delaystore.transports.rabbitmq.reasons import reason_of
 from delaystore.transports.rabbitmq.retry_headers import Original, delayed_properties, failed_properties, original
 from delaystore.transports.rabbitmq.topology import NSERVICEBUS_V2, CascadeTopology
@@ -220,7 +221,10 @@ def _failure_headers(
 
 
 def _fits(properties: spec.BasicProperties) -> bool:
-    return sum(map(len, properties.encode())) <= _MAX_ENCODED_BYTES
+    try:
+        return sum(map(len, properties.encode())) <= _MAX_ENCODED_BYTES
+    except UNENCODABLE:
+        raise UnsupportedMessageError("the message has headers or properties that pika cannot write") from None
 
 
 def _refusal(cause: exceptions.AMQPError, step: NextStep) -> TransportError:
@@ -228,7 +232,7 @@ def _refusal(cause: exceptions.AMQPError, step: NextStep) -> TransportError:
     where = "" if step.address is None else f" to exchange {step.address.exchange!r}"
     kept = "the message is not acknowledged"
     if isinstance(cause, exceptions.UnroutableError):
-        missing = "the error queue is missing" if step.fate is Fate.FAILED else "run delaystore delays create"
+        missing = "the error queue is missing" if step.fate is Fate.FAILED else "run delaystore delays create, and bind"
         return TransportError(f"nothing takes the message{where}: {missing}; {kept}")
     if isinstance(cause, exceptions.NackError):
         return TransportError(f"RabbitMQ refused the message{where}; look whether a queue is full; {kept}")
@@ -237,4 +241,4 @@ def _refusal(cause: exceptions.AMQPError, step: NextStep) -> TransportError:
             f"RabbitMQ closed the channel on publishing{where}: {reason_of(cause)}; "
             "run delaystore delays create, or grant permissions; the message goes back to its queue"
         )
-    return TransportUnavailableError(f"the connection to RabbitMQ was lost: {reason_of(cause)}; {kept}")
+    return TransportUnavailableError(f"the connection or channel to RabbitMQ was lost: {reason_of(cause)}; {kept}")

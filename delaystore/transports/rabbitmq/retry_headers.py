@@ -35,7 +35,7 @@ _CC: Final = "CC"
 _OWN: Final = (ATTEMPT, EXCHANGE, ROUTING_KEY, USER_ID, CARBON_COPIES, EXPIRATION)
 _COUNTED_BY_QUEUE: Final = ("x-delivery-count", "x-acquired-count")
 """Headers that a quorum queue adds to a message it delivers again."""
-_DIGITS: Final = re.compile(r"(?:(?:[01]\.){28})+(?=.)", re.DOTALL)
+_DIGITS: Final = re.compile(r"\A(?:(?:[01]\.){28})+(?=.)", re.DOTALL)
 """What NServiceBus and Celery put before an address, once or, by mistake, again and again."""
 _TIMESTAMP_STEP: Final = timedelta(seconds=1)
 
@@ -44,7 +44,8 @@ _TIMESTAMP_STEP: Final = timedelta(seconds=1)
 class Original:
     """A message as it was first delivered: before a cascade replaced exchange, routing key and expiration.
 
-    `properties`: as the sender gave them, with headers and expiration, without what retries and dead-lettering added.
+    `properties`: as the sender gave them, with headers and expiration, without what retries and dead-lettering added;
+    only NServiceBus' headers TimeSent and DelayInSeconds stay.
     `attempt`: how often it was delayed for another attempt; 0 at its first delivery.
     `expires`: when its time to live ends; None: never, or it was not retried, and the broker looks after it.
     """
@@ -114,7 +115,7 @@ def _publishable(first: Original, expiration: str) -> spec.BasicProperties:
     """
     properties = copy.copy(first.properties)
     headers = without_dead_letters(properties.headers or {})
-    for name in _COUNTED_BY_QUEUE:
+    for name in (*_COUNTED_BY_QUEUE, EXPIRATION):
         headers.pop(name, None)
     kept = {
         EXCHANGE: first.exchange,
@@ -137,7 +138,7 @@ def _as_sent(headers: Mapping[str, Any]) -> dict[str, Any]:
 
 def _sent_to(method: Any, topology: CascadeTopology) -> Address:
     """Where a message went that was never retried; without the digits of a cascade that it came through."""
-    key = _DIGITS.sub("", method.routing_key, count=1) if _DIGITS.match(method.routing_key) else method.routing_key
+    key = _DIGITS.sub("", method.routing_key)
     if method.exchange in topology.names():
         while (read := topology.read_key(key)) is not None:
             key = read.address
