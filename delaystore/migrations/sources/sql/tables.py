@@ -1,0 +1,145 @@
+"""The tables of a migration: the source's own, the hidden rows, the runs, the batches."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import Column, Connection, Index, Inspector, Integer, MetaData, Table, Text, inspect
+from sqlalchemy.types import TypeEngine
+
+from delaystore.errors import MigrationError, StoreSetupError
+from delaystore.migrations.sources.sql.names import BATCHES, RUNS, SIDE, derived_name
+from delaystore.migrations.sources.sql.shape import TableShape
+from delaystore.migrations.sources.sql.types import Instant
+from delaystore.stores.sql.types import ExactText, UtcDateTime
+
+BATCH: Final = "migration_batch"
+"""The side table's column for the number of the batch a row belongs to."""
+REJECTED: Final = "migration_rejected"
+"""The side table's column for why a row was rejected; NULL: it was not."""
+MAX_TEXT_BYTES: Final = 1600
+
+
+@dataclass(frozen=True, slots=True)
+class RunTables:
+    """`side` has the columns of `source`, in the same order, and two of its own."""
+
+    endpoint: str
+    shape: TableShape
+    source: Table
+    side: Table
+    runs: Table
+    batches: Table
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The columns that are copied."""
+        return [column.name for column in self.source.columns]
+
+    @property
+    def run_tables(self) -> Sequence[Table]:
+        """The tables that a run makes; the rows' own first, so that what knows of them goes last."""
+        return [self.side, self.batches, self.runs]
+
+
+def run_tables(connection: Connection, shape: TableShape, endpoint: str, schema: str | None) -> RunTables:
+    """The tables of the endpoint, as the database has them; StoreSetupError where its own is missing."""
+    inspector = inspect(connection)
+    name, dialect_name = shape.table_name(endpoint), connection.dialect.name
+    if not inspector.has_table(name, schema=schema):
+        known = ", ".join(sorted(shape.tables(inspector, schema))) or "none"
+        place = f" in the schema {schema!r}" if schema else ""
+        raise StoreSetupError(
+            f"there is no table {name!r}{place} for the endpoint {endpoint!r}; endpoints found here: {known}"
+        )
+    types = _types(inspector, shape, name, schema)
+    return RunTables(
+        endpoint=endpoint,
+        shape=shape,
+        source=_table(name, schema, types),
+        side=_side_table(derived_name(name, SIDE, dialect_name), schema, types),
+        runs=_runs_table(derived_name(name, RUNS, dialect_name), schema),
+        batches=_batches_table(derived_name(name, BATCHES, dialect_name), schema),
+    )
+
+
+def has_table(connection: Connection, table: Table) -> bool:
+    """Whether it exists."""
+    return inspect(connection).has_table(table.name, schema=table.schema)
+
+
+def check_layout(connection: Connection, tables: RunTables) -> None:
+    """MigrationError for tables of a run that are not of the layout this release makes for this source."""
+    inspector = inspect(connection)
+    for table in tables.run_tables:
+        if not inspector.has_table(table.name, schema=table.schema):
+            continue
+        found = {column["name"] for column in inspector.get_columns(table.name, schema=table.schema)}
+        expected = {column.name for column in table.columns}
+        if found != expected:
+            differing = ", ".join(sorted(found ^ expected))
+            raise MigrationError(
+                f"the table {table.name!r} is there, but of another layout (columns {differing}): was "
+                f"{tables.source.name!r} altered since a run began? Move its rows back by hand, then drop it"
+            )
+
+
+def _types(
+    inspector: Inspector, shape: TableShape, name: str, schema: str | None
+) -> Sequence[tuple[str, TypeEngine[Any]]]:
+    """The columns that can be written, with their types; a computed column computes itself when a row goes back."""
+    reflected = [c for c in inspector.get_columns(name, schema=schema) if not c.get("computed")]
+    own, times = shape.types(), (shape.time_column, shape.order_column)
+    return [
+        (c["name"], own.get(c["name"]) or (Instant(c["type"]) if c["name"] in times else c["type"])) for c in reflected
+    ]
+
+
+def _table(name: str, schema: str | None, types: Sequence[tuple[str, TypeEngine[Any]]], *more: Any) -> Table:
+    columns: list[Any] = [Column(column, type_, quote=True) for column, type_ in types]
+    quote_schema = True if schema else None
+    return Table(name, MetaData(), *columns, *more, schema=schema, quote=True, quote_schema=quote_schema)
+
+
+def _side_table(name: str, schema: str | None, types: Sequence[tuple[str, TypeEngine[Any]]]) -> Table:
+    return _table(name, schema, types, Column(BATCH, Integer, nullable=False), Column(REJECTED, Text))
+
+
+def _runs_table(name: str, schema: str | None) -> Table:
+    return Table(
+        name,
+        MetaData(),
+        Column("run_id", ExactText(36), primary_key=True),
+        Column("endpoint", ExactText(MAX_TEXT_BYTES), nullable=False),
+        Column("target", ExactText(MAX_TEXT_BYTES), nullable=False),
+        Column("cutoff", UtcDateTime),
+        Column("batch_size", Integer, nullable=False),
+        Column("status", ExactText(20), nullable=False),
+        Column("started", UtcDateTime, nullable=False),
+        Column("completed", UtcDateTime),
+        Column("holder", ExactText(MAX_TEXT_BYTES)),
+        schema=schema,
+        quote=True,
+        quote_schema=True if schema else None,
+        mysql_engine="InnoDB",
+    )
+
+
+def _batches_table(name: str, schema: str | None) -> Table:
+    """`prepared` is fixed; `rejected` counts rows in the side table, `returned` those that went back."""
+    table = Table(
+        name,
+        MetaData(),
+        Column("number", Integer, primary_key=True, autoincrement=False),
+        Column("run_id", ExactText(36), nullable=False),
+        Column("status", ExactText(20), nullable=False),
+        Column("prepared", Integer, nullable=False),
+        Column("rejected", Integer, nullable=False, server_default="0"),
+        Column("returned", Integer, nullable=False, server_default="0"),
+        schema=schema,
+        quote=True,
+        quote_schema=True if schema else None,
+        mysql_engine="InnoDB",
+    )
+    Index(derived_name(name, "_of_run", "postgresql"), table.c.run_id, _table=table)
+    return table

@@ -1,0 +1,37 @@
+"""Instants of tables that are not ours."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import DateTime, Dialect
+from sqlalchemy.dialects.mssql import DATETIMEOFFSET
+from sqlalchemy.types import TypeDecorator, TypeEngine
+
+
+class Instant(TypeDecorator[datetime]):
+    """An aware datetime in UTC, in a column of any type of time; one without a time zone holds UTC."""
+
+    impl = DateTime
+    cache_ok = True
+
+    def __init__(self, reflected: TypeEngine[Any]) -> None:
+        self.reflected = reflected
+        super().__init__()
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        """The column's own type."""
+        return dialect.type_descriptor(self.reflected)
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002 - the signature is given
+        """To UTC, aware where the column is."""
+        if value is None:
+            return None
+        aware = isinstance(self.reflected, DATETIMEOFFSET) or bool(getattr(self.reflected, "timezone", False))
+        value = value.astimezone(UTC)
+        return value if aware else value.replace(tzinfo=None)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> Any:  # noqa: ARG002 - the signature is given
+        """To an aware UTC datetime; what the driver could not make one of comes as it is."""
+        if not isinstance(value, datetime):
+            return value
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
