@@ -74,7 +74,7 @@ def delayed(rabbitmq: Any) -> Iterator[dict[tuple[str, int], tuple[float, Arriva
 def test_messages_arrive_never_early_and_soon(
     delayed: dict[tuple[str, int], tuple[float, Arrival]], preset: str
 ) -> None:
-    """Under 1.5 s late, with all presets at once, in 0.1 to 0.5 s mostly."""
+    """Under 1.5 s late, all presets at once; on an idle machine it is some 10 ms."""
     lateness = {delay: delayed[preset, delay][1].at - delayed[preset, delay][0] - delay for delay in DELAYS}
     assert min(lateness.values()) >= 0, lateness
     assert max(lateness.values()) < LATE, lateness
@@ -153,7 +153,7 @@ def test_a_killed_broker_loses_no_message_in_the_levels(private_rabbitmq: Rabbit
         make_destination(channel, topology, "survivor")
         private_rabbitmq.sync_queues()
         for number in range(KILLED):
-            send(channel, topology, 1 + number % 15, "survivor", str(number).encode())
+            send(channel, topology, 5 + number % 8, "survivor", str(number).encode())
         waiting = sum(ready(channel, topology.level(level)) for level in range(4))
         assert waiting > KILLED / 2
         private_rabbitmq.kill()
