@@ -36,6 +36,10 @@ def without_machine(address: str) -> str:
     return address.partition("@")[0]
 
 
+ADDRESSES: Final[Mapping[str, Address]] = {"queue": as_it_is, "msmq": without_machine}
+"""What a destination means, by the name of the parameter `addresses`."""
+
+
 def destination(value: Any, address: Address = as_it_is) -> str:
     """The destination that the text of a row means; empty where there is none.
 
