@@ -13,6 +13,7 @@ from delaystore.cli.demo.command import demo
 from delaystore.cli.dispatch import dispatch
 from delaystore.cli.health import health
 from delaystore.cli.listing import count, list_messages, show
+from delaystore.cli.migrate.app import migrate_app
 from delaystore.cli.options import ENVIRONMENT_PREFIX
 from delaystore.cli.output import ReaderGoneError, let_go_of_what_cannot_be_written, say, show_any_character
 from delaystore.cli.receive import receive
@@ -89,6 +90,7 @@ for name, command in (
 ):
     app.command(name)(command)
 app.add_typer(delays_app, name="delays")
+app.add_typer(migrate_app, name="migrate")
 
 
 def _print_version(wanted: bool) -> None:

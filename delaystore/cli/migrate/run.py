@@ -1,0 +1,156 @@
+"""`delaystore migrate run`."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from delaystore.cli.durations import parse_duration
+from delaystore.cli.migrate.opening import (
+    check_different,
+    check_endpoints,
+    chosen_endpoints,
+    cutoff_of,
+    given_target,
+    opened_source,
+    opened_target,
+)
+from delaystore.cli.migrate.options import AllEndpoints, AllowRejects, CutoffTime, EndpointName, From, To
+from delaystore.cli.options import Json
+from delaystore.cli.output import counted, print_document, say
+from delaystore.cli.signals import stop_requests
+from delaystore.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from delaystore.migrations.abc import MigrationSource, Report
+    from delaystore.migrations.runner import Examination, RunSettings
+
+
+def run(
+    source: From = None,
+    target: To = None,
+    endpoint: EndpointName = None,
+    all_endpoints: AllEndpoints = False,
+    cutoff_time: CutoffTime = None,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(metavar="NUMBER", show_default=False, help="Messages in a batch. Default: 1000, or as resumed."),
+    ] = None,
+    max_rate: Annotated[
+        float | None, typer.Option(metavar="NUMBER", show_default=False, help="The most messages a second.")
+    ] = None,
+    max_rejects: Annotated[
+        int | None,
+        typer.Option(metavar="NUMBER", show_default=False, help="Stop once more than so many are rejected."),
+    ] = None,
+    allow_rejects: AllowRejects = False,
+    patience: Annotated[
+        str, typer.Option(metavar="DURATION", help="How long to wait for a target that takes nothing.")
+    ] = "60s",
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Move waiting messages, or go on with the run that stopped. Checks first, as preview does.
+
+    What moves is hidden from the old dispatcher first, and gone there once the target has confirmed it. Stopped or
+    killed at any point, run it again with the same parameters, and nothing is lost; after a kill, batches in flight
+    are sent again, so that up to three of them may arrive twice, with the same message_id.
+    Exit code 1: not confirmed.
+    """
+    from delaystore.cli.migrate.documents import report_document
+    from delaystore.migrations.runner import RunSettings
+
+    check_endpoints(endpoint, all_endpoints)
+    given_target(target)
+    check_different(source, target)
+    settings = RunSettings(
+        cutoff=cutoff_of(cutoff_time),
+        batch_size=batch_size,
+        max_rate=max_rate,
+        max_rejects=max_rejects,
+        allow_rejects=allow_rejects,
+        patience=parse_duration(patience, "--patience"),
+    )
+    if not yes and not (sys.stdin is not None and sys.stdin.isatty()):
+        raise ConfigurationError("nobody can be asked whether to move messages; pass --yes")
+    with stop_requests() as stop, opened_source(source) as from_source:
+        names = chosen_endpoints(from_source, endpoint)
+        if len(names) > 1:
+            _check_all(from_source, target, names, settings)
+        reports: list[tuple[str, Report]] = []
+        for name in names:
+            if not stop.made:
+                reports.append((name, _run(from_source, target, name, settings, lambda: stop.made, yes=yes)))
+                if not as_json:
+                    _print(*reports[-1])
+    if as_json:
+        print_document({"endpoints": [report_document(name, report) for name, report in reports]})
+    if stop.made:
+        say("stopped; what was in flight is finished, run it again for the rest")
+        raise typer.Exit(stop.exit_code)
+    if any(report.extra.get("declined") for _, report in reports):
+        raise typer.Exit(1)
+
+
+def _check_all(source: "MigrationSource", target: str | None, names: "Sequence[str]", settings: "RunSettings") -> None:
+    """Raise what hinders any of them, before the first is begun."""
+    from delaystore.migrations.runner import examine
+
+    for name in names:
+        with opened_target(target, name) as to_target:
+            examine(source, to_target, name, settings.cutoff).refuse(allow_rejects=settings.allow_rejects)
+
+
+def _run(
+    source: "MigrationSource",
+    target: str | None,
+    name: str,
+    settings: "RunSettings",
+    stopping: "Callable[[], bool]",
+    *,
+    yes: bool,
+) -> "Report":
+    from delaystore.cli.migrate.bar import MigrationBar
+    from delaystore.migrations import runner
+
+    with opened_target(target, name) as to_target, MigrationBar() as bar:
+
+        def confirm(found: "Examination") -> bool:
+            for problem in found.problems:
+                say(f"caution: {problem.subject}: {problem.text}")
+            question = _question(found, source.label, to_target.label)
+            return yes or typer.confirm(question, err=True)
+
+        return runner.run(source, to_target, name, settings, listener=bar, stopping=stopping, confirm=confirm)
+
+
+def _question(found: "Examination", source: str, target: str) -> str:
+    assert found.preview is not None
+    if found.unfinished is not None:
+        return f"Go on with the run of {found.endpoint} from {source} to {target}?"
+    return f"Move {counted(found.preview.count, 'message')} of {found.endpoint} from {source} to {target}?"
+
+
+def _print(name: str, report: "Report") -> None:
+    from delaystore.cli.migrate.tables import print_counts, say_rejections
+
+    if report.run is None:
+        say(f"{name}: nothing was moved" if report.extra.get("declined") else f"{name}: nothing to move")
+        return
+    print_counts([(name, report.counts)])
+    if report.sent:
+        rate = report.sent / report.seconds if report.seconds else 0.0
+        say(f"{name}: {counted(report.sent, 'message')} sent in {report.seconds:.1f} s, {rate:,.0f}/s")
+    if again := report.extra.get("sent_again"):
+        say(
+            f"{name}: {counted(again, 'message')} sent again after a stop or an outage; a store keeps each once, a "
+            "broker may deliver these twice, with the same message_id"
+        )
+    if "would_move" in report.extra:
+        say(
+            f"{name}: a rehearsal: {counted(report.extra['would_move'], 'message')} would move, "
+            f"{report.extra['would_be_rejected']:,} would be rejected; everything is back where it was"
+        )
+    say_rejections(report.rejections, report.extra.get("would_be_rejected", report.counts.rejected))
