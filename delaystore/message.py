@@ -38,8 +38,6 @@ PROPERTY_RANGES: Final = {"priority": range(256), "delivery_mode": range(1, 3)}
 """What AMQP 0-9-1 allows. What an `expiration` may be is the broker's to say: its transport checks it."""
 NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 """No headers, no properties."""
-EXPIRATION_HEADER: Final = "delaystore.expiration"
-"""Holds a message's own expiration where that must not take effect: in the error queue, in native delays."""
 MAX_HEADER_DEPTH: Final = 32
 _PLAIN: Final = frozenset({bool, int, float, Decimal, str, bytes})
 

@@ -6,15 +6,18 @@ from datetime import datetime
 from typing import Any, Final
 
 from delaystore.errors import InvalidMessageError
-from delaystore.message import EXPIRATION_HEADER, DelayedMessage
+from delaystore.headers import (
+    DUE_TIME,
+    EXCEPTION_MESSAGE,
+    EXCEPTION_TYPE,
+    EXPIRATION,
+    FAILED_QUEUE,
+    FAILURE_COUNT,
+    STACK_TRACE,
+    TIME_OF_FAILURE,
+)
+from delaystore.message import DelayedMessage
 
-EXCEPTION_TYPE: Final = "NServiceBus.ExceptionInfo.ExceptionType"
-EXCEPTION_MESSAGE: Final = "NServiceBus.ExceptionInfo.Message"
-STACK_TRACE: Final = "NServiceBus.ExceptionInfo.StackTrace"
-TIME_OF_FAILURE: Final = "NServiceBus.TimeOfFailure"
-FAILED_QUEUE: Final = "NServiceBus.FailedQ"
-DUE_TIME: Final = "delaystore.due-time"
-FAILURE_COUNT: Final = "delaystore.failure-count"
 SHORTENED: Final = 256
 """Characters of an explanation where the whole of it does not fit."""
 
@@ -51,7 +54,7 @@ def _copy(failure: Failure, error_queue: str, now: datetime, reason: str) -> Del
     expiration = properties.pop("expiration", None)
     headers = {**message.headers, **_failure_headers(failure, now, reason)}
     if expiration is not None:
-        headers[EXPIRATION_HEADER] = expiration
+        headers[EXPIRATION] = expiration
     return DelayedMessage(
         message_id=message.message_id,
         destination=error_queue,

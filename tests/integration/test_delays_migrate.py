@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 import pika
 import pytest
 
-from delaystore.message import EXPIRATION_HEADER
+from delaystore.headers import EXPIRATION
 from delaystore.transports.abc import DELIVERED
 from delaystore.transports.rabbitmq.moving.messages import Copy
 from delaystore.transports.rabbitmq.moving.mover import BATCH, LANES
@@ -155,7 +155,7 @@ def test_what_the_broker_left_on_a_message_is_taken_off(command: CommandLine, br
     take_all(broker, level_queues(V1), give_back=True)  # it goes back, and counts as redelivered
     assert command(*MIGRATE).code == 0
     ((_, _, properties, _),) = take_all(broker, level_queues(V2))
-    assert properties.headers == own | {EXPIRATION_HEADER: "3600000"}
+    assert properties.headers == own | {EXPIRATION: "3600000"}
     assert properties.expiration is None
     assert properties.message_id is None
 
@@ -194,7 +194,7 @@ def test_what_cannot_be_moved_goes_to_the_poison_queue_with_the_reason(command: 
         assert expiration is None
     assert reasons["undated"][0]["n"] == 1
     assert reasons["copies"][0]["delaystore.cc"] == ["sales"]
-    assert reasons["too far"][0][EXPIRATION_HEADER] == "3600000"
+    assert reasons["too far"][0][EXPIRATION] == "3600000"
     assert NSERVICEBUS_V1.read_key(reasons["no such queue"][0][POISON_ROUTING_KEY]) == (5000, "gone")
     assert depth(broker, ["sales"]) == 0
 

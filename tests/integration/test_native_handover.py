@@ -12,7 +12,8 @@ import pytest
 from delaystore import DelayedDelivery, DelayedDeliverySettings
 from delaystore.dispatcher import Dispatcher
 from delaystore.errors import ConfigurationError, TransportUnavailableError
-from delaystore.message import EXPIRATION_HEADER, DelayedMessage
+from delaystore.headers import EXPIRATION
+from delaystore.message import DelayedMessage
 from delaystore.settings import TransactionMode
 from delaystore.stores import InMemoryDelayedMessageStore, SqlDelayedMessageStore
 from delaystore.transports import RabbitMQTransport
@@ -170,7 +171,7 @@ def test_an_expiration_is_kept_in_a_header(transport: RabbitMQTransport) -> None
     fields = {"properties": {"expiration": "1", "priority": 3}, "headers": old}
     assert outcomes(transport, SECOND, fields) == [OutcomeKind.DELIVERED]
     ((arrived, _),) = received(transport, "billing", 1)
-    assert arrived.headers[EXPIRATION_HEADER] == "1"
+    assert arrived.headers[EXPIRATION] == "1"
     assert "expiration" not in arrived.properties
     assert arrived.properties["priority"] == 3
     assert arrived.headers["x-first-death-queue"] != "billing"

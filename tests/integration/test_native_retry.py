@@ -7,9 +7,8 @@ from typing import Any
 import pika
 import pytest
 
-from delaystore.dispatcher import failures
+from delaystore import headers as names
 from delaystore.errors import ConfigurationError, TransportError, UnsupportedMessageError
-from delaystore.transports.rabbitmq import retry
 from delaystore.transports.rabbitmq.native.headers import DELAY_IN_SECONDS, TIME_SENT, time_sent_text
 from delaystore.transports.rabbitmq.retry import Expired, Fate, next_step, original, retry_later, settle_expired
 from delaystore.transports.rabbitmq.topology import CascadeTopology, celery, custom
@@ -116,10 +115,10 @@ def test_beyond_the_limit_a_message_goes_to_the_error_queue_with_the_reason(chan
     method, properties, body = take(channel, "error")
     headers = properties.headers
     assert body == b"body"
-    assert headers[failures.EXCEPTION_TYPE] == "builtins.ValueError"
-    assert headers[failures.EXCEPTION_MESSAGE] == "no such customer"
-    assert "test_native_retry" in headers[failures.STACK_TRACE]
-    assert (headers[failures.FAILED_QUEUE], headers[failures.FAILURE_COUNT]) == (QUEUE, 3)
+    assert headers[names.EXCEPTION_TYPE] == "builtins.ValueError"
+    assert headers[names.EXCEPTION_MESSAGE] == "no such customer"
+    assert "test_native_retry" in headers[names.STACK_TRACE]
+    assert (headers[names.FAILED_QUEUE], headers[names.FAILURE_COUNT]) == (QUEUE, 3)
     assert (headers["kind"], headers["delaystore.expiration"], properties.expiration) == ("order", "60000", None)
     assert not [name for name in headers if name.startswith(("x-death", "x-first", "x-last"))]
     first = original(method, properties, topology=FAST)
@@ -137,13 +136,6 @@ def test_a_message_returned_from_the_error_queue_begins_anew(channel: Any) -> No
     assert again(channel, take(channel), limit=1, error_queue="error") is Fate.DELAYED
     first = original(*take(channel)[:2], topology=FAST)
     assert (first.exchange, first.routing_key, first.attempt) == ("sales", "orders.created", 1)
-
-
-def test_names_of_failure_headers_are_the_dispatchers() -> None:
-    for name in (
-        "EXCEPTION_TYPE", "EXCEPTION_MESSAGE", "STACK_TRACE", "TIME_OF_FAILURE", "FAILED_QUEUE", "FAILURE_COUNT",
-    ):  # fmt: skip
-        assert getattr(retry, name) == getattr(failures, name)
 
 
 @pytest.mark.parametrize("expired", list(Expired))
@@ -271,7 +263,7 @@ def test_explanations_are_shortened_to_what_fits_a_frame(channel: Any) -> None:
     again(channel, take(channel), limit=0, error_queue="error", error=ValueError("y" * 100_000))
     headers = take(channel, "error")[1].headers
     assert headers["large"] == "x" * 110_000
-    assert headers[failures.EXCEPTION_MESSAGE] == "y" * len(headers[failures.EXCEPTION_MESSAGE])
+    assert headers[names.EXCEPTION_MESSAGE] == "y" * len(headers[names.EXCEPTION_MESSAGE])
 
 
 class Asynchronous:

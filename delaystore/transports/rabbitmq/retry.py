@@ -16,6 +16,14 @@ from delaystore.errors import (
     TransportUnavailableError,
     UnsupportedMessageError,
 )
+from delaystore.headers import (
+    EXCEPTION_MESSAGE,
+    EXCEPTION_TYPE,
+    FAILED_QUEUE,
+    FAILURE_COUNT,
+    STACK_TRACE,
+    TIME_OF_FAILURE,
+)
 from delaystore.transports.rabbitmq.address import Address, parse_address
 from delaystore.transports.rabbitmq.logs import quiet_pika
 from delaystore.transports.rabbitmq.native.headers import time_sent_text
@@ -24,13 +32,6 @@ from delaystore.transports.rabbitmq.reasons import reason_of
 from delaystore.transports.rabbitmq.retry_headers import Original, delayed_properties, failed_properties, original
 from delaystore.transports.rabbitmq.topology import NSERVICEBUS_V2, CascadeTopology
 
-# Equal to those of dispatcher/failures.py, which this layer may not import.
-EXCEPTION_TYPE: Final = "NServiceBus.ExceptionInfo.ExceptionType"
-EXCEPTION_MESSAGE: Final = "NServiceBus.ExceptionInfo.Message"
-STACK_TRACE: Final = "NServiceBus.ExceptionInfo.StackTrace"
-TIME_OF_FAILURE: Final = "NServiceBus.TimeOfFailure"
-FAILED_QUEUE: Final = "NServiceBus.FailedQ"
-FAILURE_COUNT: Final = "delaystore.failure-count"
 _EXPLANATIONS: Final = (16_384, 256)
 """Characters of an explanation, and where those do not fit."""
 _MAX_ENCODED_BYTES: Final = 128 * 1024 - 64

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pika import spec
 
-from delaystore.message import EXPIRATION_HEADER
+from delaystore.headers import EXPIRATION as SET_ASIDE
 from delaystore.transports.rabbitmq.address import DEFAULT_EXCHANGE, Address
 from delaystore.transports.rabbitmq.native.headers import (
     DELAY_IN_SECONDS,
@@ -103,7 +103,7 @@ def delayed_properties(
 
 def failed_properties(first: Original, failure: Mapping[str, Any]) -> spec.BasicProperties:
     """The properties to publish to an error queue; it does not expire there, and begins anew where it is returned."""
-    properties = _publishable(first, EXPIRATION_HEADER)
+    properties = _publishable(first, SET_ASIDE)
     properties.headers.update(failure)
     return properties
 

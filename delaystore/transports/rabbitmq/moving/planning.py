@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from delaystore.errors import InvalidMessageError
-from delaystore.message import EXPIRATION_HEADER
+from delaystore.headers import EXPIRATION
 from delaystore.transports.rabbitmq.moving.due import Remaining, at_least, remaining
 from delaystore.transports.rabbitmq.moving.due_by import DueBy
 from delaystore.transports.rabbitmq.moving.messages import Copy, WaitingMessage
@@ -125,6 +125,6 @@ def _delayed(properties: RawProperties, headers: list[Entry], changed: bool, wai
     """The copy's properties. An expiration would end its wait early, and waits in a header."""
     expiration = properties.text("expiration") if waits else None
     if expiration is not None:
-        headers = with_entries(headers, Entry(EXPIRATION_HEADER.encode(), text_value(expiration)))
+        headers = with_entries(headers, Entry(EXPIRATION.encode(), text_value(expiration)))
         return properties.changed(headers, without=["expiration"])
     return properties.changed(headers) if changed else properties

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from delaystore.message import EXPIRATION_HEADER
+from delaystore.headers import EXPIRATION
 from delaystore.transports.rabbitmq.address import DEFAULT_EXCHANGE, Address
 from delaystore.transports.rabbitmq.moving.messages import Copy, WaitingMessage
 from delaystore.transports.rabbitmq.moving.planning import with_entries
@@ -16,7 +16,7 @@ POISON_ROUTING_KEY: Final = "delaystore.poison-routing-key"
 """The routing key it was read with: its delay and its destination."""
 POISON_PROPERTIES: Final = "delaystore.poison-properties"
 """Properties that cannot be read, as they came."""
-_ASIDE: Final = {"user_id": "delaystore.user-id", "expiration": EXPIRATION_HEADER}
+_ASIDE: Final = {"user_id": "delaystore.user-id", "expiration": EXPIRATION}
 """Properties that must not take effect again, and the headers that keep them."""
 _RENAMED: Final = {b"CC": b"delaystore.cc", b"BCC": b"delaystore.bcc"}
 

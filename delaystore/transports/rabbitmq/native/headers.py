@@ -6,7 +6,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from delaystore.message import EXPIRATION_HEADER, DelayedMessage
+from delaystore.headers import EXPIRATION
+from delaystore.message import DelayedMessage
 
 DELAY_IN_SECONDS: Final = "NServiceBus.Transport.RabbitMQ.DelayInSeconds"
 TIME_SENT: Final = "NServiceBus.TimeSent"
@@ -61,5 +62,5 @@ def to_be_delayed(message: DelayedMessage, now: datetime) -> DelayedMessage:
     properties = dict(message.properties)
     expiration = properties.pop("expiration", None)
     if expiration is not None:
-        headers[EXPIRATION_HEADER] = expiration
+        headers[EXPIRATION] = expiration
     return replace(message, headers=headers, properties=properties)

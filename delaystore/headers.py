@@ -1,0 +1,13 @@
+"""Names of headers that delaystore writes. NServiceBus' own, where it has one: its tools read them."""
+
+from typing import Final
+
+EXCEPTION_TYPE: Final = "NServiceBus.ExceptionInfo.ExceptionType"
+EXCEPTION_MESSAGE: Final = "NServiceBus.ExceptionInfo.Message"
+STACK_TRACE: Final = "NServiceBus.ExceptionInfo.StackTrace"
+TIME_OF_FAILURE: Final = "NServiceBus.TimeOfFailure"
+FAILED_QUEUE: Final = "NServiceBus.FailedQ"
+FAILURE_COUNT: Final = "delaystore.failure-count"
+DUE_TIME: Final = "delaystore.due-time"
+EXPIRATION: Final = "delaystore.expiration"
+"""A message's own expiration, where that must not take effect: in the error queue, in native delays."""
