@@ -1,6 +1,7 @@
 """When a message that waits in a cascade is due."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
@@ -9,6 +10,11 @@ from delaystore.transports.rabbitmq.moving.tables import integer_of, text_of
 from delaystore.transports.rabbitmq.native.headers import DELAY_IN_SECONDS, TIME_SENT, due_time
 from delaystore.transports.rabbitmq.topology.cascade import CascadeTopology, DelayKey
 
+_TIME_SENT: Final = TIME_SENT.encode()
+_DELAY_IN_SECONDS: Final = DELAY_IN_SECONDS.encode()
+_WRITTEN: Final = len("2026-05-01 12:00:00:000000 Z")
+_DECADES: Final = 2**32
+"""Seconds; what no calendar could add up is beyond."""
 _CELERY_TASK: Final = b"task"
 _CELERY_ETA: Final = b"eta"
 """ISO 8601 with an offset, in the headers of a Celery task (task message protocol, version 2)."""
@@ -35,8 +41,8 @@ def remaining(
 
 def due_by_headers(headers: Mapping[bytes, bytes]) -> datetime | None:
     """TimeSent + DelayInSeconds, or a Celery task's eta; None: neither can be read."""
-    sent, delay = text_of(headers.get(TIME_SENT.encode())), integer_of(headers.get(DELAY_IN_SECONDS.encode()))
-    due = due_time({TIME_SENT: sent, DELAY_IN_SECONDS: delay})
+    sent, delay = text_of(headers.get(_TIME_SENT)), integer_of(headers.get(_DELAY_IN_SECONDS))
+    due = None if sent is None or delay is None else _sum(sent, delay)
     if due is None and _CELERY_TASK in headers:
         due = _instant(text_of(headers.get(_CELERY_ETA)))
     return due
@@ -50,6 +56,14 @@ def at_most(key: DelayKey, level: int, cascade: CascadeTopology) -> timedelta:
 def at_least(key: DelayKey, level: int, cascade: CascadeTopology) -> timedelta:
     """The levels below the present one that the key wants passed."""
     return (key.units & (1 << level) - 1) * cascade.unit
+
+
+def _sum(sent: str, delay: int) -> datetime | None:
+    """The due time by both headers; what is written exactly as NServiceBus does is read ten times faster so."""
+    if len(sent) == _WRITTEN and sent[19] == ":" and sent.endswith(" Z") and abs(delay) < _DECADES:
+        with suppress(ValueError, OverflowError):
+            return datetime.fromisoformat(f"{sent[:19]}.{sent[20:26]}+00:00") + timedelta(seconds=delay)
+    return due_time({TIME_SENT: sent, DELAY_IN_SECONDS: delay})
 
 
 def _instant(text: str | None) -> datetime | None:

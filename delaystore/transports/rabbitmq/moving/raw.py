@@ -2,7 +2,6 @@
 
 import struct
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Final, NamedTuple, Self
 
 from pika import spec
@@ -57,6 +56,8 @@ class RawProperties:
 
     def __init__(self, encoded: bytes) -> None:
         self.encoded = encoded
+        self._fields: dict[str, bytes] | None = None
+        self._headers: list[Entry] | None = None
 
     @property
     def message_id(self) -> str | None:
@@ -71,33 +72,23 @@ class RawProperties:
         value = self.fields.get(name)
         return None if value is None else value[1:].decode(errors="replace")
 
-    @cached_property
+    @property
     def fields(self) -> dict[str, bytes]:
         """What is set, each as on the wire. Raises MalformedPropertiesError."""
-        encoded = self.encoded
-        if len(encoded) < _FLAGS.size:
-            raise MalformedPropertiesError("properties without flags")
-        flags, at = _FLAGS.unpack_from(encoded)[0], _FLAGS.size
-        if flags & 3:
-            raise MalformedPropertiesError(f"flags of unknown properties: {flags:016b}")
-        found = {}
-        for flag, name, size in _FIELDS:
-            if flags & flag:
-                after = at + (size if size > 0 else _sized(encoded, at, table=size < 0))
-                if after > len(encoded):
-                    raise MalformedPropertiesError(f"property {name} is cut off")
-                found[name] = encoded[at:after]
-                at = after
-        return found
+        if self._fields is None:
+            self._fields = _split(self.encoded)
+        return self._fields
 
-    @cached_property
+    @property
     def headers(self) -> list[Entry]:
         """The headers' entries. Raises MalformedPropertiesError."""
-        table = self.fields.get("headers")
-        try:
-            return [] if table is None else split_table(table[_LENGTH.size :])
-        except MalformedTableError as error:
-            raise MalformedPropertiesError(f"headers that cannot be read: {error}") from None
+        if self._headers is None:
+            table = self.fields.get("headers")
+            try:
+                self._headers = [] if table is None else split_table(table[_LENGTH.size :])
+            except MalformedTableError as error:
+                raise MalformedPropertiesError(f"headers that cannot be read: {error}") from None
+        return self._headers
 
     def changed(self, headers: Sequence[Entry], without: Sequence[str] = ()) -> Self:
         """A copy with other headers (none: the property is not set), and without the properties named."""
@@ -121,6 +112,24 @@ class RawProperties:
         size = _FIXED_PAYLOAD + len(self.encoded)
         start = _HEADER.pack(spec.FRAME_HEADER, channel_number, size, spec.BasicProperties.INDEX, 0, body_size)
         return start + self.encoded + _END
+
+
+def _split(encoded: bytes) -> dict[str, bytes]:
+    """Every property that is set."""
+    if len(encoded) < _FLAGS.size:
+        raise MalformedPropertiesError("properties without flags")
+    flags, at = _FLAGS.unpack_from(encoded)[0], _FLAGS.size
+    if flags & 3:
+        raise MalformedPropertiesError(f"flags of unknown properties: {flags:016b}")
+    found = {}
+    for flag, name, size in _FIELDS:
+        if flags & flag:
+            after = at + (size if size > 0 else _sized(encoded, at, table=size < 0))
+            if after > len(encoded):
+                raise MalformedPropertiesError(f"property {name} is cut off")
+            found[name] = encoded[at:after]
+            at = after
+    return found
 
 
 def _sized(encoded: bytes, at: int, *, table: bool) -> int:

@@ -1,7 +1,7 @@
 """Reading all level queues of a cascade at once."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from types import TracebackType
@@ -12,7 +12,7 @@ from pika import exceptions
 from delaystore.errors import TransportError, TransportUnavailableError
 from delaystore.transports.rabbitmq.logs import quiet_pika
 from delaystore.transports.rabbitmq.moving.acknowledgements import Acknowledgement, Acknowledgements
-from delaystore.transports.rabbitmq.moving.connection import open_raw
+from delaystore.transports.rabbitmq.moving.connection import Delivery, open_raw
 from delaystore.transports.rabbitmq.moving.messages import WaitingMessage
 from delaystore.transports.rabbitmq.moving.places import Place
 from delaystore.transports.rabbitmq.reasons import reason_of
@@ -35,6 +35,8 @@ class Reader:
         self._prefetch = prefetch
         self._acknowledgements = Acknowledgements()
         self._connection: Any = None
+        self._awake = False
+        """Whether the `receive` under way has been told that there is something."""
         self._channel: Any = None
 
     def __enter__(self) -> Self:
@@ -58,11 +60,12 @@ class Reader:
         Raises TransportUnavailableError if the connection is lost, TransportError if a queue is deleted.
         """
         with self._translated("cannot be read any more"):
+            self._awake = False
             self._connection.process_data_events(time_limit=patience)
             if not self._channel.is_open:
                 raise TransportError("the broker closed the channel that messages are read from; run it again")
 
-    def wake(self, _future: "Future[Any]") -> None:
+    def wake(self, _future: "Future[Any] | None" = None) -> None:
         """End a `receive` under way, from any thread."""
         with suppress(exceptions.AMQPError):
             self._connection.add_callback_threadsafe(lambda: None)
@@ -92,12 +95,13 @@ class Reader:
 
     def _consume(self) -> None:
         present = self._present()
+        self._connection._impl.on_delivery = self._collect
         self._channel = self._connection.channel()
         self._channel.basic_qos(prefetch_count=self._prefetch)
         self._channel.add_on_cancel_callback(self._cancelled)
         for level in reversed(present):
             name = self._place.queues[level]
-            self._channel.basic_consume(name, self._collect(level, name))
+            self._channel.basic_consume(name, self._collect_slowly, consumer_tag=str(level))
 
     def _present(self) -> list[int]:
         """The levels whose queues exist."""
@@ -114,13 +118,19 @@ class Reader:
         channel.close()
         return found
 
-    def _collect(self, level: int, queue: str) -> Callable[..., None]:
-        def collect(_channel: Any, method: Any, properties: Any, body: bytes) -> None:
-            tag, key, redelivered = method.delivery_tag, method.routing_key, method.redelivered
-            self.held.append(WaitingMessage(tag, level, queue, key, properties, body, redelivered))
-            self.held_bytes += len(body)
+    def _collect(self, delivery: Delivery) -> None:
+        consumer, tag, redelivered, key, properties, body = delivery
+        level = int(consumer)
+        self.held.append(WaitingMessage(tag, level, self._place.queues[level], key, properties, body, redelivered))
+        self.held_bytes += len(body)
+        if not self._awake:
+            self._awake = True
+            self.wake()
 
-        return collect
+    def _collect_slowly(self, _channel: Any, method: Any, properties: Any, body: bytes) -> None:
+        """For what comes in several frames."""
+        tag, redelivered = method.delivery_tag, method.redelivered
+        self._collect(Delivery(method.consumer_tag, tag, redelivered, method.routing_key, properties, body))
 
     def _cancelled(self, _frame: Any) -> None:
         raise TransportError(f"a level queue of {self._place.name} was deleted while it was read; run it again")
