@@ -22,9 +22,9 @@ class RunStatus(StrEnum):
     """How far a run is."""
 
     PREPARING = "preparing"
-    """Rows are being hidden from the dispatchers."""
+    """Rows are being hidden from the dispatchers; batches that are may be moved already."""
     RUNNING = "running"
-    """All rows of the run are hidden, and batches are being moved."""
+    """All rows of the run are hidden, and the batches that are left are being moved."""
     COMPLETED = "completed"
     """No batch is left to move."""
     ABORTED = "aborted"

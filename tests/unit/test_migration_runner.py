@@ -24,7 +24,7 @@ from delaystore.migrations.targets.store import StoreTarget
 from delaystore.settings import TransactionMode
 from delaystore.stores import InMemoryDelayedMessageStore
 from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind
-from tests.migrations import MemorySource, ScriptedTarget
+from tests.migrations import Hidden, MemorySource, ScriptedTarget
 
 NOW = datetime.now(UTC)
 BATCHES_OF_TEN = RunSettings(batch_size=10)
@@ -68,6 +68,15 @@ def revive(source: MemorySource) -> None:
     source.before = lambda name: None
 
 
+def unmoved(source: MemorySource) -> list[Hidden]:
+    """The rows in the run's table that an abort is to give back."""
+    return [
+        row
+        for row in source.hidden
+        if source.statuses[row.batch] is not BatchStatus.COMPLETED or row.reason is not None
+    ]
+
+
 def everywhere(source: MemorySource, target: ScriptedTarget) -> list[str]:
     """The ids in the source and its run's table, and those that went."""
     held = [*source.rows.values(), *(row.message for row in source.hidden)]
@@ -105,6 +114,19 @@ def test_while_a_batch_is_sent_the_next_is_read() -> None:
     target.before_send = lambda: both.wait(PATIENCE)
     run(source, target, "sales", BATCHES_OF_TEN)
     assert sorted(target.arrived) == ids(20)
+
+
+def test_rows_are_hidden_shortly_before_they_move() -> None:
+    source, target = source_of(200), ScriptedTarget()
+    most = 0
+
+    def before(name: str) -> None:
+        nonlocal most
+        most = max(most, len(source.hidden) - len(target.arrived))
+
+    source.before = before
+    run(source, target, "sales", BATCHES_OF_TEN)
+    assert 0 < most <= 40
 
 
 def test_only_a_few_batches_are_in_flight() -> None:
@@ -145,7 +167,7 @@ def test_asked_to_stop_it_finishes_what_is_in_flight_and_can_be_resumed() -> Non
     source, target = source_of(100), ScriptedTarget()
     report = run(source, target, "sales", BATCHES_OF_TEN, stopping=lambda: len(target.sends) >= 2)
     assert report.run is not None
-    assert report.run.status is RunStatus.RUNNING
+    assert report.run.status is RunStatus.PREPARING
     assert BatchStatus.STAGED not in source.statuses.values()
     assert 20 <= report.counts.moved < 100
     report = run(source, target, "sales", BATCHES_OF_TEN)
@@ -159,8 +181,8 @@ def test_asked_to_stop_while_it_prepares_it_goes_on_with_that() -> None:
     report = run(source, target, "sales", BATCHES_OF_TEN, stopping=lambda: len(source.statuses) >= 3)
     assert report.run is not None
     assert report.run.status is RunStatus.PREPARING
-    assert not target.sends
-    run(source, target, "sales", BATCHES_OF_TEN)
+    assert source.rows
+    assert run(source, target, "sales", BATCHES_OF_TEN).resumed
     assert sorted(target.arrived) == ids(100)
 
 
@@ -240,7 +262,7 @@ def test_an_outage_that_lasts_stops_the_run_which_can_be_resumed() -> None:
     with pytest.raises(MigrationError, match=r"taken nothing .*connection refused.*run it again"):
         run(source, target, "sales", NO_PATIENCE)
     assert source.run_now is not None
-    assert source.run_now.status is RunStatus.RUNNING
+    assert source.run_now.status is not RunStatus.COMPLETED
     target.answer = lambda one: DELIVERED
     assert run(source, target, "sales", NO_PATIENCE).counts.moved == 40
 
@@ -249,7 +271,8 @@ def test_asked_to_stop_in_an_outage_it_does_not_wait_for_its_end() -> None:
     source, target = source_of(40), ScriptedTarget()
     target.answer = lambda one: Outcome(OutcomeKind.UNSETTLED, "connection refused")
     report = run(source, target, "sales", BATCHES_OF_TEN, stopping=lambda: bool(target.sends))
-    assert report.counts.pending == 40
+    assert report.counts.pending == len(source.hidden) > 0
+    assert report.counts.moved == 0
 
 
 def test_a_source_that_fails_stops_the_run_which_can_be_resumed() -> None:
@@ -367,16 +390,20 @@ def test_an_abort_gives_back_what_has_not_moved_as_it_was() -> None:
     source, target = source_of(100), ScriptedTarget()
     originals = dict(source.rows)
     target.answer = lambda one: Outcome(OutcomeKind.REFUSED, "no") if one.message_id == "m0" else DELIVERED
-    run(source, target, "sales", BATCHES_OF_TEN, stopping=lambda: len(target.sends) >= 2)
+    kill_at(source, "complete", 4)
+    with pytest.raises(KilledError):
+        run(source, target, "sales", BATCHES_OF_TEN)
+    revive(source)
+    hidden = len(source.hidden)
+    moved = {key for key in originals if key not in source.rows and key not in {row.row_id for row in unmoved(source)}}
     report = abort(source, "sales")
-    moved = set(target.arrived) - {"m0"}
-    assert source.rows == {key: one for key, one in originals.items() if one and one.message_id not in moved}
+    assert source.rows == {key: one for key, one in originals.items() if key not in moved}
     assert report.run is not None
     assert report.run.status is RunStatus.ABORTED
-    assert report.extra["given_back"] == 100 - len(moved)
+    assert report.extra["given_back"] == hidden - len(moved) > 1
     verdict = verify(source, target, "sales")
     assert verdict.good
-    assert verdict.counts.returned == 100 - len(moved)
+    assert (verdict.counts.moved, verdict.counts.returned) == (29, hidden - 29)
 
 
 def test_an_abort_says_what_may_be_at_the_target_as_well() -> None:
@@ -390,9 +417,13 @@ def test_an_abort_says_what_may_be_at_the_target_as_well() -> None:
 
 def test_an_abort_that_is_stopped_is_done_by_the_next() -> None:
     source, target = source_of(30), ScriptedTarget()
-    run(source, target, "sales", BATCHES_OF_TEN, stopping=lambda: len(source.statuses) == 3)
+    kill_at(source, "complete", 1)
+    with pytest.raises(KilledError):
+        run(source, target, "sales", BATCHES_OF_TEN)
+    revive(source)
+    hidden = len(source.hidden)
     assert abort(source, "sales", stopping=lambda: True).extra["stopped"]
-    assert len(source.rows) == 10
+    assert len(source.hidden) == hidden - 10
     abort(source, "sales")
     assert len(source.rows) == 30
 
@@ -414,10 +445,11 @@ def test_there_must_be_a_run_to_abort_or_verify() -> None:
 
 def test_what_is_pending_does_not_pass_verification_nor_is_it_cleaned_up() -> None:
     source, target = source_of(30), ScriptedTarget()
-    run(source, target, "sales", BATCHES_OF_TEN, stopping=lambda: len(source.statuses) == 2)
+    target.answer = lambda one: Outcome(OutcomeKind.UNSETTLED, "connection refused")
+    run(source, target, "sales", BATCHES_OF_TEN, stopping=lambda: bool(target.sends))
     verdict = verify(source, target, "sales")
     assert not verdict.good
-    assert "20 have not moved yet" in verdict.findings[0]
+    assert f"{len(source.hidden)} have not moved yet" in verdict.findings[0]
     with pytest.raises(MigrationError, match="would be lost"):
         clean_up(source, target, "sales", force=True)
 
@@ -483,7 +515,7 @@ def test_a_rehearsal_that_was_killed_is_aborted_before_the_run() -> None:
     with pytest.raises(KilledError):
         run(source, NoopTarget(), "sales", BATCHES_OF_TEN)
     revive(source)
-    assert not source.rows
+    assert source.hidden
     with pytest.raises(MigrationError, match="has the target noop, not scripted"):
         run(source, target, "sales", BATCHES_OF_TEN)
     abort(source, "sales")

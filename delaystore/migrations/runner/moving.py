@@ -1,18 +1,19 @@
 """Moving batches, several at a time, so that neither end waits for the other."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from delaystore.errors import MigrationError
-from delaystore.migrations.abc import Batch, MigrationSource, Rejected, Row, Run
+from delaystore.migrations.abc import Batch, BatchStatus, MigrationSource, Rejected, Row, Run
 from delaystore.migrations.runner.clocks import SourceClock
 from delaystore.migrations.runner.progress import Listener
 from delaystore.migrations.runner.sending import GivenUpError, Sender
+from delaystore.migrations.runner.supply import Supply
 from delaystore.transports.abc import OutcomeKind
 
 BATCHES_IN_FLIGHT: Final = 3
-"""While one is read and one is completed, one is being sent. A killed run sends at most these again."""
+"""While one is hidden and read, and one is completed, one is being sent. A killed run sends at most these again."""
 REJECTIONS_SHOWN: Final = 20
 _LOOK: Final = 0.1
 """Seconds between two looks at whether the threads have ended; signals are heeded in between."""
@@ -48,25 +49,24 @@ class Mover:
         self._completing = completing
         self._at_source = threading.Lock()
         """Held while the source is used, which is not for several threads at once."""
+        self.supply = Supply(source, run, self._at_source)
         self._books = threading.Lock()
         self._failure: BaseException | None = None
+        self.repeated = sum(batch.count for batch in self.supply.left if batch.status is BatchStatus.STAGED)
+        """Sends of what may be at the target already."""
         self.settled = 0
         """Messages of which it is known what became of them."""
         self.sent = 0
-        self.repeated = 0
-        """Sends of what may be at the target already."""
         self.rejected = rejected
         self.rejections: list[Rejected] = []
         """The first of those that were rejected here."""
 
-    def move(self, batches: Sequence[Batch], at_once: int = BATCHES_IN_FLIGHT) -> None:
-        """Move them, until none is left or somebody asks to stop. Raises what went wrong first, once all is quiet."""
-        waiting = iter(batches)
+    def move(self, at_once: int = BATCHES_IN_FLIGHT) -> None:
+        """Move all, unless somebody asks to stop. Raises what went wrong first, once all is quiet."""
         threads = [
-            threading.Thread(
-                target=self._work, args=(waiting,), name=f"delaystore-migration-{number}", daemon=True
-            )  # daemons: who will not wait interrupts a second time, and the next run goes on
-            for number in range(min(at_once, len(batches)))
+            # daemons: who will not wait interrupts a second time, and the next run goes on
+            threading.Thread(target=self._work, name=f"delaystore-migration-{number}", daemon=True)
+            for number in range(at_once)
         ]
         for thread in threads:
             thread.start()
@@ -76,17 +76,17 @@ class Mover:
         if self._failure is not None and not isinstance(self._failure, GivenUpError):
             raise self._failure
 
-    def _work(self, waiting: Iterator[Batch]) -> None:
+    def _work(self) -> None:
         try:
-            while (batch := self._next(waiting)) is not None:
+            while not self._ending() and (batch := self.supply.next()) is not None:
                 self._move(batch)
         except BaseException as error:
             with self._books:
                 self._failure = self._failure or error
 
-    def _next(self, waiting: Iterator[Batch]) -> Batch | None:
+    def _ending(self) -> bool:
         with self._books:
-            return None if self._failure is not None or self._stopping() else next(waiting, None)
+            return self._failure is not None or self._stopping()
 
     def _move(self, batch: Batch) -> None:
         with self._at_source:

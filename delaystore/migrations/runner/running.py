@@ -87,52 +87,37 @@ class _Running:
         return self._carry_out(run, found)
 
     def _carry_out(self, run: Run, found: Examination) -> Report:
-        """Prepare and move; a run whose batches are all done is completed."""
-        prepared = self._prepare(run, found)
-        mover = None if prepared is None else self._move(prepared)
-        run = prepared or run
-        if mover is not None and not self._source.batches(run, BatchStatus.PENDING, BatchStatus.STAGED):
+        """Prepare and move; a run that has nothing left is completed."""
+        mover = self._move(run, found)
+        run = mover.supply.run
+        if run.status is RunStatus.RUNNING and not self._source.batches(run, BatchStatus.PENDING, BatchStatus.STAGED):
             run = self._source.set_status(run, RunStatus.COMPLETED)
         return self._report(run, found, mover, {})
 
     def _rehearse(self, run: Run, found: Examination) -> Report:
         """The same, but everything goes back, whatever happens."""
-        mover = None
-        findings: dict[str, Any] = {}
         try:
-            prepared = self._prepare(run, found)
-            mover = None if prepared is None else self._move(prepared)
+            mover = self._move(run, found)
             seconds = time.monotonic() - self._began
         finally:
             self._listener.phase("given back", self._source.counts(run).pending)
             for count in self._source.give_back(run, rejected=True):
                 self._listener.advance(count)
             run = self._source.set_status(run, RunStatus.ABORTED)
-        if mover is not None:
-            findings = {
-                "would_move": mover.settled - mover.rejected,
-                "would_be_rejected": mover.rejected,
-                "seconds_to_prepare_and_read": round(seconds, 3),
-            }
+        findings = {
+            "would_move": mover.settled - mover.rejected,
+            "would_be_rejected": mover.rejected,
+            "seconds_to_hide_and_read": round(seconds, 3),
+        }
         return self._report(run, found, mover, findings)
 
-    def _prepare(self, run: Run, found: Examination) -> Run | None:
-        """Hide what is eligible; None: stopped before that was done."""
-        if run.status is not RunStatus.PREPARING:
-            return run
-        assert found.preview is not None
-        self._listener.phase("prepared", found.preview.count)
-        for batch in self._source.prepare(run):
-            self._listener.advance(batch.count)
-            if self._stopping():
-                return None
-        return self._source.set_status(run, RunStatus.RUNNING)
-
-    def _move(self, run: Run) -> Mover:
+    def _move(self, run: Run, found: Examination) -> Mover:
         source, settings = self._source, self._settings
+        assert found.preview is not None
         clock = SourceClock(source)
-        rate = Rate(settings.max_rate)
-        sender = Sender(self._target, clock.now, rate, settings.patience.total_seconds(), self._stopping)
+        patience = settings.patience.total_seconds()
+        sender = Sender(self._target, clock.now, Rate(settings.max_rate), patience, self._stopping)
+        before = source.counts(run)
         mover = Mover(
             source,
             run,
@@ -141,14 +126,12 @@ class _Running:
             self._listener,
             stopping=self._stopping,
             max_rejects=settings.max_rejects,
-            rejected=source.counts(run).rejected,
+            rejected=before.rejected,
             completing=not self._target.rehearsal,
         )
-        batches = source.batches(run, BatchStatus.PENDING, BatchStatus.STAGED)
-        # those that may be at the target already
-        mover.repeated = sum(batch.count for batch in batches if batch.status is BatchStatus.STAGED)
-        self._listener.phase("moved", sum(batch.count for batch in batches))
-        mover.move(batches, self._at_once(run))
+        preparing = run.status is RunStatus.PREPARING
+        self._listener.phase("moved", before.pending + (found.preview.count if preparing else 0))
+        mover.move(self._at_once(run))
         return mover
 
     def _at_once(self, run: Run) -> int:
@@ -156,18 +139,14 @@ class _Running:
         rate = self._settings.max_rate
         return 1 if rate is not None and rate < run.parameters.batch_size else BATCHES_IN_FLIGHT
 
-    def _report(self, run: Run, found: Examination, mover: Mover | None, extra: dict[str, Any]) -> Report:
-        rejections = self._source.rejections(run, REJECTIONS_SHOWN)
-        if mover is not None:
-            extra = {"sent_again": mover.repeated, **extra}
-            if self._target.rehearsal:
-                rejections = mover.rejections
+    def _report(self, run: Run, found: Examination, mover: Mover, extra: dict[str, Any]) -> Report:
+        rejections = mover.rejections if self._target.rehearsal else self._source.rejections(run, REJECTIONS_SHOWN)
         return Report(
             run=run,
             counts=self._source.counts(run),
             seconds=time.monotonic() - self._began,
-            sent=0 if mover is None else mover.sent,
+            sent=mover.sent,
             resumed=found.unfinished is not None,
             rejections=rejections,
-            extra=extra,
+            extra={"sent_again": mover.repeated, **extra},
         )
