@@ -45,8 +45,9 @@ def _columns(inspector: Inspector, tables: RunTables) -> Iterator[Problem]:
     for name, role in shape.columns.items():
         if name not in source.c:
             yield Problem(source.name, f"the table {table} has no column {name!r} ({role}); is it {shape.kind}'s?")
+    found = {column["name"] for column in inspector.get_columns(source.name, schema=source.schema)}
     for name in (BATCH, REJECTED):
-        if name in source.c:
+        if name in found:
             yield Problem(source.name, f"the table {table} has a column {name!r}; rename it for the migration")
     if shape.id_column in source.c and not _is_unique(inspector, tables):
         yield Problem(source.name, f"{shape.id_column!r} of {table} is no primary key; make it one, lest rows mix")

@@ -4,16 +4,16 @@ Rows are found in the order of an index, each batch behind the last one, so that
 what has been moved. Rows that a dispatcher holds are passed over, and looked for again in the next pass.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import Connection, func, literal, select
+from sqlalchemy import Connection, Select, func, literal, select
 
 from delaystore.errors import MigrationError
 from delaystore.migrations.abc import Batch, BatchStatus, Run, RunStatus
 from delaystore.migrations.sources.sql.database import Database
-from delaystore.migrations.sources.sql.dialects.base import slices
+from delaystore.migrations.sources.sql.dialects.base import Hidden
 from delaystore.migrations.sources.sql.eligible import eligible
 from delaystore.migrations.sources.sql.tables import RunTables
 
@@ -52,63 +52,40 @@ class _Hiding:
             end: datetime | None = connection.execute(last).scalar()
         place: Place | None = None
         while end is not None:
-            with self._database.writing() as connection:
-                found = self._found(connection, place, end)
-                batch = self._move(connection, [row[1] for row in found]) if found else None
+            hidden, batch = self._hide(self._search(place, end))
             if batch is not None:
                 yield batch
-            if len(found) < self._run.parameters.batch_size:
+            if hidden is None or hidden.found < self._run.parameters.batch_size:
                 return
-            place = (found[-1][0], found[-1][1])
+            place = hidden.place
 
-    def _found(self, connection: Connection, place: Place | None, end: datetime) -> Sequence[Any]:
+    def _search(self, place: Place | None, end: datetime) -> Select[Any]:
         source, dialect = self._tables.source, self._database.dialect
         time, key = source.c[self._order], source.c[self._key]
         statement = select(time, key).where(self._eligible, time <= literal(end, time.type)).order_by(time, key)
         if place is not None:
             statement = statement.where(dialect.behind(source, self._order, self._key, place))
-        if (free := self._free()) is not None:
+        if (free := self._tables.shape.free(source, self._database.now())) is not None:
             statement = statement.where(free)
-        limited = dialect.limited(statement, self._run.parameters.batch_size)
-        return connection.execute(dialect.passing(limited, source)).all()
+        return dialect.limited(statement, self._run.parameters.batch_size)
 
-    def _move(self, connection: Connection, ids: Sequence[Any]) -> Batch | None:
-        """Lock, copy, delete and account for; None: all are held."""
-        held = [id_ for slice_ in slices(ids) for id_ in self._locked(connection, slice_)]
-        if not held:
-            return None
+    def _hide(self, search: Select[Any]) -> tuple[Hidden | None, Batch | None]:
+        """Move and account for what the search finds, in one transaction; no batch where all of it is held."""
         tables, dialect = self._tables, self._database.dialect
-        number = self._next_number(connection)
-        for slice_ in slices(held):
-            self._expect(
-                len(slice_),
-                connection.execute(
-                    dialect.moving(tables, number, slice_), execution_options={"preserve_rowcount": True}
-                ).rowcount,
-            )
-        removed = 0
-        for slice_ in slices(held):
-            removed += connection.execute(dialect.removing(tables, number, slice_)).rowcount
-        self._expect(len(held), removed)
-        connection.execute(
-            tables.batches.insert(),
-            {"number": number, "run_id": self._run.run_id, "status": BatchStatus.PENDING.value, "prepared": len(held)},
-        )
-        return Batch(number, BatchStatus.PENDING, len(held))
-
-    def _locked(self, connection: Connection, ids: Sequence[Any]) -> Sequence[Any]:
-        """Those that nobody holds, and that are still eligible."""
-        source, dialect = self._tables.source, self._database.dialect
-        key = source.c[self._key]
-        statement = select(key).where(dialect.among(key, ids), self._eligible)
-        return connection.execute(dialect.locked(statement, source)).scalars().all()
+        with self._database.writing() as connection:
+            dialect.by_index(connection)
+            number = self._next_number(connection)
+            hidden = dialect.hide(connection, tables, number, search, self._eligible)
+            if hidden is None or not hidden.locked:
+                return hidden, None
+            self._expect(hidden.locked, hidden.moved)
+            values = {"run_id": self._run.run_id, "status": BatchStatus.PENDING.value, "prepared": hidden.moved}
+            connection.execute(tables.batches.insert(), {"number": number, **values})
+        return hidden, Batch(number, BatchStatus.PENDING, hidden.moved)
 
     def _next_number(self, connection: Connection) -> int:
         last: int | None = connection.execute(select(func.max(self._tables.batches.c.number))).scalar()
         return (last or 0) + 1
-
-    def _free(self) -> Any:
-        return self._tables.shape.free(self._tables.source, self._database.now())
 
     def _expect(self, rows: int, moved: int) -> None:
         """Locked rows can neither vanish nor double, unless the id is not unique or a trigger is at work."""

@@ -23,7 +23,7 @@ def decoded(connection: Connection, tables: RunTables, number: int) -> Sequence[
     """A batch's rows that were not rejected; those that cannot be decoded are Rejected, and harm no other."""
     try:
         rows = rows_of(connection, tables, number, tables.names)
-    except (DBAPIError, ValueError) as error:
+    except (DBAPIError, ValueError, TypeError) as error:
         if isinstance(error, DBAPIError) and error.connection_invalidated:
             raise
         connection.rollback()
@@ -46,7 +46,7 @@ def _one_by_one(connection: Connection, tables: RunTables, number: int) -> Itera
     for row in rows_of(connection, tables, number, [key]):
         try:
             (found,) = rows_of(connection, tables, number, tables.names, tables.side.c[key] == row[key])
-        except (DBAPIError, ValueError) as error:
+        except (DBAPIError, ValueError, TypeError) as error:
             if isinstance(error, DBAPIError) and error.connection_invalidated:
                 raise
             connection.rollback()

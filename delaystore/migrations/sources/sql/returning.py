@@ -57,6 +57,7 @@ def _put(database: Database, tables: RunTables, number: int, *, moved: bool, rej
     """One batch, in one transaction."""
     table = tables.batches
     with database.writing() as connection:
+        database.dialect.by_index(connection)
         rows = [row for row in _rows(connection, tables, number) if row.was_rejected <= rejected]
         going = [row for row in rows if not row.waits_again and row.was_rejected >= moved]
         staying = [row.id for row in rows if row.waits_again and not row.was_rejected and not moved]

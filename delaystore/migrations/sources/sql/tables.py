@@ -88,7 +88,9 @@ def _types(
     inspector: Inspector, shape: TableShape, name: str, schema: str | None
 ) -> Sequence[tuple[str, TypeEngine[Any]]]:
     """The columns that can be written, with their types; a computed column computes itself when a row goes back."""
-    reflected = [c for c in inspector.get_columns(name, schema=schema) if not c.get("computed")]
+    ours = (BATCH, REJECTED)  # `check` tells of a source that has such columns
+    columns = inspector.get_columns(name, schema=schema)
+    reflected = [c for c in columns if not c.get("computed") and c["name"] not in ours]
     own, times = shape.types(), (shape.time_column, shape.order_column)
     return [
         (c["name"], own.get(c["name"]) or (Instant(c["type"]) if c["name"] in times else c["type"])) for c in reflected

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar, Final
 
@@ -35,6 +36,16 @@ Release = Callable[[], None]
 """Ends a lock."""
 
 
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """What became of a search: how many rows it found, locked and moved, and the `place` of the last it found."""
+
+    place: tuple[datetime, Any]
+    found: int
+    locked: int
+    moved: int
+
+
 class MigrationDialect(ABC):
     """One database's way of locking a source, and of making and filling the side table."""
 
@@ -63,6 +74,9 @@ class MigrationDialect(ABC):
         """Begin a transaction that writes, and end nothing."""
         yield
 
+    def by_index(self, connection: Connection) -> None:  # noqa: B027 - most need nothing
+        """See to it that the transaction finds its rows by index, whatever the statistics say."""
+
     def behind(self, source: Table, order: str, key: str, place: tuple[datetime, Any]) -> ColumnElement[bool]:
         """Whether a row lies behind a place in the order of (order, key)."""
         columns = source.c[order], source.c[key]
@@ -87,6 +101,26 @@ class MigrationDialect(ABC):
     def exact(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
         """A column's value such that only what is the same byte by byte is grouped together."""
         return column
+
+    def hide(
+        self, connection: Connection, tables: RunTables, number: int, search: Select[Any], wanted: ColumnElement[bool]
+    ) -> Hidden | None:
+        """Move the rows of `search` (order, key), as far as they are free and `wanted`; None: there are none."""
+        found = connection.execute(self.passing(search, tables.source)).all()
+        if not found:
+            return None
+        key = tables.source.c[tables.shape.id_column]
+        held: list[Any] = []
+        for ids in slices([row[1] for row in found]):
+            locked = self.locked(select(key).where(self.among(key, ids), wanted), tables.source)
+            held += connection.execute(locked).scalars()
+        copied = removed = 0
+        for ids in slices(held):
+            moving = self.moving(tables, number, ids)
+            copied += connection.execute(moving, execution_options={"preserve_rowcount": True}).rowcount
+        for ids in slices(held):
+            removed += connection.execute(self.removing(tables, number, ids)).rowcount
+        return Hidden((found[-1][0], found[-1][1]), len(found), len(held), min(copied, removed))
 
     def moving(self, tables: RunTables, number: int, ids: Sequence[Any]) -> Insert:
         """Copy rows of the source into the side table."""

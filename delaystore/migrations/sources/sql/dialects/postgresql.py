@@ -4,9 +4,24 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any, Final
 
-from sqlalchemy import ARRAY, ColumnElement, Connection, any_, bindparam, func, select, text
+from sqlalchemy import (
+    ARRAY,
+    ColumnElement,
+    Connection,
+    Integer,
+    Select,
+    any_,
+    bindparam,
+    delete,
+    func,
+    literal,
+    null,
+    select,
+    text,
+)
 
 from delaystore.migrations.sources.sql.dialects.base import (
+    Hidden,
     MigrationDialect,
     Release,
     name_of,
@@ -23,6 +38,16 @@ _HOLDER: Final = text(
 )
 _STAY_OPEN: Final = text("SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'idle_session_timeout'")
 """The session that holds the lock is idle while a batch is being sent; the setting is new in PostgreSQL 14."""
+
+_SWITCHED_OFF: Final = (
+    "enable_sort",
+    "enable_seqscan",
+    "enable_bitmapscan",
+    "enable_hashjoin",
+    "enable_mergejoin",
+    "jit",
+)
+_BY_INDEX: Final = select(*(func.set_config(name, "off", True) for name in _SWITCHED_OFF))
 
 
 class PostgreSqlMigration(MigrationDialect):
@@ -54,6 +79,32 @@ class PostgreSqlMigration(MigrationDialect):
             f"FROM {name_of(tables.source, connection)} WITH NO DATA",
             f"ALTER TABLE {side} ADD PRIMARY KEY ({BATCH}, {key})",
         ]
+
+    def by_index(self, connection: Connection) -> None:
+        """Without fresh statistics the planner sorts or scans all that is left, once for each batch."""
+        connection.execute(_BY_INDEX)
+
+    def hide(
+        self,
+        connection: Connection,
+        tables: RunTables,
+        number: int,
+        search: Select[Any],
+        wanted: ColumnElement[bool],  # noqa: ARG002 - a locking search looks again at what it has locked
+    ) -> Hidden | None:
+        """In one statement."""
+        source, key = tables.source, tables.shape.id_column
+        found = self.locked(search, source).cte("found")
+        place = (found.c[0], found.c[1])
+        gone = delete(source).where(source.c[key] == place[1]).returning(*(source.c[name] for name in tables.names))
+        removed = gone.cte("removed")
+        copied = select(*(removed.c[name] for name in tables.names), literal(number, Integer), null())
+        moved = (
+            tables.side.insert().from_select([*tables.names, BATCH, REJECTED], copied).returning(tables.side.c[BATCH])
+        )
+        numbers = [select(func.count()).select_from(part).scalar_subquery() for part in (found, moved.cte("moved"))]
+        row = connection.execute(select(*place, *numbers).order_by(*(c.desc() for c in place)).limit(1)).first()
+        return None if row is None else Hidden((row[0], row[1]), row[2], row[2], row[3])
 
     def among(self, column: ColumnElement[Any], ids: Sequence[Any]) -> ColumnElement[bool]:
         """One array parameter: the statement's text stays the same for any number."""
