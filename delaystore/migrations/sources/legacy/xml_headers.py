@@ -61,6 +61,8 @@ class _Reader:
             self._parser.Parse(data, True)
         except expat.ExpatError as error:
             raise InvalidMessageError(f"its headers are no XML: {error}") from None
+        except InvalidMessageError:
+            raise
         except (ValueError, LookupError) as error:
             raise InvalidMessageError(f"its headers are in no encoding that can be read: {error}") from None
         return self._headers
