@@ -1,0 +1,1 @@
+"""Messages in a file: JSON lines, or Parquet."""

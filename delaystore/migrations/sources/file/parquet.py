@@ -1,0 +1,63 @@
+"""Parquet files, by pyarrow."""
+
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+from delaystore.errors import ConfigurationError, InvalidMessageError, MissingDependencyError
+from delaystore.migrations.sources.file.json_lines import Record
+
+_ROWS: Final = 256
+"""Rows in memory at a time, besides what pyarrow itself buffers."""
+
+
+def read_parquet(path: Path) -> Iterator[tuple[int, Record]]:
+    """The number of each row, from 1, and its columns.
+
+    Maps become dicts, and times of nanoseconds are cut to microseconds. Raises MissingDependencyError without pyarrow,
+    ConfigurationError for what is no Parquet file, OSError where it cannot be read.
+    """
+    pyarrow, parquet = _libraries()
+    number = 0
+    try:
+        with parquet.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
+            for batch in file.iter_batches(batch_size=_ROWS):
+                rows = _to_microseconds(pyarrow, batch)
+                for index in range(len(rows)):
+                    number += 1
+                    yield number, _record(rows.slice(index, 1))
+    except pyarrow.ArrowException as error:
+        raise ConfigurationError(f"{path.name!r} is no Parquet file that can be read: {_line(error)}") from None
+
+
+def _record(row: Any) -> Record:
+    """One row, so that a value that Python has not, such as a year beyond 9999, harms its row alone."""
+    try:
+        record: dict[str, Any] = row.to_pylist(maps_as_pydicts="strict")[0]
+    except (ValueError, OverflowError, KeyError) as error:
+        return InvalidMessageError(f"it holds what cannot be read: {_line(error)}")
+    return record
+
+
+def _libraries() -> tuple[Any, Any]:
+    try:
+        return import_module("pyarrow"), import_module("pyarrow.parquet")
+    except ModuleNotFoundError:
+        raise MissingDependencyError(
+            "Parquet files need the library pyarrow, which is not installed; pip install 'delaystore[parquet]'"
+        ) from None
+
+
+def _to_microseconds(pyarrow: Any, batch: Any) -> Any:
+    fields = [
+        pyarrow.field(field.name, pyarrow.timestamp("us", field.type.tz))
+        if pyarrow.types.is_timestamp(field.type) and field.type.unit == "ns"
+        else field
+        for field in batch.schema
+    ]
+    return batch.cast(pyarrow.schema(fields), safe=False)
+
+
+def _line(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -1,0 +1,55 @@
+"""A file's lines, as messages, one at a time."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from delaystore.errors import ConfigurationError, InvalidMessageError, StorePermissionError
+from delaystore.message import DelayedMessage
+from delaystore.migrations.sources.file.json_lines import read_json_lines
+from delaystore.migrations.sources.file.options import FileOptions
+from delaystore.migrations.sources.file.parquet import read_parquet
+from delaystore.migrations.sources.file.records import Records
+
+_READERS = {"jsonl": read_json_lines, "parquet": read_parquet}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line (JSON lines) or row (Parquet), by its number from 1: its endpoint, if it names one, and its message.
+
+    Or why it cannot be one.
+    """
+
+    number: int
+    endpoint: str | None
+    message: DelayedMessage | InvalidMessageError
+
+
+def read_lines(options: FileOptions) -> Iterator[Line]:
+    """All lines. ConfigurationError, StorePermissionError or MissingDependencyError where the file cannot be read."""
+    records = Records(options)
+    with _readable(options):
+        for number, record in _READERS[options.format](options.path):
+            if isinstance(record, Mapping):
+                yield _line(records, number, record)
+            else:
+                yield Line(number, None, record)
+
+
+def _line(records: Records, number: int, record: Mapping[str, object]) -> Line:
+    endpoint = records.endpoint(record)
+    try:
+        return Line(number, endpoint, records.message(number, record))
+    except InvalidMessageError as error:
+        return Line(number, endpoint, error)
+
+
+@contextmanager
+def _readable(options: FileOptions) -> Iterator[None]:
+    try:
+        yield
+    except (FileNotFoundError, IsADirectoryError):
+        raise ConfigurationError(f"there is no file {str(options.path)!r}; give its absolute path") from None
+    except PermissionError:
+        raise StorePermissionError(f"{str(options.path)!r} may not be read; allow it, or use another user") from None
