@@ -1,6 +1,5 @@
 """Due times as files have them."""
 
-import math
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -54,15 +53,15 @@ class DueTimes:
         return self._aware(instant)
 
     def _from_number(self, number: int | float | Decimal) -> datetime:
-        if not math.isfinite(number):
-            raise InvalidMessageError(f"its due time {number} is no time")
         unit = self.unit or UNITS["s" if -_SECONDS_BELOW < number < _SECONDS_BELOW else "ms"]
         try:
             # a float's own error, at most a microsecond, is rounded away
             microseconds = round(number * (unit // UNITS["us"]))
             return _EPOCH + timedelta(microseconds=microseconds)
-        except OverflowError:
-            raise InvalidMessageError(f"its due time {number} is out of range") from None
+        except ArithmeticError:
+            raise InvalidMessageError("its due time, as a number, is out of range") from None
+        except ValueError:
+            raise InvalidMessageError(f"its due time {number} is no time") from None
 
     def _aware(self, instant: datetime) -> datetime:
         try:

@@ -1,7 +1,7 @@
 """JSON lines: one object a line, in UTF-8."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -14,8 +14,8 @@ Record = dict[str, Any] | InvalidMessageError
 _BOM: Final = b"\xef\xbb\xbf"
 
 
-def read_json_lines(path: Path) -> Iterator[tuple[int, Record]]:
-    """The number of each line, from 1, and what it holds; blank lines are left out. OSError where it cannot be read."""
+def read_json_lines(path: Path, _wanted: Collection[str] = ()) -> Iterator[tuple[int, Record]]:
+    """The number of each line, from 1, and all it holds; blank lines are left out. OSError where it cannot be read."""
     with path.open("rb") as stream:
         number = 0
         while line := stream.readline(MAX_LINE_BYTES):

@@ -1,6 +1,6 @@
 """Parquet files, by pyarrow."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -12,8 +12,8 @@ _ROWS: Final = 256
 """Rows in memory at a time, besides what pyarrow itself buffers."""
 
 
-def read_parquet(path: Path) -> Iterator[tuple[int, Record]]:
-    """The number of each row, from 1, and its columns.
+def read_parquet(path: Path, wanted: Collection[str]) -> Iterator[tuple[int, Record]]:
+    """The number of each row, from 1, and those of its columns that are `wanted` (names, or names joined by dots).
 
     Maps become dicts, and times of nanoseconds are cut to microseconds. Raises MissingDependencyError without pyarrow,
     ConfigurationError for what is no Parquet file, OSError where it cannot be read.
@@ -22,22 +22,29 @@ def read_parquet(path: Path) -> Iterator[tuple[int, Record]]:
     number = 0
     try:
         with parquet.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
-            for batch in file.iter_batches(batch_size=_ROWS):
-                rows = _to_microseconds(pyarrow, batch)
-                for index in range(len(rows)):
+            for batch in file.iter_batches(batch_size=_ROWS, columns=_present(file, wanted)):
+                for record in _records(_to_microseconds(pyarrow, batch)):
                     number += 1
-                    yield number, _record(rows.slice(index, 1))
+                    yield number, record
     except pyarrow.ArrowException as error:
         raise ConfigurationError(f"{path.name!r} is no Parquet file that can be read: {_line(error)}") from None
 
 
-def _record(row: Any) -> Record:
-    """One row, so that a value that Python has not, such as a year beyond 9999, harms its row alone."""
+def _present(file: Any, wanted: Collection[str]) -> list[str] | None:
+    """The file's columns that are wanted, or hold something wanted; None, which is all: there is none of them."""
+    names = [name for name in file.schema_arrow.names if any(f"{want}.".startswith(f"{name}.") for want in wanted)]
+    return names or None
+
+
+def _records(rows: Any) -> Sequence[Record]:
+    """All rows; where one has a value that Python has not, such as a year beyond 9999, that row alone is refused."""
     try:
-        record: dict[str, Any] = row.to_pylist(maps_as_pydicts="strict")[0]
+        records: list[Record] = rows.to_pylist(maps_as_pydicts="strict")
     except (ValueError, OverflowError, KeyError) as error:
-        return InvalidMessageError(f"it holds what cannot be read: {_line(error)}")
-    return record
+        if len(rows) == 1:
+            return [InvalidMessageError(f"it holds what cannot be read: {_line(error)}")]
+        return [record for index in range(len(rows)) for record in _records(rows.slice(index, 1))]
+    return records
 
 
 def _libraries() -> tuple[Any, Any]:

@@ -1,17 +1,22 @@
 """A file's lines, as messages, one at a time."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
 
 from delaystore.errors import ConfigurationError, InvalidMessageError, StorePermissionError
 from delaystore.message import DelayedMessage
-from delaystore.migrations.sources.file.json_lines import read_json_lines
+from delaystore.migrations.sources.file.json_lines import Record, read_json_lines
 from delaystore.migrations.sources.file.options import FileOptions
 from delaystore.migrations.sources.file.parquet import read_parquet
 from delaystore.migrations.sources.file.records import Records
 
-_READERS = {"jsonl": read_json_lines, "parquet": read_parquet}
+_READERS: Final[Mapping[str, Callable[[Path, Collection[str]], Iterator[tuple[int, Record]]]]] = {
+    "jsonl": read_json_lines,
+    "parquet": read_parquet,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +35,7 @@ def read_lines(options: FileOptions) -> Iterator[Line]:
     """All lines. ConfigurationError, StorePermissionError or MissingDependencyError where the file cannot be read."""
     records = Records(options)
     with _readable(options):
-        for number, record in _READERS[options.format](options.path):
+        for number, record in _READERS[options.format](options.path, options.columns.values()):
             if isinstance(record, Mapping):
                 yield _line(records, number, record)
             else:

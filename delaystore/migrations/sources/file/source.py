@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from sqlalchemy import URL, make_url
+from sqlalchemy import URL
 
-from delaystore.errors import ConfigurationError, MigrationError
+from delaystore.errors import MigrationError
 from delaystore.migrations.abc import (
     Batch,
     BatchStatus,
@@ -177,10 +177,7 @@ class FileSource(MigrationSource):
 
 
 def _sqlite_url(options: FileOptions) -> str:
-    url = URL.create("sqlite", database=str(options.state)).render_as_string()
-    if make_url(url).database != str(options.state):
-        raise ConfigurationError(f"the path {str(options.path)!r} has characters that no URL can hold; rename the file")
-    return url
+    return URL.create("sqlite", database=str(options.state)).render_as_string()
 
 
 def _writable(path: Path) -> bool:
