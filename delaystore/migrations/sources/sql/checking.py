@@ -1,10 +1,11 @@
 """What hinders a run, found before anything is changed."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
-from sqlalchemy import Connection, Inspector, inspect
+from sqlalchemy import Inspector, inspect
 
-from delaystore.errors import MigrationError, StorePermissionError, StoreSetupError
+from delaystore.errors import MigrationError, StoreError, StorePermissionError, StoreUnavailableError
 from delaystore.migrations.abc import Problem
 from delaystore.migrations.sources.sql.database import Database
 from delaystore.migrations.sources.sql.shape import TableShape
@@ -13,19 +14,31 @@ from delaystore.migrations.sources.sql.tables import BATCH, REJECTED, RunTables,
 
 def check(database: Database, shape: TableShape, endpoint: str, schema: str | None) -> Sequence[Problem]:
     """See the contract."""
-    with database.reading() as connection:
-        try:
+    try:
+        with database.reading() as connection:
             tables = run_tables(connection, shape, endpoint, schema)
-        except StoreSetupError as error:
-            return [Problem(endpoint, str(error))]
-        if problems := list(_columns(inspect(connection), tables)):
-            return problems
+    except StoreError as error:
+        if isinstance(error, StoreUnavailableError):
+            raise
+        return [Problem(endpoint, str(error))]
+    problems: list[Problem] = []
+    for step in (_columns, _layout, _right_to_create, _rights):
         try:
-            check_layout(connection, tables)
-        except MigrationError as error:
-            problems.append(Problem(endpoint, str(error)))
-        problems += _right_to_create(database, connection, tables)
-    return problems + list(_rights(database, tables))
+            problems += step(database, tables)
+        except StorePermissionError as error:
+            problems.append(Problem(tables.source.name, f"{error}; {grants(database, tables)}"))
+        if problems:
+            break
+    return problems
+
+
+@contextmanager
+def told_what_to_grant(database: Database, tables: RunTables) -> Iterator[None]:
+    """Add it to what is said of a missing right."""
+    try:
+        yield
+    except StorePermissionError as error:
+        raise StorePermissionError(f"{error}; {grants(database, tables)}") from None
 
 
 def grants(database: Database, tables: RunTables) -> str:
@@ -39,7 +52,20 @@ def grants(database: Database, tables: RunTables) -> str:
     )
 
 
-def _columns(inspector: Inspector, tables: RunTables) -> Iterator[Problem]:
+def _layout(database: Database, tables: RunTables) -> Iterator[Problem]:
+    with database.reading() as connection:
+        try:
+            check_layout(connection, tables)
+        except MigrationError as error:
+            yield Problem(tables.endpoint, str(error))
+
+
+def _columns(database: Database, tables: RunTables) -> Iterator[Problem]:
+    with database.reading() as connection:
+        yield from _columns_found(inspect(connection), tables)
+
+
+def _columns_found(inspector: Inspector, tables: RunTables) -> Iterator[Problem]:
     shape, source = tables.shape, tables.source
     table = repr(source.name)
     for name, role in shape.columns.items():
@@ -67,18 +93,16 @@ def _is_unique(inspector: Inspector, tables: RunTables) -> bool:
     return any(index["unique"] and index["column_names"] == key for index in indexes)
 
 
-def _right_to_create(database: Database, connection: Connection, tables: RunTables) -> Iterator[Problem]:
-    if has_table(connection, tables.side) or database.dialect.may_create(connection, tables.source.schema):
-        return
+def _right_to_create(database: Database, tables: RunTables) -> Iterator[Problem]:
+    with database.reading() as connection:
+        if has_table(connection, tables.side) or database.dialect.may_create(connection, tables.source.schema):
+            return
     yield Problem(tables.source.name, f"the run's tables may not be created; {grants(database, tables)}")
 
 
-def _rights(database: Database, tables: RunTables) -> Iterator[Problem]:
-    """By statements that find no row; each is undone, too."""
+def _rights(database: Database, tables: RunTables) -> Sequence[Problem]:
+    """By statements that find no row; each is undone, too. StorePermissionError where one is refused."""
     for statement in database.dialect.trials(tables):
-        try:
-            with database.reading() as connection:
-                connection.execute(statement)
-        except StorePermissionError as error:
-            yield Problem(tables.source.name, f"{error}; {grants(database, tables)}")
-            return
+        with database.reading() as connection:
+            connection.execute(statement)
+    return []

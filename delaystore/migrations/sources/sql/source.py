@@ -8,7 +8,7 @@ from datetime import datetime
 
 from sqlalchemy import URL, inspect, make_url
 
-from delaystore.errors import MigrationLockedError, StorePermissionError
+from delaystore.errors import MigrationLockedError
 from delaystore.migrations.abc import (
     Batch,
     BatchStatus,
@@ -98,12 +98,15 @@ class SqlSource(MigrationSource):
                     f"{tables.source.name!r} is being migrated by {named}; wait until it ends, or stop it"
                 )
             self._holder = holder
-            history.note_holder(self._database, tables, holder)
+            with checking.told_what_to_grant(self._database, tables):
+                history.note_holder(self._database, tables, holder)
             yield
 
     def run(self, endpoint: str) -> Run | None:
         """From the run's table."""
-        return history.latest(self._database, self._tables(endpoint))
+        tables = self._tables(endpoint)
+        with checking.told_what_to_grant(self._database, tables):
+            return history.latest(self._database, tables)
 
     def begin(self, parameters: RunParameters) -> Run:
         """The rows of earlier runs stay in the side table until each run is cleaned up.
@@ -113,14 +116,14 @@ class SqlSource(MigrationSource):
         """
         self._known.pop(parameters.endpoint, None)
         tables = self._tables(parameters.endpoint)
-        try:
+        with checking.told_what_to_grant(self._database, tables):
             return history.begin(self._database, tables, parameters, self._holder)
-        except StorePermissionError as error:
-            raise StorePermissionError(f"{error}; {checking.grants(self._database, tables)}") from None
 
     def prepare(self, run: Run) -> Iterator[Batch]:
         """See the contract; what a dispatcher holds in each of three passes stays with it."""
-        return preparing.prepare(self._database, self._tables_of(run), run)
+        tables = self._tables_of(run)
+        with checking.told_what_to_grant(self._database, tables):
+            yield from preparing.prepare(self._database, tables, run)
 
     def set_status(self, run: Run, status: RunStatus) -> Run:
         """See the contract."""
@@ -140,7 +143,9 @@ class SqlSource(MigrationSource):
 
     def give_back(self, run: Run, *, rejected: bool) -> Iterator[int]:
         """See the contract; a row whose id waits in the table again stays, as rejected."""
-        return returning.give_back(self._database, self._tables_of(run), run, rejected=rejected)
+        tables = self._tables_of(run)
+        with checking.told_what_to_grant(self._database, tables):
+            yield from returning.give_back(self._database, tables, run, rejected=rejected)
 
     def counts(self, run: Run) -> RunCounts:
         """See the contract."""
@@ -160,7 +165,9 @@ class SqlSource(MigrationSource):
 
     def clean_up(self, run: Run) -> None:
         """See the contract; while other runs are not cleaned up, only the run's own rows are deleted."""
-        cleaning.clean_up(self._database, self._tables_of(run), run)
+        tables = self._tables_of(run)
+        with checking.told_what_to_grant(self._database, tables):
+            cleaning.clean_up(self._database, tables, run)
         self._known.clear()
 
     def now(self) -> datetime:
