@@ -52,7 +52,7 @@ def abort(
 
 
 def _print(name: str, report: "Report") -> None:
-    from delaystore.cli.migrate.tables import print_counts
+    from delaystore.cli.migrate.tables import print_counts, say_rejections
 
     print_counts([(name, report.counts)])
     say(f"{name}: {counted(report.extra['given_back'], 'message')} given back")
@@ -61,3 +61,4 @@ def _print(name: str, report: "Report") -> None:
             f"{name}: of these, {counted(in_flight, 'message')} were being sent when the run stopped: they may be at "
             "the target as well, with the same message_id"
         )
+    say_rejections(report.rejections, report.counts.rejected)

@@ -75,14 +75,15 @@ def run(
     )
     if not yes and not (sys.stdin is not None and sys.stdin.isatty()):
         raise ConfigurationError("nobody can be asked whether to move messages; pass --yes")
-    with stop_requests() as stop, opened_source(source) as from_source:
+    asking = _Asking(yes)
+    with stop_requests(asking.interrupted) as stop, opened_source(source) as from_source:
         names = chosen_endpoints(from_source, endpoint)
         if len(names) > 1:
             _check_all(from_source, target, names, settings)
         reports: list[tuple[str, Report]] = []
         for name in names:
             if not stop.made:
-                reports.append((name, _run(from_source, target, name, settings, lambda: stop.made, yes=yes)))
+                reports.append((name, _run(from_source, target, name, settings, lambda: stop.made, asking)))
                 if not as_json:
                     _print(*reports[-1])
     if as_json:
@@ -92,6 +93,31 @@ def run(
         raise typer.Exit(stop.exit_code)
     if any(report.extra.get("declined") for _, report in reports):
         raise typer.Exit(1)
+
+
+class _Asking:
+    """Asks, unless told to go ahead. An interrupt ends the question at once, and not at the next batch."""
+
+    def __init__(self, yes: bool) -> None:
+        self._yes = yes
+        self._asking = False
+
+    def confirm(self, question: str) -> bool:
+        """Whether to go on; no, where the input ends."""
+        if self._yes:
+            return True
+        self._asking = True
+        try:
+            return typer.confirm(question, err=True)
+        except typer.Abort:
+            return False
+        finally:
+            self._asking = False
+
+    def interrupted(self) -> None:
+        """To be called in the main thread when a signal has come."""
+        if self._asking:
+            raise KeyboardInterrupt
 
 
 def _check_all(source: "MigrationSource", target: str | None, names: "Sequence[str]", settings: "RunSettings") -> None:
@@ -109,8 +135,7 @@ def _run(
     name: str,
     settings: "RunSettings",
     stopping: "Callable[[], bool]",
-    *,
-    yes: bool,
+    asking: "_Asking",
 ) -> "Report":
     from delaystore.cli.migrate.bar import MigrationBar
     from delaystore.migrations import runner
@@ -120,8 +145,7 @@ def _run(
         def confirm(found: "Examination") -> bool:
             for problem in found.problems:
                 say(f"caution: {problem.subject}: {problem.text}")
-            question = _question(found, source.label, to_target.label)
-            return yes or typer.confirm(question, err=True)
+            return asking.confirm(_question(found, source.label, to_target.label))
 
         return runner.run(source, to_target, name, settings, listener=bar, stopping=stopping, confirm=confirm)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from delaystore.errors import MigrationError
 from delaystore.migrations.abc import BatchStatus, MigrationSource, Report, RunStatus
 from delaystore.migrations.runner.holder import this_process
+from delaystore.migrations.runner.moving import REJECTIONS_SHOWN
 from delaystore.migrations.runner.previewing import UNFINISHED
 from delaystore.migrations.runner.progress import Listener, Quiet
 
@@ -21,6 +22,7 @@ def abort(
 
     The report's `extra`: `given_back`, how many by this call; `in_flight`, how many of these were being sent when the
     run stopped, and may be at the target as well; `stopped`, whether it was asked to stop before the end.
+    What cannot go back, since a row of its id waits there again, stays rejected.
     Raises MigrationLockedError, MigrationError where there was no run, StoreError. Abort again to go on.
     """
     listener = listener or Quiet()
@@ -44,5 +46,6 @@ def abort(
             run=run,
             counts=source.counts(run),
             seconds=time.monotonic() - began,
+            rejections=source.rejections(run, REJECTIONS_SHOWN),
             extra={"given_back": given_back, "in_flight": in_flight, "stopped": stopped},
         )

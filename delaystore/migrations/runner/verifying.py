@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from delaystore.errors import MigrationError
 from delaystore.migrations.abc import MigrationSource, MigrationTarget, Run, RunCounts
 from delaystore.migrations.checksum import Checksum
+from delaystore.migrations.runner.previewing import UNFINISHED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,13 +47,13 @@ def verify(source: MigrationSource, target: MigrationTarget, endpoint: str) -> V
         raise MigrationError(f"the run of {endpoint!r} moved to {run.parameters.target}, not to {target.label}")
     counts, moved = source.counts(run), source.moved_checksum(run)
     held = None if target.rehearsal or not moved.count else target.checksum(source.moved_ids(run))
-    findings = [*_uncounted(counts, moved), *_different(moved, held)]
+    findings = [*_uncounted(run, counts, moved), *_different(moved, held)]
     return Verdict(
         run=run, counts=counts, moved=moved, held=held, findings=findings, remarks=_remarks(target, moved, held)
     )
 
 
-def _uncounted(counts: RunCounts, moved: Checksum) -> list[str]:
+def _uncounted(run: Run, counts: RunCounts, moved: Checksum) -> list[str]:
     findings = []
     found = counts.moved + counts.returned + counts.rejected + counts.pending
     if counts.prepared != found:
@@ -60,8 +61,8 @@ def _uncounted(counts: RunCounts, moved: Checksum) -> list[str]:
             f"{counts.prepared:,} were prepared, and {found:,} found again: {counts.moved:,} moved, "
             f"{counts.returned:,} returned, {counts.rejected:,} rejected, {counts.pending:,} pending"
         )
-    if counts.pending:
-        findings.append(f"{counts.pending:,} have not moved yet; run it again, or abort it")
+    if counts.pending or run.status in UNFINISHED:
+        findings.append(f"the run has not ended, {counts.pending:,} have not moved yet; run it again, or abort it")
     if moved.count != counts.moved:
         findings.append(f"{counts.moved:,} are counted as moved, and {moved.count:,} are kept as such")
     return findings

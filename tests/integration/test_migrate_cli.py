@@ -1,0 +1,416 @@
+"""`delaystore migrate` with real databases and a real broker."""
+
+import io
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import create_engine, inspect, make_url, text
+
+from delaystore.message import DelayedMessage
+from delaystore.migrations.sources import open_source
+from delaystore.settings import TransactionMode
+from delaystore.stores import SqlDelayedMessageStore
+from delaystore.transports.rabbitmq.topology import NSERVICEBUS_V2
+from tests.integration.cascades import arrivals, channel_to, make_queue, ready
+from tests.integration.cli import PATIENCE, CommandLine, started
+from tests.servers import PostgreSQLDatabases
+
+HOUR = timedelta(hours=1)
+CONTENT: dict[str, Any] = {"headers": {"größe": "groß", "raw": b"\x00\xff", "nested": {"list": [1, None, "x"]}}}
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    return CommandLine(capsys, {})
+
+
+@pytest.fixture
+def broker(rabbitmq_url: str) -> Iterator[Any]:
+    """A channel to a broker with the queue `billing`."""
+    with channel_to(rabbitmq_url) as channel:
+        make_queue(channel, "billing")
+        yield channel
+
+
+@contextmanager
+def store_at(url: str, endpoint: str = "sales") -> Iterator[SqlDelayedMessageStore]:
+    store = SqlDelayedMessageStore(url)
+    store.initialize(endpoint, TransactionMode.NONE)
+    store.setup_infrastructure()
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def message(number: int, due_in: timedelta = HOUR, **fields: Any) -> DelayedMessage:
+    values: dict[str, Any] = {"destination": "billing", "body": str(number).encode(), **fields}
+    return DelayedMessage(message_id=f"m{number:05}", due_time=datetime.now(UTC) + due_in, **values)
+
+
+def keep(url: str, *messages: DelayedMessage, endpoint: str = "sales") -> list[DelayedMessage]:
+    with store_at(url, endpoint) as store:
+        store.store_many(messages)
+    return list(messages)
+
+
+def kept(url: str, endpoint: str = "sales") -> list[DelayedMessage]:
+    with store_at(url, endpoint) as store:
+        return sorted(store.list(limit=100_000).messages, key=lambda one: one.message_id)
+
+
+def tables(url: str) -> set[str]:
+    engine = create_engine(url)
+    try:
+        return set(inspect(engine).get_table_names())
+    finally:
+        engine.dispose()
+
+
+def waiting_in_cascade(channel: Any) -> int:
+    return sum(ready(channel, NSERVICEBUS_V2.level(number)) for number in range(NSERVICEBUS_V2.levels))
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def v2(url: str) -> str:
+    return f"{url}?delays=nservicebus-v2"
+
+
+def test_messages_go_from_postgresql_into_the_cascade_and_arrive(
+    run: CommandLine, postgresql_url: str, rabbitmq_url: str, broker: Any
+) -> None:
+    keep(postgresql_url, *(message(number, HOUR + timedelta(seconds=number)) for number in range(250)))
+    soon = keep(postgresql_url, message(900, timedelta(seconds=2), headers={"a": "b"}), message(901, -HOUR))
+    ends = ["--from", postgresql_url, "--to", v2(rabbitmq_url), "--endpoint", "sales"]
+
+    preview = run("migrate", "preview", *ends, "--json")
+    assert preview.code == 0, preview
+    (found,) = preview.document["endpoints"]
+    assert (found["count"], found["destinations"], found["immovable"]) == (252, {"billing": 252}, 0)
+    assert tables(postgresql_url) == {"sales_delayed", "sales_delayed_version"}
+    assert len(kept(postgresql_url)) == 252
+
+    moved = run("migrate", "run", *ends, "--yes", "--json", "--batch-size", "50")
+    assert moved.code == 0, moved
+    (report,) = moved.document["endpoints"]
+    assert report["run"]["status"] == "completed"
+    assert report["counts"] == {"prepared": 252, "moved": 252, "pending": 0, "rejected": 0, "returned": 0}
+    came = {arrival.properties.message_id: arrival for arrival in arrivals(broker, ["billing"], 2)}
+    assert came.keys() == {"m00900", "m00901"}
+    assert came["m00900"].at >= soon[0].due_time.timestamp()
+    assert came["m00900"].body == b"900"
+    assert waiting_in_cascade(broker) == 250
+    assert not kept(postgresql_url)
+
+    verdict = run("migrate", "verify", *ends, "--json")
+    assert verdict.code == 0
+    assert verdict.document["good"]
+    assert "cannot be read" in verdict.document["endpoints"][0]["remarks"][0]
+    assert "completed" in run("migrate", "status", "--from", postgresql_url).out
+    assert run("migrate", "cleanup", *ends).code == 0
+    assert tables(postgresql_url) == {"sales_delayed", "sales_delayed_version"}
+    assert "no run" in run("migrate", "status", "--from", postgresql_url).out
+
+
+def test_a_preview_declares_nothing_on_the_broker(
+    run: CommandLine, postgresql_url: str, rabbitmq_url: str, broker: Any
+) -> None:
+    keep(postgresql_url, message(1))
+    result = run("migrate", "preview", "--from", postgresql_url, "--to", v2(rabbitmq_url), "--endpoint", "sales")
+    assert result.code == 0
+    assert "will be declared" in result.out
+    with pytest.raises(Exception, match="NOT_FOUND"), channel_to(rabbitmq_url) as channel:
+        channel.exchange_declare("nsb.v2.delay-delivery", passive=True)
+
+
+def test_what_cannot_move_is_named_refused_and_left_behind_when_told_to(
+    run: CommandLine, postgresql_url: str, rabbitmq_url: str, broker: Any
+) -> None:
+    originals = keep(
+        postgresql_url,
+        message(1),
+        message(2, timedelta(days=9 * 365)),
+        message(3, destination="nowhere"),
+        message(4, destination="/exchanges/events/x"),
+        message(5, timedelta(days=8 * 365)),
+    )
+    ends = ["--from", postgresql_url, "--to", v2(rabbitmq_url), "--endpoint", "sales"]
+    preview = run("migrate", "preview", *ends)
+    assert preview.code == 1
+    for reason in ("no such queue", "beyond the longest delay", "is an exchange"):
+        assert reason in preview.out
+    assert "--allow-rejects" in run.refused("migrate", "run", *ends, "--yes")
+    assert kept(postgresql_url) == originals
+
+    assert run("migrate", "preview", *ends, "--allow-rejects").code == 0
+    moved = run("migrate", "run", *ends, "--yes", "--allow-rejects", "--json")
+    assert moved.code == 0, moved
+    (report,) = moved.document["endpoints"]
+    assert (report["counts"]["moved"], report["counts"]["rejected"]) == (2, 3)
+    assert {one["row_id"] for one in report["rejections"]} == {"m00002", "m00003", "m00004"}
+    assert "3 rejected of 'sales' are nowhere else" in run.refused("migrate", "cleanup", *ends)
+
+    assert run("migrate", "abort", *ends).code == 0
+    assert kept(postgresql_url) == [originals[1], originals[2], originals[3]]
+    assert run("migrate", "verify", *ends).code == 0
+    assert run("migrate", "cleanup", *ends).code == 0
+
+
+def test_too_many_rejected_messages_stop_the_run(
+    run: CommandLine, postgresql_url: str, rabbitmq_url: str, broker: Any
+) -> None:
+    keep(postgresql_url, *(message(number, destination="nowhere") for number in range(5)), message(6))
+    ends = ["--from", postgresql_url, "--to", v2(rabbitmq_url), "--endpoint", "sales"]
+    result = run("migrate", "run", *ends, "--yes", "--allow-rejects", "--max-rejects", "2")
+    assert result.code == 2
+    *cautions, line = result.err.splitlines()
+    assert any("no such queue" in caution for caution in cautions)
+    assert line.startswith("error: stopped: 5 rejected")
+    assert "no queue 'nowhere'" in line
+
+
+def test_messages_go_from_sqlite_to_postgresql_and_both_checksums_are_the_same(
+    run: CommandLine, sqlite_url: str, postgresql_url: str
+) -> None:
+    originals = keep(sqlite_url, *(message(number, HOUR * number, **CONTENT) for number in range(120)))
+    ends = ["--from", sqlite_url, "--to", postgresql_url, "--endpoint", "sales"]
+    preview = run("migrate", "preview", *ends)
+    assert "will be created" in preview.out
+    assert preview.code == 0
+    assert not tables(postgresql_url)
+    assert run("migrate", "run", *ends, "--yes", "--batch-size", "7").code == 0
+    assert kept(postgresql_url) == originals
+    assert not kept(sqlite_url)
+    (verdict,) = run("migrate", "verify", *ends, "--json").document["endpoints"]
+    assert verdict["source_checksum"] == verdict["target_checksum"]
+    assert verdict["no_longer_there"] == 0
+
+
+def test_messages_that_were_changed_meanwhile_do_not_pass(
+    run: CommandLine, sqlite_url: str, postgresql_url: str
+) -> None:
+    keep(sqlite_url, *(message(number) for number in range(3)))
+    ends = ["--from", sqlite_url, "--to", postgresql_url, "--endpoint", "sales"]
+    run("migrate", "run", *ends, "--yes")
+    with store_at(postgresql_url) as store:
+        store.cancel("m00000")
+    gone = run("migrate", "verify", *ends)
+    assert gone.code == 0
+    assert "1 no longer there: dispatched meanwhile or removed" in gone.err
+    with store_at(postgresql_url) as store:
+        store.store(message(0, HOUR * 9))
+    assert run("migrate", "verify", *ends).code == 1
+    assert "checksums differ" in run.refused("migrate", "cleanup", *ends)
+    assert run("migrate", "cleanup", *ends, "--force").code == 0
+
+
+def test_interrupted_it_finishes_what_is_in_flight_and_goes_on_when_run_again(
+    run: CommandLine, postgresql_url: str, sqlite_url: str
+) -> None:
+    originals = keep(sqlite_url, *(message(number, HOUR + timedelta(seconds=number)) for number in range(2000)))
+    ends = ["--from", sqlite_url, "--to", postgresql_url, "--endpoint", "sales"]
+    command = ["migrate", "run", *ends, "--yes", "--batch-size", "20"]
+    with started([*command, "--max-rate", "200"], {}) as process:
+        until(lambda: "sales_delayed" in tables(postgresql_url) and len(kept(postgresql_url)) > 20)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130, (out, err)
+    assert "run it again" in err
+    arrived = kept(postgresql_url)
+    assert 20 < len(arrived) < 2000
+    assert len(arrived) % 20 == 0
+
+    assert "batch size 20, not 30" in run.refused("migrate", "run", *ends, "--yes", "--batch-size", "30")
+    unfinished = run("migrate", "verify", *ends)
+    assert unfinished.code == 1
+    assert "the run has not ended" in unfinished.out
+    again = run(*command, "--json")
+    assert again.code == 0, again
+    assert again.document["endpoints"][0]["resumed"]
+    assert kept(postgresql_url) == originals
+    assert run("migrate", "verify", *ends).code == 0
+
+
+def test_the_second_run_says_who_is_at_it(run: CommandLine, postgresql_url: str, sqlite_url: str) -> None:
+    keep(postgresql_url, message(1))
+    source = open_source(postgresql_url)
+    with source.lock("sales", "process 4711 on elsewhere"):
+        line = run.refused(
+            "migrate", "run", "--from", postgresql_url, "--to", sqlite_url, "--endpoint", "sales", "--yes"
+        )
+    source.close()
+    assert "'sales_delayed' is being migrated by" in line
+
+
+def test_only_what_is_due_goes_directly_to_its_queue(
+    run: CommandLine, postgresql_url: str, rabbitmq_url: str, broker: Any
+) -> None:
+    originals = keep(postgresql_url, message(1, -HOUR), message(2))
+    ends = ["--from", postgresql_url, "--to", rabbitmq_url, "--endpoint", "sales"]
+    preview = run("migrate", "preview", *ends)
+    assert preview.code == 1
+    assert "1 message is not due yet" in preview.out
+    assert run("migrate", "run", *ends, "--yes", "--allow-rejects").code == 0
+    (arrival,) = arrivals(broker, ["billing"], 1)
+    assert arrival.properties.message_id == "m00001"
+    run("migrate", "abort", *ends)
+    assert kept(postgresql_url) == [originals[1]]
+
+
+def test_a_rehearsal_of_all_endpoints_moves_nothing(
+    run: CommandLine, postgresql_url: str, rabbitmq_url: str, broker: Any
+) -> None:
+    sales = keep(postgresql_url, *(message(number) for number in range(5)))
+    support = keep(postgresql_url, *(message(number) for number in range(7)), endpoint="support")
+    to = f"noop:{v2(rabbitmq_url)}"
+    result = run("migrate", "run", "--from", postgresql_url, "--to", to, "--all-endpoints", "--yes", "--json")
+    assert result.code == 0, result
+    assert {one["endpoint"]: one["would_move"] for one in result.document["endpoints"]} == {"sales": 5, "support": 7}
+    assert kept(postgresql_url) == sales
+    assert kept(postgresql_url, "support") == support
+
+
+def test_a_phased_migration_takes_the_far_future_first(run: CommandLine, sqlite_url: str, postgresql_url: str) -> None:
+    originals = keep(sqlite_url, *(message(number, HOUR * number) for number in range(1, 11)))
+    ends = ["--from", sqlite_url, "--to", postgresql_url, "--endpoint", "sales", "--yes"]
+    cutoff = (originals[4].due_time).isoformat()
+    assert run("migrate", "run", *ends, "--cutoff-time", cutoff).code == 0
+    assert kept(sqlite_url) == originals[:4]
+    assert kept(postgresql_url) == originals[4:]
+    assert run("migrate", "run", *ends).code == 0
+    assert kept(postgresql_url) == originals
+
+
+@pytest.mark.parametrize(("answer", "moved"), [("y\n", 3), ("n\n", 0)])
+def test_on_a_terminal_it_asks_first(
+    run: CommandLine, sqlite_url: str, postgresql_url: str, monkeypatch: pytest.MonkeyPatch, answer: str, moved: int
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    keep(sqlite_url, *(message(number) for number in range(3)))
+    monkeypatch.setattr("sys.stdin", Terminal(answer))
+    result = run("migrate", "run", "--from", sqlite_url, "--to", postgresql_url, "--endpoint", "sales")
+    assert "Move 3 messages of sales" in result.err
+    assert result.code == (0 if moved else 1)
+    assert len(kept(postgresql_url)) == moved
+
+
+Mistake = Callable[[str, str], list[str]]
+MISTAKES: dict[str, tuple[Mistake, str]] = {
+    "neither endpoint nor all": (lambda pg, lite: ["run", "--from", pg, "--to", lite, "--yes"], "pass --endpoint"),
+    "both": (
+        lambda pg, lite: ["run", "--from", pg, "--to", lite, "--yes", "--endpoint", "sales", "--all-endpoints"],
+        "not both",
+    ),
+    "nobody to ask": (
+        lambda pg, lite: ["run", "--from", pg, "--to", lite, "--endpoint", "sales"],
+        "nobody can be asked",
+    ),
+    "unknown source": (
+        lambda pg, lite: ["preview", "--from", "redis://x", "--to", lite, "--endpoint", "sales"],
+        "'redis'; known schemes",
+    ),
+    "unknown target": (
+        lambda pg, lite: ["preview", "--from", pg, "--to", "redis://x", "--endpoint", "sales"],
+        "known schemes: mariadb",
+    ),
+    "no source": (lambda pg, lite: ["preview", "--to", lite, "--endpoint", "sales"], "pass --from"),
+    "no target": (lambda pg, lite: ["run", "--from", pg, "--endpoint", "sales", "--yes"], "pass --to"),
+    "missing table": (
+        lambda pg, lite: ["run", "--from", pg, "--to", lite, "--endpoint", "purchases", "--yes"],
+        "purchases",
+    ),
+    "missing file": (
+        lambda pg, lite: ["run", "--from", "sqlite:////nowhere.db", "--to", pg, "--endpoint", "sales", "--yes"],
+        "no SQLite file",
+    ),
+    "the same database": (
+        lambda pg, lite: ["run", "--from", pg, "--to", pg, "--endpoint", "sales", "--yes"],
+        "the same database",
+    ),
+    "broker gone": (
+        lambda pg, lite: ["run", "--from", pg, "--to", "amqp://127.0.0.1:9", "--endpoint", "sales", "--yes"],
+        "cannot be reached",
+    ),
+    "unknown cascade": (
+        lambda pg, lite: ["run", "--from", pg, "--to", "amqp://h?delays=x", "--endpoint", "sales", "--yes"],
+        "no cascade is called 'x'",
+    ),
+    "cut-off without a zone": (
+        lambda pg, lite: [
+            *["preview", "--from", pg, "--to", lite, "--endpoint", "sales"],
+            *["--cutoff-time", "2030-01-01T00:00:00"],
+        ],
+        "no time zone",
+    ),
+    "nothing to abort": (lambda pg, lite: ["abort", "--from", pg, "--endpoint", "sales"], "there is no run"),
+    "nothing to verify": (
+        lambda pg, lite: ["verify", "--from", pg, "--to", lite, "--endpoint", "sales"],
+        "there is no run",
+    ),
+    "wrong login": (
+        lambda pg, lite: [
+            *["run", "--from", make_url(pg).set(password="wrong").render_as_string(hide_password=False)],
+            *["--to", lite, "--endpoint", "sales", "--yes"],
+        ],
+        "refuses the login",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_answered_in_one_line_and_harms_nothing(
+    run: CommandLine, postgresql_url: str, sqlite_url: str, mistake: str
+) -> None:
+    originals = keep(postgresql_url, message(1))
+    keep(sqlite_url)
+    make, text_of_it = MISTAKES[mistake]
+    line = run.refused("migrate", *make(postgresql_url, sqlite_url))
+    assert text_of_it in line
+    assert kept(postgresql_url) == originals
+
+
+def test_without_the_right_to_create_tables_nothing_is_moved(
+    run: CommandLine, postgresql: PostgreSQLDatabases, postgresql_url: str, sqlite_url: str
+) -> None:
+    originals = keep(postgresql_url, message(1))
+    reader = postgresql.create_role("reader_of_sales", "only looks", postgresql_url)
+    engine = create_engine(postgresql_url)
+    with engine.begin() as connection:
+        connection.execute(text(f'GRANT SELECT ON sales_delayed TO "{make_url(reader).username}"'))
+    engine.dispose()
+    ends = ["--from", reader, "--to", sqlite_url, "--endpoint", "sales"]
+    assert run("migrate", "preview", *ends).code == 1
+    assert "grant" in run.refused("migrate", "run", *ends, "--yes")
+    assert kept(postgresql_url) == originals
+
+
+def test_an_interrupt_ends_the_question(sqlite_url: str, postgresql_url: str) -> None:
+    keep(sqlite_url, message(1))
+    person, terminal = os.openpty()
+    command = ["migrate", "run", "--from", sqlite_url, "--to", postgresql_url, "--endpoint", "sales"]
+    with started(command, {}, stdin=terminal) as process:
+        assert process.stderr is not None
+        asked = ""
+        while "Move 1 message" not in asked:
+            asked += process.stderr.read(1)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=PATIENCE)
+    os.close(person)
+    os.close(terminal)
+    assert process.returncode == 130
+    assert not kept(postgresql_url)
