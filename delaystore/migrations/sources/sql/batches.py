@@ -75,7 +75,7 @@ def complete(database: Database, tables: RunTables, run: Run, batch: Batch, reje
             raise MigrationError(f"the row {unknown[0]!r} is not in batch {batch.number} of the run {run.run_id}")
         connection.execute(
             database.dialect.rejecting(tables, batch.number),
-            [{"id": ids[row_id], "reason": storable(reason)} for row_id, reason in reasons.items()],
+            [{"rejected_row": ids[row_id], "rejected_because": storable(reason)} for row_id, reason in reasons.items()],
         )
 
 

@@ -64,7 +64,7 @@ def _put(database: Database, tables: RunTables, number: int, *, moved: bool, rej
         if staying:
             reason = f"a row of the same id waits in {tables.source.name} again"
             statement = database.dialect.rejecting(tables, number)
-            connection.execute(statement, [{"id": id_, "reason": reason} for id_ in staying])
+            connection.execute(statement, [{"rejected_row": id_, "rejected_because": reason} for id_ in staying])
         for slice_ in slices([row.id for row in going]):
             _move(database, connection, tables, number, slice_)
         freed = sum(row.was_rejected for row in going)

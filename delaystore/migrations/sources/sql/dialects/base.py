@@ -138,10 +138,10 @@ class MigrationDialect(ABC):
         return delete(tables.source).where(self.among(tables.source.c[tables.shape.id_column], ids))
 
     def rejecting(self, tables: RunTables, number: int) -> Executable:
-        """Set the parameter `reason` in the row of the parameter `id`."""
+        """Set `rejected_because` in the row `rejected_row`, both parameters; no column may have their names."""
         side, key = tables.side, tables.side.c[tables.shape.id_column]
-        row = (side.c[BATCH] == number) & (key == bindparam("id", type_=key.type))
-        return update(side).where(row).values({REJECTED: bindparam("reason"), **self.kept(tables)})
+        row = (side.c[BATCH] == number) & (key == bindparam("rejected_row", type_=key.type))
+        return update(side).where(row).values({REJECTED: bindparam("rejected_because"), **self.kept(tables)})
 
     def kept(self, tables: RunTables) -> dict[str, Any]:  # noqa: ARG002 - for overriders
         """Columns that an update must set to what they are, lest the database changes them by itself."""
