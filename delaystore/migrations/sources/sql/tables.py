@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import Column, Connection, Index, Inspector, Integer, MetaData, Table, Text, inspect
-from sqlalchemy.types import TypeEngine
+from sqlalchemy.types import NullType, TypeEngine
 
 from delaystore.errors import MigrationError, StoreSetupError
 from delaystore.migrations.sources.sql.names import BATCHES, RUNS, SIDE, derived_name
@@ -17,6 +17,8 @@ BATCH: Final = "migration_batch"
 """The side table's column for the number of the batch a row belongs to."""
 REJECTED: Final = "migration_rejected"
 """The side table's column for why a row was rejected; NULL: it was not."""
+REFLECTED: Final = "reflected"
+"""In the `info` of a copied column: its type as the database has it."""
 MAX_TEXT_BYTES: Final = 1600
 
 
@@ -52,14 +54,14 @@ def run_tables(connection: Connection, shape: TableShape, endpoint: str, schema:
         raise StoreSetupError(
             f"there is no table {name!r}{place} for the endpoint {endpoint!r}; endpoints found here: {known}"
         )
-    types = _types(inspector, shape, name, schema)
+    copied = _copied(inspector, shape, name, schema)
     return RunTables(
         endpoint=endpoint,
         shape=shape,
-        source=_table(name, schema, types),
-        side=_side_table(derived_name(name, SIDE, dialect_name), schema, types),
-        runs=_runs_table(derived_name(name, RUNS, dialect_name), schema),
-        batches=_batches_table(derived_name(name, BATCHES, dialect_name), schema),
+        source=_table(name, schema, copied),
+        side=_side_table(derived_name(name, SIDE, dialect_name), schema, copied),
+        runs=runs_table(derived_name(name, RUNS, dialect_name), schema),
+        batches=batches_table(derived_name(name, BATCHES, dialect_name), schema),
     )
 
 
@@ -84,30 +86,45 @@ def check_layout(connection: Connection, tables: RunTables) -> None:
             )
 
 
-def _types(
-    inspector: Inspector, shape: TableShape, name: str, schema: str | None
-) -> Sequence[tuple[str, TypeEngine[Any]]]:
-    """The columns that can be written, with their types; a computed column computes itself when a row goes back."""
+@dataclass(frozen=True, slots=True)
+class _Copied:
+    """A column that is copied: how we read it, and what the database says it is."""
+
+    name: str
+    type: TypeEngine[Any]
+    reflected: TypeEngine[Any]
+
+
+def _copied(inspector: Inspector, shape: TableShape, name: str, schema: str | None) -> Sequence[_Copied]:
+    """The columns that can be written; one that the database computes is computed again when a row goes back.
+
+    Only values that we search by are converted: of the others nothing is known, so nothing of them can go wrong.
+    """
     ours = (BATCH, REJECTED)  # `check` tells of a source that has such columns
-    columns = inspector.get_columns(name, schema=schema)
-    reflected = [c for c in columns if not c.get("computed") and c["name"] not in ours]
-    own, times = shape.types(), (shape.time_column, shape.order_column)
-    return [
-        (c["name"], own.get(c["name"]) or (Instant(c["type"]) if c["name"] in times else c["type"])) for c in reflected
-    ]
+    times, plain = (shape.time_column, shape.order_column), (shape.id_column, shape.destination_column)
+    types = dict(shape.types())
+    copied = []
+    for column in inspector.get_columns(name, schema=schema):
+        reflected = column["type"]
+        if column.get("computed") or column["name"] in ours:
+            continue
+        read = Instant(reflected) if column["name"] in times else reflected if column["name"] in plain else NullType()
+        copied.append(_Copied(column["name"], types.get(column["name"], read), reflected))
+    return copied
 
 
-def _table(name: str, schema: str | None, types: Sequence[tuple[str, TypeEngine[Any]]], *more: Any) -> Table:
-    columns: list[Any] = [Column(column, type_, quote=True) for column, type_ in types]
+def _table(name: str, schema: str | None, copied: Sequence[_Copied], *more: Any) -> Table:
+    columns: list[Any] = [Column(c.name, c.type, quote=True, info={REFLECTED: c.reflected}) for c in copied]
     quote_schema = True if schema else None
     return Table(name, MetaData(), *columns, *more, schema=schema, quote=True, quote_schema=quote_schema)
 
 
-def _side_table(name: str, schema: str | None, types: Sequence[tuple[str, TypeEngine[Any]]]) -> Table:
-    return _table(name, schema, types, Column(BATCH, Integer, nullable=False), Column(REJECTED, Text))
+def _side_table(name: str, schema: str | None, copied: Sequence[_Copied]) -> Table:
+    return _table(name, schema, copied, Column(BATCH, Integer, nullable=False), Column(REJECTED, Text))
 
 
-def _runs_table(name: str, schema: str | None) -> Table:
+def runs_table(name: str, schema: str | None) -> Table:
+    """A row for each run; `holder`: who had the lock last."""
     return Table(
         name,
         MetaData(),
@@ -127,7 +144,7 @@ def _runs_table(name: str, schema: str | None) -> Table:
     )
 
 
-def _batches_table(name: str, schema: str | None) -> Table:
+def batches_table(name: str, schema: str | None) -> Table:
     """`prepared` is fixed; `rejected` counts rows in the side table, `returned` those that went back."""
     table = Table(
         name,

@@ -30,7 +30,7 @@ from delaystore.migrations.sources.sql.dialects.base import (
     name_of_column,
     names_of_columns,
 )
-from delaystore.migrations.sources.sql.tables import BATCH, REJECTED, RunTables
+from delaystore.migrations.sources.sql.tables import BATCH, REFLECTED, REJECTED, RunTables
 from delaystore.stores.sql.names import quoted_name
 
 _HOLDER: Final = text("SELECT id, user, host FROM information_schema.processlist WHERE id = IS_USED_LOCK(:lock)")
@@ -94,8 +94,8 @@ class MySqlMigration(MigrationDialect):
 
     def kept(self, tables: RunTables) -> dict[str, Any]:
         """A TIMESTAMP may be of the kind that every update sets to the present."""
-        types = {column.name: getattr(column.type, "reflected", column.type) for column in tables.source.columns}
-        return {name: tables.side.c[name] for name, type_ in types.items() if isinstance(type_, mysql.TIMESTAMP)}
+        stamps = [c.name for c in tables.source.columns if isinstance(c.info[REFLECTED], mysql.TIMESTAMP)]
+        return {name: tables.side.c[name] for name in stamps}
 
 
 def _lock_name(key: str) -> str:
