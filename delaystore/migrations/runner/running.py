@@ -95,21 +95,26 @@ class _Running:
         return self._report(run, found, mover, {})
 
     def _rehearse(self, run: Run, found: Examination) -> Report:
-        """The same, but everything goes back, whatever happens."""
+        """The same, but everything goes back, also where something fails."""
         try:
             mover = self._move(run, found)
-            seconds = time.monotonic() - self._began
-        finally:
-            self._listener.phase("given back", self._source.counts(run).pending)
-            for count in self._source.give_back(run, rejected=True):
-                self._listener.advance(count)
-            run = self._source.set_status(run, RunStatus.ABORTED)
+        except Exception:
+            self._put_back(run)
+            raise
+        seconds = time.monotonic() - self._began
+        run = self._put_back(run)
         findings = {
             "would_move": mover.settled - mover.rejected,
             "would_be_rejected": mover.rejected,
             "seconds_to_hide_and_read": round(seconds, 3),
         }
         return self._report(run, found, mover, findings)
+
+    def _put_back(self, run: Run) -> Run:
+        self._listener.phase("given back", self._source.counts(run).pending)
+        for count in self._source.give_back(run, rejected=True):
+            self._listener.advance(count)
+        return self._source.set_status(run, RunStatus.ABORTED)
 
     def _move(self, run: Run, found: Examination) -> Mover:
         source, settings = self._source, self._settings

@@ -1,5 +1,6 @@
 """What targets on a RabbitMQ broker have in common."""
 
+import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -13,8 +14,13 @@ from delaystore.transports.rabbitmq.administration import Administered
 from delaystore.transports.rabbitmq.parameters import take_parameter
 from delaystore.transports.rabbitmq.transport import RabbitMQTransport
 
-SEND_TIMEOUT: Final = 30.0
-"""Seconds that the broker has to confirm a batch."""
+_SEND_TIMEOUT: Final = 30.0
+"""Seconds that the broker has to confirm a batch, and some more for a large one."""
+_SLOWEST: Final = 200
+"""Messages a second that any broker confirms."""
+_CONNECTING: Final = 3.0
+"""Seconds to wait for a connection; who waits longer is asked in between whether to stop."""
+_LOOK: Final = 0.02
 
 
 class BrokerTarget(MigrationTarget):
@@ -45,6 +51,8 @@ class BrokerTarget(MigrationTarget):
 
     def send(self, messages: Sequence[DelayedMessage], now: datetime) -> Sequence[Outcome]:
         """Send those that AMQP carries unchanged; UNSUITED: the others."""
+        if (reason := self._unavailable()) is not None:
+            return [Outcome(OutcomeKind.UNSETTLED, reason)] * len(messages)
         answers: dict[int, Outcome] = {}
         suited: list[int] = []
         for position, message in enumerate(messages):
@@ -73,6 +81,17 @@ class BrokerTarget(MigrationTarget):
     @abstractmethod
     def forward(self, messages: Sequence[DelayedMessage], now: datetime) -> Sequence[Outcome]:
         """Send what AMQP carries unchanged."""
+
+    def timeout(self, messages: Sequence[DelayedMessage]) -> float:
+        """Seconds that the broker has to confirm so many."""
+        return _SEND_TIMEOUT + len(messages) / _SLOWEST
+
+    def _unavailable(self) -> str | None:
+        """Why nothing can be sent, after waiting a moment for a connection."""
+        end = time.monotonic() + _CONNECTING
+        while (reason := self._transport.unavailable()) is not None and time.monotonic() < end:
+            time.sleep(_LOOK)
+        return reason
 
     def _obstacle(self, destination: str) -> str | None:
         try:

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from delaystore.message import DelayedMessage
 from delaystore.migrations.abc import Problem
-from delaystore.migrations.targets.broker import SEND_TIMEOUT, BrokerTarget
+from delaystore.migrations.targets.broker import BrokerTarget
 from delaystore.transports.abc import Outcome, OutcomeKind
 from delaystore.transports.rabbitmq.address import DEFAULT_EXCHANGE, parse_address
 from delaystore.transports.rabbitmq.administration.declaring import exchange_exists, queue_exists
@@ -42,7 +42,7 @@ class DirectTarget(BrokerTarget):
     def forward(self, messages: Sequence[DelayedMessage], now: datetime) -> Sequence[Outcome]:
         """Publish what is due; UNSUITED: the rest."""
         due = [message for message in messages if message.due_time <= now]
-        outcomes = iter(self._transport.send(due, None, SEND_TIMEOUT))
+        outcomes = iter(self._transport.send(due, None, self.timeout(due)))
         early = Outcome(OutcomeKind.UNSUITED, "not due yet")
         return [next(outcomes) if message.due_time <= now else early for message in messages]
 

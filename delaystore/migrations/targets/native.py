@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from delaystore.errors import TransportSetupError
 from delaystore.message import DelayedMessage
 from delaystore.migrations.abc import Problem
-from delaystore.migrations.targets.broker import SEND_TIMEOUT, BrokerTarget
+from delaystore.migrations.targets.broker import BrokerTarget
 from delaystore.transports.abc import Outcome
 from delaystore.transports.rabbitmq import administration
 from delaystore.transports.rabbitmq.address import queue_name
@@ -78,4 +78,4 @@ class NativeTarget(BrokerTarget):
 
     def forward(self, messages: Sequence[DelayedMessage], now: datetime) -> Sequence[Outcome]:
         """Publish into the delays."""
-        return self._transport.send_delayed(messages, now, SEND_TIMEOUT)
+        return self._transport.send_delayed(messages, now, self.timeout(messages))
