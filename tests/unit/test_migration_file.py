@@ -383,7 +383,10 @@ def test_a_second_process_goes_on_where_the_first_stopped(tmp_path: Path, opened
     first, second = opened(path), opened(path)
     run = begun(first, batch_size=10)
     ids = [m.message_id for m in moved(first, run, batches=1)]
-    found = second.run("dump")
+    path.unlink()  # all of it is loaded
+    with second.lock("dump", "this test"):
+        found = second.run("dump")
+        assert second.check("dump") == []
     assert found == run
     ids += [m.message_id for m in moved(second, found)]
     assert sorted(ids) == sorted(f"m{i}" for i in range(30))
@@ -458,6 +461,30 @@ def test_loading_that_stops_in_the_middle_has_loaded_nothing(
         assert database.execute("SELECT count(*) FROM messages").fetchone() == (0,)
     assert source.run("dump") is None
     assert len(moved(source, begun(source))) == 1200
+
+
+def test_a_file_that_is_being_written_is_not_loaded(
+    tmp_path: Path, opened: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(tmp_path / "dump.jsonl", PLAIN)
+    source = opened(path)
+
+    def write_meanwhile(connection: Any, rows: list[Any], at: datetime) -> list[Any]:
+        written(path, PLAIN, {**PLAIN, "message_id": "m2"})
+        return rows
+
+    with monkeypatch.context() as patched:
+        patched.setattr(state, "_without_duplicates", write_meanwhile)
+        with pytest.raises(MigrationError, match="changed while it was read"):
+            begun(source)
+    assert len(moved(source, begun(source))) == 2
+
+
+def test_who_may_not_read_the_file_may_not_read_its_state(tmp_path: Path, opened: Any) -> None:
+    path = written(tmp_path / "dump.jsonl", PLAIN)
+    path.chmod(0o440)
+    begun(opened(path))
+    assert Path(f"{path}.migration.sqlite").stat().st_mode & 0o777 == 0o640
 
 
 def test_a_second_run_is_told_who_is_at_it(tmp_path: Path, opened: Any) -> None:

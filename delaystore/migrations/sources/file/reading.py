@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from delaystore.errors import ConfigurationError, InvalidMessageError, StorePermissionError
+from delaystore.errors import ConfigurationError, InvalidMessageError, StorePermissionError, StoreUnavailableError
 from delaystore.message import DelayedMessage
 from delaystore.migrations.sources.file.json_lines import Record, read_json_lines
 from delaystore.migrations.sources.file.options import FileOptions
@@ -32,9 +32,9 @@ class Line:
 
 
 def read_lines(options: FileOptions) -> Iterator[Line]:
-    """All lines. ConfigurationError, StorePermissionError or MissingDependencyError where the file cannot be read."""
+    """All lines. Raises as `readable` does, and MissingDependencyError."""
     records = Records(options)
-    with _readable(options):
+    with readable(options.path):
         for number, record in _READERS[options.format](options.path, options.columns.values()):
             if isinstance(record, Mapping):
                 yield _line(records, number, record)
@@ -51,10 +51,14 @@ def _line(records: Records, number: int, record: Mapping[str, object]) -> Line:
 
 
 @contextmanager
-def _readable(options: FileOptions) -> Iterator[None]:
+def readable(path: Path) -> Iterator[None]:
+    """ConfigurationError, StorePermissionError or StoreUnavailableError where the file cannot be read."""
     try:
         yield
     except (FileNotFoundError, IsADirectoryError):
-        raise ConfigurationError(f"there is no file {str(options.path)!r}; give its absolute path") from None
+        raise ConfigurationError(f"there is no file {str(path)!r}; give its absolute path") from None
     except PermissionError:
-        raise StorePermissionError(f"{str(options.path)!r} may not be read; allow it, or use another user") from None
+        raise StorePermissionError(f"{str(path)!r} may not be read; allow it, or use another user") from None
+    except OSError as error:
+        reason = (str(error).splitlines() or ["unknown error"])[0]
+        raise StoreUnavailableError(f"{str(path)!r} cannot be read to its end: {reason}") from None

@@ -4,8 +4,9 @@ The rows are there at once or not at all: one transaction reads the whole file. 
 and the file is only looked at to see that it is still the same.
 """
 
+import os
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import blake2b
@@ -15,10 +16,10 @@ from typing import Any, Final
 
 from sqlalchemy import BigInteger, Column, Connection, Integer, MetaData, Table, Text, inspect, select
 
-from delaystore.errors import InvalidMessageError
+from delaystore.errors import InvalidMessageError, MigrationError
 from delaystore.message import MAX_ADDRESS_BYTES, MAX_MESSAGE_ID_BYTES
 from delaystore.migrations.sources.file.options import FileOptions
-from delaystore.migrations.sources.file.reading import Line, read_lines
+from delaystore.migrations.sources.file.reading import Line, read_lines, readable
 from delaystore.stores.sql.codec import encode_mapping
 from delaystore.stores.sql.engine import create_store_engine
 from delaystore.stores.sql.translation import translated_errors
@@ -72,6 +73,8 @@ class State:
 
     def create(self) -> None:
         """Make the tables, empty, where they are missing."""
+        if not self._options.state.exists():
+            self._create_file()
         with self._writing() as connection:
             _METADATA.create_all(connection)
 
@@ -90,7 +93,8 @@ class State:
         if self.loaded() is not None:
             return
         path = self._options.path
-        before, digest = path.stat(), digest_of(path)
+        with readable(path):
+            before, digest = path.stat(), digest_of(path)
         with self._writing() as connection:
             lines = iter(read_lines(self._options))
             count = 0
@@ -98,9 +102,18 @@ class State:
                 rows = _without_duplicates(connection, [_row(line, endpoint, at) for line in chunk], at)
                 connection.execute(MESSAGES.insert(), rows)
                 count += len(chunk)
+            if (found := path.stat()).st_size != before.st_size or found.st_mtime_ns != before.st_mtime_ns:
+                raise MigrationError(f"{path.name!r} changed while it was read; migrate a file that nobody writes to")
             loaded = (before.st_size, before.st_mtime_ns, digest, reading_of(self._options), count)
             names = [column.name for column in INPUT.columns]
             connection.execute(INPUT.insert(), dict(zip(names, loaded, strict=True)))
+
+    def _create_file(self) -> None:
+        """Who may read the input may read the state, and nobody else."""
+        with readable(self._options.path):
+            mode = self._options.path.stat().st_mode & 0o666
+        with suppress(OSError):  # SQLite will say what is wrong
+            os.close(os.open(self._options.state, os.O_CREAT | os.O_RDWR, mode | 0o200))
 
     @contextmanager
     def _connection(self) -> Iterator[Connection]:
