@@ -24,7 +24,7 @@ from tests.integration.migrating import (
     source_of,
     tables_of,
 )
-from tests.integration.sql_stores import message
+from tests.integration.sql_stores import message, opened
 
 HOSTILE = {
     "nested": {"list": [1, None, {"$bytes": "no tag"}, b"\0\xff"], "": "\0"},
@@ -214,6 +214,17 @@ def test_a_phase_follows_the_other_and_each_is_cleaned_up_by_itself(
     assert tables_of(database_url) == {"sales_delayed", "sales_delayed_version"}
 
 
+def test_nothing_is_cleaned_up_while_rows_wait_in_the_side_table(
+    source: SqlSource, store: SqlDelayedMessageStore, database_url: str
+) -> None:
+    stored(store, 9)
+    run = begun(source, batch_size=3)
+    move(source, run, batches=2)
+    with pytest.raises(MigrationError, match=r"3 rows of the run .* have not moved; resume or abort it first"):
+        source.clean_up(run)
+    assert count(database_url, "sales_delayed_migrating") == 9
+
+
 def test_a_batch_is_completed_once_and_only_when_staged(source: SqlSource, store: SqlDelayedMessageStore) -> None:
     stored(store, 3)
     run = begun(source)
@@ -244,8 +255,6 @@ def test_a_row_that_cannot_be_decoded_harms_itself_alone(
 
 
 def test_a_row_that_the_driver_cannot_read_harms_itself_alone(sqlite_url: str) -> None:
-    from tests.integration.sql_stores import opened
-
     with opened(sqlite_url) as store, source_of(sqlite_url) as source:
         messages = stored(store, 9)
         broken = "UPDATE sales_delayed SET headers = CAST(X'7bff' AS TEXT) WHERE body = X'04040404'"

@@ -24,7 +24,7 @@ from sqlalchemy.sql.elements import ClauseElement
 
 from delaystore.migrations.sources.sql.delaystore import DelaystoreShape
 from delaystore.migrations.sources.sql.dialects.mssql import SqlServerMigration
-from delaystore.migrations.sources.sql.tables import BATCH, REJECTED, RunTables
+from delaystore.migrations.sources.sql.tables import BATCH, REJECTED, RunTables, batches_table, runs_table
 from delaystore.migrations.sources.sql.types import Instant
 
 DIALECT = SqlServerMigration()

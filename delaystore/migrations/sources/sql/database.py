@@ -23,11 +23,11 @@ class Database:
     """
 
     def __init__(self, url: URL) -> None:
-        self._engine = create_store_engine(url)
-        self.dialect = dialect_of(self._engine)
-        self.dialect.prepare_engine(self._engine)
-        if self.dialect.isolation is not None:
-            self._engine = self._engine.execution_options(isolation_level=self.dialect.isolation)
+        self._own = create_store_engine(url)
+        self.dialect = dialect_of(self._own)
+        self.dialect.prepare_engine(self._own)
+        isolation = self.dialect.isolation
+        self._engine = self._own if isolation is None else self._own.execution_options(isolation_level=isolation)
         self._instant = store_dialect_of(self._engine).clock()
         self._clock = DatabaseClock(self._read_clock)
         self._held: Connection | None = None
@@ -106,7 +106,7 @@ class Database:
 
     def close(self) -> None:
         """Give back connections."""
-        self._engine.dispose()
+        self._own.dispose()
 
     @contextmanager
     def _lock_connection(self) -> Iterator[Connection]:

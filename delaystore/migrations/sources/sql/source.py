@@ -164,7 +164,10 @@ class SqlSource(MigrationSource):
         return proving.moved_ids(self._database, self._tables_of(run), run)
 
     def clean_up(self, run: Run) -> None:
-        """See the contract; while other runs are not cleaned up, only the run's own rows are deleted."""
+        """See the contract; while other runs are not cleaned up, only the run's own rows are deleted.
+
+        Rejected rows go with it. MigrationError while rows have neither moved nor gone back.
+        """
         tables = self._tables_of(run)
         with checking.told_what_to_grant(self._database, tables):
             cleaning.clean_up(self._database, tables, run)
