@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import closing
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -16,11 +16,15 @@ from delaystore.migrations.sources.sql.source import SqlSource
 from delaystore.migrations.targets import open_target
 from delaystore.settings import TransactionMode
 from delaystore.stores import SqlDelayedMessageStore
+from delaystore.transports.rabbitmq.native.headers import due_time
+from tests.integration.cascades import arrivals, channel_to, make_queue
 from tests.integration.legacy_tables import (
+    HEADERS,
     KINDS,
     NHIBERNATE,
     NOW,
     NSERVICEBUS,
+    PROPERTIES,
     ROWS,
     YEAR,
     Kind,
@@ -109,6 +113,35 @@ def test_all_that_can_move_arrives_in_a_store(legacy: tuple[Kind, str], source: 
         assert {m.message_id: m for m in store.list().messages} == {
             m.message_id: m for m in (row.message(kind) for row in GOOD)
         }
+
+
+def test_messages_of_nservicebus_arrive_from_the_cascade(postgresql_url: str, rabbitmq_url: str) -> None:
+    """The rest moves only when told to; what is due in nine years stays behind, rejected by name."""
+    soon = Row(20, datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=4), headers=HEADERS)
+    rows = [soon, *GOOD[1:]]
+    kind = NSERVICEBUS["postgresql"]
+    make_table(postgresql_url, kind, rows)
+    with (
+        channel_to(rabbitmq_url) as channel,
+        closing(open_source(f"nservicebus-sql+{postgresql_url}")) as source,
+        closing(open_target(f"{rabbitmq_url}?delays=nservicebus-v2", "sales")) as target,
+    ):
+        for queue in {str(row.destination) for row in rows}:
+            make_queue(channel, queue)
+        report = run(source, target, "My.Sales", RunSettings(allow_rejects=True))
+        assert report.counts == RunCounts(prepared=5, moved=4, rejected=1)
+        assert [rejected.row_id for rejected in report.rejections] == [rows[-1].row_id]
+        came = {arrival.properties.message_id: arrival for arrival in arrivals(channel, ["orders"], 2)}
+        assert came.keys() == {soon.message(kind).message_id, rows[1].row_id}
+        found = came[soon.message(kind).message_id]
+    assert found.at >= soon.due_time.timestamp()
+    expected = soon.message(kind)
+    assert found.body == expected.body
+    assert {name: found.properties.headers[name] for name in expected.headers} == expected.headers
+    due = due_time(found.properties.headers)
+    assert due is not None
+    assert timedelta(0) <= due - soon.due_time < timedelta(seconds=1)
+    assert {name: getattr(found.properties, name) for name in PROPERTIES} == PROPERTIES
 
 
 def test_what_is_due_in_nine_years_is_refused_by_name(postgresql_url: str, rabbitmq_url: str) -> None:

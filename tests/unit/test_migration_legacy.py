@@ -8,7 +8,8 @@ from uuid import UUID
 from xml.sax.saxutils import escape
 
 import pytest
-from sqlalchemy import make_url
+from sqlalchemy import Column, MetaData, Table, make_url
+from sqlalchemy.dialects import mssql
 
 from delaystore.errors import ConfigurationError, InvalidMessageError, UnknownSchemeError
 from delaystore.message import DelayedMessage
@@ -303,6 +304,15 @@ def test_sources_are_opened_by_what_stands_before_the_plus(tmp_path: Path) -> No
         assert name in source.label
         source.close()
     assert not list(tmp_path.iterdir())
+
+
+def test_sql_server_is_asked_for_one_endpoints_rows() -> None:
+    shape = NHibernateShape()
+    table = Table(shape.table_name("any"), MetaData(), *(Column(name) for name in shape.columns), quote=True)
+    condition = shape.of_endpoint(table, "it's")
+    assert condition is not None
+    found = condition.compile(dialect=mssql.dialect())
+    assert (str(found), found.params) == ("[TimeoutEntity].[Endpoint] = :Endpoint_1", {"Endpoint_1": "it's"})
 
 
 def test_postgresql_folds_the_names_that_nhibernate_does_not_quote() -> None:
