@@ -164,17 +164,23 @@ def _print(name: str, report: "Report") -> None:
         say(f"{name}: nothing was moved" if report.extra.get("declined") else f"{name}: nothing to move")
         return
     print_counts([(name, report.counts)])
-    if report.sent:
+    if "would_move" in report.extra:
+        say(f"{name}: {_rehearsed(report)}")
+    elif report.sent:
         rate = report.sent / report.seconds if report.seconds else 0.0
         say(f"{name}: {counted(report.sent, 'message')} sent in {report.seconds:.1f} s, {rate:,.0f}/s")
-    if again := report.extra.get("sent_again"):
-        say(
-            f"{name}: {counted(again, 'message')} sent again after a stop or an outage; a store keeps each once, a "
-            "broker may deliver these twice, with the same message_id"
-        )
-    if "would_move" in report.extra:
-        say(
-            f"{name}: a rehearsal: {counted(report.extra['would_move'], 'message')} would move, "
-            f"{report.extra['would_be_rejected']:,} would be rejected; everything is back where it was"
-        )
+        if again := report.extra["sent_again"]:
+            say(
+                f"{name}: {counted(again, 'message')} sent again after a stop or an outage; a store keeps each once, a "
+                "broker may deliver these twice, with the same message_id"
+            )
     say_rejections(report.rejections, report.extra.get("would_be_rejected", report.counts.rejected))
+
+
+def _rehearsed(report: "Report") -> str:
+    extra = report.extra
+    return (
+        f"a rehearsal: {counted(extra['would_move'], 'message')} would move, {extra['would_be_rejected']:,} would be "
+        f"rejected; to hide and read them took {extra['seconds_to_hide_and_read']:.1f} s, to which a target's own time "
+        "comes; everything is back where it was"
+    )
