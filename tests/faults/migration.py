@@ -1,0 +1,146 @@
+"""A migration of the fault tests' store, as users run it, and what its tables say."""
+
+import json
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, create_engine, inspect, text
+
+from delaystore.migrations.sources import open_source
+from delaystore.migrations.targets import open_target
+from delaystore.transports import RabbitMQTransport
+from delaystore.transports.rabbitmq.topology import NSERVICEBUS_V2
+from tests.faults.backlog import DESTINATION, ENDPOINT
+from tests.faults.patience import PATIENCE, wait_until
+from tests.integration.cascades import arrivals, channel_to, ready
+from tests.integration.cli import started
+
+HIDDEN = f"{ENDPOINT}_delayed_migrating"
+BATCHES = f"{ENDPOINT}_delayed_migration_batches"
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A command that has ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> Any:
+        """What `--json` printed for the one endpoint."""
+        assert self.code in (0, 1), self
+        (endpoint,) = json.loads(self.out)["endpoints"]
+        return endpoint
+
+
+class Migration:
+    """From the store at one URL into NServiceBus' cascade on a broker."""
+
+    def __init__(self, store: str, broker: str, *options: str) -> None:
+        self._broker = broker
+        self._target = f"{broker}?delays=nservicebus-v2"
+        self._ends = ["--from", store, "--to", self._target, "--endpoint", ENDPOINT]
+        self._options = options
+        self.store = store
+
+    def but(self, *options: str) -> "Migration":
+        """The same with other options, which go before its own where they differ."""
+        return Migration(self.store, self._broker, *self._options, *options)
+
+    def set_up(self) -> None:
+        """The destination, and the cascade that leads to it."""
+        transport = RabbitMQTransport(self._broker)
+        transport.declare(DESTINATION)
+        transport.close()
+        with closing(open_target(self._target, ENDPOINT)) as target:
+            target.set_up({DESTINATION: 1})
+
+    @contextmanager
+    def running(self) -> Iterator[subprocess.Popen[str]]:
+        """`migrate run` in a process; killed at the end of the block if it still runs."""
+        with started(["migrate", "run", *self._ends, "--yes", "--json", *self._options], {}) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    def run(self) -> Ended:
+        """`migrate run`, to its end."""
+        with self.running() as process:
+            return ended(process)
+
+    def command(self, name: str) -> Ended:
+        """Another of the commands, to its end."""
+        with started(["migrate", name, *self._ends, "--json"], {}) as process:
+            return ended(process)
+
+    def assert_verified(self, moved: int) -> None:
+        """`verify` passes, and counts so many as moved."""
+        verdict = self.command("verify")
+        assert verdict.code == 0, verdict
+        counts = {"prepared": moved, "pending": 0, "moved": moved, "rejected": 0, "returned": 0}
+        assert verdict.document["counts"] == counts
+
+    def await_moved(self, process: subprocess.Popen[str], count: int) -> None:
+        """Wait until the run has completed batches with `count` messages; AssertionError if it ends before."""
+
+        def has_moved() -> bool:
+            assert process.poll() is None, process.communicate()
+            return self.moved() >= count
+
+        wait_until(has_moved, f"{count} messages have moved")
+
+    def moved(self) -> int:
+        """How many the run counts as moved."""
+        with closing(open_source(self.store)) as source:
+            run = source.run(ENDPOINT)
+            return 0 if run is None else source.counts(run).moved
+
+    def in_flight(self) -> set[str]:
+        """The message_ids of batches that are staged: these alone may be sent twice."""
+        query = f"SELECT message_id FROM {HIDDEN} JOIN {BATCHES} ON number = migration_batch WHERE status = 'staged'"
+        with self._database() as connection:
+            if not inspect(connection).has_table(BATCHES):
+                return set()
+            return set(connection.execute(text(query)).scalars())
+
+    def await_lock(self) -> None:
+        """Wait until the database has seen that a killed process is gone."""
+
+        def is_free() -> bool:
+            with closing(open_source(self.store)) as source, source.lock(ENDPOINT, "a test"):
+                return True
+
+        wait_until(is_free, "the lock of a killed process is free")
+
+    def waiting(self) -> Counter[str]:
+        """How often each message_id waits in the cascade, which is empty afterwards; nothing may fall due."""
+        found = Counter[str]()
+        with channel_to(self._broker) as channel:
+            for number in range(NSERVICEBUS_V2.levels):
+                level = NSERVICEBUS_V2.level(number)
+                while count := ready(channel, level):
+                    found.update(one.properties.message_id for one in arrivals(channel, [level], count))
+        return found
+
+    @contextmanager
+    def _database(self) -> Iterator[Connection]:
+        engine = create_engine(self.store)
+        try:
+            with engine.connect() as connection:
+                yield connection
+        finally:
+            engine.dispose()
+
+
+def ended(process: subprocess.Popen[str]) -> Ended:
+    """What a process has to say at its end."""
+    out, err = process.communicate(timeout=PATIENCE)
+    assert "Traceback" not in err, err
+    return Ended(process.returncode, out, err)
