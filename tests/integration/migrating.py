@@ -17,7 +17,7 @@ from delaystore.migrations.sources.sql.source import SqlSource
 
 HOLDER = "this test"
 AWKWARD = 'Odd "T%me:`outs'
-START = datetime(2040, 1, 1, tzinfo=UTC)
+START = datetime(2036, 1, 1, tzinfo=UTC)
 
 
 @contextmanager
@@ -100,7 +100,7 @@ _TYPES = {
         "stamp": "timestamptz DEFAULT '2001-02-03 04:05:06.789012+07'", "text": "char(5)", "json": "jsonb",
     },
     "mysql": {
-        "id": "char(36)", "time": "datetime(6)", "body": "longblob", "number": "decimal(20, 6)", "real": "float",
+        "id": "char(36)", "time": "timestamp(6)", "body": "longblob", "number": "decimal(20, 6)", "real": "float",
         "stamp": "timestamp(6) NOT NULL DEFAULT '2001-02-03 04:05:06.789012' ON UPDATE CURRENT_TIMESTAMP(6)",
         "text": "char(5) CHARACTER SET latin1", "json": "json",
     },
@@ -121,6 +121,8 @@ def make_awkward_table(url: str, rows: int) -> None:
         columns["computed"] = f"varchar(120) GENERATED ALWAYS AS ({quote('To').replace('%%', '%')}) STORED"
         named = ", ".join(f"{quote(key).replace('%%', '%')} {kind}" for key, kind in columns.items())
         table = quote(AWKWARD).replace("%%", "%")
+        if name == "mysql":
+            connection.execute(text("SET time_zone = '+00:00'"))
         connection.execute(text(f"CREATE TABLE {table} ({named})".replace(":", r"\:")))
         filled = [quote(key).replace("%%", "%") for key in columns if key not in ("stamp", "computed")]
         values = ":id, :time, :to, :body, :number, :real, :text, :json"
@@ -134,7 +136,7 @@ def _row(dialect: str, number: int) -> dict[str, Any]:
     return {
         "id": f"{(number * 7919) % 100_000:08d}-0000-4000-8000-00000000000a",
         "time": str(time.replace(tzinfo=None)) if dialect == "sqlite" else time.replace(tzinfo=None),
-        "to": ["Büro 'x'", "büro", "a%sb"][number % 3],
+        "to": ["Büro", "büro", "a%s 'b'"][number % 3],
         "body": [None, b"", b"\0\xff\\x00", b"z" * 5000][number % 4],
         "number": str(decimal) if dialect == "sqlite" else decimal,
         "real": 0.1 * number,

@@ -7,15 +7,16 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from sqlalchemy import make_url, text
+from sqlalchemy import Engine, event, make_url, text
 
 from delaystore.errors import MigrationLockedError, StoreError, StorePermissionError, StoreUnavailableError
 from delaystore.migrations.abc import BatchStatus, RunParameters, RunStatus
+from delaystore.migrations.sources.sql.source import SqlSource
 from delaystore.stores import SqlDelayedMessageStore
 from tests.integration.migrating import begun, connected, count, dump, execute, source_of, tables_of
 from tests.integration.sql_stores import message, opened
@@ -26,9 +27,9 @@ ROOT = Path(__file__).parents[2]
 
 
 @contextmanager
-def hiding_process(url: str, batch_size: int) -> Iterator["subprocess.Popen[bytes]"]:
+def hiding_process(url: str, batch_size: int, deaths: int = 0) -> Iterator["subprocess.Popen[bytes]"]:
     """A process that holds the source and hides its rows."""
-    arguments = [sys.executable, "-m", "tests.integration.migrating_process", url, str(batch_size)]
+    arguments = [sys.executable, "-m", "tests.integration.migrating_process", url, str(batch_size), str(deaths)]
     process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT)
     try:
         yield process
@@ -92,6 +93,25 @@ def test_a_process_killed_while_it_hides_rows_leaves_each_in_one_table(
     assert waiting(database_url) == []
 
 
+def test_a_death_between_any_two_statements_leaves_each_row_in_one_table(
+    store: SqlDelayedMessageStore, database_url: str
+) -> None:
+    ids = fill(store, 500)
+    with hiding_process(database_url, 10, deaths=20) as process:
+        await_word(process, b"done")
+    with source_of(database_url) as source, source.lock("sales", "the next one"):
+        run = source.run("sales")
+        assert run is not None
+        before = hidden(database_url)
+        assert 0 < len(before) < 500
+        assert sorted(before + waiting(database_url)) == sorted(ids)
+        assert source.counts(run).prepared == len(before)
+        list(source.prepare(run))
+        assert sorted(hidden(database_url)) == sorted(ids)
+        assert source.counts(run).prepared == 500
+    assert waiting(database_url) == []
+
+
 def test_a_second_migration_is_told_who_is_at_it(store: SqlDelayedMessageStore, database_url: str) -> None:
     fill(store, 10)
     with hiding_process(database_url, 5) as process, source_of(database_url) as source:
@@ -101,20 +121,28 @@ def test_a_second_migration_is_told_who_is_at_it(store: SqlDelayedMessageStore, 
             pass
         process.kill()
         process.wait(PATIENCE)
-        assert locked_in_time(database_url)
+        with (
+            source_of(database_url) as third,
+            locked_in_time(third, "the third"),
+            pytest.raises(MigrationLockedError, match="by the third; wait"),
+            source.lock("sales", "the second"),
+        ):
+            pass
 
 
-def locked_in_time(url: str) -> bool:
+@contextmanager
+def locked_in_time(source: SqlSource, holder: str) -> Iterator[None]:
     """A server may need a moment to see that a process has gone."""
     deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        with source_of(url) as source:
+    with ExitStack() as stack:
+        while True:
             try:
-                with source.lock("sales", "the second"):
-                    return True
+                stack.enter_context(source.lock("sales", holder))
+                break
             except MigrationLockedError:
+                assert time.monotonic() < deadline
                 time.sleep(0.05)
-    return False
+        yield
 
 
 def test_before_the_first_run_the_database_says_who_is_at_it(store: SqlDelayedMessageStore, database_url: str) -> None:
@@ -240,13 +268,16 @@ def test_preparing_ends_while_messages_go_on_arriving(store: SqlDelayedMessageSt
     assert len(moved) + len(waiting(database_url)) == 500 + len(arrived)
 
 
-def test_a_message_stored_while_rows_are_hidden_does_not_wait(store: SqlDelayedMessageStore, database_url: str) -> None:
+def test_preparing_ends_though_each_batch_brings_a_later_message(
+    store: SqlDelayedMessageStore, database_url: str
+) -> None:
     fill(store, 100)
     with source_of(database_url) as source:
         run = source.begin(RunParameters(endpoint="sales", target="a test", batch_size=10))
-        for _ in source.prepare(run):
-            store.store(message(store.now(), 10))  # between two batches nothing is locked
-        assert source.counts(run).prepared >= 100
+        for number, _ in enumerate(source.prepare(run)):
+            assert number < 20
+            store.store(message(store.now(), 7200 + number, message_id=f"m-later{number}"))  # nothing is locked now
+        assert source.counts(run).prepared > 100
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
@@ -365,3 +396,25 @@ def test_a_message_rescheduled_to_before_the_cut_off_stays(store: SqlDelayedMess
         run = begun(source, cutoff=now + timedelta(seconds=60))
         assert source.counts(run).prepared == 9
     assert waiting(database_url) == ["m-00003"]
+
+
+def test_a_message_rescheduled_between_search_and_lock_stays(mariadb_url: str) -> None:
+    with opened(mariadb_url) as store, source_of(mariadb_url) as source:
+        fill(store, 10)
+        now = store.now()
+
+        searched: list[str] = []
+
+        def reschedule(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+            if "FOR UPDATE" in statement and not searched:
+                searched.append(statement)
+                store.reschedule("m-00003", now + timedelta(seconds=5))
+
+        event.listen(Engine, "before_cursor_execute", reschedule)
+        try:
+            run = begun(source, cutoff=now + timedelta(seconds=60))
+        finally:
+            event.remove(Engine, "before_cursor_execute", reschedule)
+        assert searched
+        assert source.counts(run).prepared == 9
+        assert waiting(mariadb_url) == ["m-00003"]

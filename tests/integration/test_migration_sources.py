@@ -272,7 +272,9 @@ def test_a_table_of_somebody_elses_comes_back_bit_for_bit(database_url: str) -> 
     with source_of(database_url, AwkwardShape()) as source, source.lock(AWKWARD, "me"):
         assert source.check(AWKWARD) == []
         assert source.endpoints() == [AWKWARD]
-        assert source.preview(AWKWARD, None).destinations == {"Büro 'x'": 14, "a%sb": 13, "büro": 13}
+        preview = source.preview(AWKWARD, None)
+        assert preview.destinations == {"Büro": 14, "a%s 'b'": 13, "büro": 13}
+        assert preview.earliest == START + timedelta(microseconds=1)
         run = begun(source, AWKWARD, batch_size=16)
         assert dump(database_url, AWKWARD) == []
         first = source.batches(run)[0]

@@ -40,25 +40,25 @@ def give_back(database: Database, tables: RunTables, run: Run, *, rejected: bool
         numbers = connection.execute(statement.order_by(table.c.number)).all()
     for number, status in numbers:
         moved = status == BatchStatus.COMPLETED.value
-        if count := _give_back(database, tables, number, moved=moved, rejected=rejected):
+        if count := _give_back(database, tables, number, moved=moved):
             yield count
 
 
-def _give_back(database: Database, tables: RunTables, number: int, *, moved: bool, rejected: bool) -> int:
+def _give_back(database: Database, tables: RunTables, number: int, *, moved: bool) -> int:
     for _ in range(_ATTEMPTS):
         try:
-            return _put(database, tables, number, moved=moved, rejected=rejected)
+            return _put(database, tables, number, moved=moved)
         except _RefusedError as error:
             reason = error
     raise MigrationError(f"rows of batch {number} cannot go back to {tables.source.name!r}: {reason}")
 
 
-def _put(database: Database, tables: RunTables, number: int, *, moved: bool, rejected: bool) -> int:
-    """One batch, in one transaction."""
+def _put(database: Database, tables: RunTables, number: int, *, moved: bool) -> int:
+    """One batch, in one transaction; of one that has `moved`, what was rejected."""
     table = tables.batches
     with database.writing() as connection:
         database.dialect.by_index(connection)
-        rows = [row for row in _rows(connection, tables, number) if row.was_rejected <= rejected]
+        rows = _rows(connection, tables, number)
         going = [row for row in rows if not row.waits_again and row.was_rejected >= moved]
         staying = [row.id for row in rows if row.waits_again and not row.was_rejected and not moved]
         if staying:
