@@ -134,7 +134,7 @@ def test_only_a_few_batches_are_in_flight() -> None:
     source, target = source_of(200), ScriptedTarget()
     target.before_send = lambda: time.sleep(0.02)  # time enough for more to be read, if more were
     run(source, target, "sales", BATCHES_OF_TEN)
-    assert source.most_staged == 3
+    assert source.most_staged <= 3
 
 
 def test_the_source_is_used_by_one_thread_at_a_time() -> None:
