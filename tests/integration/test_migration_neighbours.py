@@ -268,15 +268,16 @@ def test_preparing_ends_while_messages_go_on_arriving(store: SqlDelayedMessageSt
     assert len(moved) + len(waiting(database_url)) == 500 + len(arrived)
 
 
-def test_preparing_ends_though_each_batch_brings_a_later_message(
+def test_preparing_ends_though_each_batch_brings_as_many_later_messages(
     store: SqlDelayedMessageStore, database_url: str
 ) -> None:
     fill(store, 100)
     with source_of(database_url) as source:
         run = source.begin(RunParameters(endpoint="sales", target="a test", batch_size=10))
         for number, _ in enumerate(source.prepare(run)):
-            assert number < 20
-            store.store(message(store.now(), 7200 + number, message_id=f"m-later{number}"))  # nothing is locked now
+            assert number < 50
+            now = store.now()  # nothing is locked between two batches
+            store.store_many(message(now, 7200 + number, message_id=f"m-later{number}-{i}") for i in range(10))
         assert source.counts(run).prepared > 100
 
 
