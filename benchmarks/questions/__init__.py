@@ -12,6 +12,9 @@ from benchmarks.questions import (
     lateness_burst,
     lateness_waiting,
     memory,
+    migrate_bare,
+    migrate_memory,
+    migrate_row_by_row,
     native_celery,
     native_lateness,
     native_publish,
@@ -34,5 +37,8 @@ QUESTIONS: Final[Sequence[Question]] = (
     native_celery.QUESTION,
     native_lateness.QUESTION,
     delays_migrate.QUESTION,
+    migrate_row_by_row.QUESTION,
+    migrate_bare.QUESTION,
+    migrate_memory.QUESTION,
 )
 """In the order in which they are asked."""
