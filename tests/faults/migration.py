@@ -10,6 +10,8 @@ from typing import Any
 
 from sqlalchemy import Connection, create_engine, inspect, text
 
+from delaystore.migrations.abc import Report, RunCounts
+from delaystore.migrations.runner import abort, verify
 from delaystore.migrations.sources import open_source
 from delaystore.migrations.targets import open_target
 from delaystore.transports import RabbitMQTransport
@@ -34,7 +36,7 @@ class Ended:
     @property
     def document(self) -> Any:
         """What `--json` printed for the one endpoint."""
-        assert self.code in (0, 1), self
+        assert self.code == 0, self
         (endpoint,) = json.loads(self.out)["endpoints"]
         return endpoint
 
@@ -75,17 +77,17 @@ class Migration:
         with self.running() as process:
             return ended(process)
 
-    def command(self, name: str) -> Ended:
-        """Another of the commands, to its end."""
-        with started(["migrate", name, *self._ends, "--json"], {}) as process:
-            return ended(process)
+    def abort(self) -> Report:
+        """Give back what has not moved."""
+        with closing(open_source(self.store)) as source:
+            return abort(source, ENDPOINT)
 
-    def assert_verified(self, moved: int) -> None:
-        """`verify` passes, and counts so many as moved."""
-        verdict = self.command("verify")
-        assert verdict.code == 0, verdict
-        counts = {"prepared": moved, "pending": 0, "moved": moved, "rejected": 0, "returned": 0}
-        assert verdict.document["counts"] == counts
+    def verified(self) -> RunCounts:
+        """What became of everything, after `verify` has passed."""
+        with closing(open_source(self.store)) as source, closing(open_target(self._target, ENDPOINT)) as target:
+            verdict = verify(source, target, ENDPOINT)
+        assert verdict.good, verdict.findings
+        return verdict.counts
 
     def await_moved(self, process: subprocess.Popen[str], count: int) -> None:
         """Wait until the run has completed batches with `count` messages; AssertionError if it ends before."""
@@ -98,9 +100,11 @@ class Migration:
 
     def moved(self) -> int:
         """How many the run counts as moved."""
-        with closing(open_source(self.store)) as source:
-            run = source.run(ENDPOINT)
-            return 0 if run is None else source.counts(run).moved
+        query = f"SELECT coalesce(sum(prepared - rejected - returned), 0) FROM {BATCHES} WHERE status = 'completed'"
+        with self._database() as connection:
+            if not inspect(connection).has_table(BATCHES):
+                return 0
+            return int(connection.execute(text(query)).scalar_one())
 
     def in_flight(self) -> set[str]:
         """The message_ids of batches that are staged: these alone may be sent twice."""
