@@ -1,5 +1,7 @@
 # `make help` lists what there is to make.
 PYTHON ?= python3
+# Processes that run tests; each starts servers of its own.
+WORKERS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 # The warning is setuptools' general advice on every editable installation.
@@ -20,7 +22,7 @@ demo: $(RUNTIME) ## See delayed messages stored, waiting and delivered; needs no
 	@$(BIN)/delaystore demo $(ARGS)
 
 test: lint types layers servers ## Check everything: style, types, layers, tests (ARGS=... for pytest)
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(ARGS)
 
 unit: $(DEVELOPMENT) ## Run the tests that need no server
 	$(BIN)/python -m pytest tests/unit $(ARGS)
