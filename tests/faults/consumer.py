@@ -3,13 +3,15 @@
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
-from tests.faults.patience import PATIENCE, wait_until
+from tests.faults.patience import PATIENCE
 from tests.integration.cascades import channel_to
 
 PREFETCH = 1000
+STALLED = 30.0  # seconds without an arrival, after which what is not there is lost
 
 
 @dataclass(frozen=True)
@@ -45,11 +47,17 @@ class Consumer:
         return Counter(one.message_id for one in self.arrived)
 
     def await_quiet(self, count: int, quiet: float = 1.0) -> None:
-        """Wait until `count` different messages have arrived, and then none for `quiet` seconds."""
-        wait_until(lambda: len(self.times) >= count, f"{count} messages arrive")
-        before = -1
-        while before != (before := len(self.arrived)):
-            time.sleep(quiet)
+        """Wait until `count` different messages have arrived, or nothing more comes, and then none for a moment."""
+        self._await_pause(lambda: len(self.times) >= count, STALLED)
+        self._await_pause(lambda: False, quiet)
+
+    def _await_pause(self, enough: Callable[[], bool], pause: float) -> None:
+        """Wait until it is enough, or nothing has come for `pause` seconds."""
+        seen, since = len(self.arrived), time.monotonic()
+        while not enough() and time.monotonic() - since < pause:
+            time.sleep(0.1)
+            if len(self.arrived) > seen:
+                seen, since = len(self.arrived), time.monotonic()
 
     def _run(self) -> None:
         with channel_to(self._url) as channel:

@@ -52,7 +52,7 @@ class Migration:
         self.store = store
 
     def but(self, *options: str) -> "Migration":
-        """The same with other options, which go before its own where they differ."""
+        """The same with other options; they win over its own."""
         return Migration(self.store, self._broker, *self._options, *options)
 
     def set_up(self) -> None:

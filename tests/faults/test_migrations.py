@@ -109,7 +109,7 @@ def test_a_run_killed_again_and_again_loses_nothing_and_repeats_only_what_was_in
             assert len(in_flight) <= 150, "three batches"
             at_risk.update(in_flight)
         assert 0 < migration.moved() < len(sent)
-        assert migration.run().document["resumed"]
+        assert migration.but("--max-rate", "100000").run().document["resumed"]
         consumer.await_quiet(len(sent))
     repeated = consumer.times - Counter(set(consumer.times))
     assert_arrived(consumer.times, ids(sent), duplicates=at_risk.total())
@@ -121,7 +121,7 @@ def test_a_run_killed_again_and_again_loses_nothing_and_repeats_only_what_was_in
 @pytest.fixture
 def killable(private_postgresql: PostgreSQL, private_rabbitmq: RabbitMQ) -> Migration:
     """A migration between two servers that may be killed, of batches of 200."""
-    options = ("--batch-size", "200", "--max-rate", "2000", "--patience", "90s")
+    options = ("--batch-size", "200", "--max-rate", "1000", "--patience", "90s")
     migration = Migration(private_postgresql.create_database(), private_rabbitmq.create_vhost(), *options)
     migration.set_up()
     private_rabbitmq.sync_queues()
@@ -138,14 +138,14 @@ def migrate_through(migration: Migration, fault: Callable[[], None]) -> list[End
 
     Everything must be in the cascade then, and only what is sent again may be there twice.
     """
-    sent = stored(migration.store, backlog(OUTAGES * 4000, soonest=HOUR, span=HOUR / 100))
+    sent = stored(migration.store, backlog(OUTAGES * 3000, soonest=HOUR, span=HOUR / 100))
     runs = []
     for _ in range(OUTAGES):
         with migration.running() as process:
             migration.await_moved(process, migration.moved() + 1000)
             fault()
             runs.append(ended(process))
-    runs.append(migration.run())
+    runs.append(migration.but("--max-rate", "100000").run())
     again = sum(run.document["sent_again"] for run in runs if not run.code and "sent_again" in run.document)
     assert_arrived(migration.waiting(), sent, duplicates=again)
     assert migration.verified() == RunCounts(prepared=len(sent), moved=len(sent))
@@ -159,7 +159,8 @@ def test_postgresql_killed_and_restarted_stops_the_run_which_goes_on_when_run_ag
     for run in stopped:
         assert run.code == 2
         (line,) = run.err.splitlines()
-        assert line.startswith("error: ")
+        assert line.startswith("error: stopped: ")
+        assert "nothing is lost: run it again to go on" in line
     assert last.document["resumed"]
 
 
@@ -172,7 +173,7 @@ def test_rabbitmq_gone_for_longer_than_the_patience_stops_the_run_which_goes_on_
     killable: Migration, private_rabbitmq: RabbitMQ
 ) -> None:
     impatient = killable.but("--patience", "1s")
-    sent = stored(impatient.store, backlog(4000, soonest=HOUR, span=60))
+    sent = stored(impatient.store, backlog(3000, soonest=HOUR, span=60))
     with impatient.running() as process:
         impatient.await_moved(process, 1000)
         private_rabbitmq.kill()
@@ -181,7 +182,7 @@ def test_rabbitmq_gone_for_longer_than_the_patience_stops_the_run_which_goes_on_
     assert "run it again" in stopped.err
     in_flight = impatient.in_flight()
     private_rabbitmq.start()
-    assert impatient.run().document["resumed"]
+    assert impatient.but("--max-rate", "100000").run().document["resumed"]
     assert_arrived(impatient.waiting(), sent, duplicates=len(in_flight))
     assert impatient.verified() == RunCounts(prepared=len(sent), moved=len(sent))
 

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from delaystore.errors import MigrationError
+from delaystore.errors import MigrationError, StoreUnavailableError
 from delaystore.migrations.abc import Batch, BatchStatus, MigrationSource, Rejected, Row, Run
 from delaystore.migrations.runner.clocks import SourceClock
 from delaystore.migrations.runner.progress import Listener
@@ -73,6 +73,10 @@ class Mover:
         for thread in threads:
             while thread.is_alive():
                 thread.join(_LOOK)
+        if isinstance(self._failure, StoreUnavailableError):
+            raise StoreUnavailableError(
+                f"stopped: {self._failure}; nothing is lost: run it again to go on, once the source answers"
+            ) from self._failure
         if self._failure is not None and not isinstance(self._failure, GivenUpError):
             raise self._failure
 

@@ -130,9 +130,7 @@ class Database:
                     yield connection
                 return
             if self._held.invalidated:
-                raise StoreUnavailableError(
-                    "the connection that held the migration's lock was lost; run it again when the database answers"
-                )
+                raise StoreUnavailableError("the connection that held the migration's lock was lost")
             yield self._held
 
     def _read_clock(self) -> datetime:
