@@ -374,6 +374,17 @@ def test_mistakes_are_answered_in_one_line(command: CommandLine, broker: str, ra
     assert "login refused" in command.refused(*MIGRATE, "--broker", broker.replace("://delaystore:", "://delaystore:x"))
 
 
+def test_where_nothing_tells_whether_it_is_one_broker_nothing_is_moved(
+    command: CommandLine, broker: str, rabbitmq: RabbitMQVhosts
+) -> None:
+    put_many(broker, NSERVICEBUS_V2, range(5), "sales")
+    with rabbitmq.user(broker, configure="^nsb", write=".*", read=".*") as url:
+        elsewhere = url.replace("127.0.0.1", "localhost")
+        line = command.refused("delays", "transfer", "--broker", url, "--to-broker", elsewhere)
+    assert "may be one broker" in line
+    assert depth(broker, level_queues(V2)) == 5
+
+
 def test_a_missing_permission_ends_it_in_one_line_with_nothing_lost(
     command: CommandLine, broker: str, rabbitmq: RabbitMQVhosts
 ) -> None:

@@ -108,7 +108,8 @@ class Place(Administered):
     def same_broker(self, other: "Place") -> bool:
         """Whether both are one virtual host of one broker, under whatever names.
 
-        Where only the names differ, a queue that is deleted at once tells.
+        Where only the names differ, a queue that is deleted at once tells. ConfigurationError where it may not be
+        declared, and nothing else can tell.
         """
         if self.broker.label == other.broker.label:
             return True
@@ -117,8 +118,12 @@ class Place(Administered):
                 return False
             try:
                 name = ours.queue_declare("", exclusive=True, auto_delete=True).method.queue
-            except exceptions.ChannelClosedByBroker:
-                return False  # it may not declare; nothing else can tell
+            except exceptions.ChannelClosedByBroker as error:
+                raise ConfigurationError(
+                    f"{self.broker.label} and {other.broker.label} may be one broker, and its user may not declare the "
+                    f"queue that would tell ({reason_of(error)}); name the broker alike in both URLs, or grant the "
+                    "configure permission for amq\\.gen.*"
+                ) from None
             try:
                 theirs.queue_declare(name, passive=True)
             except exceptions.ChannelClosedByBroker as error:
