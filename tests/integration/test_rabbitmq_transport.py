@@ -21,6 +21,8 @@ from delaystore.message import DelayedMessage, new_message_id
 from delaystore.transports import RabbitMQTransport, open_transport
 from delaystore.transports.abc import Outcome, OutcomeKind
 from delaystore.transports.rabbitmq import channel as channel_module
+from delaystore.transports.rabbitmq.blocking import BlockingConnections
+from delaystore.transports.rabbitmq.parameters import broker_from_url
 from tests.servers import RabbitMQ, RabbitMQVhosts
 
 DELIVERED, UNROUTABLE = OutcomeKind.DELIVERED, OutcomeKind.UNROUTABLE
@@ -445,6 +447,35 @@ def test_closing_does_not_wait_for_a_broker_that_does_not_listen(private_rabbitm
     transport.close()
     assert not [one for one in threading.enumerate() if one.name.startswith("delaystore-")]
     private_rabbitmq.resume()
+
+
+def test_an_interrupted_receiver_does_not_wait_for_a_broker_that_does_not_answer(
+    private_rabbitmq: RabbitMQ, connect: Connect
+) -> None:
+    transport = connect(private_rabbitmq.url)
+    transport.declare("q")
+
+    def interrupted() -> None:
+        with pytest.raises(KeyboardInterrupt), transport.receive("q"):
+            private_rabbitmq.pause()
+            raise KeyboardInterrupt
+
+    with ThreadPoolExecutor() as executor:
+        receiving = executor.submit(interrupted)
+        try:
+            receiving.result(LONG)
+        finally:
+            private_rabbitmq.resume()
+
+
+def test_a_connection_that_another_thread_took_in_between_is_not_closed_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Contested(list[object]):
+        def __bool__(self) -> bool:
+            return True  # and gone at the next look
+
+    connections = BlockingConnections(broker_from_url("amqp://127.0.0.1"))
+    monkeypatch.setattr(connections, "_idle", Contested())
+    connections.close()
 
 
 def test_closing_in_the_middle_of_a_handshake_is_no_error(connect: Connect, caplog: pytest.LogCaptureFixture) -> None:

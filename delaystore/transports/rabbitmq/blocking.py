@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import pika
 from pika import exceptions
+from pika.adapters.utils.connection_workflow import AMQPConnectorException
 
 from delaystore.errors import TransportUnavailableError
 from delaystore.transports.rabbitmq.logs import quiet_pika
@@ -30,36 +31,53 @@ class BlockingConnections:
         """A fresh channel for the block, closed after it: what was not acknowledged goes back to its queue.
 
         Raises TransportUnavailableError if there is no connection to be had, or if it is lost within the block.
-        The broker's refusals (pika's ChannelClosedByBroker) pass through.
+        The broker's refusals (pika's ChannelClosedByBroker) pass through. An interrupt drops the connection.
         """
         with quiet_pika():
             connection, channel = self._open_channel()
         try:
-            yield channel
+            with self._loss_explained(connection):
+                yield channel
+        except Exception:
+            self._put_back(connection, channel)
+            raise
+        except BaseException:
+            drop_socket(connection._impl)  # whoever interrupts does not wait for an answer that may never come
+            raise
+        else:
+            self._put_back(connection, channel)
+
+    def close(self) -> None:
+        """Close what is idle; may be called twice."""
+        with quiet_pika():
+            while (connection := self._take()) is not None:
+                _close(connection)
+
+    def disown(self) -> None:
+        """In a forked child: give up the sockets, which stay the parent's."""
+        while (connection := self._take()) is not None:
+            drop_socket(connection._impl)
+
+    def _take(self) -> Any | None:
+        """An idle connection, for the caller alone. One step, so that no lock is needed, which a fork might copy."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return None
+
+    @contextmanager
+    def _loss_explained(self, connection: Any) -> Iterator[None]:
+        try:
+            yield
         except exceptions.AMQPConnectionError as error:
             if connection.is_open:
                 raise  # the caller's own
             raise TransportUnavailableError(
                 f"the connection to RabbitMQ at {self._broker.label} was lost: {reason_of(error)}"
             ) from None
-        finally:
-            with quiet_pika():
-                self._put_back(connection, channel)
-
-    def close(self) -> None:
-        """Close what is idle; may be called twice."""
-        with quiet_pika():
-            while self._idle:
-                _close(self._idle.pop())
-
-    def disown(self) -> None:
-        """In a forked child: give up the sockets, which stay the parent's."""
-        while self._idle:
-            drop_socket(self._idle.pop()._impl)
 
     def _open_channel(self) -> tuple[Any, Any]:
-        while self._idle:
-            connection = self._idle.pop()
+        while (connection := self._take()) is not None:
             try:
                 return connection, connection.channel()
             except exceptions.AMQPError:
@@ -67,22 +85,23 @@ class BlockingConnections:
         try:
             connection = pika.BlockingConnection(self._broker.parameters(heartbeat=_HEARTBEAT))
             return connection, connection.channel()
-        except (exceptions.AMQPError, OSError) as error:
+        except (exceptions.AMQPError, AMQPConnectorException, OSError) as error:
             raise TransportUnavailableError(
                 f"RabbitMQ at {self._broker.label} cannot be reached: {reason_of(error)}"
             ) from None
 
     def _put_back(self, connection: Any, channel: Any) -> None:
-        try:
-            if channel.is_open:
-                channel.close()
-        except exceptions.AMQPError:
-            _close(connection)
-            return
-        if connection.is_open and len(self._idle) < _IDLE_CONNECTIONS:
-            self._idle.append(connection)
-        else:
-            _close(connection)
+        with quiet_pika():
+            try:
+                if channel.is_open:
+                    channel.close()
+            except exceptions.AMQPError:
+                _close(connection)
+                return
+            if connection.is_open and len(self._idle) < _IDLE_CONNECTIONS:
+                self._idle.append(connection)
+            else:
+                _close(connection)
 
 
 def _close(connection: Any) -> None:
