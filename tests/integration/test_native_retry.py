@@ -138,6 +138,23 @@ def test_a_message_returned_from_the_error_queue_begins_anew(channel: Any) -> No
     assert (first.exchange, first.routing_key, first.attempt) == ("sales", "orders.created", 1)
 
 
+def test_beyond_the_limit_a_message_fails_even_where_the_delay_is_too_long(channel: Any) -> None:
+    make_queue(channel, "error")
+    publish(channel)
+    assert again(channel, take(channel), delay=2.0**30, limit=0, error_queue="error") is Fate.FAILED
+    take(channel, "error")
+    assert ready(channel, QUEUE) == 0
+
+
+def test_an_error_that_is_no_unicode_text_is_told_with_escapes(channel: Any) -> None:
+    make_queue(channel, "error")
+    publish(channel)
+    again(channel, take(channel), limit=0, error_queue="error", error=ValueError("no file b\udcffd"))
+    headers = take(channel, "error")[1].headers
+    assert headers[names.EXCEPTION_MESSAGE] == r"no file b\udcffd"
+    assert headers[names.STACK_TRACE] == "ValueError: no file b\\udcffd\n"
+
+
 @pytest.mark.parametrize("expired", list(Expired))
 def test_a_message_whose_time_to_live_would_end_is_dropped_or_dead_lettered(channel: Any, expired: Expired) -> None:
     make_queue(channel, "dead")

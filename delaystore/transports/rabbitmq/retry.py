@@ -97,7 +97,7 @@ def retry_later(
     `topology`: a cascade that exists (`delaystore delays create`). `bind`: bind the queue to its end, each time; False
     where that is done by others (`delaystore delays bind`).
     `limit`: how often a message is delayed; after that it goes to `error_queue` (a queue, or an address as
-    `parse_address` reads it), with `error`, why it failed, in NServiceBus' failure headers.
+    `parse_address` reads it), whatever the delay, with `error`, why it failed, in NServiceBus' failure headers.
     `expired`: what to do with a message whose time to live, counted from its original send, ends before the delay.
 
     Where the message is if the process dies: in the queue until RabbitMQ has confirmed the copy; in both until the
@@ -148,9 +148,9 @@ def next_step(
     _check(limit, error_queue)
     now = now or datetime.now(UTC)
     first = original(method, properties, topology=topology)
-    address = topology.route(delay, queue)
     if limit is not None and error_queue is not None and first.attempt >= limit:
         return NextStep(Fate.FAILED, parse_address(error_queue), _explained(first, queue, error, now))
+    address = topology.route(delay, queue)
     span = topology.unit * topology.units(delay)
     copy, expires = delayed_properties(first, span, now)
     if expires is not None and expires <= now + span:
@@ -212,13 +212,18 @@ def _failure_headers(
         reason = str(error) or reason
         trace = "".join(traceback.format_exception(error))
     return {
-        EXCEPTION_TYPE: kind,
-        EXCEPTION_MESSAGE: reason[:length],
-        STACK_TRACE: trace[-length:],
+        EXCEPTION_TYPE: _utf8(kind),
+        EXCEPTION_MESSAGE: _utf8(reason)[:length],
+        STACK_TRACE: _utf8(trace)[-length:],
         TIME_OF_FAILURE: time_sent_text(now),
         FAILED_QUEUE: queue,
         FAILURE_COUNT: failures,
     }
+
+
+def _utf8(text: str) -> str:
+    """`text` with lone surrogates, as undecodable file names have them, as escapes: AMQP cannot hold them."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _fits(properties: spec.BasicProperties) -> bool:
