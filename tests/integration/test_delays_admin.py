@@ -467,6 +467,17 @@ def test_each_destination_is_bound_on_its_own(run: CommandLine, channel: Any) ->
     assert run("delays", "verify", "--cascade", "custom:mine:3").code == 0
 
 
+def test_a_name_that_is_no_unicode_text_is_not_bound(run: CommandLine, channel: Any) -> None:
+    channel.queue_declare("good", durable=True)
+    assert run("delays", "create", "--cascade", "custom:mine:3").code == 0
+    bound = run("delays", "bind", "\udcff", "good", "--cascade", "custom:mine:3")
+    assert bound.code == 1
+    assert "not UTF-8 text" in bound.out
+    assert bound.err == ""
+    publish(channel, "custom:mine:3", 0, "good")
+    until(lambda: channel.queue_declare("good", passive=True).method.message_count == 1)
+
+
 def test_conventional_routing_binds_the_exchange(run: CommandLine, channel: Any) -> None:
     cascade = ["--cascade", "celery"]
     channel.queue_declare("tasks", durable=True)
@@ -538,6 +549,7 @@ def test_what_cannot_be_reached_is_one_line(run: CommandLine, rabbitmq_url: str)
         (["verify", "--broker", "http://host"], "amqp://"),
         (["verify", "--management", "host:15672"], "a management URL is"),
         (["create", "--cascade", "rabbit"], "no cascade is called 'rabbit'"),
+        (["create", "--cascade", "custom:\udcff:3"], r"'\udcff.delay-level-02' is not UTF-8 text"),
         (["bind"], "Missing argument"),
         (["bind", "q", "--routing", "odd"], "odd"),
     ],

@@ -246,6 +246,7 @@ def test_delays_that_cannot_be_are_errors_and_never_cut(delay: Any, problem: str
         ("é" * 100, "1 to 199 bytes here, not 200"),
         ("a.*.b", "a word \\* or #"),
         ("#", "a word \\* or #"),
+        ("\udcff", r"the name '\\udcff' is not UTF-8 text"),
     ],
 )
 def test_addresses_that_break_a_key_or_a_binding_are_errors(address: str, problem: str) -> None:
@@ -272,6 +273,12 @@ def test_presets_are_found_by_name(name: str) -> None:
         ("custom:mine:4:h", "the number of levels, and s or ms"),
         ("celery:stream", "quorum or classic, not 'stream'"),
         ("custom:" + "x" * 250, "have 1 to 255 bytes"),
+        ("custom:\udcff:3", r"the name '\\udcff\.delay-level-02' is not UTF-8 text"),
+        ("skipping:\udcff:3", "is not UTF-8 text"),
+        ("custom:amq.:3", r"refuses names that begin with 'amq\.'"),
+        ("skipping:amq.mine", r"refuses names that begin with 'amq\.'"),
+        ("celery:quorum:amq.", r"refuses names that begin with 'amq\.'"),
+        ("celery:quorum:", "the prefix in 'celery:quorum:' is empty"),
     ],
 )
 def test_names_of_no_preset_are_errors(name: str, problem: str) -> None:

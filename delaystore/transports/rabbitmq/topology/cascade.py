@@ -7,7 +7,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from delaystore.errors import ConfigurationError, InvalidMessageError, UnsupportedMessageError
+from delaystore.errors import ConfigurationError, DelaystoreError, InvalidMessageError, UnsupportedMessageError
 from delaystore.transports.rabbitmq.address import MAX_SHORT_STRING_BYTES, Address
 from delaystore.transports.rabbitmq.topology.layout import (
     ALTERNATE_EXCHANGE,
@@ -30,6 +30,9 @@ QUORUM: Final[Mapping[str, Any]] = {
     "x-overflow": "reject-publish",
 }
 """Replicated, and an expired message leaves only when its next queue has confirmed it."""
+
+_RESERVED: Final = "amq."
+"""Kept for the broker's own exchanges and queues (AMQP 0-9-1, exchange.declare and queue.declare)."""
 
 
 class Routing(StrEnum):
@@ -75,8 +78,10 @@ class CascadeTopology(ABC):
         if self.unit not in UNITS:
             raise ConfigurationError("unit must be a timedelta of one second or one millisecond")
         for name in self.names():
-            if not name or len(name.encode()) > MAX_SHORT_STRING_BYTES:
+            if not 1 <= _size(name, ConfigurationError) <= MAX_SHORT_STRING_BYTES:
                 raise ConfigurationError(f"names of exchanges and queues have 1 to 255 bytes, unlike {name[:40]!r}")
+            if name.startswith(_RESERVED):
+                raise ConfigurationError(f"RabbitMQ refuses names that begin with {_RESERVED!r}, as {name[:40]!r} does")
         if len(set(self.names())) < len(self.names()):
             raise ConfigurationError(
                 f"level_name {self.level_name!r} must hold {{level}}, so that each name is another"
@@ -146,7 +151,7 @@ class CascadeTopology(ABC):
     def check_address(self, address: str) -> None:
         """UnsupportedMessageError for an address that does not fit a key, or that a binding would not match exactly."""
         room = MAX_SHORT_STRING_BYTES - 2 * self.levels
-        size = len(address.encode())
+        size = _size(address, UnsupportedMessageError)
         if not 1 <= size <= room:
             raise UnsupportedMessageError(f"an address has 1 to {room} bytes here, not {size}: {address[:40]!r}")
         if not WILDCARDS.isdisjoint(address.split(".")):
@@ -175,3 +180,11 @@ class CascadeTopology(ABC):
             queues=(Queue(name, {"x-queue-type": self.arguments.get("x-queue-type", "classic")}),),
             bindings=(Binding(name, name, DestinationKind.QUEUE),),
         )
+
+
+def _size(name: str, problem: type[DelaystoreError]) -> int:
+    """Bytes of a name in UTF-8; raises `problem` for half a character, as Python makes of bytes that are no UTF-8."""
+    try:
+        return len(name.encode())
+    except UnicodeEncodeError:
+        raise problem(f"the name {name[:40]!r} is not UTF-8 text, which AMQP wants for names") from None
