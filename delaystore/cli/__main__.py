@@ -1,6 +1,6 @@
 """`python -m delaystore.cli`: the command line."""
 
-from delaystore.cli.main import main
+from delaystore.cli.entry import main
 
 if __name__ == "__main__":
     main()

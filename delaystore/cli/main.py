@@ -11,6 +11,7 @@ from delaystore.cli.changing import cancel, reschedule
 from delaystore.cli.delays.app import delays_app
 from delaystore.cli.demo.command import demo
 from delaystore.cli.dispatch import dispatch
+from delaystore.cli.entry import INTERRUPTED
 from delaystore.cli.health import health
 from delaystore.cli.listing import count, list_messages, show
 from delaystore.cli.migrate.app import migrate_app
@@ -21,8 +22,6 @@ from delaystore.cli.send import send
 from delaystore.cli.setup import setup
 from delaystore.errors import DelaystoreError
 
-INTERRUPTED: Final = 130
-"""What shells say of a program that SIGINT ended: 128 + 2."""
 READER_GONE: Final = 141
 """What shells say of a program that SIGPIPE ended, which is how other tools end then: 128 + 13."""
 _UsageError: Final = cast("type[typer.BadParameter]", typer.BadParameter.__base__)

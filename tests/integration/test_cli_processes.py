@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,45 @@ def test_a_reader_that_closes_the_pipe_gets_no_traceback(environment: dict[str, 
         assert process.stderr.read() == ""
         process.stderr.close()
         process.wait(PATIENCE)
+
+
+RUNS = {
+    "installed": "entry_point.load()()",
+    "module": "runpy.run_module('delaystore.cli', run_name='__main__')",
+}
+
+
+@pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
+@pytest.mark.parametrize("library", ["typer", "delaystore.cli.delays.app"])
+def test_an_interrupt_while_the_command_line_is_imported_says_stopped(run: str, library: str) -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    program = f"""
+import os, runpy, signal, sys
+from importlib.metadata import EntryPoint
+
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == {library!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+
+entry_point = EntryPoint("delaystore", {project["project"]["scripts"]["delaystore"]!r}, "console_scripts")
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, Interrupting())
+sys.argv = ["delaystore", "--version"]
+{run}
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=PATIENCE
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (130, "", "stopped\n")
+
+
+def test_hardly_anything_is_imported_before_interrupts_are_answered() -> None:
+    program = "import sys, delaystore.cli.entry; print(sorted(name for name in sys.modules if 'delaystore.' in name))"
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=PATIENCE
+    )
+    assert result.stdout == "['delaystore.cli', 'delaystore.cli.entry']\n"
 
 
 def test_help_imports_neither_database_nor_broker_libraries() -> None:
