@@ -97,6 +97,21 @@ def test_a_diagram_goes_to_standard_output(run: CommandLine) -> None:
     assert "nsb.v2.delay-delivery.undeliverable" in written.out
 
 
+@pytest.mark.parametrize("form", ["terraform", "definitions", "mermaid"])
+def test_as_one_json_document_it_holds_the_text_or_names_the_file(run: CommandLine, tmp_path: Path, form: str) -> None:
+    arguments = ("delays", "export", "--format", form, "--cascade", "custom:mine:3")
+    text = run(*arguments).out
+    described = {"format": form, "cascade": "custom:mine:3"}
+    assert run(*arguments, "--json").document == {**described, "content": text, "file": None}
+    file = tmp_path / "file"
+    assert run(*arguments, "--json", "--output", str(file)).document == {
+        **described,
+        "content": None,
+        "file": str(file),
+    }
+    assert file.read_text(encoding="utf-8") == text
+
+
 def test_mistakes_are_told_in_a_line(run: CommandLine, tmp_path: Path) -> None:
     assert "no cascade is called 'nsb'" in run.refused("delays", "export", "--format", "mermaid", "--cascade", "nsb")
     assert "pdf" in run.refused("delays", "export", "--format", "pdf")

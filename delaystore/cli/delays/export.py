@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from delaystore.cli.delays.options import DEFAULT_CASCADE, CascadeName
-from delaystore.cli.output import say, write
+from delaystore.cli.options import Json
+from delaystore.cli.output import print_document, say, write
 
 if TYPE_CHECKING:
     from delaystore.transports.rabbitmq.topology import CascadeTopology
@@ -39,19 +40,24 @@ def export(
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", show_default=False, help="Where to write. Default: standard output.")
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """Write a cascade as infrastructure as code, or as a diagram. Asks no broker.
 
-    Destinations are bound by `delaystore delays bind`, not by what this writes.
+    Destinations are bound by `delaystore delays bind`, not by what this writes. With --json, what would be written is
+    the text in `content`, or the file named in `file` holds it.
     """
     from delaystore.transports.rabbitmq.topology import topology_named
 
     text = _text(form, topology_named(cascade), vhost, full)
-    if output is None:
-        write(text)
-    else:
+    if output is not None:
         output.write_text(text, encoding="utf-8")
         say(f"wrote {output}")
+    if as_json:
+        content, file = (text, None) if output is None else (None, str(output))
+        print_document({"format": form.value, "cascade": cascade, "content": content, "file": file})
+    elif output is None:
+        write(text)
 
 
 def _text(form: Format, topology: "CascadeTopology", vhost: str, full: bool) -> str:
