@@ -1,13 +1,14 @@
 """Sending straight into the transport's native delay, without the store."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from itertools import compress
 
 from delaystore.errors import ConfigurationError
 from delaystore.message import DelayedMessage
 from delaystore.stores.abc import DelayedMessageStore
-from delaystore.transports.abc import OutcomeKind, Transport
+from delaystore.transports.abc import Outcome, OutcomeKind, Transport
 
 logger = logging.getLogger("delaystore.delivery")
 
@@ -34,17 +35,17 @@ class NativeSender:
         confirm them: it may have them all the same, and then they arrive twice, with one message_id.
         """
         now = self._store.now()
-        fitting = [message for message in messages if timedelta(0) < message.due_time - now <= self._longest]
-        outcomes = self._transport.send_delayed(fitting, now, self._timeout) if fitting else ()
-        taken: set[str] = set()
-        for message, outcome in zip(fitting, outcomes, strict=True):
-            if outcome.kind is OutcomeKind.DELIVERED:
-                taken.add(message.message_id)
-            elif outcome.kind is not OutcomeKind.UNSUITED:
-                logger.warning(
-                    "message %s to %r goes to the store instead: %s",
-                    message.message_id,
-                    message.destination,
-                    outcome.reason,
-                )
-        return [message for message in messages if message.message_id not in taken]
+        fits = [timedelta(0) < message.due_time - now <= self._longest for message in messages]
+        fitting = list(compress(messages, fits))
+        outcomes = iter(self._transport.send_delayed(fitting, now, self._timeout) if fitting else ())
+        return [message for message, fit in zip(messages, fits, strict=True) if not (fit and _taken(message, outcomes))]
+
+
+def _taken(message: DelayedMessage, outcomes: Iterator[Outcome]) -> bool:
+    """Whether the next outcome, which is that of `message`, says that the broker has it."""
+    outcome = next(outcomes)
+    if outcome.kind is OutcomeKind.DELIVERED:
+        return True
+    level = logging.INFO if outcome.kind is OutcomeKind.UNSUITED else logging.WARNING
+    logger.log(level, "message %s to %r goes to the store: %s", message.message_id, message.destination, outcome.reason)
+    return False

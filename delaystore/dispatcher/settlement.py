@@ -149,6 +149,8 @@ class Settler:
             elif outcome.kind is OutcomeKind.UNSETTLED:
                 found.unsettled.append(Failure(message, "Unsettled", outcome.reason))
             elif outcome.kind is OutcomeKind.UNSUITED:
+                if not found.unsuited:
+                    logger.warning("%s is not delayed natively, but kept: %s", message.message_id, outcome.reason)
                 found.unsuited.append(message)
             elif outcome.kind is OutcomeKind.UNROUTABLE:
                 found.hopeless.append(Failure(message, "Unroutable", outcome.reason))
@@ -231,16 +233,14 @@ class Settler:
         """Show them again later, counted from now, when the sending is over; returns how many were there."""
         if not failures and not deferred:
             return 0
-        now = self._shown_at(tx.now())
-        attempts = [
-            (failure.message, next_attempt(now, self._gap(self._deferrals.failures(failure.message))))
-            for failure in failures
+        now = tx.now()
+        gaps = [(failure.message, self._gap(self._deferrals.failures(failure.message))) for failure in failures]
+        gaps += [
+            (failure.message, min(self._gap(failure.message.failure_count), LONGEST_DEFERRAL)) for failure in deferred
         ]
-        attempts += [
-            (failure.message, next_attempt(now, min(self._gap(failure.message.failure_count), LONGEST_DEFERRAL)))
-            for failure in deferred
-        ]
-        return tx.increment_failure_counts(attempts)
+        return tx.increment_failure_counts(
+            [(message, self._shown_at(_not_late(message, now, next_attempt(now, gap)))) for message, gap in gaps]
+        )
 
     def _keep_until_due(self, tx: DelayedMessageStore, unsuited: Sequence[DelayedMessage]) -> None:
         if unsuited:
@@ -253,3 +253,8 @@ class Settler:
     def _gap(self, earlier_failures: int) -> timedelta:
         settings = self._settings
         return back_off(earlier_failures + 1, settings.number_of_retries, settings.retry_span, self._random)
+
+
+def _not_late(message: DelayedMessage, now: datetime, attempt: datetime) -> datetime:
+    """`attempt`, but what was handed over early is tried again when it is due at the latest."""
+    return min(attempt, message.due_time) if message.due_time > now else attempt

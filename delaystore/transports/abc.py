@@ -80,8 +80,9 @@ class Transport(ABC):
     ) -> Sequence[Outcome]:
         """Forward `messages`, each to arrive at its due time and not before; `now` is the time by the store's clock.
 
-        Returns as `send`; DELIVERED: the broker keeps it until it is due. Raises ConfigurationError where
-        `longest_native_delay` is None.
+        Returns as `send`, but no failure is the message's: DELIVERED, the broker keeps it until it is due; UNSETTLED,
+        an outage; UNSUITED, it is to be sent when it is due. Raises ConfigurationError where `longest_native_delay`
+        is None.
         """
         raise ConfigurationError(f"native delays are switched off for {self!r}; give it one, as in delays=...")
 

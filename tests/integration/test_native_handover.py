@@ -16,8 +16,9 @@ from delaystore.headers import EXPIRATION
 from delaystore.message import DelayedMessage
 from delaystore.settings import TransactionMode
 from delaystore.stores import InMemoryDelayedMessageStore, SqlDelayedMessageStore
+from delaystore.testing import RecordingTransport
 from delaystore.transports import RabbitMQTransport
-from delaystore.transports.abc import OutcomeKind, ReceivedMessage
+from delaystore.transports.abc import Outcome, OutcomeKind, ReceivedMessage
 from delaystore.transports.rabbitmq.native import (
     CascadeDelay,
     DelayedMessagePluginDelay,
@@ -28,7 +29,7 @@ from delaystore.transports.rabbitmq.native import (
 from delaystore.transports.rabbitmq.native.headers import DELAY_IN_SECONDS, due_time
 from delaystore.transports.rabbitmq.topology import custom
 from tests.integration.cli import CommandLine
-from tests.servers import RabbitMQVhosts
+from tests.servers import RabbitMQ, RabbitMQVhosts
 
 MILLISECOND = timedelta(milliseconds=1)
 SECOND = timedelta(seconds=1)
@@ -112,11 +113,15 @@ def test_what_is_beyond_the_horizon_stays_in_the_store(delivery: DelayedDelivery
         until(lambda: delivery.count() == 1)
 
 
-def test_a_missing_queue_is_found_at_the_hand_over(delivery: DelayedDelivery, transport: RabbitMQTransport) -> None:
+def test_a_message_whose_queue_does_not_exist_yet_stays_until_it_is_due(
+    delivery: DelayedDelivery, transport: RabbitMQTransport
+) -> None:
     with delivery:
-        delivery.send("nowhere", b"", delay=600)
-        ((failed, _),) = received(transport, "error", 1)
-    assert failed.headers["NServiceBus.ExceptionInfo.Message"] == "no queue 'nowhere'"
+        delivery.send("later", b"pay", delay=2, message_id="a")
+        until(lambda: (found := delivery.get("a")) is not None and found.failure_count)
+        transport.declare("later")
+        ((arrived, _),) = received(transport, "later", 1)
+    assert DELAY_IN_SECONDS not in arrived.headers
 
 
 def test_what_cannot_be_delayed_natively_stays_until_it_is_due(
@@ -134,36 +139,60 @@ def test_what_cannot_be_delayed_natively_stays_until_it_is_due(
     assert "NO_ROUTE" in failed.headers["NServiceBus.ExceptionInfo.Message"]
 
 
-def test_a_refused_hand_over_is_tried_again_after_its_back_off_and_not_at_once(
+def test_what_the_cascade_refuses_stays_until_it_is_due_and_then_goes_directly(
     sqlite_url: str, rabbitmq_url: str, transport: RabbitMQTransport
 ) -> None:
     full = {"x-max-length": 1, "x-overflow": "reject-publish", "x-queue-type": "classic"}
     with closing(pika.BlockingConnection(pika.URLParameters(rabbitmq_url))) as connection:
         channel = connection.channel()
-        channel.queue_declare("test.delay-level-21", durable=True, arguments=full)
-        channel.basic_publish("", "test.delay-level-21", b"")
-        channel.basic_publish("", "test.delay-level-21", b"")
-        channel.exchange_declare("test.delay-level-21", "topic", durable=True)
-        channel.queue_bind("test.delay-level-21", "test.delay-level-21", "1.#")
+        channel.queue_declare("test.delay-level-10", durable=True, arguments=full)
+        channel.basic_publish("", "test.delay-level-10", b"")
+        channel.exchange_declare("test.delay-level-10", "topic", durable=True)
+        channel.queue_bind("test.delay-level-10", "test.delay-level-10", "#")
 
     class Prepared(CascadeDelay):
-        def prepare(self, *arguments: Any) -> frozenset[str]:
-            return frozenset()  # the level above is there, though not as the cascade would declare it
+        def prepare(self, *arguments: Any) -> dict[str, str]:
+            return {}  # the level is there, though not as the cascade would declare it
 
     store = SqlDelayedMessageStore(sqlite_url)
-    settings = DelayedDeliverySettings(handover_horizon=HORIZON, number_of_retries=3)
+    settings = DelayedDeliverySettings(handover_horizon=HORIZON, number_of_retries=0)
     with closing(RabbitMQTransport(rabbitmq_url, delays=Prepared(CASCADE))) as refusing, closing(store):
         dispatcher = Dispatcher(store, refusing, settings, endpoint="sales")
         store.setup_infrastructure()
-        store.store(message(store.now() + timedelta(minutes=40)))
-        before = store.now()
-        assert dispatcher.dispatch_due().failed == 1
+        due = store.now() + 1500 * MILLISECOND
+        store.store_many([message(due), message(due, message_id="b")])
+        dispatcher.dispatch_due()
         assert dispatcher.dispatch_due().fetched == 0
-        found = store.get("a")
+        waiting_ones = store.list().messages
+        assert [one.next_attempt for one in waiting_ones] == [due + HORIZON] * len(waiting_ones)
+        assert len(waiting_ones) >= 1
+        until(lambda: dispatcher.dispatch_due().delivered)
+        assert store.count() == 0
+    assert received(transport, "billing", 1)
+    assert waiting(rabbitmq_url, "error") == 0
+
+
+def test_an_outage_makes_nothing_late_that_was_to_be_handed_over(sqlite_url: str) -> None:
+    unsettled = Outcome(OutcomeKind.UNSETTLED, "no answer")
+    store = SqlDelayedMessageStore(sqlite_url)
+
+    class Delaying(RecordingTransport):
+        longest_native_delay = HORIZON
+
+        def send_delayed(self, messages: Sequence[DelayedMessage], now: datetime, timeout: float) -> Sequence[Outcome]:
+            return [unsettled] * len(messages)
+
+    transport = Delaying()
+    transport.declare("billing")
+    with closing(store):
+        dispatcher = Dispatcher(store, transport, DelayedDeliverySettings(handover_horizon=HORIZON), endpoint="sales")
+        store.setup_infrastructure()
+        due = store.now() + 2 * SECOND
+        store.store_many([message(store.now(), message_id="now"), message(due, message_id="soon")])
+        assert dispatcher.dispatch_due().delivered == 1  # so that it is no outage, and the other gives way
+        found = store.get("soon")
         assert found is not None
-        assert found.failure_count == 1
-        assert found.next_attempt is not None
-        assert before + HORIZON + SECOND < found.next_attempt < before + HORIZON + timedelta(minutes=15)
+        assert found.next_attempt == due + HORIZON
 
 
 def test_an_expiration_is_kept_in_a_header(transport: RabbitMQTransport) -> None:
@@ -221,8 +250,64 @@ def test_without_the_right_to_declare_messages_stay_in_the_store(
         closing(RabbitMQTransport(url, delays=CASCADE)) as poor,
     ):
         (outcome,) = poor.send_delayed([message(datetime.now(UTC) + SECOND)], datetime.now(UTC), PATIENCE)
-    assert outcome.kind is OutcomeKind.UNSETTLED
+    assert outcome.kind is OutcomeKind.UNSUITED
     assert "cannot be declared" in outcome.reason
+
+
+def test_a_queue_that_may_not_be_bound_harms_no_other(
+    rabbitmq: RabbitMQVhosts, rabbitmq_url: str, transport: RabbitMQTransport
+) -> None:
+    transport.declare("locked")
+    with (
+        rabbitmq.user(rabbitmq_url, configure=".*", write="^(?!locked)", read=".*") as url,
+        closing(RabbitMQTransport(url, delays=CASCADE)) as poor,
+    ):
+        assert outcomes(poor, SECOND, {"destination": "locked"}, {}) == [OutcomeKind.UNSUITED, OutcomeKind.DELIVERED]
+
+
+def test_a_queue_that_was_declared_anew_is_bound_again(
+    rabbitmq_url: str, transport: RabbitMQTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delaystore.transports.rabbitmq.native.known.LIFE", 0.1)
+    assert outcomes(transport, SECOND, {}) == [OutcomeKind.DELIVERED]
+    assert received(transport, "billing", 1)
+    transport.delete("billing")
+    transport.declare("billing")
+    time.sleep(0.1)
+    assert outcomes(transport, SECOND, {}) == [OutcomeKind.DELIVERED]
+    assert received(transport, "billing", 1)
+
+
+def test_messages_of_one_id_are_not_taken_for_one_another(sqlite_url: str, transport: RabbitMQTransport) -> None:
+    store = SqlDelayedMessageStore(sqlite_url)
+    with closing(DelayedDelivery("sales", store, transport, native=True)) as delivery:
+        now = datetime.now(UTC)
+        twins = [message(now + SECOND), message(now + 2 * HORIZON, destination="other")]
+        assert delivery.send_many(twins) == 2
+        found = delivery.get("a")
+        assert found is not None
+        assert found.destination == "other"
+
+
+def test_what_waits_natively_is_persistent(transport: RabbitMQTransport) -> None:
+    assert outcomes(transport, SECOND, {"properties": {"delivery_mode": 1}}) == [OutcomeKind.DELIVERED]
+    ((arrived, _),) = received(transport, "billing", 1)
+    assert arrived.properties["delivery_mode"] == 2
+
+
+def test_a_silent_broker_holds_up_no_send_for_long(private_rabbitmq: RabbitMQ) -> None:
+    url = private_rabbitmq.create_vhost()
+    with closing(RabbitMQTransport(url, delays=CASCADE)) as transport:
+        transport.declare("billing")
+        transport.declare("shipping")
+        assert outcomes(transport, SECOND, {}) == [OutcomeKind.DELIVERED]
+        private_rabbitmq.pause()
+        began = time.monotonic()
+        now = datetime.now(UTC)
+        (outcome,) = transport.send_delayed([message(now + SECOND, destination="shipping")], now, 1)
+        assert outcome.kind is OutcomeKind.UNSETTLED
+        assert time.monotonic() - began < PATIENCE
+        private_rabbitmq.resume()
 
 
 @pytest.mark.parametrize("delays", [FixedDelay(1500 * MILLISECOND), EphemeralQueueDelay()], ids=["fixed", "ephemeral"])
@@ -233,10 +318,28 @@ def test_other_ways_of_delaying(rabbitmq_url: str, delays: NativeDelay) -> None:
         due = datetime.now(UTC) + 1500 * MILLISECOND
         fields: list[dict[str, Any]] = [{}, {"destination": "a.b c é"}, {"destination": "nowhere"}]
         kinds = outcomes(transport, 1500 * MILLISECOND, *fields)
-        assert kinds == [OutcomeKind.DELIVERED, OutcomeKind.DELIVERED, OutcomeKind.UNROUTABLE]
+        assert kinds == [OutcomeKind.DELIVERED, OutcomeKind.DELIVERED, OutcomeKind.UNSUITED]
         for queue in ("billing", "a.b c é"):
             ((_, at),) = received(transport, queue, 1)
             assert at >= due
+
+
+def test_a_fixed_delay_goes_with_native_sends(rabbitmq_url: str, sqlite_url: str) -> None:
+    with closing(RabbitMQTransport(rabbitmq_url, delays=FixedDelay(30 * SECOND))) as transport:
+        transport.declare("billing")
+        with closing(DelayedDelivery("sales", SqlDelayedMessageStore(sqlite_url), transport, native=True)) as delivery:
+            delivery.send("billing", b"", delay=30)
+            delivery.send("billing", b"", delay=20)
+            assert delivery.count() == 1
+
+
+def test_a_time_sent_in_the_future_is_replaced(transport: RabbitMQTransport) -> None:
+    headers = {"NServiceBus.TimeSent": f"{datetime.now(UTC) + HORIZON:%Y-%m-%d %H:%M:%S:%f} Z"}
+    assert outcomes(transport, SECOND, {"headers": headers}) == [OutcomeKind.DELIVERED]
+    ((arrived, at),) = received(transport, "billing", 1)
+    written = due_time(arrived.headers)
+    assert written is not None
+    assert abs(written - at) < PATIENCE * SECOND
 
 
 def test_a_fixed_delay_refuses_others(rabbitmq_url: str) -> None:
@@ -250,7 +353,7 @@ def test_the_plugin_that_is_not_there_is_named(rabbitmq_url: str) -> None:
         now = datetime.now(UTC)
         batch = [message(now + SECOND), message(now + timedelta(days=50), message_id="b")]
         missing, _ = transport.send_delayed(batch, now, PATIENCE)
-        assert missing.kind is OutcomeKind.UNSETTLED
+        assert missing.kind is OutcomeKind.UNSUITED
         assert "rabbitmq_delayed_message_exchange enabled" in missing.reason
         (refused,) = transport.send_delayed(batch[1:], now, PATIENCE)
         assert refused.kind is OutcomeKind.UNSUITED

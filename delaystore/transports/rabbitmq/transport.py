@@ -5,9 +5,11 @@ import threading
 import weakref
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Final
 
-from delaystore.errors import ConfigurationError, TransportError
+from delaystore.errors import ConfigurationError, TransportError, TransportUnavailableError
 from delaystore.message import DelayedMessage
 from delaystore.stores.abc import DelayedMessageStore
 from delaystore.transports.abc import Outcome, OutcomeKind, ReceivedMessage, Transport
@@ -16,13 +18,14 @@ from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.checks import check_message
 from delaystore.transports.rabbitmq.flight import Publication, publication_of
 from delaystore.transports.rabbitmq.native import CascadeDelay, NativeDelay
-from delaystore.transports.rabbitmq.native.abc import Delayed
-from delaystore.transports.rabbitmq.native.headers import to_be_delayed
 from delaystore.transports.rabbitmq.native.named import delay_named
 from delaystore.transports.rabbitmq.owner import Owner
-from delaystore.transports.rabbitmq.parameters import broker_from_url, take_parameter
+from delaystore.transports.rabbitmq.parameters import Broker, broker_from_url, take_parameter
 from delaystore.transports.rabbitmq.publisher import Sending
 from delaystore.transports.rabbitmq.topology import CascadeTopology
+
+_IMPATIENCE: Final = {"heartbeat": 2, "socket_timeout": 3, "stack_timeout": 4}
+"""Seconds: messages are claimed while their native delay is prepared."""
 
 
 class RabbitMQTransport(Transport):
@@ -67,6 +70,7 @@ class RabbitMQTransport(Transport):
             delays = delay_named(named)
         self._delays = CascadeDelay(delays) if isinstance(delays, CascadeTopology) else delays
         self._blocking = BlockingConnections(self._broker)
+        self._preparing = BlockingConnections(_impatient(self._broker))
         self._lock = threading.Lock()
         self._quarantine = threading.Lock()
         self._owner: Owner | None = None
@@ -98,18 +102,19 @@ class RabbitMQTransport(Transport):
 
         What it needs is declared when it is first needed. They carry NServiceBus' headers TimeSent and DelayInSeconds,
         and no expiration, which would shorten the delay: it goes into the header delaystore.expiration.
-        UNROUTABLE: the destination's queue does not exist. UNSETTLED: also where something could not be declared.
+        UNSUITED: also where the destination's queue does not exist, or what is needed may not be declared.
         """
         if self._delays is None:
             return super().send_delayed(messages, now, timeout)
-        batch = [Delayed(to_be_delayed(message, now), message.due_time - now) for message in messages]
         try:
-            publications = self._delays.publications(self._blocking, batch)
-        except TransportError as error:
+            publications = self._delays.publications(self._preparing, messages, now)
+        except TransportUnavailableError as error:
             return [Outcome(OutcomeKind.UNSETTLED, str(error))] * len(messages)
+        except TransportError as error:
+            return [Outcome(OutcomeKind.UNSUITED, str(error))] * len(messages)
         outcomes = self._publish(publications, timeout)
         return [
-            self._lacking(outcome) if isinstance(one, Publication) else outcome
+            self._of_native_delay(outcome) if isinstance(one, Publication) else outcome
             for one, outcome in zip(publications, outcomes, strict=True)
         ]
 
@@ -151,9 +156,12 @@ class RabbitMQTransport(Transport):
         if owner is not None:
             owner.close()
         self._blocking.close()
+        self._preparing.close()
 
-    def _lacking(self, outcome: Outcome) -> Outcome:
-        """A native delay that takes no message is no fault of the message: part of it was deleted."""
+    def _of_native_delay(self, outcome: Outcome) -> Outcome:
+        """A native delay that does not take a message is no fault of the message."""
+        if outcome.kind is OutcomeKind.REFUSED:
+            return Outcome(OutcomeKind.UNSUITED, f"the native delay refuses it: {outcome.reason}")
         if outcome.kind is not OutcomeKind.UNROUTABLE or self._delays is None:
             return outcome
         self._delays.forget()
@@ -176,6 +184,12 @@ class RabbitMQTransport(Transport):
         if owner is not None:
             owner.disown()
         self._blocking.disown()
+        self._preparing.disown()
+
+
+def _impatient(broker: Broker) -> Broker:
+    """`broker`, with connections that notice soon when it is silent."""
+    return replace(broker, parameters=lambda **more: broker.parameters(**{**more, **_IMPATIENCE}))
 
 
 _transports: "weakref.WeakSet[RabbitMQTransport]" = weakref.WeakSet()

@@ -1,17 +1,21 @@
 """What every way of delaying natively has in common."""
 
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from datetime import timedelta
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from uuid import uuid4
 
-from delaystore.errors import UnsupportedMessageError
+from delaystore.errors import TransportSetupError, UnsupportedMessageError
 from delaystore.message import DelayedMessage
 from delaystore.transports.abc import Outcome, OutcomeKind
 from delaystore.transports.rabbitmq.address import queue_name
 from delaystore.transports.rabbitmq.administration.declaring import queue_exists
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.flight import Publication
+from delaystore.transports.rabbitmq.native.headers import to_be_delayed
+from delaystore.transports.rabbitmq.native.known import Known
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +24,8 @@ class Delayed:
 
     message: DelayedMessage
     delay: timedelta
+    token: str = field(default_factory=lambda: uuid4().hex)
+    """Another one at each attempt to send it."""
 
     @property
     def queue(self) -> str:
@@ -40,46 +46,60 @@ class NativeDelay(ABC):
         """What to publish, and where. Raises UnsupportedMessageError for what cannot be delayed this way."""
 
     @abstractmethod
-    def prepare(self, connections: BlockingConnections, batch: Sequence[Delayed]) -> frozenset[str]:
-        """See to it that what `batch` needs is on the broker; the queues among its destinations that do not exist.
+    def prepare(self, connections: BlockingConnections, batch: Sequence[Delayed]) -> Mapping[str, str]:
+        """See to it that what `batch` needs is on the broker; queues that nothing can be delayed for, and why not.
 
-        Asks the broker for what it has not seen to before, and nothing else. Raises TransportSetupError,
-        TransportUnavailableError.
+        Asks the broker for what it has not seen to lately, and nothing else. Raises TransportSetupError where nothing
+        at all can be delayed, TransportUnavailableError.
         """
 
     def forget(self) -> None:  # noqa: B027 - there may be nothing to forget
         """Look anew at what is on the broker, which may have been deleted meanwhile."""
 
     def publications(
-        self, connections: BlockingConnections, batch: Sequence[Delayed]
+        self, connections: BlockingConnections, messages: Sequence[DelayedMessage], now: datetime
     ) -> Sequence[Publication | Outcome]:
-        """What to publish for each of `batch`, or why not: UNSUITED, or UNROUTABLE for a queue that does not exist.
+        """What to publish for each of `messages`, or UNSUITED. Raises as `prepare`.
 
-        Raises as `prepare`.
+        Delays are counted when everything is prepared, so that preparing makes nothing late.
         """
-        found: list[Publication | Outcome] = []
-        suited: list[Delayed] = []
-        for delayed in batch:
-            try:
-                check_delayable(delayed.message)
-                found.append(self.address(delayed))
-                suited.append(delayed)
-            except UnsupportedMessageError as error:
-                found.append(Outcome(OutcomeKind.UNSUITED, str(error)))
-        missing = self.prepare(connections, suited) if suited else frozenset()
-        if not missing:
-            return found
-        return [
-            Outcome(OutcomeKind.UNROUTABLE, f"no queue {delayed.queue!r}")
-            if isinstance(one, Publication) and delayed.queue in missing
-            else one
-            for delayed, one in zip(batch, found, strict=True)
-        ]
+        began = time.monotonic()
+        batch: list[Delayed | Outcome] = [self._checked(message, now) for message in messages]
+        suited = [one for one in batch if isinstance(one, Delayed)]
+        hindered = self.prepare(connections, suited) if suited else {}
+        spent = timedelta(seconds=time.monotonic() - began)
+        return [one if isinstance(one, Outcome) else self._publication(one, hindered, spent) for one in batch]
+
+    def _checked(self, message: DelayedMessage, now: datetime) -> Delayed | Outcome:
+        try:
+            check_delayable(message)
+            delayed = Delayed(to_be_delayed(message, now), message.due_time - now)
+            self.address(delayed)
+        except UnsupportedMessageError as error:
+            return Outcome(OutcomeKind.UNSUITED, str(error))
+        return delayed
+
+    def _publication(self, delayed: Delayed, hindered: Mapping[str, str], spent: timedelta) -> Publication | Outcome:
+        if delayed.queue in hindered:
+            return Outcome(OutcomeKind.UNSUITED, hindered[delayed.queue])
+        try:
+            return self.address(replace(delayed, delay=delayed.delay - spent))
+        except UnsupportedMessageError as error:
+            return Outcome(OutcomeKind.UNSUITED, str(error))
 
 
-def existing(connections: BlockingConnections, queues: Iterable[str]) -> frozenset[str]:
-    """Those of `queues` that exist; raises TransportSetupError, TransportUnavailableError."""
-    return frozenset(queue for queue in queues if queue_exists(connections, queue))
+def unusable(connections: BlockingConnections, known: Known, queues: set[str]) -> dict[str, str]:
+    """Those of `queues` that do not exist or may not be looked up, and why; raises TransportUnavailableError."""
+    reasons = {}
+    for queue in known.lacks(queues):
+        try:
+            if queue_exists(connections, queue):
+                known.add(queue)
+            else:
+                reasons[queue] = f"no queue {queue!r}"
+        except TransportSetupError as error:
+            reasons[queue] = str(error)
+    return reasons
 
 
 def check_delayable(message: DelayedMessage) -> None:

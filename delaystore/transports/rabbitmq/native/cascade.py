@@ -1,13 +1,14 @@
 """Delays by a cascade of queues."""
 
-import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
+from delaystore.errors import TransportSetupError
 from delaystore.transports.rabbitmq.administration.declaring import ensure_bound, ensure_declared
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.flight import Publication
 from delaystore.transports.rabbitmq.native.abc import Delayed, NativeDelay
+from delaystore.transports.rabbitmq.native.known import Known
 from delaystore.transports.rabbitmq.topology import CascadeTopology
 
 
@@ -19,9 +20,7 @@ class CascadeDelay(NativeDelay):
 
     def __init__(self, topology: CascadeTopology) -> None:
         self._topology = topology
-        self._lock = threading.Lock()
-        self._declared = False
-        self._bound: set[str] = set()
+        self._known = Known()
 
     @property
     def maximum(self) -> timedelta:
@@ -32,18 +31,23 @@ class CascadeDelay(NativeDelay):
         """By the cascade's route."""
         return Publication(delayed.message, self._topology.route(delayed.delay, delayed.queue))
 
-    def prepare(self, connections: BlockingConnections, batch: Sequence[Delayed]) -> frozenset[str]:
+    def prepare(self, connections: BlockingConnections, batch: Sequence[Delayed]) -> Mapping[str, str]:
         """Declare the cascade, bind the queues."""
-        queues = {delayed.queue for delayed in batch}
-        with self._lock:
-            if not self._declared:
-                ensure_declared(connections, self._topology)
-                self._declared = True
-            missing = {queue for queue in queues - self._bound if not ensure_bound(connections, self._topology, queue)}
-            self._bound |= queues - missing
-        return frozenset(missing)
+        known, delivery = self._known, f"exchange {self._topology.delivery}"
+        if known.lacks([delivery]):
+            ensure_declared(connections, self._topology)
+            known.add(delivery)
+        reasons = {}
+        for queue in known.lacks({delayed.queue for delayed in batch}):
+            try:
+                if ensure_bound(connections, self._topology, queue):
+                    known.add(queue)
+                else:
+                    reasons[queue] = f"no queue {queue!r}"
+            except TransportSetupError as error:
+                reasons[queue] = str(error)
+        return reasons
 
     def forget(self) -> None:
         """Declare and bind anew."""
-        self._declared = False
-        self._bound = set()
+        self._known = Known()

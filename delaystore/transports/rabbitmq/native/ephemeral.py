@@ -1,7 +1,6 @@
 """Delays by a queue for each message, which deletes itself (seed 004, #14)."""
 
-import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -9,7 +8,8 @@ from delaystore.transports.rabbitmq.address import DEFAULT_EXCHANGE, Address
 from delaystore.transports.rabbitmq.administration.declaring import declare
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.flight import Publication
-from delaystore.transports.rabbitmq.native.abc import Delayed, NativeDelay, existing
+from delaystore.transports.rabbitmq.native.abc import Delayed, NativeDelay, unusable
+from delaystore.transports.rabbitmq.native.known import Known
 from delaystore.transports.rabbitmq.topology import Layout, Queue
 from delaystore.transports.rabbitmq.topology.cascade import MILLISECOND
 
@@ -27,8 +27,7 @@ class EphemeralQueueDelay(NativeDelay):
 
     def __init__(self, prefix: str = "delaystore.ephemeral") -> None:
         self._prefix = prefix
-        self._lock = threading.Lock()
-        self._seen: set[str] = set()
+        self._known = Known()
 
     @property
     def maximum(self) -> timedelta:
@@ -39,22 +38,19 @@ class EphemeralQueueDelay(NativeDelay):
         """Straight into the message's own queue."""
         return Publication(delayed.message, Address(DEFAULT_EXCHANGE, self._name(delayed)))
 
-    def prepare(self, connections: BlockingConnections, batch: Sequence[Delayed]) -> frozenset[str]:
+    def prepare(self, connections: BlockingConnections, batch: Sequence[Delayed]) -> Mapping[str, str]:
         """Look for the destinations, and declare the queues."""
-        queues = {delayed.queue for delayed in batch}
-        with self._lock:
-            self._seen |= existing(connections, queues - self._seen)
-            seen = frozenset(self._seen)
-        own = tuple(self._queue(delayed) for delayed in batch if delayed.queue in seen)
+        reasons = unusable(connections, self._known, {delayed.queue for delayed in batch})
+        own = tuple(self._queue(delayed) for delayed in batch if delayed.queue not in reasons)
         declare(connections, Layout(queues=own))
-        return frozenset(queues - seen)
+        return reasons
 
     def forget(self) -> None:
         """Look for destinations anew."""
-        self._seen = set()
+        self._known = Known()
 
     def _name(self, delayed: Delayed) -> str:
-        return f"{self._prefix}.{_milliseconds(delayed)}.{delayed.message.message_id}"
+        return f"{self._prefix}.{delayed.token}"
 
     def _queue(self, delayed: Delayed) -> Queue:
         milliseconds = _milliseconds(delayed)

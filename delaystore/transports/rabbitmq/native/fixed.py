@@ -1,17 +1,21 @@
 """Delays by one queue, which has one delay (seed 004, #17)."""
 
-import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from typing import Final
 
 from delaystore.errors import ConfigurationError, UnsupportedMessageError
 from delaystore.transports.rabbitmq.address import DEFAULT_EXCHANGE, Address
 from delaystore.transports.rabbitmq.administration.declaring import declare
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.flight import Publication
-from delaystore.transports.rabbitmq.native.abc import Delayed, NativeDelay, existing
+from delaystore.transports.rabbitmq.native.abc import Delayed, NativeDelay, unusable
+from delaystore.transports.rabbitmq.native.known import Known
 from delaystore.transports.rabbitmq.topology import Binding, DestinationKind, Exchange, Layout, Queue
 from delaystore.transports.rabbitmq.topology.cascade import MILLISECOND, QUORUM
+
+TOLERANCE: Final = timedelta(seconds=1)
+"""How much sooner a message may be due, which comes late by that: sending it takes time."""
 
 
 class FixedDelay(NativeDelay):
@@ -32,9 +36,7 @@ class FixedDelay(NativeDelay):
             queues=(Queue(self._name, {**QUORUM, **arguments}),),
             bindings=(Binding(self._name, self._name, DestinationKind.QUEUE),),
         )
-        self._lock = threading.Lock()
-        self._declared = False
-        self._seen: set[str] = set()
+        self._known = Known()
 
     @property
     def maximum(self) -> timedelta:
@@ -43,23 +45,20 @@ class FixedDelay(NativeDelay):
 
     def address(self, delayed: Delayed) -> Publication:
         """The routing key is the destination: the queue gives it to the default exchange, where it names a queue."""
-        if delayed.delay != self._delay:
+        if not timedelta(0) <= self._delay - delayed.delay <= TOLERANCE:
             raise UnsupportedMessageError(
                 f"this queue delays by {self._delay} and not by {delayed.delay}; messages leave it one after another"
             )
         return Publication(delayed.message, Address(self._name, delayed.queue))
 
-    def prepare(self, connections: BlockingConnections, batch: Sequence[Delayed]) -> frozenset[str]:
+    def prepare(self, connections: BlockingConnections, batch: Sequence[Delayed]) -> Mapping[str, str]:
         """Declare exchange and queue; look for the destinations."""
-        queues = {delayed.queue for delayed in batch}
-        with self._lock:
-            if not self._declared:
-                declare(connections, self._layout)
-                self._declared = True
-            self._seen |= existing(connections, queues - self._seen)
-            return frozenset(queues - self._seen)
+        known, own = self._known, f"exchange {self._name}"
+        if known.lacks([own]):
+            declare(connections, self._layout)
+            known.add(own)
+        return unusable(connections, known, {delayed.queue for delayed in batch})
 
     def forget(self) -> None:
         """Declare and look anew."""
-        self._declared = False
-        self._seen = set()
+        self._known = Known()

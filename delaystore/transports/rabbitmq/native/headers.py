@@ -49,17 +49,18 @@ def without_dead_letters(headers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def to_be_delayed(message: DelayedMessage, now: datetime) -> DelayedMessage:
-    """`message` as RabbitMQ is to keep it from `now` on: with NServiceBus' headers, and no expiration.
+    """`message` as RabbitMQ is to keep it from `now` on: persistent, with NServiceBus' headers, and no expiration.
 
     An older TimeSent stays, and the delay is counted from it.
     """
     headers = without_dead_letters(message.headers)
     sent = time_sent(headers)
-    if sent is None:
+    if sent is None or sent > message.due_time:
         sent = now
         headers[TIME_SENT] = time_sent_text(now)
     headers[DELAY_IN_SECONDS] = max(0, math.ceil((message.due_time - sent) / timedelta(seconds=1)))
     properties = dict(message.properties)
+    properties.pop("delivery_mode", None)  # persistent is the default
     expiration = properties.pop("expiration", None)
     if expiration is not None:
         headers[EXPIRATION] = expiration

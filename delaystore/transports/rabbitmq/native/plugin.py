@@ -1,7 +1,6 @@
 """Delays by RabbitMQ's delayed-message plugin (seed 004, #15)."""
 
-import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Final
@@ -11,7 +10,8 @@ from delaystore.transports.rabbitmq.address import Address
 from delaystore.transports.rabbitmq.administration.declaring import declare
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.flight import Publication
-from delaystore.transports.rabbitmq.native.abc import Delayed, NativeDelay, existing
+from delaystore.transports.rabbitmq.native.abc import Delayed, NativeDelay, unusable
+from delaystore.transports.rabbitmq.native.known import Known
 from delaystore.transports.rabbitmq.topology import Binding, DestinationKind, Exchange, Layout
 from delaystore.transports.rabbitmq.topology.cascade import MILLISECOND
 
@@ -33,9 +33,7 @@ class DelayedMessagePluginDelay(NativeDelay):
     def __init__(self, exchange: str = "delaystore.delayed") -> None:
         self._exchange = exchange
         self._layout = Layout(exchanges=(Exchange(exchange, EXCHANGE_TYPE, {"x-delayed-type": "direct"}),))
-        self._lock = threading.Lock()
-        self._declared = False
-        self._bound: set[str] = set()
+        self._known = Known()
 
     @property
     def maximum(self) -> timedelta:
@@ -50,21 +48,23 @@ class DelayedMessagePluginDelay(NativeDelay):
         message = replace(delayed.message, headers={**delayed.message.headers, DELAY_HEADER: milliseconds})
         return Publication(message, Address(self._exchange, delayed.queue), mandatory=False)
 
-    def prepare(self, connections: BlockingConnections, batch: Sequence[Delayed]) -> frozenset[str]:
+    def prepare(self, connections: BlockingConnections, batch: Sequence[Delayed]) -> Mapping[str, str]:
         """Declare the exchange, bind the queues."""
-        queues = {delayed.queue for delayed in batch}
-        with self._lock:
-            if not self._declared:
-                self._declare(connections)
-            new = existing(connections, queues - self._bound)
-            declare(connections, Layout(bindings=tuple(self._binding(queue) for queue in new)))
-            self._bound |= new
-            return frozenset(queues - self._bound)
+        known, own = self._known, f"exchange {self._exchange}"
+        if known.lacks([own]):
+            self._declare(connections)
+            known.add(own)
+        new = known.lacks({delayed.queue for delayed in batch})
+        reasons = unusable(connections, Known(), set(new))
+        for queue in new:
+            if queue not in reasons:
+                declare(connections, Layout(bindings=(self._binding(queue),)))
+                known.add(queue)
+        return reasons
 
     def forget(self) -> None:
         """Declare and bind anew."""
-        self._declared = False
-        self._bound = set()
+        self._known = Known()
 
     def _binding(self, queue: str) -> Binding:
         return Binding(self._exchange, queue, DestinationKind.QUEUE, queue)
@@ -78,4 +78,3 @@ class DelayedMessagePluginDelay(NativeDelay):
             raise TransportSetupError(
                 f"{error}; is the plugin rabbitmq_delayed_message_exchange enabled on this broker?"
             ) from None
-        self._declared = True
