@@ -17,6 +17,8 @@ from delaystore.transports.rabbitmq.reasons import reason_of
 _HEARTBEAT: Final = 60
 """Seconds. Nobody answers heartbeats while the caller works on what it received: about two minutes are its limit."""
 _IDLE_CONNECTIONS: Final = 4
+_ANSWER: Final = 10
+"""Seconds that a broker has to open or close a channel or a connection; a silent one would take two heartbeats."""
 
 
 class BlockingConnections:
@@ -42,7 +44,7 @@ class BlockingConnections:
             self._put_back(connection, channel)
             raise
         except BaseException:
-            drop_socket(connection._impl)  # whoever interrupts does not wait for an answer that may never come
+            _drop(connection)  # whoever interrupts does not wait for an answer that may never come
             raise
         else:
             self._put_back(connection, channel)
@@ -79,7 +81,8 @@ class BlockingConnections:
     def _open_channel(self) -> tuple[Any, Any]:
         while (connection := self._take()) is not None:
             try:
-                return connection, connection.channel()
+                with _answered_soon(connection):
+                    return connection, connection.channel()
             except exceptions.AMQPError:
                 _close(connection)  # it died while it was idle
         try:
@@ -94,7 +97,8 @@ class BlockingConnections:
         with quiet_pika():
             try:
                 if channel.is_open:
-                    channel.close()
+                    with _answered_soon(connection):
+                        channel.close()
             except exceptions.AMQPError:
                 _close(connection)
                 return
@@ -104,9 +108,29 @@ class BlockingConnections:
                 _close(connection)
 
 
+@contextmanager
+def _answered_soon(connection: Any) -> Iterator[None]:
+    """The connection ends, as after missed heartbeats, unless the block ends within _ANSWER seconds."""
+    inner = connection._impl
+    silence = exceptions.AMQPHeartbeatTimeout(f"no answer within {_ANSWER} s")
+    timer = inner._adapter_call_later(_ANSWER, lambda: inner._terminate_stream(silence))
+    try:
+        yield
+    finally:
+        if connection.is_open:
+            inner._adapter_remove_timeout(timer)
+
+
+def _drop(connection: Any) -> None:
+    """Give up a connection, and its loop, without a word to the broker."""
+    drop_socket(connection._impl)
+    connection._impl.ioloop.close()
+
+
 def _close(connection: Any) -> None:
     try:
         if connection.is_open:
-            connection.close()
+            with _answered_soon(connection):
+                connection.close()
     except exceptions.AMQPError:
         drop_socket(connection._impl)

@@ -83,9 +83,7 @@ def topology_named(name: str) -> CascadeTopology:
             return preset
     if kind == "celery" and len(parts) <= 2:
         if parts[1:] == [""]:
-            raise ConfigurationError(
-                f"the prefix in {name!r} is empty; for Celery's own names leave its colon out"
-            )
+            raise ConfigurationError(f"the prefix in {name!r} is empty; for Celery's own names leave its colon out")
         return celery(*parts)
     if kind in ("custom", "skipping") and 1 <= len(parts) <= 3:
         return _custom_named(kind == "skipping", *parts)
