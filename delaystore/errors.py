@@ -16,6 +16,10 @@ Everything delaystore raises on purpose is a `DelaystoreError`; its text says wh
     │   └── DuplicateMessageError     a message_id that already waits
     ├── MigrationError                a migration that cannot begin or go on
     │   └── MigrationLockedError      another process is at it
+    ├── LoadError                     a bulk load that cannot begin or be finished; nothing of it is stored
+    │   ├── RejectedRowsError         rows that cannot be messages
+    │   ├── LoadInProgressError       another process is loading the same
+    │   └── LoadLostError             its staging was lost or taken over; run it again
     └── TransportError                the transport failed
         ├── TransportUnavailableError it cannot be reached, or refuses the login
         └── TransportSetupError       what it needs cannot be declared
@@ -91,6 +95,22 @@ class MigrationError(DelaystoreError):
 
 class MigrationLockedError(MigrationError):
     """Another process is working on the same source; the text says which."""
+
+
+class LoadError(DelaystoreError):
+    """A bulk load that cannot begin or be finished; nothing of it is stored."""
+
+
+class RejectedRowsError(LoadError):
+    """Rows of the load cannot be messages; the text counts them by reason, with examples."""
+
+
+class LoadInProgressError(LoadError):
+    """Another process is loading the same load_id; the text says which."""
+
+
+class LoadLostError(LoadError):
+    """What the load had staged was lost, or taken over by another process; run the load again."""
 
 
 class TransportError(DelaystoreError):

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs the servers that the tests start for themselves, where they are missing: PostgreSQL, pgbouncer, RabbitMQ, MariaDB.
+# Installs the servers that the tests start for themselves, where they are missing: PostgreSQL, pgbouncer, RabbitMQ, MariaDB;
+# and Java with PostgreSQL's JDBC driver, for Spark and what it is compared with.
 # No service is started or left enabled. Where nothing can be installed it says what to install, and fails if CI=true.
 set -euo pipefail
 # shellcheck source=scripts/apt.sh
@@ -29,11 +30,17 @@ fi
 if ! has pgbouncer; then
     packages+=(pgbouncer) services+=(pgbouncer)
 fi
+if ! has java; then
+    packages+=(default-jre-headless)
+fi
+if ! [ -e /usr/share/java/postgresql.jar ]; then
+    packages+=(libpostgresql-jdbc-java)
+fi
 [ ${#packages[@]} -gt 0 ] || exit 0
 
 if can_install; then
     install_packages "${packages[@]}"
-    if command -v systemctl >/dev/null; then
+    if [ ${#services[@]} -gt 0 ] && command -v systemctl >/dev/null; then
         as_root systemctl disable --quiet "${services[@]}" 2>/dev/null || true # no systemd here: nothing is enabled
     fi
 else

@@ -1,0 +1,1 @@
+"""Bulk-load, stream and read delayed messages with PySpark."""

@@ -1,0 +1,1 @@
+"""From the rows that people have to messages."""

@@ -1,0 +1,186 @@
+"""What a user says with `.option(...)`, checked."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, TypeVar
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from delaystore.errors import ConfigurationError
+from delaystore.message import check_destination
+from delaystore.settings import DelayedDeliverySettings
+
+MAX_LOAD_ID_BYTES: Final = 255
+_LARGEST_BODY: Final = 2**30
+"""Arrow and PostgreSQL hold no larger value."""
+
+
+Choice = TypeVar("Choice", bound=StrEnum)
+
+
+class OnDuplicate(StrEnum):
+    """What to do with a message_id that waits in the store already, or that is twice in the load."""
+
+    ERROR = "error"
+    """Load nothing."""
+    IGNORE = "ignore"
+    """Keep what waits; of two in the load, keep one."""
+    REPLACE = "replace"
+    """Replace what waits, once no dispatcher holds it; two in the load are an error, for neither is the newer."""
+
+
+class UnknownColumns(StrEnum):
+    """What becomes of columns that are not a message's."""
+
+    ERROR = "error"
+    HEADERS = "headers"
+    BODY = "body"
+    """The body is the JSON object of them; there is no body column then."""
+
+
+class AmbiguousTime(StrEnum):
+    """Which instant a local time means that a change of the clocks brings twice."""
+
+    REJECT = "reject"
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreOptions:
+    """Which store. `store` is a URL, which may hold a password."""
+
+    store: str
+    endpoint: str
+    schema: str | None = None
+    table: str | None = None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(endpoint={self.endpoint!r})"
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class WriteOptions(StoreOptions):
+    """How to write.
+
+    `load_id`: None: the load is not known again. `key_columns`: what a message_id is derived from where there is no
+    such column. `destination`: for rows without one. `rejects`: a folder or URI for rows that cannot be messages;
+    None: nothing is loaded if there is one. `time_zone`: of timestamps without zone; None: they are refused.
+    `max_body_bytes`: larger bodies are rejected. `lease_seconds`: how long a load that shows no sign of life keeps
+    its staging.
+    """
+
+    load_id: str | None = None
+    key_columns: tuple[str, ...] = ()
+    destination: str | None = None
+    on_duplicate: OnDuplicate = OnDuplicate.ERROR
+    rejects: str | None = None
+    unknown_columns: UnknownColumns = UnknownColumns.ERROR
+    time_zone: str | None = None
+    ambiguous_time: AmbiguousTime = AmbiguousTime.REJECT
+    max_body_bytes: int = DelayedDeliverySettings.max_body_bytes
+    lease_seconds: int = 600
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ReadOptions(StoreOptions):
+    """How to read. `partitions`: how many tasks; None: the source chooses."""
+
+    partitions: int | None = None
+
+
+def write_options(options: Mapping[str, str]) -> WriteOptions:
+    """The options of `df.write`; names in any case. ConfigurationError names what is unknown or wrong."""
+    given = _Given(options)
+    read = WriteOptions(
+        store=given.required("store"),
+        endpoint=given.required("endpoint"),
+        schema=given.text("schema"),
+        table=given.text("table"),
+        load_id=given.text("loadId"),
+        key_columns=tuple(name.strip() for name in (given.text("keyColumns") or "").split(",") if name.strip()),
+        destination=given.text("destination"),
+        on_duplicate=given.choice("onDuplicate", OnDuplicate, OnDuplicate.ERROR),
+        rejects=given.text("rejects"),
+        unknown_columns=given.choice("unknownColumns", UnknownColumns, UnknownColumns.ERROR),
+        time_zone=given.text("timeZone"),
+        ambiguous_time=given.choice("ambiguousTime", AmbiguousTime, AmbiguousTime.REJECT),
+        max_body_bytes=given.number("maxBodyBytes", WriteOptions.max_body_bytes, at_most=_LARGEST_BODY),
+        lease_seconds=given.number("leaseSeconds", WriteOptions.lease_seconds),
+    )
+    given.nothing_left()
+    _check_load_id(read.load_id)
+    if read.destination is not None:
+        check_destination(read.destination)
+    if read.time_zone is not None:
+        zone(read.time_zone)
+    return read
+
+
+def read_options(options: Mapping[str, str]) -> ReadOptions:
+    """The options of `spark.read`; as `write_options`."""
+    given = _Given(options)
+    read = ReadOptions(
+        store=given.required("store"),
+        endpoint=given.required("endpoint"),
+        schema=given.text("schema"),
+        table=given.text("table"),
+        partitions=given.number("partitions", 0) or None,
+    )
+    given.nothing_left()
+    return read
+
+
+def zone(name: str) -> ZoneInfo:
+    """The time zone of that name; ConfigurationError if there is none."""
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ConfigurationError(f"timeZone {name!r} is unknown; write it as in Europe/Berlin or UTC") from None
+
+
+def _check_load_id(load_id: str | None) -> None:
+    if load_id is None:
+        return
+    if not load_id.isprintable() or not load_id.isascii() or len(load_id) > MAX_LOAD_ID_BYTES:
+        raise ConfigurationError(
+            f"loadId {load_id[:40]!r} cannot be used; take up to {MAX_LOAD_ID_BYTES} printable ASCII characters"
+        )
+
+
+class _Given:
+    """Options by their names in lower case, taken one by one."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._left = {name.lower(): (name, value) for name, value in options.items()}
+
+    def text(self, name: str) -> str | None:
+        """The option's value; None: not given, or empty."""
+        _, value = self._left.pop(name.lower(), (name, ""))
+        return value or None
+
+    def required(self, name: str) -> str:
+        value = self.text(name)
+        if value is None:
+            raise ConfigurationError(f'the option {name} is missing; add .option("{name}", ...)')
+        return value
+
+    def choice(self, name: str, choices: type[Choice], default: Choice) -> Choice:
+        value = self.text(name)
+        try:
+            return default if value is None else choices(value.lower())
+        except ValueError:
+            raise ConfigurationError(f"the option {name} must be one of {', '.join(choices)}, not {value!r}") from None
+
+    def number(self, name: str, default: int, *, at_most: int | None = None) -> int:
+        value = self.text(name)
+        if value is None:
+            return default
+        if not (value.isascii() and value.isdigit() and int(value) > 0) or (at_most and int(value) > at_most):
+            limit = f" to {at_most}" if at_most else ""
+            raise ConfigurationError(f"the option {name} must be a whole number from 1{limit}, not {value!r}")
+        return int(value)
+
+    def nothing_left(self) -> None:
+        for name, _ in self._left.values():
+            raise ConfigurationError(f"the option {name} is unknown; see docs/spark.md for those there are")

@@ -1,0 +1,1 @@
+"""Staging, by kind of store."""

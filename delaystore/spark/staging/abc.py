@@ -1,0 +1,89 @@
+"""Where a load waits until all of it is there, and how it becomes visible: all of it or nothing, once."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime
+
+import pyarrow as pa
+
+from delaystore.spark.options import OnDuplicate
+
+
+@dataclass(frozen=True, slots=True)
+class LoadKey:
+    """What a load is known by.
+
+    `load_id`: a finished one is never loaded again. `batch`: of a stream, whose load_id is its query's id: a batch up
+    to the last finished one is never loaded again; None: no stream.
+    """
+
+    load_id: str
+    batch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedLoad:
+    """A load that was promoted: when, how many messages it stored, and how many it skipped as duplicates."""
+
+    key: LoadKey
+    finished_at: datetime
+    stored: int
+    skipped: int
+
+
+@dataclass(frozen=True, slots=True)
+class StagedAttempt:
+    """What one task attempt has staged; it travels to the driver in Spark's commit message."""
+
+    attempt: str
+    count: int
+
+
+class AttemptSink(ABC):
+    """Takes what one task attempt writes."""
+
+    @abstractmethod
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Stage a batch of the schema STAGED. May buffer; what was staged counts only after `finish`."""
+
+    @abstractmethod
+    def finish(self) -> StagedAttempt:
+        """Stage the rest, durably for as long as the staging lives."""
+
+
+class Staging(ABC):
+    """The staging of one load (or one batch of a stream) into one endpoint. Picklable: it travels to the tasks.
+
+    Raises StoreError and its kin for a store that fails, ConfigurationError for one that cannot stage.
+    """
+
+    @abstractmethod
+    def begin(self, key: LoadKey) -> FinishedLoad | None:
+        """On the driver, once: register the load and take its lease; removes what abandoned loads left.
+
+        A finished load is returned, and nothing is begun. Raises LoadInProgressError if another process with a living
+        lease has it.
+        """
+
+    @abstractmethod
+    def attempt(self) -> AbstractContextManager[AttemptSink]:
+        """In a task: a sink of its own for this attempt. Its block keeps the lease alive; an exception discards it."""
+
+    @abstractmethod
+    def promote(self, attempts: Sequence[StagedAttempt], on_duplicate: OnDuplicate) -> FinishedLoad:
+        """On the driver: make what these attempts staged visible, and the load finished, in one transaction.
+
+        Wakes the dispatchers. Called again for a load that is finished, it returns what was. Raises
+        DuplicateMessageError (nothing was stored), LoadLostError if staged rows are missing (a database that crashed
+        empties unlogged tables) or another process has taken the load over: run the load again.
+        """
+
+    @abstractmethod
+    def renew(self) -> None:
+        """Show a sign of life: the lease begins anew."""
+
+    @abstractmethod
+    def discard(self) -> None:
+        """Remove the staging, finished or not; may be called twice. Never raises for what is already gone."""
