@@ -79,7 +79,7 @@ class WriteOptions(StoreOptions):
     time_zone: str | None = None
     ambiguous_time: AmbiguousTime = AmbiguousTime.REJECT
     max_body_bytes: int = DelayedDeliverySettings.max_body_bytes
-    lease_seconds: int = 600
+    lease_seconds: int = 120
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
