@@ -1,0 +1,150 @@
+"""What the keeper holds, and for how long."""
+
+import logging
+import time
+from abc import ABC, abstractmethod
+from typing import Final
+
+from sqlalchemy import text
+from sqlalchemy.exc import SQLAlchemyError
+
+from delaystore.errors import DelaystoreError, LoadLostError
+from delaystore.spark.keeper import Renewable
+from delaystore.spark.options import StoreOptions
+from delaystore.spark.reading.stores import open_table
+from delaystore.stores.sql.translation import translated_errors
+
+IDLE: Final = 60.0
+"""Seconds after which a snapshot is released that nobody reads from, or that is not read from while no job runs."""
+UNUSED: Final = 600.0
+"""Seconds a snapshot waits for its first reader while jobs run, which may be those before it in the query."""
+OLDEST: Final = 3600.0
+"""Seconds after which a snapshot is released in any case: all rows deleted since then stay in the database's files."""
+MOST: Final = 16
+"""Snapshots held at once, each with a connection; beyond these, the longest unused are released."""
+IDLE_LEASE: Final = 900.0
+"""Seconds without a job after which a load counts as given up: far longer than a promotion after the last task."""
+_logger: Final = logging.getLogger(__name__)
+
+
+class Held(ABC):
+    """Something that the keeper holds."""
+
+    @abstractmethod
+    def tend(self, *, has_jobs: bool) -> bool:
+        """Called about twice a second; `has_jobs`: Spark is running any. False: it is over."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let it go; may be called twice, and never raises."""
+
+
+class HeldSnapshot(Held):
+    """An exported snapshot of a PostgreSQL database, in a transaction of its own that is otherwise idle.
+
+    Whoever reads from it calls itself by `reader_name`, by which it is seen here whether it is in use. Raises
+    StoreError if the snapshot cannot be taken.
+    """
+
+    def __init__(self, options: StoreOptions) -> None:
+        self._began = self._used = time.monotonic()
+        self._seen = False
+        self._engine = open_table(options).engine
+        with translated_errors():
+            self._connection = self._engine.connect()
+        try:
+            with translated_errors():
+                self._connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+                self._connection.execute(_NO_TIMEOUT)
+                self.name = str(self._connection.execute(_EXPORT).scalar_one())
+        except BaseException:
+            self.close()
+            raise
+
+    def __repr__(self) -> str:
+        return f"HeldSnapshot({self.name!r})"
+
+    @property
+    def unused_for(self) -> float:
+        """Seconds since it was last seen in use."""
+        return time.monotonic() - self._used
+
+    def tend(self, *, has_jobs: bool) -> bool:
+        """False once it is idle, old, or lost with its connection."""
+        now = time.monotonic()
+        try:
+            in_use = self._in_use()
+        except DelaystoreError as error:
+            _logger.info("a snapshot was lost: %s", error)
+            return False
+        if in_use:
+            self._seen = True
+        if in_use or (has_jobs and not self._seen and now - self._began < UNUSED):
+            self._used = now
+        return now - self._used < IDLE and now - self._began < OLDEST
+
+    def close(self) -> None:
+        """End the transaction, and the connection."""
+        try:
+            self._connection.invalidate()  # closed, not given back to the pool: no further word with the server
+            self._connection.close()
+        except SQLAlchemyError as error:
+            _logger.debug("a snapshot's connection had gone: %s", type(error).__name__)
+        self._engine.dispose()
+
+    def _in_use(self) -> bool:
+        with translated_errors():
+            self._connection.execute(_LOOK_ANEW)
+            return bool(self._connection.execute(_READERS, {"name": reader_name(self.name)}).scalar_one())
+
+
+class HeldLease(Held):
+    """A lease that is renewed every so many seconds."""
+
+    def __init__(self, name: str, lease: Renewable, every: float) -> None:
+        self._name, self._lease, self._every = name, lease, every
+        self._busy = time.monotonic()
+        self._due = self._busy + every
+
+    def tend(self, *, has_jobs: bool) -> bool:
+        """Renew it when it is time. False once it is lost, or Spark has been idle for long."""
+        now = time.monotonic()
+        if has_jobs:
+            self._busy = now
+        if now < self._due:
+            return now - self._busy < IDLE_LEASE
+        self._due = now + self._every
+        try:
+            self._lease.renew()
+        except LoadLostError as error:
+            _logger.warning("the load %s is lost: %s", self._name, error)
+            return False
+        except DelaystoreError as error:
+            self._due = now + self._every / 4
+            _logger.warning("the lease of the load %s could not be renewed, and is tried again: %s", self._name, error)
+        return True
+
+    def close(self) -> None:
+        """The lease ends by itself."""
+
+
+def surplus(items: list[tuple[str, Held]]) -> list[tuple[str, Held]]:
+    """The snapshots that are too many, the longest unused."""
+    snapshots = [(held.unused_for, name, held) for name, held in items if isinstance(held, HeldSnapshot)]
+    snapshots.sort(key=lambda item: item[0])
+    return [(name, held) for _, name, held in snapshots[MOST:]]
+
+
+def reader_name(snapshot: str) -> str:
+    """What a connection that reads from that snapshot calls itself (its application_name)."""
+    return f"delaystore read {snapshot}"
+
+
+_NO_TIMEOUT: Final = text(
+    "SELECT set_config(name, '0', true) FROM pg_settings"
+    " WHERE name IN ('idle_in_transaction_session_timeout', 'transaction_timeout')"
+)
+_EXPORT: Final = text("SELECT pg_export_snapshot()")
+_LOOK_ANEW: Final = text("SELECT pg_stat_clear_snapshot()")
+"""Within one transaction, PostgreSQL's statistics stay as they were at the first look."""
+_READERS: Final = text("SELECT count(*) FROM pg_stat_activity WHERE application_name = :name")

@@ -1,0 +1,74 @@
+"""How Spark's planning workers reach the keeper: a thread of the driver that holds what must outlive them.
+
+Spark plans a read and a write, and commits a write, in Python processes that end right after; none of them could keep
+a database transaction open, or renew a lease while the tasks run. See `keeping` for the keeper itself.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client
+from typing import Any, Final, Protocol
+
+from delaystore.errors import ConfigurationError
+from delaystore.spark.options import StoreOptions
+
+HOST: Final = "127.0.0.1"
+"""Planning workers run where the driver runs; tasks, which may be elsewhere, need no keeper."""
+
+
+class Renewable(Protocol):
+    """What has a lease; a Staging is one. It is pickled on its way to the keeper."""
+
+    def renew(self) -> None:
+        """Let the lease begin anew; may raise DelaystoreError."""
+
+
+@dataclass(frozen=True)
+class KeeperClient:
+    """The keeper's address; picklable. Each call is a connection of its own.
+
+    Every method raises ConfigurationError if the keeper has gone: its session has stopped.
+    """
+
+    port: int
+    authkey: bytes = field(repr=False)
+
+    def hold_snapshot(self, options: StoreOptions) -> str:
+        """Export a snapshot of a PostgreSQL store and hold it for the read; its name, for SET TRANSACTION SNAPSHOT.
+
+        Raises StoreError.
+        """
+        return str(self._call("hold_snapshot", options))
+
+    def parallelism(self) -> int:
+        """How many tasks Spark runs at a time, as far as it knows."""
+        return int(self._call("parallelism"))
+
+    def renew(self, name: str, lease: Renewable, every: float) -> None:
+        """Renew `lease` every so many seconds, until `let_go` of that name, or until Spark is idle for long.
+
+        The first renewal is due after `every` seconds. A second call for a name replaces what was.
+        """
+        self._call("renew", name, lease, every)
+
+    def let_go(self, name: str) -> None:
+        """Renew that lease no more; nothing happens if none is known by that name."""
+        self._call("let_go", name)
+
+    def _call(self, method: str, *arguments: Any) -> Any:
+        try:
+            with Client((HOST, self.port), authkey=self.authkey) as connection:
+                connection.send((method, arguments))
+                failed, reply = connection.recv()
+        except (OSError, EOFError, AuthenticationError):
+            raise ConfigurationError(
+                "the Spark session that registered delaystore has stopped; call register(spark) in the new one"
+            ) from None
+        if failed:
+            raise reply
+        return reply
+
+
+Call = Callable[..., Any]
+"""What the keeper does for a method of the client."""

@@ -1,0 +1,215 @@
+"""The keeper: a thread of the driver's Python process that holds snapshots and renews leases."""
+
+import atexit
+import logging
+import os
+import secrets
+import socket
+import struct
+import threading
+from collections.abc import Mapping
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge
+from typing import Any, Final, Protocol
+
+from pyspark import SparkContext
+
+from delaystore.errors import DelaystoreError, StoreError
+from delaystore.spark.held import Held, HeldLease, HeldSnapshot, surplus
+from delaystore.spark.keeper import HOST, Call, KeeperClient, Renewable
+from delaystore.spark.options import StoreOptions
+
+TICK: Final = 0.5
+"""Seconds between two looks at what is held."""
+PATIENCE: Final = 10
+"""Seconds for a client to prove who it is, and to say what it wants."""
+_logger: Final = logging.getLogger(__name__)
+
+
+class Application(Protocol):
+    """What the keeper asks of Spark."""
+
+    def is_over(self) -> bool:
+        """Whether it has stopped, for good."""
+
+    def has_jobs(self) -> bool:
+        """Whether a job is running."""
+
+    def parallelism(self) -> int:
+        """How many tasks run at a time."""
+
+
+class SparkApplication:
+    """The application of a SparkContext."""
+
+    def __init__(self, context: SparkContext) -> None:
+        self._context = context
+
+    def is_over(self) -> bool:
+        """Without a question to the JVM, which may have gone."""
+        return getattr(self._context, "_jsc", None) is None
+
+    def has_jobs(self) -> bool:
+        """By the status tracker; False once the JVM has gone."""
+        try:
+            return bool(self._context.statusTracker().getActiveJobsIds())
+        except Exception:  # whatever Py4J makes of a JVM that is going: its own errors, OSError, AttributeError
+            return False
+
+    def parallelism(self) -> int:
+        """Spark's default, which counts the cores it has."""
+        return int(self._context.defaultParallelism)
+
+
+class Keeper:
+    """Serves one application until that is over; `stop` ends it sooner. `client` is what workers reach it by."""
+
+    def __init__(self, application: Application) -> None:
+        self._application = application
+        self._held: dict[str, Held] = {}
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._listener = Listener((HOST, 0))
+        port = int(self._listener.address[1])
+        self.client = KeeperClient(port, secrets.token_bytes(32))
+        self._calls: Mapping[str, Call] = {
+            "hold_snapshot": self._hold_snapshot,
+            "parallelism": application.parallelism,
+            "renew": self._renew,
+            "let_go": self._let_go,
+        }
+        self._threads = [
+            threading.Thread(target=self._serve, name="delaystore-keeper", daemon=True),
+            threading.Thread(target=self._watch, name="delaystore-keeper-watch", daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it serves; False after `stop`, after the application's end, and in a forked child."""
+        return not self._stopping.is_set() and all(thread.is_alive() for thread in self._threads)
+
+    def serves(self, application: Application) -> bool:
+        """Whether it is alive, and `application` is its own."""
+        return self.alive and self._application is application
+
+    def stop(self) -> None:
+        """Let go of everything; may be called twice."""
+        self._stopping.set()
+        self._wake_listener()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(PATIENCE)
+
+    def _serve(self) -> None:
+        with self._listener:
+            while not self._stopping.is_set():
+                try:
+                    connection = self._listener.accept()
+                except OSError:
+                    continue  # a client that went while it was being accepted
+                threading.Thread(
+                    target=self._answer, args=(connection,), name="delaystore-keeper-call", daemon=True
+                ).start()
+
+    def _answer(self, connection: Connection) -> None:
+        try:
+            with connection:
+                _give_up_after(connection, PATIENCE)
+                deliver_challenge(connection, self.client.authkey)
+                answer_challenge(connection, self.client.authkey)
+                method, arguments = connection.recv()
+                connection.send(self._done(method, arguments))
+        except (OSError, EOFError, AuthenticationError):
+            _logger.debug("a connection to the keeper ended early")
+
+    def _done(self, method: str, arguments: tuple[Any, ...]) -> tuple[bool, Any]:
+        try:
+            return False, self._calls[method](*arguments)
+        except DelaystoreError as error:
+            return True, error
+        except Exception as error:
+            _logger.exception("the keeper failed")
+            return True, StoreError(f"the keeper could not {method.replace('_', ' ')}: {type(error).__name__}")
+
+    def _hold_snapshot(self, options: StoreOptions) -> str:
+        held = HeldSnapshot(options)
+        self._hold(held.name, held)
+        return held.name
+
+    def _renew(self, name: str, lease: Renewable, every: float) -> None:
+        self._hold(f"lease {name}", HeldLease(name, lease, every))
+
+    def _let_go(self, name: str) -> None:
+        with self._lock:
+            self._held.pop(f"lease {name}", None)
+
+    def _hold(self, name: str, held: Held) -> None:
+        with self._lock:
+            if not self._stopping.is_set():
+                self._held[name] = held
+                return
+        held.close()
+
+    def _watch(self) -> None:
+        while not self._stopping.wait(TICK) and not self._application.is_over():
+            self._tend()
+        self._stopping.set()
+        self._wake_listener()
+        self._release(list(self._held.items()))
+
+    def _tend(self) -> None:
+        with self._lock:
+            held = list(self._held.items())
+        if not held:
+            return
+        has_jobs = self._application.has_jobs()
+        over = [(name, one) for name, one in held if not one.tend(has_jobs=has_jobs)]
+        self._release(over)
+        self._release(surplus([item for item in held if item not in over]))
+
+    def _release(self, items: list[tuple[str, Held]]) -> None:
+        for name, held in items:
+            with self._lock:
+                if self._held.get(name) is held:
+                    del self._held[name]
+            held.close()
+
+    def _wake_listener(self) -> None:
+        try:
+            socket.create_connection((HOST, self.client.port), timeout=PATIENCE).close()
+        except OSError:
+            _logger.debug("the keeper listens no more")
+
+
+_keeper: Keeper | None = None
+_application: tuple[SparkContext, SparkApplication] | None = None
+_guard: Final = threading.Lock()
+
+
+def keeper_of(context: SparkContext) -> Keeper:
+    """The one keeper of a SparkContext, started if need be; a process has one context at a time."""
+    global _keeper, _application
+    with _guard:
+        if _application is None or _application[0] is not context:
+            _application = (context, SparkApplication(context))
+        if _keeper is None or not _keeper.serves(_application[1]):
+            _keeper = Keeper(_application[1])
+        return _keeper
+
+
+def stop_keeper() -> None:
+    """Stop this process's keeper, if there is one, without waiting for the application's end."""
+    with _guard:
+        if _keeper is not None:
+            _keeper.stop()
+
+
+def _give_up_after(connection: Connection, seconds: int) -> None:
+    """Let a read from a client that says nothing fail, so that it occupies a thread for so long only."""
+    with socket.socket(fileno=os.dup(connection.fileno())) as its_socket:
+        its_socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", seconds, 0))
+
+
+atexit.register(stop_keeper)

@@ -1,0 +1,1 @@
+"""Reading what waits in a store."""

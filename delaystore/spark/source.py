@@ -1,0 +1,65 @@
+"""The data source that Spark knows as "delaystore"."""
+
+from typing import ClassVar, Final
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamWriter, DataSourceWriter
+from pyspark.sql.types import StructType
+
+from delaystore.errors import ConfigurationError
+from delaystore.spark.keeper import KeeperClient
+from delaystore.spark.options import read_options, write_options
+
+FORMAT: Final = "delaystore"
+OF_SPARK: Final = frozenset({"checkpointlocation", "path", "queryname"})
+"""Options of a stream that are Spark's own, and that it hands on."""
+
+
+class DelaystoreDataSource(DataSource):
+    """Reads, writes and streams messages; `delaystore.spark.register(spark)` makes it known.
+
+    Registered by hand, without a keeper, it writes as well, and reads in one partition.
+    """
+
+    keeper: ClassVar[KeeperClient | None] = None
+    """Where to reach what holds snapshots and renews leases, in the driver."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return FORMAT
+
+    def schema(self) -> StructType:
+        """The columns of a message; raises ConfigurationError for wrong options, as early as `load()`."""
+        from delaystore.spark.reading.columns import SCHEMA
+
+        read_options(self.options)
+        return SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """The reader of all columns, or of those that the user's own schema names."""
+        from delaystore.spark.reading.reader import DelaystoreReader
+
+        return DelaystoreReader(schema, read_options(self.options), self.keeper)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """The writer of one load; raises ConfigurationError for mode "overwrite"."""
+        from delaystore.spark.writing import BatchWriter
+
+        _only_append(overwrite)
+        return BatchWriter(schema, write_options(self.options), self.keeper)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
+        """The writer of a stream's batches; raises ConfigurationError for output mode "complete"."""
+        from delaystore.spark.writing import StreamWriter
+
+        _only_append(overwrite)
+        given = {name: value for name, value in self.options.items() if name.lower() not in OF_SPARK}
+        return StreamWriter(schema, write_options(given), self.keeper)
+
+
+def _only_append(overwrite: bool) -> None:
+    if overwrite:
+        raise ConfigurationError(
+            'messages can only be added, not overwritten; use .mode("append"), and onDuplicate=replace for those '
+            "that wait already"
+        )

@@ -1,0 +1,56 @@
+"""One Spark session for all tests, in surroundings that hide no mistake: its time zone is an odd one."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql import SparkSession
+
+from delaystore.spark import register
+from delaystore.spark.keeping import stop_keeper
+
+ROOT = Path(__file__).parents[2]
+POSTGRESQL_JAR = Path("/usr/share/java/postgresql.jar")
+ODD_TIME_ZONE = "Asia/Kathmandu"  # UTC+05:45
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session on two threads with delaystore registered; it is shared, so leave its settings as they are."""
+    folder = tmp_path_factory.mktemp("spark")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        patch.setenv("SPARK_LOCAL_DIRS", str(folder))
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
+        session = settings(SparkSession.builder.master("local[2]"), folder).getOrCreate()
+        session.sparkContext.setLogLevel("OFF")
+        register(session)
+        yield session
+        session.stop()
+        stop_keeper()
+
+
+def settings(builder: SparkSession.Builder, folder: Path) -> SparkSession.Builder:
+    """Small, quick, quiet, and at home in `folder`."""
+    builder = builder.appName("delaystore tests")
+    for name, value in {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder} -Djava.io.tmpdir={folder}",
+        "spark.driver.memory": "1g",
+        "spark.jars": str(POSTGRESQL_JAR) if POSTGRESQL_JAR.exists() else "",
+        "spark.sql.session.timeZone": ODD_TIME_ZONE,
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }.items():
+        builder = builder.config(name, value)
+    return builder
