@@ -73,6 +73,17 @@ def _fill(url: str, count: int) -> None:
         )
         channel.basic_publish(to.exchange, to.routing_key, b"x" * BODY_BYTES, properties)
     connection.close()
+    _await_arrival(url, count)
+
+
+def _await_arrival(url: str, count: int) -> None:
+    """Until the broker has worked off what was published: it should not be doing so while somebody is measured."""
+    with Place(url, NSERVICEBUS_V1, "nservicebus-v1") as source:
+        for _ in range(600):
+            if sum(source.ready()) == count:
+                return
+            time.sleep(0.1)
+    raise RuntimeError(f"{count} messages were published, and {sum(source.ready())} arrived")
 
 
 def _one_at_a_time(url: str, count: int) -> int:
