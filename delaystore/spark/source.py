@@ -29,10 +29,11 @@ class DelaystoreDataSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        """The columns of a message; raises ConfigurationError for wrong options, as early as `load()`."""
+        """The columns of a message; raises ConfigurationError for options that cannot work, as early as `load()`."""
         from delaystore.spark.reading.columns import SCHEMA
+        from delaystore.spark.reading.stores import open_readable
 
-        read_options(self.options)
+        open_readable(read_options(self.options))
         return SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
