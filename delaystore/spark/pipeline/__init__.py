@@ -1,0 +1,20 @@
+"""From what people have to the columns that the format "delaystore" writes.
+
+Each function returns a DataFrame with the columns message_id, destination, due_time, body, headers and properties
+(`due_after`: without properties). Nothing is left out silently: a row that cannot be read becomes one that the writer
+rejects, with the reason in its headers and the row in its body.
+"""
+
+from delaystore.spark.pipeline.celery import celery_tasks
+from delaystore.spark.pipeline.events import due_after
+from delaystore.spark.pipeline.nservicebus import nservicebus_messages, read_nservicebus_table
+from delaystore.spark.pipeline.timeouts import azure_timeouts, ravendb_timeouts
+
+__all__ = [
+    "azure_timeouts",
+    "celery_tasks",
+    "due_after",
+    "nservicebus_messages",
+    "ravendb_timeouts",
+    "read_nservicebus_table",
+]

@@ -1,0 +1,106 @@
+"""Celery tasks with an ETA, from dumps: raw messages, or what `celery inspect scheduled --json` prints."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+from pyspark.sql import DataFrame, SparkSession
+
+from delaystore.errors import InvalidMessageError
+from delaystore.message import DelayedMessage
+from delaystore.migrations.sources.file.due_times import due_times
+from delaystore.migrations.sources.file.options import FileOptions
+from delaystore.migrations.sources.file.records import Records
+from delaystore.spark.pipeline.json_files import Paths, documents, read_json
+
+_COLUMNS: Final = {
+    "message_id": "headers.id",
+    "destination": "destination",
+    "due_time": "headers.eta",
+    "headers": "headers",
+    "content_type": "content-type",
+    "content_encoding": "content-encoding",
+    "correlation_id": "properties.correlation_id",
+    "reply_to": "properties.reply_to",
+    "priority": "properties.priority",
+    "delivery_mode": "properties.delivery_mode",
+}
+_NO_CALLBACKS: Final = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
+
+
+def celery_tasks(
+    spark: SparkSession,
+    paths: Paths,
+    *,
+    queue: str | None = None,
+    time_zone: str | None = None,
+    whole_files: bool = False,
+) -> DataFrame:
+    """The tasks of a dump, as messages that a Celery worker runs when they arrive.
+
+    `paths`: files, folders or globs of JSON documents, one a line; or one a file, with `whole_files`. A document is a
+    message as Celery writes it (headers, properties, body; what Redis holds, for example), or an answer of `celery
+    inspect scheduled --json`; of that answer the task's callbacks and chains are not known. `queue`: where all go;
+    None: back where they came from. `time_zone`: of an eta without offset; None: it cannot be read.
+    Raises ConfigurationError for an unknown time zone.
+    """
+    tasks = _Tasks(queue, time_zone)
+    return read_json(spark, paths, tasks.message, _tasks, whole_files=whole_files)
+
+
+class _Tasks:
+    def __init__(self, queue: str | None, time_zone: str | None) -> None:
+        self._queue = queue
+        self._times = due_times(None, time_zone)
+
+    def message(self, record: Mapping[str, Any]) -> DelayedMessage:
+        """Its message; raises InvalidMessageError."""
+        raw = _raw(record)
+        if not isinstance(raw.get("headers"), Mapping) or not raw["headers"].get("eta"):
+            raise InvalidMessageError("it is no task with an eta")
+        properties = raw.get("properties") or {}
+        encoded = properties.get("body_encoding") == "base64"
+        body = {"body_base64" if encoded else "body": "body"}
+        options = FileOptions(path=Path(), format="jsonl", columns={**_COLUMNS, **body}, due_times=self._times)
+        where = self._queue or _address(properties.get("delivery_info") or {})
+        return Records(options).message(0, {**raw, "destination": where})
+
+
+def _tasks(document: Any) -> Iterator[Any]:
+    """The tasks of a dump; an inspection's answer is an object of lists, by worker."""
+    if isinstance(document, Mapping) and document and all(isinstance(tasks, list) for tasks in document.values()):
+        for tasks in document.values():
+            yield from tasks
+    else:
+        yield from documents(document)
+
+
+def _raw(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The message as it was sent, of a raw record or of an inspected task."""
+    request = record.get("request")
+    if not isinstance(request, Mapping):
+        return record
+    identifier = request.get("id")
+    headers = {"lang": "py", "task": request.get("name"), "id": identifier, "root_id": identifier}
+    return {
+        "headers": {**headers, "eta": record.get("eta"), "retries": 0},
+        "properties": {
+            "correlation_id": identifier,
+            "delivery_info": request.get("delivery_info"),
+            "priority": record.get("priority"),
+            "delivery_mode": 2,
+        },
+        "body": json.dumps([request.get("args"), request.get("kwargs"), _NO_CALLBACKS]),
+        "content-type": "application/json",
+        "content-encoding": "utf-8",
+    }
+
+
+def _address(delivery_info: Mapping[str, Any]) -> str | None:
+    """Where it came from: a queue, or an exchange and its key."""
+    exchange, key = delivery_info.get("exchange"), delivery_info.get("routing_key")
+    if not key or not isinstance(key, str):
+        return None
+    return f"/exchanges/{quote(exchange, safe='')}/{quote(key, safe='')}" if exchange else key
