@@ -1,1 +1,1 @@
-"""From the rows that people have to messages."""
+"""From the rows that people have to messages, column by column in Arrow's memory."""

@@ -1,0 +1,58 @@
+"""Which columns a DataFrame has, in any case and order."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql.types import DataType, StructType
+
+from delaystore.errors import ConfigurationError
+
+MESSAGE_COLUMNS: Final = ("message_id", "destination", "due_time", "delay", "body", "headers", "properties")
+_NAMED: Final = 10
+"""Columns named in an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column as the DataFrame has it."""
+
+    index: int
+    name: str
+    type: DataType
+
+    def wrong(self, do: str) -> ConfigurationError:
+        """The error for its type; `do`: what helps."""
+        return ConfigurationError(f"column {self.name} is {self.type.simpleString()}: {do}")
+
+
+class Columns:
+    """The columns of a schema by name; ConfigurationError if two have the same but for case."""
+
+    def __init__(self, schema: StructType) -> None:
+        found: dict[str, Column] = {}
+        for index, field in enumerate(schema.fields):
+            column = Column(index, field.name, field.dataType)
+            other = found.setdefault(field.name.lower(), column)
+            if other is not column:
+                raise ConfigurationError(
+                    f"columns {other.name} and {column.name} have one name but for case; rename or drop one"
+                )
+        self._by_name: Mapping[str, Column] = found
+
+    def get(self, name: str) -> Column | None:
+        """The column; None: there is none."""
+        return self._by_name.get(name.lower())
+
+    def unknown(self) -> Iterator[Column]:
+        """Those that are not a message's, in order."""
+        return (column for name, column in self._by_name.items() if name not in MESSAGE_COLUMNS)
+
+    def __str__(self) -> str:
+        return listed(list(self._by_name.values()))
+
+
+def listed(columns: list[Column]) -> str:
+    """Their names and types."""
+    named = ", ".join(f"{column.name} ({column.type.simpleString()})" for column in columns[:_NAMED])
+    return f"{named} and {len(columns) - _NAMED} more" if len(columns) > _NAMED else named

@@ -1,0 +1,205 @@
+"""From a DataFrame's schema and the options to a Conversion."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from pyspark.sql.types import (
+    BinaryType,
+    DayTimeIntervalType,
+    FractionalType,
+    IntegralType,
+    MapType,
+    NullType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from delaystore.errors import ConfigurationError
+from delaystore.message import PROPERTY_TYPES
+from delaystore.spark.conversion.bodies import GivenBodies, JsonBodies
+from delaystore.spark.conversion.columns import MESSAGE_COLUMNS, Column, Columns, listed
+from delaystore.spark.conversion.conversion import Conversion, Part
+from delaystore.spark.conversion.headers import (
+    ColumnEntries,
+    Entries,
+    Headers,
+    JsonEntries,
+    MapEntries,
+    StructEntries,
+)
+from delaystore.spark.conversion.ids import DerivedIds, KeyColumn
+from delaystore.spark.conversion.kinds import check_fields, check_header_type, check_json_type, check_key_type
+from delaystore.spark.conversion.local import LocalClock
+from delaystore.spark.conversion.names import Destinations, GivenIds
+from delaystore.spark.conversion.properties import JsonProperties, NamedProperties, NoProperties
+from delaystore.spark.conversion.times import Delays, Instants, LocalTimes, WrittenTimes, microseconds
+from delaystore.spark.options import UnknownColumns, WriteOptions
+
+
+def plan_conversion(schema: StructType, options: WriteOptions, *, load_id: str | None, began: datetime) -> Conversion:
+    """How rows of `schema` become messages. `load_id`: what derived ids are of; `began`: what delays begin at (aware).
+
+    Raises ConfigurationError, in one line that names the column, for what could be no message in any row.
+    """
+    columns = Columns(schema)
+    keys = _keys(columns, options)
+    unknown = _unknown(columns, keys, options)
+    return Conversion(
+        (
+            _ids(columns, keys, load_id),
+            _destinations(columns, options),
+            _times(columns, options, began),
+            _headers(columns, unknown if options.unknown_columns is UnknownColumns.HEADERS else []),
+            _properties(columns),
+            _bodies(columns, unknown if options.unknown_columns is UnknownColumns.BODY else None, options),
+        )
+    )
+
+
+def _keys(columns: Columns, options: WriteOptions) -> Sequence[Column]:
+    keys = []
+    for name in options.key_columns:
+        key = columns.get(name)
+        if key is None:
+            raise ConfigurationError(f"keyColumns names {name}, and there is no such column; there are {columns}")
+        if key in keys:
+            raise ConfigurationError(f"keyColumns names {name} twice; name it once")
+        check_key_type(key.type, key.name)
+        keys.append(key)
+    return keys
+
+
+def _unknown(columns: Columns, keys: Sequence[Column], options: WriteOptions) -> list[Column]:
+    """Columns that are not a message's. A key column is known, and yet among them where they are kept."""
+    unknown = list(columns.unknown())
+    if options.unknown_columns is UnknownColumns.ERROR:
+        strangers = [column for column in unknown if column not in keys]
+        if strangers:
+            raise ConfigurationError(
+                f"unknown columns {listed(strangers)}; a message's are {', '.join(MESSAGE_COLUMNS)}: rename or drop "
+                "them, or set the option unknownColumns to headers or body"
+            )
+    return unknown
+
+
+def _ids(columns: Columns, keys: Sequence[Column], load_id: str | None) -> Part:
+    column = columns.get("message_id")
+    if column is not None:
+        if keys:
+            raise ConfigurationError(
+                "the option keyColumns is for rows without message_id; drop that column, or leave the option out"
+            )
+        if not isinstance(column.type, StringType):
+            raise column.wrong("a message_id must be string; cast it")
+        return GivenIds(column.index)
+    if not keys or load_id is None:
+        missing = "loadId" if keys else "keyColumns" if load_id is not None else "keyColumns and loadId"
+        raise ConfigurationError(
+            f"column message_id is missing; add it (string), or set {missing}, so that ids can be derived from a key"
+        )
+    return DerivedIds.of_load(tuple(KeyColumn(key.index, key.name) for key in keys), load_id)
+
+
+def _destinations(columns: Columns, options: WriteOptions) -> Part:
+    column = columns.get("destination")
+    if column is None:
+        if options.destination is None:
+            raise ConfigurationError("column destination is missing; add it (string), or set the option destination")
+        return Destinations(None, options.destination)
+    if not isinstance(column.type, StringType):
+        raise column.wrong("a destination must be string; cast it")
+    return Destinations(column.index, options.destination)
+
+
+def _times(columns: Columns, options: WriteOptions, began: datetime) -> Part:
+    column, delay = columns.get("due_time"), columns.get("delay")
+    if column is not None and delay is not None:
+        raise ConfigurationError(f"columns {column.name} and {delay.name} both say when; drop one")
+    if delay is not None:
+        if not isinstance(delay.type, IntegralType | FractionalType | DayTimeIntervalType):
+            raise delay.wrong("a delay must be a number (of seconds) or an interval day to second; cast it")
+        return Delays(delay.index, microseconds(began))
+    if column is None:
+        raise ConfigurationError("column due_time is missing; add it (timestamp), or a column delay (seconds)")
+    clock = None if options.time_zone is None else LocalClock(options.time_zone, options.ambiguous_time)
+    if isinstance(column.type, TimestampType):
+        return Instants(column.index)
+    if isinstance(column.type, StringType):
+        return WrittenTimes(column.index, clock)
+    if not isinstance(column.type, TimestampNTZType):
+        raise column.wrong("a due_time must be timestamp, or string (ISO 8601); cast it")
+    if clock is None:
+        raise column.wrong("its times have no time zone; set the option timeZone, such as Europe/Berlin")
+    return LocalTimes(column.index, clock)
+
+
+def _headers(columns: Columns, unknown: Sequence[Column]) -> Part:
+    for other in unknown:
+        check_header_type(other.type, other.name)
+    extra = tuple((column.index, column.name) for column in unknown)
+    sources: list[Entries] = []
+    column = columns.get("headers")
+    if column is not None:
+        sources += _entries(column, tuple(name for _, name in extra))
+    return Headers((*sources, ColumnEntries(extra)) if extra else tuple(sources))
+
+
+def _entries(column: Column, reserved: tuple[str, ...]) -> Sequence[Entries]:
+    if isinstance(column.type, NullType):
+        return []
+    if isinstance(column.type, StringType):
+        return [JsonEntries(column.index, reserved)]
+    if isinstance(column.type, StructType):
+        check_header_type(column.type, column.name)
+        for name in {field.name for field in column.type.fields} & set(reserved):
+            raise ConfigurationError(f"header {name} is a field of {column.name} and a column; rename or drop one")
+        return [StructEntries(column.index)]
+    if isinstance(column.type, MapType) and isinstance(column.type.keyType, StringType):
+        check_header_type(column.type, column.name)
+        return [MapEntries(column.index, reserved)]
+    raise column.wrong("headers must be a map from string, a struct, or string (a JSON object); cast it")
+
+
+def _properties(columns: Columns) -> Part:
+    column = columns.get("properties")
+    if column is None or isinstance(column.type, NullType):
+        return NoProperties()
+    if isinstance(column.type, StringType):
+        return JsonProperties(column.index)
+    if isinstance(column.type, StructType):
+        check_fields(column.type, column.name)
+        for field in column.type.fields:
+            if field.name not in PROPERTY_TYPES:
+                raise ConfigurationError(
+                    f"column {column.name} has a field {field.name}, which is no property; "
+                    f"there are {', '.join(PROPERTY_TYPES)}"
+                )
+        check_header_type(column.type, column.name)
+        return NamedProperties(StructEntries(column.index))
+    if isinstance(column.type, MapType) and isinstance(column.type.keyType, StringType):
+        check_header_type(column.type, column.name)
+        return NamedProperties(MapEntries(column.index))
+    raise column.wrong("properties must be a map from string, a struct, or string (a JSON object); cast it")
+
+
+def _bodies(columns: Columns, unknown: Sequence[Column] | None, options: WriteOptions) -> Part:
+    column = columns.get("body")
+    if unknown is not None:
+        if column is not None:
+            raise ConfigurationError(
+                f"unknownColumns is body, and there is a column {column.name}; drop it, or say headers instead"
+            )
+        if not unknown:
+            raise ConfigurationError("unknownColumns is body, and there is no such column; add those of the body")
+        for other in unknown:
+            check_json_type(other.type, other.name)
+        return JsonBodies(tuple((other.index, other.name) for other in unknown), options.max_body_bytes)
+    if column is None:
+        raise ConfigurationError(
+            "column body is missing; add it (binary or string), or set unknownColumns to body to make it of others"
+        )
+    if not isinstance(column.type, BinaryType | StringType):
+        raise column.wrong("a body must be binary or string; cast it")
+    return GivenBodies(column.index, options.max_body_bytes)

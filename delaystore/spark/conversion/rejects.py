@@ -1,0 +1,164 @@
+"""Files of the rows that cannot be messages: JSON lines of the original columns and the reason.
+
+A task attempt writes one under a temporary name. The driver keeps those of the winning attempts under the load's name
+and a number, so that the same load, run again, overwrites them.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from types import TracebackType
+from typing import Any, Final, Self
+from uuid import uuid4
+
+import pyarrow as pa
+
+from delaystore.errors import ConfigurationError, LoadError
+from delaystore.spark.conversion.encodings import Plain
+from delaystore.spark.conversion.objects import braced, of_columns
+from delaystore.spark.conversion.places import Folder, absolute, folder, shown, used
+from delaystore.spark.staging.abc import LoadKey
+
+_LENIENT: Final = Plain(lenient=True)
+_SAFE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,79}")
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9.-]+")
+_SUFFIX: Final = ".jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class RejectFolder:
+    """The folder of the option `rejects`, a path or a URI, for one load. Picklable: it travels to the tasks.
+
+    LoadError where the folder cannot be read or written.
+    """
+
+    place: str = field(repr=False)
+    name: str
+    """Of the load, fit for files."""
+
+    @staticmethod
+    def of_load(rejects: str, key: LoadKey) -> "RejectFolder":
+        """On the driver: that of the load; ConfigurationError if the folder cannot be made."""
+        place = absolute(rejects)
+        made = folder(place)
+        try:
+            made.files.create_dir(made.path, recursive=True)
+        except OSError:
+            raise ConfigurationError(f"the folder for rejects, {shown(place)}, cannot be made; name another") from None
+        return RejectFolder(place, file_name(key))
+
+    def file(self) -> "RejectFile":
+        """In a task: a file for one attempt. It comes to be with its first row."""
+        return RejectFile(self.place, f"_{self.name}")
+
+    def keep(self, files: Iterable[str | None]) -> None:
+        """On the driver, before the load is promoted: keep these files, and no other of the load.
+
+        `files`: what `RejectFile.close` returned. LoadError if one of them is not there.
+        """
+        opened = folder(self.place)
+        with used(self.place):
+            earlier = self._kept(opened)
+            for number, file in enumerate((file for file in files if file is not None), start=1):
+                kept = f"{self.name}-{number:05}{_SUFFIX}"
+                try:
+                    opened.files.move(f"{opened.path}/_{self.name}/{file}", f"{opened.path}/{kept}")
+                except FileNotFoundError:
+                    raise LoadError(
+                        f"a task's file of rejected rows is not in {shown(self.place)}: name a folder or URI that "
+                        "all machines share"
+                    ) from None
+                earlier.discard(kept)
+            self._delete(opened, earlier)
+
+    def remove(self) -> None:
+        """On the driver, when the load is given up: remove all files of the load. May be called twice."""
+        opened = folder(self.place)
+        with used(self.place):
+            self._delete(opened, self._kept(opened))
+
+    def _kept(self, opened: Folder) -> set[str]:
+        mine = re.compile(re.escape(self.name) + r"-\d{5,}" + re.escape(_SUFFIX))
+        return {name for name in opened.finished() if mine.fullmatch(name)}
+
+    def _delete(self, opened: Folder, kept: Iterable[str]) -> None:
+        for name in kept:
+            with suppress(FileNotFoundError):
+                opened.files.delete_file(f"{opened.path}/{name}")
+        with suppress(FileNotFoundError):
+            opened.files.delete_dir(f"{opened.path}/_{self.name}")
+
+
+class RejectFile:
+    """The rejected rows of one task attempt, in a folder that Spark's readers skip.
+
+    An exception in its block removes it. LoadError where it cannot be written.
+    """
+
+    def __init__(self, place: str, waiting: str) -> None:
+        self._place = place
+        self._waiting = waiting
+        self._name = f"{uuid4()}{_SUFFIX}"
+        self._path = ""
+        self._files: Any = None
+        self._stream: Any = None
+
+    def write(self, rejected: pa.RecordBatch) -> None:
+        """Append rows, whose last column is the reason."""
+        with used(self._place):
+            if self._stream is None:
+                self._open()
+            self._stream.write(lines(rejected))
+
+    def close(self) -> str | None:
+        """End the file; its name, for `keep`. None: there is none, for nothing was rejected."""
+        if self._stream is None:
+            return None
+        with used(self._place):
+            self._stream.close()
+        return self._name
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._stream is None:
+            return
+        self.close()
+        if kind is not None:
+            with used(self._place), suppress(FileNotFoundError):
+                self._files.delete_file(self._path)
+
+    def _open(self) -> None:
+        opened = folder(self._place)
+        opened.files.create_dir(f"{opened.path}/{self._waiting}", recursive=True)
+        self._files, self._path = opened.files, f"{opened.path}/{self._waiting}/{self._name}"
+        self._stream = self._files.open_output_stream(self._path, compression=None)
+
+
+def lines(rejected: pa.RecordBatch) -> bytes:
+    """A JSON object of each row, null for null, each with its newline."""
+    entries, _ = of_columns(_distinct(rejected.schema.names), rejected.columns, _LENIENT, nulls=True)
+    return "".join(f"{line}\n" for line in braced(entries).to_pylist()).encode()
+
+
+def file_name(key: LoadKey) -> str:
+    """A name for the load that every file system takes, and no other load has."""
+    name = key.load_id if key.batch is None else f"{key.load_id}.{key.batch}"
+    if _SAFE_NAME.fullmatch(name) and key.batch is None:
+        return name
+    digest = blake2b(repr((key.load_id, key.batch)).encode(), digest_size=8).hexdigest()
+    return f"{_UNSAFE.sub('-', name)[:60].strip('.-') or 'load'}_{digest}"
+
+
+def _distinct(names: Sequence[str]) -> Sequence[str]:
+    """The reason's name, where a column has it: with as many underscores before it as it takes."""
+    *columns, reason = names
+    taken = {name.lower() for name in columns}
+    while reason in taken:
+        reason = f"_{reason}"
+    return [*columns, reason]
