@@ -2,7 +2,8 @@
 
 import pytest
 
-from delaystore.migrations.sources.sql.names import BATCHES, RUNS, SIDE, derived_name
+from delaystore.migrations.sources.sql.names import BATCHES, RUNS, SIDE
+from delaystore.stores.sql.names import derived_name
 
 
 @pytest.mark.parametrize("suffix", [SIDE, RUNS, BATCHES])

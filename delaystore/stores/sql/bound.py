@@ -241,6 +241,14 @@ class BoundSqlStore(ManagedDelayedMessageStore):
         """Something is being written on `connection`: what is fetched from now on must not commit it."""
         self._claims.written()
 
+    def stored(self, earliest: datetime) -> None:
+        """Messages were written through `connection`; the first of them wants attention at `earliest`.
+
+        The commit then wakes dispatchers as it does for what `store` writes.
+        """
+        self.written()
+        self._wants_attention(earliest)
+
     def before_commit(self) -> None:
         """Wake other processes' dispatchers, once, if something wants attention before they look by themselves."""
         if self._earliest is not None and self._earliest <= self.now() + NOTIFY_WITHIN:

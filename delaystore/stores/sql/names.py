@@ -1,5 +1,7 @@
-"""Names of tables: checked here, quoted by SQLAlchemy."""
+"""Names of tables: checked and derived here, quoted by SQLAlchemy."""
 
+import re
+from hashlib import sha256
 from typing import Final
 
 from sqlalchemy import Dialect, Table
@@ -9,7 +11,14 @@ from delaystore.errors import ConfigurationError
 MAX_IDENTIFIER_BYTES: Final = {"postgresql": 63, "mysql": 64, "mariadb": 64, "sqlite": 255, "mssql": 128}
 """Longer names are cut silently by PostgreSQL, where two of them could then meet in one table."""
 LONGEST_SUFFIX: Final = "_version"
-"""What we append to a table's name for the things that belong to it."""
+"""What we append to a table's name for what it cannot be without."""
+LOADS: Final = "_loads"
+"""The table that remembers bulk loads."""
+LOAD: Final = "_load_"
+"""With a token behind it: the table in which a bulk load waits until all of it is there."""
+TOKEN_LENGTH: Final = 20
+"""Hexadecimal digits."""
+_DIGEST: Final = 8
 
 
 def default_table_name(endpoint: str) -> str:
@@ -39,6 +48,34 @@ def check_table_name(name: str, dialect_name: str) -> str:
     """`name`, if it leaves room for the names derived from it."""
     check_identifier(name + LONGEST_SUFFIX, dialect_name, f"the table name {name!r} with its suffix,")
     return check_identifier(name, dialect_name, "the table name")
+
+
+def derived_name(table: str, suffix: str, dialect_name: str) -> str:
+    """The name of what belongs to `table`; a digest stands for the end of a name that leaves no room for the suffix.
+
+    So a long name, perhaps of somebody else's table that cannot be renamed, stops nothing.
+    """
+    limit = MAX_IDENTIFIER_BYTES[dialect_name]
+    if len((table + suffix).encode()) <= limit:
+        return table + suffix
+    ending = "_" + sha256(table.encode()).hexdigest()[:_DIGEST] + suffix
+    return table.encode()[: limit - len(ending)].decode(errors="ignore") + ending
+
+
+def loads_table_name(table: str, dialect_name: str) -> str:
+    """The name of the table that remembers the bulk loads into `table`."""
+    return derived_name(table, LOADS, dialect_name)
+
+
+def load_table_name(table: str, token: str, dialect_name: str) -> str:
+    """The name of the table in which the bulk load `token` into `table` waits."""
+    return derived_name(table, LOAD + token, dialect_name)
+
+
+def is_load_table(name: str, table: str, dialect_name: str) -> bool:
+    """Whether a table of that name is, or was left behind by, a bulk load into `table`."""
+    start = load_table_name(table, "0" * TOKEN_LENGTH, dialect_name)[:-TOKEN_LENGTH]
+    return re.fullmatch(re.escape(start) + f"[0-9a-f]{{{TOKEN_LENGTH}}}", name) is not None
 
 
 def quoted_name(table: Table, dialect: Dialect) -> str:

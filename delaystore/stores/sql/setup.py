@@ -9,6 +9,7 @@ from sqlalchemy import Column, Connection, MetaData, String, Table, inspect, sel
 from delaystore.errors import StoreSetupError
 from delaystore.stores.sql.dialects import SqlDialect
 from delaystore.stores.sql.dialects.base import Claiming
+from delaystore.stores.sql.names import MAX_IDENTIFIER_BYTES, is_load_table, loads_table_name
 
 if TYPE_CHECKING:
     from alembic.script import ScriptDirectory
@@ -47,9 +48,22 @@ def upgrade(connection: Connection, table: Table, dialect: SqlDialect) -> bool:
 
 
 def remove(connection: Connection, table: Table) -> None:
-    """Drop the tables, with all that waits in them. The caller commits."""
+    """Drop the tables, those of bulk loads too, with all that waits in them. The caller commits.
+
+    What remembers finished loads goes first: it must not outlive the messages.
+    """
+    dialect_name = connection.dialect.name
+    names = [loads_table_name(table.name, dialect_name), *load_tables(connection, table)]
+    for name in names:
+        _any_table(name, table.schema).drop(connection, checkfirst=True)
     table.drop(connection, checkfirst=True)
     _version_table(table).drop(connection, checkfirst=True)
+
+
+def load_tables(connection: Connection, table: Table) -> list[str]:
+    """The names of the tables in which bulk loads into `table` wait, or that they left behind."""
+    names = inspect(connection).get_table_names(schema=table.schema)
+    return [name for name in names if is_load_table(name, table.name, connection.dialect.name)]
 
 
 def leave_delaystore_alone(
@@ -62,15 +76,19 @@ def leave_delaystore_alone(
 
         context.configure(..., include_object=leave_delaystore_alone("sales", "billing"))
     """
-    ours = {f"{endpoint}_delayed" for endpoint in endpoints} | set(tables)
-    ours |= {f"{name}_version" for name in ours}
+    stores = {f"{endpoint}_delayed" for endpoint in endpoints} | set(tables)
+    ours = stores | {f"{name}_version" for name in stores}
+    ours |= {loads_table_name(name, database) for name in stores for database in MAX_IDENTIFIER_BYTES}
 
     def include_object(
         item: Any, name: str | None, type_: Literal["table"] | str, reflected: bool, compare_to: Any
     ) -> bool:
         table_name = name if type_ == "table" else getattr(getattr(item, "table", None), "name", None)
         is_queue = str(table_name).endswith("_queue") and reflected and compare_to is None
-        return table_name not in ours and not is_queue
+        return table_name not in ours and not is_queue and not is_load(str(table_name))
+
+    def is_load(name: str) -> bool:
+        return any(is_load_table(name, table, database) for table in stores for database in MAX_IDENTIFIER_BYTES)
 
     return include_object
 
@@ -109,6 +127,11 @@ def _scripts() -> "ScriptDirectory":
     from alembic.script import ScriptDirectory
 
     return ScriptDirectory(str(_MIGRATIONS))
+
+
+def _any_table(name: str, schema: str | None) -> Table:
+    """A table to drop."""
+    return Table(name, MetaData(), schema=schema, quote=True, quote_schema=True if schema else None)
 
 
 def _version_table(table: Table) -> Table:

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 
-from sqlalchemy import URL, Connection, Engine, select
+from sqlalchemy import URL, Connection, Engine, Table, select
 from sqlalchemy.orm import Session
 
 from delaystore.errors import ConfigurationError, DuplicateMessageError
@@ -102,6 +102,11 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
             lease=self._lease,
         )
         self._endpoint = endpoint
+
+    @property
+    def table(self) -> Table:
+        """The table in which messages wait."""
+        return self._parts.statements.table
 
     def setup_infrastructure(self) -> None:
         """Create the tables, or upgrade them; without rights to do so it is enough that they are current.

@@ -8,9 +8,10 @@ from sqlalchemy import Column, Connection, Index, Inspector, Integer, MetaData, 
 from sqlalchemy.types import NullType, TypeEngine
 
 from delaystore.errors import MigrationError, StoreSetupError
-from delaystore.migrations.sources.sql.names import BATCHES, RUNS, SIDE, derived_name
+from delaystore.migrations.sources.sql.names import BATCHES, RUNS, SIDE
 from delaystore.migrations.sources.sql.shape import TableShape
 from delaystore.migrations.sources.sql.types import Instant
+from delaystore.stores.sql.names import derived_name
 from delaystore.stores.sql.types import ExactText, UtcDateTime
 
 BATCH: Final = "migration_batch"

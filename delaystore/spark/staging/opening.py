@@ -1,0 +1,61 @@
+"""Stagings by the URL of the store."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from sqlalchemy import make_url
+
+from delaystore.errors import ConfigurationError
+from delaystore.spark.options import StoreOptions
+from delaystore.spark.staging.abc import Staging
+from delaystore.spark.staging.holder import Holder
+from delaystore.spark.staging.loads import Cleaned, LoadStatus
+from delaystore.spark.staging.plain import PlainStaging
+from delaystore.spark.staging.sql.dialects import DIALECTS
+from delaystore.spark.staging.sql.staging import SqlStaging, sql_cleanup, sql_loads
+from delaystore.stores.sql.translation import configuration_errors
+
+_MEMORY: Final = "memory"
+
+
+def open_staging(options: StoreOptions, lease_seconds: int, holder: Holder | None = None) -> Staging:
+    """A staging for one run of a load; connects to nothing.
+
+    `holder`: the process with which the load ends; None: the parent of the one that calls `begin`.
+    Raises ConfigurationError for a store that cannot be loaded from other processes.
+    """
+    if _is_sql(options):
+        return SqlStaging(_absolute(options), lease_seconds, holder)
+    return PlainStaging(options)
+
+
+def cleanup(options: StoreOptions) -> Cleaned:
+    """Remove what abandoned loads into the endpoint left: once their lease has ended, or their process has."""
+    return sql_cleanup(options) if _is_sql(options) else Cleaned()
+
+
+def list_loads(options: StoreOptions) -> Sequence[LoadStatus]:
+    """The loads into the endpoint that are running, abandoned or finished, the newest last."""
+    return sql_loads(options) if _is_sql(options) else []
+
+
+def _is_sql(options: StoreOptions) -> bool:
+    scheme = options.store.partition(":")[0].partition("+")[0].lower()
+    if scheme == _MEMORY:
+        raise ConfigurationError(
+            "a store in memory cannot be loaded, for Spark's tasks are other processes; use a database, such as "
+            "sqlite:///app.db"
+        )
+    return scheme in DIALECTS
+
+
+def _absolute(options: StoreOptions) -> StoreOptions:
+    """The options with the path of a file, if there is one, as tasks in other folders need it."""
+    with configuration_errors():
+        url = make_url(options.store)
+    if url.get_backend_name() != "sqlite" or not url.database or url.database.startswith(("file:", ":")):
+        return options
+    path = url.set(database=os.path.abspath(url.database))
+    return replace(options, store=path.render_as_string(hide_password=False))

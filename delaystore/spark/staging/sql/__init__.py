@@ -1,0 +1,1 @@
+"""Staging in a table beside the one in which messages wait."""

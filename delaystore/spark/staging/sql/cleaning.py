@@ -1,0 +1,44 @@
+"""Removing what abandoned loads left."""
+
+from delaystore.spark.staging.loads import Cleaned
+from delaystore.spark.staging.sql.database import LoadDatabase
+from delaystore.spark.staging.sql.registry import Registry, is_abandoned
+
+
+def clean_up(database: LoadDatabase, registry: Registry) -> Cleaned:
+    """Forget abandoned loads, and drop every staging that no living load has.
+
+    A load is registered before its staging is made, so the stagings are looked for first: one that is found then,
+    and whose load is not found after, has none.
+    """
+    names = database.staging_names()
+    if not names and not database.has_registry():
+        return Cleaned()
+    forgotten = _forget(database, registry)
+    kept = _kept(database, registry)
+    dropped: list[str] = []
+    held: list[str] = []
+    for name in names:
+        if name not in kept:
+            (dropped if database.drop(name) else held).append(name)
+    return Cleaned(tuple(forgotten), tuple(dropped), tuple(held))
+
+
+def _forget(database: LoadDatabase, registry: Registry) -> list[str]:
+    """A load that is being promoted has its row locked, and is passed over, however old its lease."""
+    forgotten = []
+    with database.writing() as bound:
+        now = database.store.now()
+        for found in registry.rows(bound.connection):
+            if found.token is None or not is_abandoned(found, now):
+                continue
+            row = registry.locked(bound.connection, found.load_id)
+            if row is not None and row.token == found.token and is_abandoned(row, now):
+                registry.release(bound.connection, row)
+                forgotten.append(row.load_id)
+    return forgotten
+
+
+def _kept(database: LoadDatabase, registry: Registry) -> set[str]:
+    with database.reading() as connection:
+        return {database.staging(row.token).name for row in registry.rows(connection) if row.token is not None}

@@ -1,0 +1,122 @@
+"""The way to the database of a load, for one operation."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import Connection, MetaData, Table, inspect
+from sqlalchemy.exc import DBAPIError
+
+from delaystore.settings import TransactionMode
+from delaystore.spark.options import StoreOptions
+from delaystore.spark.staging.sql.dialects import DIALECTS
+from delaystore.spark.staging.sql.tables import registry_table, staging_table
+from delaystore.stores.sql import SqlDelayedMessageStore
+from delaystore.stores.sql.bound import BoundSqlStore
+from delaystore.stores.sql.dialects import dialect_of
+from delaystore.stores.sql.names import quoted_name
+from delaystore.stores.sql.setup import load_tables
+
+
+class LoadDatabase:
+    """The store, and the tables of loads beside its own."""
+
+    def __init__(self, store: SqlDelayedMessageStore) -> None:
+        self.store = store
+        self.dialect_name = store.engine.dialect.name
+        self.dialect = DIALECTS[self.dialect_name]()
+        self.store_dialect = dialect_of(store.engine)
+        self.live = store.table
+        self.registry = registry_table(self.live, self.dialect_name)
+
+    def staging(self, token: str) -> Table:
+        """The staging of that run."""
+        return staging_table(self.live, token, self.dialect_name, self.dialect.prefixes)
+
+    @contextmanager
+    def writing(self) -> Iterator[BoundSqlStore]:
+        """A transaction that writes: what its block reads stays true until its commit, where rows are locked."""
+        with self.store.transaction() as bound:
+            self.dialect.begin(bound.connection)
+            yield bound
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A connection for reading."""
+        with self.store.transaction() as bound:
+            yield bound.connection
+
+    def has_registry(self) -> bool:
+        """Whether a load was ever begun here."""
+        with self.reading() as connection:
+            return inspect(connection).has_table(self.registry.name, schema=self.registry.schema)
+
+    def set_up(self) -> None:
+        """Make the store's tables and the registry, where they are missing."""
+        self.store.setup_infrastructure()
+        if self.has_registry():
+            return
+        with (
+            self.store.transaction() as bound,
+            self.store_dialect.setup_lock(bound.connection, self.registry.fullname),
+        ):
+            self.registry.create(bound.connection, checkfirst=True)
+
+    def create_staging(self, token: str) -> None:
+        """Make the staging of a run, unless another process of the same run was quicker."""
+        with (
+            self.store.transaction() as bound,
+            self.store_dialect.setup_lock(bound.connection, self.registry.fullname),
+        ):
+            staging = self.staging(token)
+            if not inspect(bound.connection).has_table(staging.name, schema=staging.schema):
+                self.dialect.create(bound.connection, staging)
+
+    def has_staging(self, token: str) -> bool:
+        """Whether the staging of a run is there."""
+        staging = self.staging(token)
+        with self.reading() as connection:
+            return inspect(connection).has_table(staging.name, schema=staging.schema)
+
+    def staging_names(self) -> list[str]:
+        """The stagings that are there."""
+        with self.reading() as connection:
+            return load_tables(connection, self.live)
+
+    def drop(self, name: str) -> bool:
+        """Drop a staging, if it is there; False: somebody still works on it."""
+        return self._unless_held(self.dialect.drop, name)
+
+    def empty(self, name: str) -> bool:
+        """Remove the rows of a staging; False: somebody still works on it."""
+        return self._unless_held(self.dialect.empty, name)
+
+    def _unless_held(self, action: Callable[[Connection, str], None], name: str) -> bool:
+        schema = self.live.schema
+        table = Table(name, MetaData(), schema=schema, quote=True, quote_schema=True if schema else None)
+        quoted = quoted_name(table, self.store.engine.dialect)
+        try:
+            with self.writing() as bound:
+                try:
+                    action(bound.connection, quoted)
+                except DBAPIError as error:
+                    if self.dialect.is_held(error):
+                        raise _HeldError from None
+                    raise
+        except _HeldError:
+            return False
+        return True
+
+
+class _HeldError(Exception):
+    """Rolls the transaction back."""
+
+
+@contextmanager
+def load_database(options: StoreOptions) -> Iterator[LoadDatabase]:
+    """The database of the options' endpoint, closed with the block."""
+    store = SqlDelayedMessageStore(options.store, schema=options.schema, table=options.table)
+    try:
+        store.initialize(options.endpoint, TransactionMode.NONE)
+        yield LoadDatabase(store)
+    finally:
+        store.close()

@@ -1,0 +1,150 @@
+"""Making a load visible, in one transaction."""
+
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from sqlalchemy import Connection, Select, func, select
+from sqlalchemy.exc import DBAPIError
+
+from delaystore.errors import DuplicateMessageError, LoadLostError, StoreUnavailableError
+from delaystore.spark.options import OnDuplicate
+from delaystore.spark.staging.abc import FinishedLoad, LoadKey, StagedAttempt
+from delaystore.spark.staging.sql.database import LoadDatabase
+from delaystore.spark.staging.sql.dialects.base import NAMED, twice, waiting_already
+from delaystore.spark.staging.sql.registry import Registry, finished_load
+from delaystore.spark.staging.sql.tables import ATTEMPT, message_names
+from delaystore.stores.sql.bound import BoundSqlStore
+
+TRIES: Final = 5
+"""Promotions at most, where other transactions come in the way."""
+CLAIM_PATIENCE: Final = 600.0
+"""Seconds to wait for dispatchers' leases on messages that are to be replaced."""
+_POLL: Final = 0.5
+
+
+class Promotion:
+    """The promotion of one load's attempts."""
+
+    def __init__(
+        self,
+        database: LoadDatabase,
+        registry: Registry,
+        token: str,
+        key: LoadKey,
+        attempts: Sequence[StagedAttempt],
+        on_duplicate: OnDuplicate,
+    ) -> None:
+        self._database, self._registry, self._token, self._key = database, registry, token, key
+        self._expected = {int(attempt.attempt): attempt.count for attempt in attempts if attempt.count}
+        self._on_duplicate = on_duplicate
+        self._staging = database.staging(token)
+        self._names = message_names(self._staging)
+
+    def run(self) -> FinishedLoad:
+        """Promote, once; see the contract."""
+        deadline = time.monotonic() + CLAIM_PATIENCE
+        tries = 0
+        while True:
+            try:
+                with self._database.writing() as bound:
+                    return self._promote(bound)
+            except _ClaimedError:
+                if time.monotonic() > deadline:
+                    raise StoreUnavailableError(
+                        f"dispatchers have held messages to be replaced for {CLAIM_PATIENCE:.0f} s; run the load again"
+                    ) from None
+                time.sleep(_POLL)
+            except _DuplicatesError:
+                tries += 1
+                if (found := self._duplicates()) or tries == TRIES:
+                    raise DuplicateMessageError(found) from None
+            except _ConflictError:
+                tries += 1
+                if tries == TRIES:
+                    raise StoreUnavailableError(
+                        f"other transactions came in the way of the load {self._key.load_id!r} {TRIES} times; "
+                        "run it again"
+                    ) from None
+
+    def _promote(self, bound: BoundSqlStore) -> FinishedLoad:
+        connection = bound.connection
+        row = self._registry.locked(connection, self._key.load_id, wait=True)
+        if row is not None and (finished := finished_load(row, self._key)) is not None:
+            return finished
+        if row is None or row.token != self._token:
+            raise LoadLostError(
+                f"the load {self._key.load_id!r} was taken over, or given up after a time without a sign of life; "
+                "nothing of it was stored; run it again"
+            )
+        earliest = self._check(connection)
+        stored = 0 if earliest is None else self._insert(connection, bound.now())
+        if earliest is not None:
+            bound.stored(earliest)
+        expected = sum(self._expected.values())
+        if self._on_duplicate is not OnDuplicate.IGNORE:
+            stored = expected  # a replaced row counts as two in some databases
+        return self._registry.finish(connection, self._key, stored, expected - stored, bound.now())
+
+    def _check(self, connection: Connection) -> datetime | None:
+        """LoadLostError unless all is there; when the first message wants attention, None if there is none."""
+        if not self._expected:
+            return None
+        staging = self._staging
+        columns = (staging.c[ATTEMPT], func.count().label("rows"), func.min(staging.c.next_attempt).label("earliest"))
+        found = select(*columns).where(self._chosen()).group_by(staging.c[ATTEMPT])
+        rows = connection.execute(found).all()
+        if {row[0]: row.rows for row in rows} != self._expected:
+            raise LoadLostError(
+                f"{sum(row.rows for row in rows)} rows of the load {self._key.load_id!r} are left where "
+                f"{sum(self._expected.values())} were staged (a database that crashes loses staged rows); "
+                "nothing of it was stored; run it again"
+            )
+        earliest: datetime = min(row.earliest for row in rows)
+        return earliest
+
+    def _insert(self, connection: Connection, now: datetime) -> int:
+        dialect, staged = self._database.dialect, self._staged()
+        replaces = self._on_duplicate is OnDuplicate.REPLACE
+        if replaces and dialect.claimed_until(connection, self._database.live, staged, now) is not None:
+            raise _ClaimedError
+        if replaces and dialect.replaces_twice and connection.execute(twice(staged)).first() is not None:
+            raise _DuplicatesError
+        statement = dialect.promoting(self._database.live, self._names, staged, self._on_duplicate)
+        try:
+            return connection.execute(statement, execution_options={"preserve_rowcount": True}).rowcount
+        except DBAPIError as error:
+            if dialect.is_duplicate(error):
+                raise _DuplicatesError from None
+            if dialect.is_conflict(error):
+                raise _ConflictError from None
+            raise
+
+    def _duplicates(self) -> Sequence[str]:
+        """Some of them; none if what waited is gone meanwhile."""
+        staged = self._staged()
+        with self._database.reading() as connection:
+            found = list(connection.execute(twice(staged)).scalars())
+            if self._on_duplicate is OnDuplicate.ERROR:
+                found += connection.execute(waiting_already(staged, self._database.live)).scalars()
+        return list(dict.fromkeys(found))[:NAMED]
+
+    def _staged(self) -> Select[Any]:
+        """In the order in which the rows lie: sorted within each chunk, as the index of message_ids likes it."""
+        return select(*(self._staging.c[name] for name in self._names)).where(self._chosen())
+
+    def _chosen(self) -> Any:
+        return self._staging.c[ATTEMPT].in_(list(self._expected))
+
+
+class _ClaimedError(Exception):
+    """A dispatcher holds a message that is to be replaced."""
+
+
+class _DuplicatesError(Exception):
+    """A message_id is there twice."""
+
+
+class _ConflictError(Exception):
+    """Another transaction came in the way."""
