@@ -1,0 +1,72 @@
+"""Writing a stream: a load for each of its batches."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from delaystore.errors import ConfigurationError, LoadLostError
+from delaystore.spark.conversion.planning import plan_conversion
+from delaystore.spark.conversion.rejects import RejectFolder
+from delaystore.spark.options import WriteOptions
+from delaystore.spark.rejections import Rejections
+from delaystore.spark.staging import LoadKey, open_staging
+from delaystore.spark.writing.promoting import promote
+from delaystore.spark.writing.task import TaskReport, reports_of, stage
+
+QUERY_ID: Final = "sql.streaming.queryId"
+BATCH_ID: Final = "streaming.sql.batchId"
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Stages a batch in tasks, and promotes it in `commit`, once: a batch that was promoted before is skipped.
+
+    Spark makes one for the tasks of each batch, and one more for its commit, so making it changes nothing. Which
+    query and batch it is only tasks are told; the query's id stays the same across restarts from its checkpoint.
+    Delays begin when the batch does. Raises ConfigurationError for columns or options that cannot work.
+    """
+
+    def __init__(self, schema: StructType, options: WriteOptions) -> None:
+        if options.load_id is not None and not options.key_columns:
+            raise ConfigurationError("a stream's batches are known by its checkpoint; leave the option loadId out")
+        began = datetime.now(UTC)
+        self._conversion = plan_conversion(schema, options, load_id=options.load_id, began=began)
+        self._options = options
+        self._staging = open_staging(options, options.lease_seconds)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """In a task: stage its rows, unless the batch was promoted before."""
+        key = _key_of_task()
+        if self._staging.join(key) is not None:
+            return TaskReport(None, Rejections(), None, key)
+        return stage(iterator, self._conversion, self._staging, self._rejects(key), key)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """On the driver, once all tasks of the batch have succeeded."""
+        reports = reports_of(messages)
+        key = reports[0].key if reports else None
+        if key is None:
+            return  # a batch without tasks
+        if key.batch != batchId:
+            raise LoadLostError(f"batch {batchId} of the stream brings what was staged for batch {key.batch}")
+        if self._staging.join(key) is None:
+            promote(reports, self._staging, self._rejects(key), self._options.on_duplicate)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """What tasks have staged stays where nobody sees it; the query's next batch empties it."""
+
+    def _rejects(self, key: LoadKey) -> RejectFolder | None:
+        return None if self._options.rejects is None else RejectFolder.of_load(self._options.rejects, key)
+
+
+def _key_of_task() -> LoadKey:
+    context = TaskContext.get()
+    query = context and context.getLocalProperty(QUERY_ID)
+    batch = context and context.getLocalProperty(BATCH_ID)
+    if not query or not batch:
+        raise LoadLostError("Spark does not say which query and batch this task belongs to")
+    return LoadKey(query, int(batch))

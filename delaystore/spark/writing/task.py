@@ -1,0 +1,70 @@
+"""What a task does, and what it reports."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
+
+from delaystore.errors import LoadLostError, RejectedRowsError
+from delaystore.spark.conversion.conversion import Conversion
+from delaystore.spark.conversion.rejects import RejectFolder
+from delaystore.spark.rejections import Rejections, total
+from delaystore.spark.staging.abc import LoadKey, StagedAttempt, Staging
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReport(WriterCommitMessage):
+    """What a task attempt has done. `staged`: None: the load was finished before. `rejects`: its file's name.
+
+    `key`: which batch of which stream; None: no stream.
+    """
+
+    staged: StagedAttempt | None
+    rejections: Rejections
+    rejects: str | None
+    key: LoadKey | None = None
+
+
+def stage(
+    batches: Iterator[pa.RecordBatch],
+    conversion: Conversion,
+    staging: Staging,
+    rejects: RejectFolder | None,
+    key: LoadKey | None = None,
+) -> TaskReport:
+    """Stage what `batches` hold. Without a folder for rejects, one of them makes staging vain: the rest is checked."""
+    with nullcontext() if rejects is None else rejects.file() as file, staging.attempt() as sink:
+        rejections = Rejections()
+        for batch in batches:
+            converted = conversion.convert(batch)
+            rejections += converted.rejections
+            if file is not None and converted.rejected is not None:
+                file.write(converted.rejected)
+            if file is not None or not rejections.count:
+                sink.write(converted.staged)
+        staged = sink.finish()
+        return TaskReport(staged, rejections, None if file is None else file.close(), key)
+
+
+def reports_of(messages: Sequence[WriterCommitMessage | None]) -> list[TaskReport]:
+    """The messages of all tasks; LoadLostError if one is missing."""
+    reports = [message for message in messages if isinstance(message, TaskReport)]
+    if len(reports) < len(messages):
+        raise LoadLostError("Spark did not say what some tasks have staged; run the load again")
+    return reports
+
+
+def refuse_rejected(reports: Sequence[TaskReport]) -> None:
+    """RejectedRowsError if any row was rejected."""
+    rejections = total(report.rejections for report in reports)
+    if rejections.count:
+        raise RejectedRowsError(
+            f"{rejections}; nothing was loaded: mend these rows, or name a folder for them with the option rejects"
+        )
+
+
+def staged_of(reports: Sequence[TaskReport]) -> list[StagedAttempt]:
+    """What was staged, in the order of the tasks."""
+    return [report.staged for report in reports if report.staged is not None]
