@@ -55,7 +55,7 @@ class DelaystoreDataSource(DataSource):
 
         _only_append(overwrite)
         given = {name: value for name, value in self.options.items() if name.lower() not in OF_SPARK}
-        return StreamWriter(schema, write_options(given), self.keeper)
+        return StreamWriter(schema, write_options(given))
 
 
 def _only_append(overwrite: bool) -> None:

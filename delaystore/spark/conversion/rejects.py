@@ -73,6 +73,11 @@ class RejectFolder:
                 earlier.discard(kept)
             self._delete(opened, earlier)
 
+    def forget_waiting(self) -> None:
+        """On the driver, when the load has failed: remove what tasks have written. May be called twice."""
+        with used(self.place):
+            self._delete(folder(self.place), ())
+
     def remove(self) -> None:
         """On the driver, when the load is given up: remove all files of the load. May be called twice."""
         opened = folder(self.place)
