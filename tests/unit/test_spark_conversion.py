@@ -1,0 +1,212 @@
+"""Rows of plain columns become what the store itself writes, or are rejected for one reason."""
+
+import json
+import pickle
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DateType,
+    DayTimeIntervalType,
+    DecimalType,
+    DoubleType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+    TimeType,
+)
+
+from delaystore.errors import InvalidMessageError
+from delaystore.message import LATEST_DUE_TIME, MAX_ADDRESS_BYTES, DelayedMessage
+from delaystore.spark.conversion.local import EARLIEST, EPOCH, LATEST, MICROSECOND
+from delaystore.spark.options import UnknownColumns
+from delaystore.spark.rejections import MAX_EXAMPLES
+from delaystore.spark.staged import STAGED
+from delaystore.stores.sql.rows import to_row
+from tests.converting import DUE, batch, convert, instants, not_utf8, plan, reasons, rows
+
+ALPHABET = st.sampled_from("aé\N{GRINNING FACE}/\0 ")
+TEXTS = st.text(ALPHABET, max_size=4) | st.builds(
+    lambda start, length: start + "é" * (length // 2) + "x" * (length % 2),
+    st.sampled_from(["", "/"]),
+    st.sampled_from([253, 254, 255, 256, 1598, 1599, 1600, 1601]),
+)
+INSTANTS = st.integers(-(2**63), 2**63 - 1) | st.sampled_from([EARLIEST - 1, EARLIEST, 0, LATEST, LATEST + 1])
+
+
+@given(st.lists(st.tuples(TEXTS, TEXTS, INSTANTS, st.binary(max_size=5)), max_size=6))
+def test_a_row_is_accepted_and_written_as_the_message_would_be(values: list[tuple[str, str, int, bytes]]) -> None:
+    expected = [expected_row(*value) for value in values]
+    converted = convert(
+        rows(
+            message_id=(StringType(), [value[0] for value in values]),
+            destination=(StringType(), [value[1] for value in values]),
+            due_time=(TimestampType(), instants([value[2] for value in values])),
+            body=(BinaryType(), [value[3] for value in values]),
+        )
+    )
+    assert converted.staged.schema == STAGED
+    assert converted.staged.to_pylist() == [row for row in expected if row is not None]
+    assert len(reasons(converted)) == expected.count(None)
+
+
+def expected_row(message_id: str, destination: str, instant: int, body: bytes) -> dict[str, Any] | None:
+    try:
+        due_time = EPOCH + instant * MICROSECOND
+        row = to_row(DelayedMessage(message_id=message_id, destination=destination, due_time=due_time, body=body))
+    except (InvalidMessageError, OverflowError):
+        return None
+    return {name: row[name] for name in STAGED.names}
+
+
+def test_names_count_in_any_case_and_order() -> None:
+    good = rows()
+    converted = convert({name.title(): good[name] for name in reversed(good)})
+    assert converted.staged.to_pylist() == convert(good).staged.to_pylist()
+
+
+def test_a_plan_travels_and_is_small() -> None:
+    planned = plan(rows())
+    text = pickle.dumps(planned)
+    assert len(text) < 1000
+    assert pickle.loads(text) == planned
+
+
+def test_no_rows_are_no_messages() -> None:
+    converted = convert(rows(0))
+    assert converted.staged.num_rows == 0
+    assert converted.rejected is None
+
+
+LONG = "x" * 256
+BAD = [
+    ("message_id", StringType(), None, "message_id is null"),
+    ("message_id", StringType(), "", "message_id is empty"),
+    ("message_id", StringType(), LONG, "message_id has more than 255 bytes"),
+    ("message_id", StringType(), "a\0b", "message_id contains a NUL character"),
+    ("message_id", StringType(), not_utf8(b"ok", b"\xff", b"ok"), "message_id is not UTF-8"),
+    ("destination", StringType(), None, "destination is null"),
+    ("destination", StringType(), "", "destination is empty"),
+    ("destination", StringType(), LONG, "destination has more than 255 bytes"),
+    ("destination", StringType(), "/" + MAX_ADDRESS_BYTES * "x", "destination is an address of more than 1600 bytes"),
+    ("destination", StringType(), "a\0b", "destination contains a NUL character"),
+    ("destination", StringType(), not_utf8(b"ok", b"\xff", b"ok"), "destination is not UTF-8"),
+    ("due_time", TimestampType(), None, "due_time is null"),
+    ("due_time", TimestampType(), LATEST_DUE_TIME + MICROSECOND, "due_time is out of range"),
+    ("body", BinaryType(), None, "body is null"),
+    ("body", StringType(), None, "body is null"),
+    ("body", BinaryType(), b"123456", "body has more than 5 bytes"),
+    ("body", StringType(), "ééé", "body has more than 5 bytes"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "kind", "value", "reason"), BAD, ids=str)
+def test_a_bad_row_harms_itself_alone(name: str, kind: Any, value: Any, reason: str) -> None:
+    good = DUE if name == "due_time" else b"hello" if isinstance(kind, BinaryType) else "hello"
+    values = [good, value, good] if not hasattr(value, "cast") else value
+    converted = convert(rows(3, **{name: (kind, values)}), max_body_bytes=5)
+    assert reasons(converted) == [reason]
+    assert converted.staged.num_rows == 2
+
+
+def test_bad_rows_are_counted_by_their_first_reason_with_examples() -> None:
+    count = MAX_EXAMPLES + 2
+    converted = convert(
+        rows(
+            count + 1,
+            destination=(StringType(), [""] * count + ["q"]),
+            body=(BinaryType(), [None] * (count - 1) + [b"x" * 100, None]),
+        )
+    )
+    assert reasons(converted) == ["destination is empty"] * count + ["body is null"]
+    counted = converted.rejections.reasons["destination is empty"]
+    assert counted.count == count
+    assert len(counted.examples) == MAX_EXAMPLES
+    assert json.loads(counted.examples[0]) == {
+        "message_id": "id-0", "destination": "", "due_time": DUE.isoformat(), "body": None,
+    }  # fmt: skip
+
+
+def test_an_example_is_short() -> None:
+    converted = convert(rows(destination=(StringType(), [""]), body=(StringType(), ["x" * 10_000])))
+    (reason,) = converted.rejections.reasons.values()
+    assert len(reason.examples[0]) < 300
+
+
+def test_rejected_rows_come_back_as_they_were() -> None:
+    columns = rows(2, destination=(StringType(), ["", "q"]))
+    rejected = convert(columns).rejected
+    assert rejected is not None
+    assert rejected.schema.names == [*columns, "reason"]
+    assert rejected.drop_columns("reason").to_pylist() == batch(columns).slice(0, 1).to_pylist()
+
+
+def test_the_option_is_the_destination_of_rows_without() -> None:
+    converted = convert(rows(2, destination=(StringType(), [None, "q"])), destination="späti")
+    assert converted.staged.column("destination").to_pylist() == ["späti", "q"]
+    columns = rows(2)
+    del columns["destination"]
+    assert convert(columns, destination="späti").staged.column("destination").to_pylist() == ["späti"] * 2
+
+
+def test_a_part_of_a_batch_is_converted_alone() -> None:
+    headers = (MapType(StringType(), ArrayType(StringType())), [[("a", [str(n)])] for n in range(6)])
+    columns = rows(6, destination=(StringType(), ["q", "", "r", "s", "", "t"]), headers=headers)
+    whole, planned = convert(columns), plan(columns)
+    parts = [planned.convert(batch(columns).slice(at, 2)) for at in (0, 2, 4)]
+    assert [row for part in parts for row in part.staged.to_pylist()] == whole.staged.to_pylist()
+    assert sum(part.rejections.count for part in parts) == whole.rejections.count == 2
+
+
+def test_unknown_columns_become_a_json_body() -> None:
+    del (columns := rows(2))["body"]
+    nested = StructType([StructField("x", LongType()), StructField("y", StringType())])
+    columns |= {
+        "Text": (StringType(), ['"ä\n', None]),
+        "whole": (LongType(), [2**53 + 1, None]),
+        "real": (DoubleType(), [float("nan"), 0.1]),
+        "yes": (BooleanType(), [True, None]),
+        "exact": (DecimalType(10, 2), [Decimal("1.50"), None]),
+        "day": (DateType(), [date(2026, 3, 1), None]),
+        "local": (TimestampNTZType(), [datetime(2026, 3, 1, 1), None]),
+        "instant": (TimestampType(), [datetime(2026, 3, 1, 1, tzinfo=UTC), None]),
+        "clock": (TimeType(), [time(1, 2, 3), None]),
+        "span": (DayTimeIntervalType(), [timedelta(seconds=1.5), None]),
+        "bytes": (BinaryType(), [b"\xff", None]),
+        "nested": (ArrayType(nested), [[{"x": 1, "y": None}, None], None]),
+        "named": (MapType(StringType(), DoubleType()), [[("a", None), ("b", float("-inf"))], None]),
+    }
+    converted = convert(columns, unknown_columns=UnknownColumns.BODY)
+    first, second = converted.staged.column("body").to_pylist()
+    assert json.loads(first, parse_float=Decimal) == {
+        "Text": '"ä\n', "whole": 2**53 + 1, "real": "NaN", "yes": True, "exact": Decimal("1.50"), "day": "2026-03-01",
+        "local": "2026-03-01T01:00:00", "instant": "2026-03-01T01:00:00+00:00", "clock": "01:02:03",
+        "span": Decimal("1.5"), "bytes": "/w==", "nested": [{"x": 1}, None], "named": {"a": None, "b": "-Infinity"},
+    }  # fmt: skip
+    assert "ä".encode() in first
+    assert json.loads(second) == dict.fromkeys(list(columns)[3:]) | {"real": 0.1}
+
+
+def test_a_value_without_json_rejects_the_row() -> None:
+    del (columns := rows(2))["body"]
+    columns["seen"] = (TimestampType(), instants([2**62, 0]))
+    converted = convert(columns, unknown_columns=UnknownColumns.BODY)
+    assert reasons(converted) == ["body would hold a value that no JSON can"]
+
+
+def test_a_json_body_can_be_too_large() -> None:
+    del (columns := rows(2))["body"]
+    columns["text"] = (StringType(), ["x", "xx"])
+    converted = convert(columns, unknown_columns=UnknownColumns.BODY, max_body_bytes=len('{"text":"x"}'))
+    assert reasons(converted) == ["body has more than 12 bytes"]
