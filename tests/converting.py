@@ -78,3 +78,8 @@ def not_utf8(*values: bytes) -> pa.Array:
     """A text column of any bytes, as Spark has them."""
     binary = pa.array(values, pa.binary())
     return pa.Array.from_buffers(pa.string(), len(values), binary.buffers())
+
+
+def local(text: str) -> datetime:
+    """A time without time zone."""
+    return datetime.fromisoformat(text)

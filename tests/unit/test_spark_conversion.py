@@ -34,7 +34,7 @@ from delaystore.spark.options import UnknownColumns
 from delaystore.spark.rejections import MAX_EXAMPLES
 from delaystore.spark.staged import STAGED
 from delaystore.stores.sql.rows import to_row
-from tests.converting import DUE, batch, convert, instants, not_utf8, plan, reasons, rows
+from tests.converting import DUE, batch, convert, instants, local, not_utf8, plan, reasons, rows
 
 ALPHABET = st.sampled_from("aé\N{GRINNING FACE}/\0 ")
 TEXTS = st.text(ALPHABET, max_size=4) | st.builds(
@@ -179,7 +179,7 @@ def test_unknown_columns_become_a_json_body() -> None:
         "yes": (BooleanType(), [True, None]),
         "exact": (DecimalType(10, 2), [Decimal("1.50"), None]),
         "day": (DateType(), [date(2026, 3, 1), None]),
-        "local": (TimestampNTZType(), [datetime(2026, 3, 1, 1), None]),
+        "local": (TimestampNTZType(), [local("2026-03-01T01:00"), None]),
         "instant": (TimestampType(), [datetime(2026, 3, 1, 1, tzinfo=UTC), None]),
         "clock": (TimeType(), [time(1, 2, 3), None]),
         "span": (DayTimeIntervalType(), [timedelta(seconds=1.5), None]),

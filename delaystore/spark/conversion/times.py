@@ -17,6 +17,7 @@ _US: Final = pa.timestamp("us", "UTC")
 _FARTHEST: Final = LATEST - EARLIEST
 """No delay is longer, in microseconds."""
 _FARTHEST_SECONDS: Final = _FARTHEST // _SECOND + 1
+_DECIMAL_MICROSECOND: Final = Decimal("0.000001")
 _NO_NUMBER: Final = "delay is not a finite number"
 
 
@@ -125,4 +126,4 @@ def _of_floats(delays: pa.Array, faults: Faults) -> pa.Array:
 
 def _of_decimal(delay: Decimal) -> int:
     limited = max(min(delay, Decimal(_FARTHEST_SECONDS)), Decimal(-1))
-    return int((limited * _SECOND).to_integral_value(ROUND_HALF_EVEN))
+    return int(limited.quantize(_DECIMAL_MICROSECOND, ROUND_HALF_EVEN).scaleb(6))

@@ -1,0 +1,216 @@
+"""Due times from instants, local times, text and delays."""
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from pyspark.sql.types import (
+    ByteType,
+    DataType,
+    DayTimeIntervalType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from delaystore.errors import InvalidMessageError
+from delaystore.message import LATEST_DUE_TIME, due_after, utc
+from delaystore.spark.conversion.conversion import Converted
+from delaystore.spark.conversion.local import EPOCH, LATEST, MICROSECOND, OUT_OF_RANGE, SKIPPED, TWICE
+from delaystore.spark.conversion.times import microseconds
+from delaystore.spark.options import AmbiguousTime
+from tests.converting import BEGAN, DUE, convert, instants, local, not_utf8, reasons, rows
+
+ZONES = ["Europe/Berlin", "America/St_Johns", "Australia/Lord_Howe", "Africa/Monrovia", "Pacific/Apia", "UTC"]
+CHANGES = [
+    ("2026-03-29", "2026-03-30"),
+    ("2026-10-25", "2026-10-26"),
+    ("2026-04-05", "2026-04-06"),
+    ("2011-12-29", "2012-01-01"),
+]
+LOCAL = st.one_of(st.datetimes(), *(st.datetimes(local(first), local(last)) for first, last in CHANGES))
+BERLIN = "Europe/Berlin"
+GAP = local("2026-03-29T02:30")
+FOLD = local("2026-10-25T02:30")
+
+
+def due_times(converted: Converted) -> list[datetime]:
+    found: list[datetime] = converted.staged.column("due_time").to_pylist()
+    return found
+
+
+def due(kind: DataType, values: Any, **options: Any) -> Converted:
+    return convert(rows(len(values), due_time=(kind, values)), **options)
+
+
+def delayed(kind: DataType, values: Any) -> Converted:
+    del (columns := rows(len(values)))["due_time"]
+    return convert(columns | {"delay": (kind, values)})
+
+
+def meant(time: datetime, zone: str) -> list[datetime]:
+    """The instants at which the clocks show `time`, in order."""
+    found = set()
+    for fold in (0, 1):
+        offset = time.replace(tzinfo=ZoneInfo(zone), fold=fold).utcoffset()
+        assert offset is not None
+        instant = microseconds(time.replace(tzinfo=UTC)) - offset // MICROSECOND
+        try:
+            shown = (EPOCH + instant * MICROSECOND).astimezone(ZoneInfo(zone)).replace(tzinfo=None, fold=0)
+        except OverflowError:
+            continue
+        if shown == time:
+            found.add(instant)
+    return [EPOCH + instant * MICROSECOND for instant in sorted(found) if instant <= LATEST]
+
+
+@given(st.lists(LOCAL, min_size=1, max_size=20), st.sampled_from(ZONES), st.sampled_from(AmbiguousTime))
+def test_a_local_time_is_the_instant_at_which_the_clocks_show_it(
+    times: list[datetime], zone: str, ambiguous: AmbiguousTime
+) -> None:
+    expected = []
+    for time in times:
+        found = meant(time, zone)
+        if len(found) == 1 or (found and ambiguous is not AmbiguousTime.REJECT):
+            expected.append(found[-1 if ambiguous is AmbiguousTime.LATEST else 0])
+    options = {"time_zone": zone, "ambiguous_time": ambiguous}
+    assert due_times(due(TimestampNTZType(), times, **options)) == expected
+    assert due_times(due(StringType(), [time.isoformat() for time in times], **options)) == expected
+
+
+@pytest.mark.parametrize("kind", [TimestampNTZType(), StringType()], ids=str)
+def test_a_time_that_clocks_skip_or_bring_twice_is_rejected(kind: DataType) -> None:
+    times = [GAP, FOLD, local("2026-07-01"), None]
+    values = times if isinstance(kind, TimestampNTZType) else [time and time.isoformat() for time in times]
+    assert reasons(due(kind, values, time_zone=BERLIN)) == [SKIPPED, TWICE, "due_time is null"]
+    assert reasons(due(kind, values, time_zone=BERLIN, ambiguous_time=AmbiguousTime.LATEST)) == [
+        SKIPPED, "due_time is null",
+    ]  # fmt: skip
+
+
+def test_of_a_time_twice_the_first_or_second_can_be_meant() -> None:
+    for ambiguous, hour in ((AmbiguousTime.EARLIEST, 0), (AmbiguousTime.LATEST, 1)):
+        converted = due(TimestampNTZType(), [FOLD], time_zone=BERLIN, ambiguous_time=ambiguous)
+        assert due_times(converted) == [datetime(2026, 10, 25, hour, 30, tzinfo=UTC)]
+
+
+def test_local_times_that_no_datetime_holds_are_out_of_range() -> None:
+    far = pa.array([-(2**63), 2**63 - 1, LATEST + 1], pa.int64()).view(pa.timestamp("us"))
+    assert reasons(due(TimestampNTZType(), far, time_zone="UTC")) == [OUT_OF_RANGE] * 3
+
+
+def test_instants_count_whatever_the_session_time_zone() -> None:
+    values = [
+        DUE,
+        datetime(1, 1, 1, tzinfo=UTC),
+        datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=UTC),
+        LATEST_DUE_TIME,
+    ]
+    assert due_times(due(TimestampType(), instants([microseconds(value) for value in values]))) == values
+
+
+@given(st.datetimes(timezones=st.timezones() | st.just(UTC)))
+def test_written_times_with_offset_are_what_python_reads(time: datetime) -> None:
+    written = time.isoformat()
+    converted = due(StringType(), [written])
+    try:
+        expected = [utc(datetime.fromisoformat(written), "due_time")]
+    except InvalidMessageError:
+        expected = []
+    assert due_times(converted) == expected
+    assert reasons(converted) == [OUT_OF_RANGE] * (1 - len(expected))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("2026-11-30T08:00:00", "due_time has no time zone (see the option timeZone)"),
+        ("tomorrow", "due_time is no time as ISO 8601 has it, such as 2026-11-30T08:00:00+01:00"),
+        ("", "due_time is no time as ISO 8601 has it, such as 2026-11-30T08:00:00+01:00"),
+        (None, "due_time is null"),
+    ],
+)
+def test_text_that_is_no_instant_is_rejected(text: str | None, reason: str) -> None:
+    converted = due(StringType(), ["2026-11-30T08:00Z", text, "20261130T0800+0100"])
+    assert reasons(converted) == [reason]
+    assert [time.hour for time in due_times(converted)] == [8, 7]
+
+
+def test_text_that_is_no_utf8_is_rejected() -> None:
+    assert reasons(due(StringType(), not_utf8(b"2026-11-30T08:00Z", b"\xff"))) == ["due_time is not UTF-8"]
+
+
+def expected_after(delay: float | timedelta) -> list[datetime]:
+    try:
+        return [utc(due_after(BEGAN, delay), "due_time")]
+    except InvalidMessageError:
+        return []
+
+
+@given(st.floats() | st.floats(0, 1e6) | st.integers(0, 10**7).map(lambda n: n / 2e6 + 5e-7))
+@example(-0.0)
+@example(-1e-9)
+@example(0.5e-6)
+@example(1.5e-6)
+@example((LATEST_DUE_TIME - BEGAN).total_seconds())
+def test_a_real_delay_is_rounded_as_a_timedelta_is(seconds: float) -> None:
+    assert due_times(delayed(DoubleType(), [seconds])) == expected_after(seconds)
+
+
+@given(st.integers(-(2**63), 2**63 - 1) | st.integers(-2, 10**12))
+def test_a_whole_delay_is_seconds(seconds: int) -> None:
+    assert due_times(delayed(LongType(), [seconds])) == expected_after(seconds)
+
+
+@given(st.integers(-(2**63), 2**63 - 1) | st.integers(-2, 2**58))
+def test_an_interval_is_a_delay(span: int) -> None:
+    values = pa.array([span], pa.int64()).view(pa.duration("us"))
+    assert due_times(delayed(DayTimeIntervalType(), values)) == expected_after(span * MICROSECOND)
+
+
+@given(st.decimals(1 - 10**29, 10**29 - 1, places=9))
+@example(Decimal("0.0000005"))
+@example(Decimal("0.0000015"))
+def test_a_decimal_delay_is_exact(seconds: Decimal) -> None:
+    span = round(seconds * 10**6)
+    try:
+        expected = expected_after(span * MICROSECOND)
+    except OverflowError:
+        expected = []
+    assert due_times(delayed(DecimalType(38, 9), [seconds])) == expected
+
+
+@pytest.mark.parametrize("kind", [ByteType(), ShortType(), IntegerType(), FloatType()], ids=str)
+def test_every_number_is_a_delay(kind: DataType) -> None:
+    assert due_times(delayed(kind, [90])) == [BEGAN + timedelta(seconds=90)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "reason"),
+    [
+        (DoubleType(), None, "delay is null"),
+        (LongType(), None, "delay is null"),
+        (DoubleType(), float("nan"), "delay is not a finite number"),
+        (DoubleType(), float("-inf"), "delay is not a finite number"),
+        (DoubleType(), -1.0, "delay is negative"),
+        (LongType(), -1, "delay is negative"),
+        (DecimalType(5, 2), Decimal("-0.01"), "delay is negative"),
+        (DayTimeIntervalType(), timedelta(microseconds=-1), "delay is negative"),
+        (DoubleType(), 1e300, OUT_OF_RANGE),
+        (LongType(), 2**62, OUT_OF_RANGE),
+    ],
+)  # fmt: skip
+def test_a_delay_that_says_no_time_is_rejected(kind: DataType, value: Any, reason: str) -> None:
+    converted = delayed(kind, [5, value, 5] if value is None or not isinstance(value, timedelta) else [value])
+    assert reasons(converted) == [reason]
