@@ -4,11 +4,14 @@ import os
 import platform
 from collections.abc import Mapping
 from importlib.metadata import version
+from typing import Final
 
 import psutil
 
 from benchmarks.arena import Arena
 from benchmarks.bench import BODY_BYTES
+
+_PACKAGES: Final = ("delaystore", "psycopg", "pika", "sqlalchemy", "pyspark", "pyarrow")
 
 
 def conditions(arena: Arena) -> Mapping[str, str]:
@@ -16,7 +19,10 @@ def conditions(arena: Arena) -> Mapping[str, str]:
     settings = arena.settings()
     return {
         "python": platform.python_version(),
-        **{package: version(package) for package in ("delaystore", "psycopg", "pika", "sqlalchemy")},
+        **{
+            package: version(package)
+            for package in ("delaystore", "psycopg", "pika", "sqlalchemy", "pyspark", "pyarrow")
+        },
         "postgresql": settings["server_version"],
         "rabbitmq": settings["rabbitmq"],
         "synchronous_commit": settings["synchronous_commit"],

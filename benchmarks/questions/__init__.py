@@ -11,6 +11,8 @@ from benchmarks.questions import (
     dispatch_waiting,
     lateness_burst,
     lateness_waiting,
+    load_copy,
+    load_jdbc,
     memory,
     migrate_bare,
     migrate_memory,
@@ -18,6 +20,7 @@ from benchmarks.questions import (
     native_celery,
     native_lateness,
     native_publish,
+    read_jdbc,
     send,
     store_many,
 )
@@ -40,5 +43,8 @@ QUESTIONS: Final[Sequence[Question]] = (
     migrate_row_by_row.QUESTION,
     migrate_bare.QUESTION,
     migrate_memory.QUESTION,
+    load_jdbc.QUESTION,
+    load_copy.QUESTION,
+    read_jdbc.QUESTION,
 )
 """In the order in which they are asked."""

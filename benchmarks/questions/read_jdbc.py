@@ -1,0 +1,61 @@
+"""Reading a store back, against Spark's own JDBC reader with the same partitions."""
+
+import time
+from collections.abc import Callable
+
+from pyspark.sql import DataFrame, SparkSession
+
+from benchmarks.arena import Arena
+from benchmarks.bench import ENDPOINT
+from benchmarks.results import Measurement, Question, Rounds, per_second
+from benchmarks.spark import PARTITIONS, filled_database, jdbc_options, session
+
+OURS = "delaystore"
+PEER = "JDBC"
+
+
+def measure(arena: Arena, quick: bool) -> Measurement:
+    count, rounds_wanted = (5_000, 1) if quick else (1_000_000, 5)
+    rounds = Rounds()
+    with session() as spark, filled_database(arena, count) as url:
+        frames: dict[str, Callable[[], DataFrame]] = {OURS: lambda: _ours(spark, url), PEER: lambda: _jdbc(spark, url)}
+        for frame in frames.values():
+            if frame().count() != count:
+                raise RuntimeError(f"{count} rows wait, and others were read")
+        for _ in range(rounds_wanted):
+            for name, frame in frames.items():
+                began = time.perf_counter()
+                frame().write.format("noop").mode("overwrite").save()
+                rounds.add(name, count / (time.perf_counter() - began))
+    return Measurement(
+        figure=rounds.ratio(OURS, PEER),
+        ours=per_second(rounds.median(OURS)),
+        peer=per_second(rounds.median(PEER)),
+        numbers=rounds.numbers,
+        notes=[f"{count:,} rows, all columns, {PARTITIONS} partitions by due time, local[2]; ours in one snapshot"],
+    )
+
+
+def _ours(spark: SparkSession, url: str) -> DataFrame:
+    reader = spark.read.format("delaystore").option("store", url).option("endpoint", ENDPOINT)
+    return reader.option("partitions", str(PARTITIONS)).load()
+
+
+def _jdbc(spark: SparkSession, url: str) -> DataFrame:
+    reader = spark.read.format("jdbc").options(**jdbc_options(url), fetchsize="10000")
+    bounds = reader.load().selectExpr("min(due_time) AS first", "max(due_time) AS last").first()
+    assert bounds is not None
+    return reader.options(
+        partitionColumn="due_time",
+        lowerBound=str(bounds["first"]),
+        upperBound=str(bounds["last"]),
+        numPartitions=str(PARTITIONS),
+    ).load()
+
+
+QUESTION = Question(
+    name="read-jdbc",
+    title="reading 1,000,000 rows back, against Spark's JDBC reader with the same partitions",
+    limit=1,
+    measure=measure,
+)
