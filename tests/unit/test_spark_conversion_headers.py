@@ -120,9 +120,8 @@ def in_python(value: Any, kind: DataType) -> Any:
 
 def stored(name: str, mapping: Any) -> Any:
     """What the store writes for a message with these headers or properties; None for none."""
-    message = DelayedMessage(
-        message_id="m", destination="q", due_time=DUE, body=b"", **{name: NOTHING if mapping is None else mapping}
-    )
+    given: dict[str, Any] = {name: NOTHING if mapping is None else mapping}
+    message = DelayedMessage(message_id="m", destination="q", due_time=DUE, body=b"", **given)
     return to_row(message)[name]
 
 

@@ -40,7 +40,7 @@ def with_keys(keys: dict[str, Column], load_id: str = "reminders", **options: An
 
 def test_an_id_never_changes() -> None:
     """Were it to, a load that is run again with a new release would store its messages twice."""
-    keys = {
+    keys: dict[str, Column] = {
         "customer": (LongType(), [17]),
         "kind": (StringType(), ["invoice ä"]),
         "raw": (BinaryType(), [b"\x00\xff"]),
