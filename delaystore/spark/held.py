@@ -49,12 +49,10 @@ class HeldSnapshot(Held):
     def __init__(self, options: StoreOptions) -> None:
         self._began = self._used = time.monotonic()
         self._seen = False
-        self._engine = open_table(options).engine
-        with translated_errors():
-            self._connection = self._engine.connect()
+        self._connection = open_table(options).connect()
         try:
             with translated_errors():
-                self._connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+                self._connection.execute(_BEGIN)
                 self._connection.execute(_NO_TIMEOUT)
                 self.name = str(self._connection.execute(_EXPORT).scalar_one())
         except BaseException:
@@ -86,11 +84,9 @@ class HeldSnapshot(Held):
     def close(self) -> None:
         """End the transaction, and the connection."""
         try:
-            self._connection.invalidate()  # closed, not given back to the pool: no further word with the server
             self._connection.close()
         except SQLAlchemyError as error:
             _logger.debug("a snapshot's connection had gone: %s", type(error).__name__)
-        self._engine.dispose()
 
     def _in_use(self) -> bool:
         with translated_errors():
@@ -140,6 +136,7 @@ def reader_name(snapshot: str) -> str:
     return f"delaystore read {snapshot}"
 
 
+_BEGIN: Final = text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
 _NO_TIMEOUT: Final = text(
     "SELECT set_config(name, '0', true) FROM pg_settings"
     " WHERE name IN ('idle_in_transaction_session_timeout', 'transaction_timeout')"

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from sqlalchemy import ColumnElement, Connection, Integer, Table, cast, func, literal, select, tuple_
-from sqlalchemy.dialects.postgresql import REGCLASS
+from sqlalchemy import ColumnElement, Connection, Table, func, literal, select, text, tuple_
 
 from delaystore.spark.reading.filters import Condition, clauses
 from delaystore.stores.sql.names import quoted_name
@@ -18,6 +17,8 @@ from delaystore.stores.sql.types import UtcDateTime
 
 SAMPLED_BLOCKS: Final = 1000
 """Pages of the table that a sample reads; each holds the rows of one moment's writing."""
+PLACES: Final = 5000
+"""Rows that a sample returns, about; all of a small table."""
 ROWS_PER_PART: Final = 50_000
 BYTES_PER_PART: Final = 128 * 2**20
 """Below these another part costs more than it gains."""
@@ -45,16 +46,15 @@ class Sample:
 
 
 def sample(connection: Connection, table: Table, conditions: Sequence[Condition]) -> Sample:
-    """Look at some pages of a PostgreSQL table, for the messages that fulfil the conditions."""
-    name = cast(literal(quoted_name(table, connection.dialect)), REGCLASS)
-    block = cast(func.current_setting("block_size"), Integer)
-    sizes = select(func.pg_relation_size(name) / block, func.pg_table_size(name))
-    blocks, table_bytes = connection.execute(sizes).one()
+    """Look at some rows of some pages of a PostgreSQL table, for the messages that fulfil the conditions."""
+    blocks, density, table_bytes = connection.execute(_SIZES, {"name": quoted_name(table, connection.dialect)}).one()
     share = min(1.0, SAMPLED_BLOCKS / max(blocks, 1))
+    kept = min(1.0, PLACES / max(blocks * share * density, 1.0))
     some = table.tablesample(func.system(share * 100))
-    statement = select(some.c.next_attempt, some.c.message_id).where(*clauses(some, conditions))
-    places = sorted((row.next_attempt, row.message_id) for row in connection.execute(statement))
-    return Sample(places, int(len(places) / share), table_bytes)
+    wanted = clauses(some, conditions) if kept == 1.0 else [*clauses(some, conditions), func.random() < kept]
+    rows = connection.execute(select(some.c.next_attempt, some.c.message_id).where(*wanted))
+    places = sorted((row.next_attempt, row.message_id) for row in rows)
+    return Sample(places, int(len(places) / (share * kept)), table_bytes)
 
 
 def between(table: Table, since: Place | None, until: Place | None) -> Sequence[ColumnElement[bool]]:
@@ -67,3 +67,11 @@ def between(table: Table, since: Place | None, until: Place | None) -> Sequence[
 def _place(table: Table, place: Place) -> ColumnElement[tuple[datetime, str]]:
     time, message_id = place
     return tuple_(literal(time, UtcDateTime), literal(message_id, table.c.message_id.type))
+
+
+_SIZES: Final = text(
+    "SELECT pg_relation_size(oid) / current_setting('block_size')::int,"
+    " greatest(reltuples / greatest(relpages, 1), 1), pg_table_size(oid)"
+    " FROM pg_class WHERE oid = CAST(:name AS regclass)"
+)
+"""How many pages a table has, how many rows on each (1: nobody has counted), and its bytes with all that is large."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Final
 
@@ -33,8 +34,7 @@ class PostgreSqlPlan:
         self._source, self._columns, self._conditions = source, columns, bounded(conditions)
 
     def __enter__(self) -> "PostgreSqlPlan":
-        with translated_errors():
-            self._connection = self._source.engine.connect()
+        self._connection = self._source.connect()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -61,48 +61,65 @@ def read_batches(
 ) -> Iterator[pa.RecordBatch]:
     """What `statement` returns, as of `snapshot` (None: as of now). Raises StoreError, MissingDependencyError."""
     try:
-        from adbc_driver_postgresql import dbapi  # type: ignore[import-untyped] # it ships no py.typed marker
+        import adbc_driver_manager as adbc
     except ModuleNotFoundError:
         raise MissingDependencyError(
             'adbc-driver-postgresql is not installed, by which Spark reads PostgreSQL; pip install "delaystore[spark]"'
         ) from None
-    conninfo = _conninfo(engine, application_name)
     with (
-        _translated(dbapi.Error),
-        dbapi.connect(conninfo, autocommit=True) as connection,
-        connection.cursor() as cursor,
+        _translated(adbc.Error),
+        adbc.AdbcConnection(_database(_conninfo(engine))) as connection,
+        adbc.AdbcStatement(connection) as query,
     ):
-        cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        _run(connection, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         if snapshot is not None:
-            _import_snapshot(cursor, snapshot)
-        cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(BATCH_BYTES)})
-        cursor.execute(statement)
-        for batch in cursor.fetch_record_batch():
+            _import_snapshot(connection, snapshot)
+        _run(connection, f"SET application_name = '{application_name}'")
+        query.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(BATCH_BYTES)})
+        query.set_sql_query(statement)
+        stream, _ = query.execute_query()
+        for batch in pa.RecordBatchReader.from_stream(stream):
             yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
 
-def _import_snapshot(cursor: Any, snapshot: str) -> None:
+@lru_cache(maxsize=4)
+def _database(conninfo: str) -> Any:
+    """What ADBC knows of a database (its types), learned on a first connection; Spark's workers live for many tasks."""
+    import adbc_driver_postgresql  # type: ignore[import-untyped] # it ships no py.typed marker
+
+    return adbc_driver_postgresql.connect(conninfo)
+
+
+def _run(connection: Any, statement: str) -> None:
+    from adbc_driver_manager import AdbcStatement
+
+    with AdbcStatement(connection) as command:
+        command.set_sql_query(statement)
+        command.execute_update()
+
+
+def _import_snapshot(connection: Any, snapshot: str) -> None:
     try:
-        cursor.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
+        _run(connection, f"SET TRANSACTION SNAPSHOT '{snapshot}'")
     except Exception as error:
         if getattr(error, "sqlstate", None) not in _SNAPSHOT_GONE:
             raise
         raise StoreError(
-            "the snapshot that this DataFrame was planned with is released after a minute without use, or an hour; "
-            "load() the DataFrame again"
+            "the snapshot that this DataFrame was planned with has been released, as it is after a minute without use "
+            "or an hour; load() the DataFrame again"
         ) from None
 
 
-def _conninfo(engine: Engine, application_name: str) -> str:
+def _conninfo(engine: Engine) -> str:
     """What libpq is to be told: what the URL says, less what is for psycopg alone."""
     _, arguments = engine.dialect.create_connect_args(engine.url)
     arguments = {name: value for name, value in arguments.items() if name not in _OF_PSYCOPG}
-    return make_conninfo(**{"connect_timeout": CONNECT_TIMEOUT, **arguments, "application_name": application_name})
+    return make_conninfo(**{"connect_timeout": CONNECT_TIMEOUT, **arguments})
 
 
 def _as_text(connection: Connection, statement: Select[Any]) -> str:
     compiled = statement.compile(dialect=connection.dialect)
-    raw: psycopg.Connection[Any] = connection.connection.driver_connection  # type: ignore[assignment]
+    raw: psycopg.Connection[Any] = connection.connection.dbapi_connection  # type: ignore[assignment]
     return ClientCursor(raw).mogrify(str(compiled), compiled.params)
 
 

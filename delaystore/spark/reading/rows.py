@@ -17,7 +17,7 @@ def read_rows(source: SqlTable, conditions: Sequence[Condition], schema: pa.Sche
     """The columns of `schema` of what fulfils the conditions. Raises StoreError."""
     wanted = [source.table.c[name] for name in schema.names]
     statement = select(*wanted).where(*clauses(source.table, bounded(conditions)))
-    with translated_errors(), source.engine.connect() as connection:
+    with translated_errors(), source.connect() as connection:
         result = connection.execution_options(yield_per=ROWS_PER_BATCH).execute(statement)
         for rows in result.partitions():
             yield record_batch(rows, schema)

@@ -1,14 +1,15 @@
 """The store that a user's options name."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
-from sqlalchemy import Engine, Table
+from sqlalchemy import Connection, Engine, Table
 
 from delaystore.errors import ConfigurationError
 from delaystore.settings import TransactionMode
 from delaystore.spark.options import StoreOptions
-from delaystore.stores.abc import ManagedDelayedMessageStore
+from delaystore.stores.abc import DelayedMessageStore, ManagedDelayedMessageStore
 from delaystore.stores.memory import InMemoryDelayedMessageStore
 from delaystore.stores.registry import open_store
 from delaystore.stores.sql.dialects import dialect_of
@@ -16,6 +17,7 @@ from delaystore.stores.sql.dialects.base import Claiming
 from delaystore.stores.sql.names import check_identifier, check_table_name, default_table_name
 from delaystore.stores.sql.schema import delayed_table
 from delaystore.stores.sql.store import SqlDelayedMessageStore
+from delaystore.stores.sql.translation import translated_errors
 
 POSTGRESQL: Final = "postgresql"
 
@@ -32,9 +34,12 @@ class SqlTable:
         """Whether several connections can read from one snapshot, and rows come as Arrow data."""
         return self.engine.dialect.name == POSTGRESQL
 
-    def close(self) -> None:
-        """Close the connections that nobody uses."""
-        self.engine.dispose()
+    def connect(self) -> Connection:
+        """A connection of no pool: closed when it is closed. Raises StoreError."""
+        with translated_errors():
+            connection = self.engine.connect()
+            connection.detach()
+            return connection
 
 
 def open_readable(options: StoreOptions) -> SqlTable | ManagedDelayedMessageStore:
@@ -42,7 +47,7 @@ def open_readable(options: StoreOptions) -> SqlTable | ManagedDelayedMessageStor
 
     A store in memory is refused: Spark's workers are other processes, in whose memory is none.
     """
-    store = open_store(options.store)
+    store = _opened(options.store)
     if isinstance(store, SqlDelayedMessageStore):
         return SqlTable(store.engine, _table(store.engine, options))
     if isinstance(store, InMemoryDelayedMessageStore):
@@ -61,6 +66,12 @@ def open_table(options: StoreOptions) -> SqlTable:
     if not isinstance(opened, SqlTable):
         raise ConfigurationError(f"{type(opened).__name__} is no SQL store")
     return opened
+
+
+@lru_cache(maxsize=8)
+def _opened(url: str) -> DelayedMessageStore:
+    """Spark's workers live for several tasks; what SQLAlchemy has learned about a server need not be asked again."""
+    return open_store(url)
 
 
 def _table(engine: Engine, options: StoreOptions) -> Table:
