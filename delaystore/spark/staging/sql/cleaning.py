@@ -5,8 +5,8 @@ from delaystore.spark.staging.sql.database import LoadDatabase
 from delaystore.spark.staging.sql.registry import Registry, is_abandoned
 
 
-def clean_up(database: LoadDatabase, registry: Registry) -> Cleaned:
-    """Forget abandoned loads, and drop every staging that no living load has.
+def clean_up(database: LoadDatabase, registry: Registry, own: str | None = None) -> Cleaned:
+    """Forget abandoned loads, and drop every staging that no living load has; the run `own` is alive.
 
     A load is registered before its staging is made, so the stagings are looked for first: one that is found then,
     and whose load is not found after, has none.
@@ -14,7 +14,7 @@ def clean_up(database: LoadDatabase, registry: Registry) -> Cleaned:
     names = database.staging_names()
     if not names and not database.has_registry():
         return Cleaned()
-    forgotten = _forget(database, registry)
+    forgotten = _forget(database, registry, own)
     kept = _kept(database, registry)
     dropped: list[str] = []
     held: list[str] = []
@@ -24,13 +24,13 @@ def clean_up(database: LoadDatabase, registry: Registry) -> Cleaned:
     return Cleaned(tuple(forgotten), tuple(dropped), tuple(held))
 
 
-def _forget(database: LoadDatabase, registry: Registry) -> list[str]:
+def _forget(database: LoadDatabase, registry: Registry, own: str | None) -> list[str]:
     """A load that is being promoted has its row locked, and is passed over, however old its lease."""
     forgotten = []
     with database.writing() as bound:
         now = database.store.now()
         for found in registry.rows(bound.connection):
-            if found.token is None or not is_abandoned(found, now):
+            if found.token in (None, own) or not is_abandoned(found, now):
                 continue
             row = registry.locked(bound.connection, found.load_id)
             if row is not None and row.token == found.token and is_abandoned(row, now):

@@ -45,12 +45,15 @@ class Registry:
         return None
 
     def join(self, key: LoadKey, token: str, holder: Holder, lease: timedelta) -> FinishedLoad | str:
-        """As `take`, but shared: the token of the run that has the load, which is `token` if none had it."""
+        """As `take`, but shared: the token of the run that has the load, which is `token` if none had it.
+
+        Whoever comes first may be on an executor that ends before the stream does, so only time tells when that ends.
+        """
         with self._locking(key, holder) as (connection, row, now):
             if (finished := finished_load(row, key)) is not None:
                 return finished
-            current = token if row.token is None or is_abandoned(row, now) else str(row.token)
-            self._give(connection, key, current, holder, now, lease)
+            current = token if row.token is None else str(row.token)
+            self._give(connection, key, current, Holder(holder.host, holder.pid), now, lease)
         return current
 
     @contextmanager
@@ -161,9 +164,9 @@ def is_abandoned(row: _RowOf, now: datetime) -> bool:
 
 def status_of(row: _RowOf, now: datetime) -> LoadStatus:
     """A row, for people."""
-    state = LoadState.FINISHED
-    if row.token is not None or row.finished_at is None:
-        state = LoadState.ABANDONED if row.token is None or is_abandoned(row, now) else LoadState.RUNNING
+    state = LoadState.ABANDONED if row.finished_at is None else LoadState.FINISHED
+    if row.token is not None and not is_abandoned(row, now):
+        state = LoadState.RUNNING
     return LoadStatus(
         load_id=row.load_id,
         state=state,

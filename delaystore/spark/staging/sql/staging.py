@@ -47,7 +47,7 @@ class SqlStaging(Staging):
             database.set_up()
             registry = Registry(database)
             finished = registry.take(key, self._token, self._holder_now(), self._lease)
-            clean_up(database, registry)
+            clean_up(database, registry, self._token)
             if finished is None:
                 database.create_staging(self._token)
             return finished
@@ -63,7 +63,7 @@ class SqlStaging(Staging):
                 return joined
             self._token = joined
             if not database.has_staging(joined):
-                clean_up(database, registry)
+                clean_up(database, registry, joined)
                 database.create_staging(joined)
             return None
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, ClassVar, Final
 
 import pyarrow as pa
-from sqlalchemy import Connection, Insert, Select, Table, func, insert, select
+from sqlalchemy import Connection, Insert, Select, Table, func, insert, select, text
 from sqlalchemy.exc import DBAPIError
 
 from delaystore.spark.options import OnDuplicate
@@ -90,6 +90,11 @@ def waiting_already(staged: Select[Any], live: Table) -> Select[Any]:
 def plain_insert(live: Table, names: Sequence[str], staged: Select[Any]) -> Insert:
     """Fails where a message_id is there already."""
     return insert(live).from_select(list(names), staged, include_defaults=False)
+
+
+def run(connection: Connection, statement: str) -> None:
+    """Execute SQL as it stands, whatever signs its names hold."""
+    connection.execute(text(statement.replace("\\", "\\\\").replace(":", r"\:")))
 
 
 def python_rows(rows: pa.RecordBatch, attempt: int, times: pa.Array) -> Iterator[tuple[Any, ...]]:

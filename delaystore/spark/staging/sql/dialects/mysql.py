@@ -12,7 +12,7 @@ from sqlalchemy.exc import DBAPIError
 
 from delaystore.spark.options import OnDuplicate
 from delaystore.spark.staging.sql.binary_copy import COLUMNS
-from delaystore.spark.staging.sql.dialects.base import StagingDialect, plain_insert, python_rows
+from delaystore.spark.staging.sql.dialects.base import StagingDialect, plain_insert, python_rows, run
 from delaystore.stores.sql.names import quoted_name
 
 DROP_PATIENCE: Final = 2
@@ -28,12 +28,12 @@ class MySqlStaging(StagingDialect):
     def drop(self, connection: Connection, name: str) -> None:
         """Waits briefly."""
         connection.exec_driver_sql(f"SET SESSION lock_wait_timeout = {DROP_PATIENCE}")
-        connection.exec_driver_sql(f"DROP TABLE IF EXISTS {name}")
+        run(connection, f"DROP TABLE IF EXISTS {name}")
 
     def empty(self, connection: Connection, name: str) -> None:
         """Waits briefly."""
         connection.exec_driver_sql(f"SET SESSION lock_wait_timeout = {DROP_PATIENCE}")
-        connection.exec_driver_sql(f"TRUNCATE TABLE {name}")
+        run(connection, f"TRUNCATE TABLE {name}")
 
     def is_held(self, error: DBAPIError) -> bool:
         """By the timeout of the table's lock."""

@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError
 
 from delaystore.spark.options import OnDuplicate
 from delaystore.spark.staging.sql.binary_copy import COLUMNS, copy_stream
-from delaystore.spark.staging.sql.dialects.base import StagingDialect, plain_insert
+from delaystore.spark.staging.sql.dialects.base import StagingDialect, plain_insert, run
 from delaystore.stores.sql.names import quoted_name
 
 DROP_PATIENCE: Final = "2s"
@@ -33,17 +33,17 @@ class PostgreSqlStaging(StagingDialect):
         super().create(connection, staging)
         name = quoted_name(staging, connection.dialect)
         storage = ", ".join(f"ALTER COLUMN {column} SET STORAGE EXTERNAL" for column in ("headers", "body"))
-        connection.exec_driver_sql(f"ALTER TABLE {name} SET (autovacuum_enabled = off), {storage}")
+        run(connection, f"ALTER TABLE {name} SET (autovacuum_enabled = off), {storage}")
 
     def drop(self, connection: Connection, name: str) -> None:
         """Waits briefly."""
         connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{DROP_PATIENCE}'")
-        connection.exec_driver_sql(f"DROP TABLE IF EXISTS {name}")
+        run(connection, f"DROP TABLE IF EXISTS {name}")
 
     def empty(self, connection: Connection, name: str) -> None:
         """Waits briefly."""
         connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{DROP_PATIENCE}'")
-        connection.exec_driver_sql(f"TRUNCATE {name}")
+        run(connection, f"TRUNCATE {name}")
 
     def is_held(self, error: DBAPIError) -> bool:
         """By the lock's timeout."""

@@ -12,7 +12,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from delaystore.spark.options import OnDuplicate
 from delaystore.spark.staging.sql.binary_copy import COLUMNS
-from delaystore.spark.staging.sql.dialects.base import StagingDialect, plain_insert, python_rows
+from delaystore.spark.staging.sql.dialects.base import StagingDialect, plain_insert, python_rows, run
 from delaystore.stores.sql.names import quoted_name
 
 
@@ -25,11 +25,11 @@ class SqliteStaging(StagingDialect):
 
     def drop(self, connection: Connection, name: str) -> None:
         """Waits for writers, whose transactions are short."""
-        connection.exec_driver_sql(f"DROP TABLE IF EXISTS {name}")
+        run(connection, f"DROP TABLE IF EXISTS {name}")
 
     def empty(self, connection: Connection, name: str) -> None:
         """SQLite frees all pages at once where there is no condition."""
-        connection.exec_driver_sql(f"DELETE FROM {name}")  # noqa: S608 - the name is quoted
+        run(connection, f"DELETE FROM {name}")  # noqa: S608 - the name is quoted
 
     def is_held(self, error: DBAPIError) -> bool:
         """By its text."""

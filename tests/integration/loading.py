@@ -1,0 +1,79 @@
+"""Loads without Spark: rows, stagings, and what they leave."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+from sqlalchemy import create_engine, inspect
+
+from delaystore.message import DelayedMessage
+from delaystore.spark.options import OnDuplicate, StoreOptions
+from delaystore.spark.staged import STAGED
+from delaystore.spark.staging import FinishedLoad, Holder, LoadKey, StagedAttempt, Staging, open_staging
+from delaystore.stores.sql.codec import encode_mapping
+
+DUE = datetime(2033, 5, 18, 3, 33, 20, 123456, tzinfo=UTC)
+DEAD = replace(Holder.of(os.getpid()), pid=2**22 + 1)  # above the largest pid there can be
+HERE = Holder("here", 7)  # nobody can tell whether it has ended
+
+
+def row(message_id: str, seconds: float = 0, **fields: Any) -> DelayedMessage:
+    values: dict[str, Any] = {"destination": "billing", "body": b"pay", **fields}
+    return DelayedMessage(message_id=message_id, due_time=DUE + timedelta(seconds=seconds), **values)
+
+
+def rows(count: int, prefix: str = "m", **fields: Any) -> list[DelayedMessage]:
+    return [row(f"{prefix}-{number:05d}", number, **fields) for number in range(count)]
+
+
+def batch(messages: Sequence[DelayedMessage]) -> pa.RecordBatch:
+    values = [
+        {
+            "message_id": message.message_id,
+            "destination": message.destination,
+            "due_time": message.due_time,
+            "headers": encode_mapping(message.headers),
+            "properties": encode_mapping(message.properties),
+            "body": message.body,
+        }
+        for message in messages
+    ]
+    return pa.RecordBatch.from_pylist(values, STAGED)
+
+
+def staging_of(url: str, holder: Holder | None = HERE, *, lease: int = 600, **options: Any) -> Staging:
+    return open_staging(StoreOptions(store=url, endpoint="sales", **options), lease, holder)
+
+
+def staged(staging: Staging, *batches: Sequence[DelayedMessage]) -> StagedAttempt:
+    """What one attempt has staged."""
+    with staging.attempt() as sink:
+        for messages in batches:
+            sink.write(batch(messages))
+        return sink.finish()
+
+
+def load(
+    url: str,
+    load_id: str,
+    messages: Sequence[DelayedMessage],
+    on_duplicate: OnDuplicate = OnDuplicate.ERROR,
+    **options: Any,
+) -> FinishedLoad:
+    """A whole load, in one attempt."""
+    staging = staging_of(url, **options)
+    finished = staging.begin(LoadKey(load_id))
+    return finished or staging.promote([staged(staging, messages)], on_duplicate)
+
+
+def tables(url: str) -> list[str]:
+    """The tables that are there, less the store's own two."""
+    engine = create_engine(url)
+    try:
+        names = inspect(engine).get_table_names()
+    finally:
+        engine.dispose()
+    return sorted(set(names) - {"sales_delayed", "sales_delayed_version"})

@@ -1,0 +1,570 @@
+"""Loads wait beside the messages until all of them are there, and become visible once."""
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import MetaData, create_engine, make_url, text
+
+from delaystore.errors import (
+    ConfigurationError,
+    DuplicateMessageError,
+    LoadInProgressError,
+    LoadLostError,
+    StoreUnavailableError,
+)
+from delaystore.message import DelayedMessage
+from delaystore.spark.options import OnDuplicate, StoreOptions
+from delaystore.spark.staging import Holder, LoadKey, LoadState, Staging, cleanup, list_loads
+from delaystore.spark.staging.sql import sink as sink_module
+from delaystore.stores import SqlDelayedMessageStore
+from delaystore.stores.sql import leave_delaystore_alone
+from tests.integration.loading import DEAD, DUE, HERE, batch, load, row, rows, staged, staging_of, tables
+from tests.integration.sql_stores import message, opened
+from tests.servers import PostgreSQL
+
+ODD = [
+    row("a\tb\nc\\N\r", 5, body=b""),
+    row("Ünï 日本 🎉", 4, body=b"\0\xff" * 3, headers={"name": "Zoë", "raw": b"\0"}),
+    row("'; DROP TABLE sales_delayed; --", 3, properties={"priority": 3, "timestamp": DUE}),
+    row("Case", 2, destination="/exchanges/a%2Fb/c"),
+    row("case", 1, body=os.urandom(300_000)),
+    row("case ", 0, body=b"x" * 9_999),
+    row("%s %(x)s :y", -0.000001),
+    row("i" * 255, 7e9),
+]
+
+
+def options(url: str) -> StoreOptions:
+    return StoreOptions(store=url, endpoint="sales")
+
+
+def everything(store: SqlDelayedMessageStore) -> dict[str, DelayedMessage]:
+    return {message.message_id: message for message in store.list(limit=10_000).messages}
+
+
+@contextmanager
+def begun(url: str, load_id: str = "one", **how: object) -> Iterator[Staging]:
+    staging = staging_of(url, **how)  # type: ignore[arg-type]
+    assert staging.begin(LoadKey(load_id)) is None
+    yield staging
+    staging.discard()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def end_lease(url: str) -> None:
+    """As if all loads had shown no sign of life for long."""
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE sales_delayed_loads SET lease_until = '2001-01-01 00:00:00.000000'"))
+    engine.dispose()
+
+
+def test_nothing_is_seen_until_all_of_it_is(store: SqlDelayedMessageStore, database_url: str) -> None:
+    with begun(database_url) as staging:
+        attempts = [staged(staging, ODD[:3], ODD[3:]), staged(staging, rows(50))]
+        assert store.list().messages == []
+        assert store.count() == 0
+        assert store.fetch_due(DUE + timedelta(days=1), 10) == []
+        assert store.next() is None
+        finished = staging.promote(attempts, OnDuplicate.ERROR)
+    assert (finished.stored, finished.skipped) == (58, 0)
+    assert everything(store) == {message.message_id: message for message in [*ODD, *rows(50)]}
+    assert tables(database_url) == ["sales_delayed_loads"]
+
+
+def test_many_chunks_are_one_load(
+    store: SqlDelayedMessageStore, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sink_module, "CHUNK_BYTES", 700)
+    messages = rows(100)
+    assert load(database_url, "one", messages[::-1]).stored == 100
+    assert everything(store) == {message.message_id: message for message in messages}
+
+
+def test_a_load_of_nothing_is_finished(store: SqlDelayedMessageStore, database_url: str) -> None:
+    assert load(database_url, "one", []).stored == 0
+    assert staging_of(database_url).begin(LoadKey("one")) is not None
+
+
+def test_a_finished_load_is_never_loaded_again(store: SqlDelayedMessageStore, database_url: str) -> None:
+    first = load(database_url, "one", rows(3))
+    with store.transaction() as transaction:
+        assert transaction.remove_many(transaction.fetch_due(DUE + timedelta(days=1), 10)) == 3
+    assert load(database_url, "one", rows(3)) == first
+    assert store.count() == 0
+
+
+def test_a_promotion_asked_for_again_says_what_was(store: SqlDelayedMessageStore, database_url: str) -> None:
+    with begun(database_url) as staging:
+        attempts = [staged(staging, rows(3))]
+        travelled: Staging = pickle.loads(pickle.dumps(staging))
+        assert travelled.promote(attempts, OnDuplicate.ERROR) == staging.promote(attempts, OnDuplicate.ERROR)
+    assert store.count() == 3
+
+
+def test_only_attempts_that_won_are_promoted(store: SqlDelayedMessageStore, database_url: str) -> None:
+    with begun(database_url) as staging:
+        with pytest.raises(RuntimeError), staging.attempt() as failing:
+            failing.write(batch(rows(5)))
+            failing.finish()
+            raise RuntimeError
+        staged(staging, rows(5))  # speculative, and too late
+        won = staged(staging, rows(5))
+        staging.promote([won], OnDuplicate.ERROR)
+    assert store.count() == 5
+
+
+def test_an_attempt_that_outlives_the_load_harms_nothing(store: SqlDelayedMessageStore, database_url: str) -> None:
+    with begun(database_url) as staging, staging.attempt() as zombie:
+        zombie.write(batch(rows(5, "zombie")))
+        staging.promote([staged(staging, rows(5))], OnDuplicate.ERROR)
+        with pytest.raises(LoadLostError, match="finished, given up or taken over"):
+            zombie.finish()
+    assert sorted(everything(store)) == [message.message_id for message in rows(5)]
+
+
+@pytest.mark.parametrize("on_duplicate", OnDuplicate)
+def test_missing_rows_are_noticed(store: SqlDelayedMessageStore, database_url: str, on_duplicate: OnDuplicate) -> None:
+    with begun(database_url) as staging:
+        attempts = [staged(staging, rows(3)), staged(staging, rows(3, "n"))]
+        (name,) = set(tables(database_url)) - {"sales_delayed_loads"}
+        with store.engine.begin() as connection:
+            connection.execute(text(f"DELETE FROM {name} WHERE destination = 'billing' AND failure_count = 0"))
+        with pytest.raises(LoadLostError, match="0 rows of the load 'one' are left where 6 were staged"):
+            staging.promote(attempts, on_duplicate)
+    assert store.count() == 0
+    assert load(database_url, "one", rows(3)).stored == 3
+
+
+def test_duplicates_are_named_and_nothing_is_stored(store: SqlDelayedMessageStore, database_url: str) -> None:
+    waiting = rows(12)
+    store.store_many(waiting)
+    with pytest.raises(DuplicateMessageError) as caught:
+        load(database_url, "one", [row("new"), *rows(12, body=b"other")])
+    assert caught.value.message_ids == tuple(message.message_id for message in waiting[:10])
+    assert everything(store) == {message.message_id: message for message in waiting}
+
+
+@pytest.mark.parametrize("on_duplicate", [OnDuplicate.ERROR, OnDuplicate.REPLACE])
+def test_duplicates_in_the_load_are_named(
+    store: SqlDelayedMessageStore, database_url: str, on_duplicate: OnDuplicate
+) -> None:
+    with begun(database_url) as staging:
+        attempts = [staged(staging, rows(3)), staged(staging, [row("m-00001"), row("other")])]
+        with pytest.raises(DuplicateMessageError) as caught:
+            staging.promote(attempts, on_duplicate)
+    assert caught.value.message_ids == ("m-00001",)
+    assert store.count() == 0
+
+
+def test_duplicates_can_be_ignored(store: SqlDelayedMessageStore, database_url: str) -> None:
+    waiting = row("m-00001", 99, body=b"first")
+    store.store(waiting)
+    with begun(database_url) as staging:
+        attempts = [staged(staging, rows(3)), staged(staging, rows(2))]
+        finished = staging.promote(attempts, OnDuplicate.IGNORE)
+    assert (finished.stored, finished.skipped) == (2, 3)
+    assert everything(store) == {message.message_id: message for message in [*rows(3), waiting]}
+
+
+def test_duplicates_can_be_replaced(store: SqlDelayedMessageStore, database_url: str) -> None:
+    failed = row("m-00001", 99, body=b"first", headers={"a": 1})
+    store.store(failed)
+    store.increment_failure_count(failed, DUE + timedelta(days=3))
+    assert load(database_url, "one", rows(3), OnDuplicate.REPLACE).stored == 3
+    assert everything(store) == {message.message_id: message for message in rows(3)}
+
+
+def test_a_message_is_replaced_once_no_dispatcher_holds_it(store: SqlDelayedMessageStore, database_url: str) -> None:
+    store.store(row("m-00001", body=b"first"))
+    with ThreadPoolExecutor() as pool:
+        with store.transaction() as dispatcher:
+            (held,) = dispatcher.fetch_due(DUE, 1)
+            replacing = pool.submit(load, database_url, "one", rows(3, body=b"new"), OnDuplicate.REPLACE)
+            with pytest.raises(TimeoutError):
+                replacing.result(timeout=1)
+            assert dispatcher.remove(held)
+        assert replacing.result(timeout=60).stored == 3
+    assert everything(store) == {message.message_id: message for message in rows(3, body=b"new")}
+
+
+def test_a_load_in_progress_is_refused(database_url: str) -> None:
+    with begun(database_url):
+        with pytest.raises(LoadInProgressError, match=r"'one' is in progress: process 7 on here, since 20.*last seen"):
+            staging_of(database_url).begin(LoadKey("one"))
+        assert [load.state for load in list_loads(options(database_url))] == [LoadState.RUNNING]
+        assert cleanup(options(database_url)).tables == ()
+
+
+def test_of_two_at_once_one_wins(store: SqlDelayedMessageStore, database_url: str) -> None:
+    together = threading.Barrier(4)
+
+    def begin(staging: Staging) -> bool:
+        together.wait()
+        try:
+            return staging.begin(LoadKey("one")) is None
+        except LoadInProgressError:
+            return False
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sum(pool.map(begin, [staging_of(database_url) for _ in range(4)])) == 1
+
+
+def test_a_load_without_a_sign_of_life_is_taken_over(store: SqlDelayedMessageStore, database_url: str) -> None:
+    first, second = staging_of(database_url), staging_of(database_url)
+    first.begin(LoadKey("one"))
+    attempts = [staged(first, rows(3))]
+    end_lease(database_url)
+    assert [load.state for load in list_loads(options(database_url))] == [LoadState.ABANDONED]
+    assert second.begin(LoadKey("one")) is None
+    with pytest.raises(LoadLostError, match="taken over"):
+        first.promote(attempts, OnDuplicate.ERROR)
+    with pytest.raises(LoadLostError, match="taken over"):
+        first.renew()
+    with pytest.raises(LoadLostError, match="taken over"):
+        staged(first, rows(3))
+    first.discard()
+    assert second.promote([staged(second, rows(4))], OnDuplicate.ERROR).stored == 4
+    assert store.count() == 4
+    with pytest.raises(LoadLostError):
+        first.renew()
+
+
+def test_a_late_promotion_of_a_load_that_nobody_took_over_is_good(
+    store: SqlDelayedMessageStore, database_url: str
+) -> None:
+    with begun(database_url) as staging:
+        attempts = [staged(staging, rows(3))]
+        end_lease(database_url)
+        assert staging.promote(attempts, OnDuplicate.ERROR).stored == 3
+
+
+def test_the_load_of_a_process_that_has_ended_is_taken_over_at_once(database_url: str) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        staging_of(database_url, Holder.of(process.pid)).begin(LoadKey("one"))
+        with pytest.raises(LoadInProgressError, match=f"process {process.pid} on "):
+            staging_of(database_url).begin(LoadKey("one"))
+        process.kill()
+        process.wait()
+    assert load(database_url, "one", rows(3)).stored == 3
+
+
+def test_the_next_load_removes_what_others_left(store: SqlDelayedMessageStore, database_url: str) -> None:
+    staging_of(database_url, DEAD).begin(LoadKey("dead"))
+    with begun(database_url, "alive") as alive:
+        left = set(tables(database_url))
+        assert len(left) == 2
+        load(database_url, "one", rows(1))
+        assert set(tables(database_url)) == left
+        end_lease(database_url)
+        load(database_url, "two", rows(1, "n"))
+        assert tables(database_url) == ["sales_delayed_loads"]
+        with pytest.raises(LoadLostError, match="taken over, or given up"):
+            alive.promote([], OnDuplicate.ERROR)
+    assert [status.load_id for status in list_loads(options(database_url))] == ["one", "two"]
+
+
+def test_a_cleanup_says_what_it_removed(store: SqlDelayedMessageStore, database_url: str) -> None:
+    assert cleanup(options(database_url)).loads == ()
+    assert list_loads(options(database_url)) == []
+    with begun(database_url, "alive", holder=HERE) as alive:
+        dead = staging_of(database_url, DEAD)
+        dead.begin(LoadKey("dead"))
+        assert [(status.load_id, status.state) for status in list_loads(options(database_url))] == [
+            ("alive", LoadState.RUNNING),
+            ("dead", LoadState.ABANDONED),
+        ]
+        cleaned = cleanup(options(database_url))
+        assert cleaned.loads == ("dead",)
+        assert len(cleaned.tables) == 1
+        assert cleaned.held == ()
+        assert cleanup(options(database_url)).tables == ()
+        assert alive.promote([staged(alive, rows(2))], OnDuplicate.ERROR).stored == 2
+
+
+def test_an_attempt_keeps_the_lease(database_url: str) -> None:
+    with begun(database_url, lease=2) as staging:
+        (before,) = list_loads(options(database_url))
+        with staging.attempt():
+            wait_until(lambda: list_loads(options(database_url))[0].heartbeat > before.began + timedelta(seconds=4))
+            assert list_loads(options(database_url))[0].state is LoadState.RUNNING
+        wait_until(lambda: list_loads(options(database_url))[0].state is LoadState.ABANDONED)
+        staging.renew()
+        assert list_loads(options(database_url))[0].state is LoadState.RUNNING
+
+
+def test_an_attempt_of_a_load_that_was_lost_stops(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sink_module, "CHUNK_ROWS", 1)
+    with begun(database_url, lease=1) as staging, staging.attempt() as sink:
+        staging.discard()
+        with pytest.raises(LoadLostError):
+            for _ in range(2):
+                sink.write(batch(rows(1)))
+
+
+def test_a_load_that_was_discarded_can_be_begun_again(store: SqlDelayedMessageStore, database_url: str) -> None:
+    staging = staging_of(database_url)
+    staging.discard()
+    staging.begin(LoadKey("one"))
+    staged(staging, rows(2))
+    staging.discard()
+    staging.discard()
+    assert tables(database_url) == ["sales_delayed_loads"]
+    assert list_loads(options(database_url)) == []
+    assert load(database_url, "one", rows(3)).stored == 3
+
+
+def test_two_loads_at_once_end_well(store: SqlDelayedMessageStore, database_url: str) -> None:
+    with begun(database_url, "one") as one, begun(database_url, "two") as two, ThreadPoolExecutor() as pool:
+        shared = rows(400)
+        first = staged(one, shared, rows(100, "one"))
+        second = staged(two, rows(100, "two"), shared[::-1])
+        finishing = [pool.submit(s.promote, [a], OnDuplicate.IGNORE) for s, a in [(one, first), (two, second)]]
+        done = [future.result(timeout=120) for future in finishing]
+    assert sum(load.stored for load in done) == 600
+    assert sum(load.skipped for load in done) == 400
+    assert store.count() == 600
+
+
+def test_batches_of_a_stream_are_loaded_once_each(store: SqlDelayedMessageStore, database_url: str) -> None:
+    for number in (0, 1, 5):
+        key, messages = LoadKey("query", number), rows(4, f"batch-{number}")
+        tasks = [staging_of(database_url) for _ in range(2)]
+        attempts = []
+        for staging, part in zip(tasks, (messages[:2], messages[2:]), strict=True):
+            assert staging.join(key) is None
+            attempts.append(staged(staging, part))
+        straggler = staging_of(database_url)
+        straggler.join(key)
+        staged(straggler, messages)
+        driver = staging_of(database_url)
+        assert driver.join(key) is None
+        finished = driver.promote(attempts, OnDuplicate.ERROR)
+        assert (finished.key, finished.stored) == (key, 4)
+        for earlier in (key, LoadKey("query", 0)):
+            assert staging_of(database_url).join(earlier) == finished
+        assert driver.promote(attempts, OnDuplicate.ERROR) == finished
+    assert store.count() == 12
+    (name,) = set(tables(database_url)) - {"sales_delayed_loads"}
+    with store.engine.connect() as connection:
+        assert connection.execute(text(f"SELECT count(*) FROM {name}")).scalar() == 0
+
+
+def test_a_stream_goes_on_after_its_staging_was_removed(store: SqlDelayedMessageStore, database_url: str) -> None:
+    first = staging_of(database_url)
+    first.join(LoadKey("query", 0))
+    first.promote([staged(first, rows(2))], OnDuplicate.ERROR)
+    end_lease(database_url)
+    assert len(cleanup(options(database_url)).tables) == 1
+    assert [status.state for status in list_loads(options(database_url))] == [LoadState.FINISHED]
+    again = staging_of(database_url)
+    assert again.join(LoadKey("query", 0)) is not None
+    assert again.join(LoadKey("query", 1)) is None
+    assert again.promote([staged(again, rows(2, "n"))], OnDuplicate.ERROR).stored == 2
+    assert store.count() == 4
+
+
+def test_tasks_join_at_once(store: SqlDelayedMessageStore, database_url: str) -> None:
+    together = threading.Barrier(4)
+
+    def task(number: int) -> object:
+        staging = staging_of(database_url)
+        together.wait()
+        assert staging.join(LoadKey("query", 0)) is None
+        return staged(staging, rows(5, str(number)))
+
+    with ThreadPoolExecutor(4) as pool:
+        attempts = list(pool.map(task, range(4)))
+    driver = staging_of(database_url)
+    driver.join(LoadKey("query", 0))
+    assert driver.promote(attempts, OnDuplicate.ERROR).stored == 20  # type: ignore[arg-type]
+
+
+def test_a_load_and_a_stream_cannot_share_an_id(database_url: str) -> None:
+    load(database_url, "one", rows(1))
+    with pytest.raises(ConfigurationError, match="'one' belongs to a load; choose another"):
+        staging_of(database_url).join(LoadKey("one", 3))
+
+
+@pytest.mark.parametrize("stride", [3, pytest.param(1, marks=pytest.mark.soak)])
+def test_a_load_killed_anywhere_is_done_once_when_run_again(
+    store: SqlDelayedMessageStore, database_url: str, stride: int
+) -> None:
+    script = [sys.executable, "-m", "tests.integration.loading_process", database_url, "2", str(stride)]
+    died = int(subprocess.run(script, check=True, capture_output=True, text=True, timeout=250).stdout)
+    assert died * stride > 20
+    assert store.count() == 30 * (died + 1)
+    cleanup(options(database_url))
+    assert tables(database_url) == ["sales_delayed_loads"]
+    assert {status.state for status in list_loads(options(database_url))} == {LoadState.FINISHED}
+
+
+def test_a_crash_of_the_database_is_noticed(private_postgresql: PostgreSQL) -> None:
+    url = private_postgresql.create_database()
+    with opened(url) as store:
+        with begun(url) as staging:
+            attempts = [staged(staging, rows(100))]
+            private_postgresql.kill()
+            with pytest.raises(StoreUnavailableError):
+                staging.promote(attempts, OnDuplicate.ERROR)
+            private_postgresql.start()
+            with pytest.raises(LoadLostError, match="0 rows of the load 'one' are left where 100 were staged"):
+                staging.promote(attempts, OnDuplicate.ERROR)
+        assert load(url, "one", rows(100)).stored == 100
+        private_postgresql.kill()
+        private_postgresql.start()
+        assert store.count() == 100
+        assert load(url, "one", rows(100)).stored == 100
+        assert store.count() == 100
+
+
+def test_an_attempt_that_still_writes_keeps_nobody_waiting(postgresql_url: str) -> None:
+    with opened(postgresql_url) as store, begun(postgresql_url) as staging, store.engine.connect() as zombie:
+        (name,) = set(tables(postgresql_url)) - {"sales_delayed_loads"}
+        zombie.execute(text(f"LOCK TABLE {name} IN ROW EXCLUSIVE MODE"))
+        assert staging.promote([staged(staging, rows(3))], OnDuplicate.ERROR).stored == 3
+        assert store.count() == 3
+        assert cleanup(options(postgresql_url)).held == (name,)
+        zombie.rollback()
+        assert cleanup(options(postgresql_url)).tables == (name,)
+
+
+def test_dispatchers_are_woken_when_something_is_due_soon(postgresql_url: str) -> None:
+    with opened(postgresql_url) as store:
+        heard: list[datetime | None] = []
+        woken = threading.Event()
+
+        def wake(at: datetime | None) -> None:
+            heard.append(at)
+            if at is not None:
+                woken.set()
+
+        subscription = store.subscribe(wake)
+        assert subscription is not None
+        wait_until(lambda: subscription.alive)
+        soon = message(store.now(), 20, "soon")
+        load(postgresql_url, "later", rows(3))
+        load(postgresql_url, "soon", [*rows(3, "n"), soon])
+        assert woken.wait(30)
+        subscription.close()
+        assert [at for at in heard if at] == [soon.due_time]
+
+
+def test_a_promotion_wakes_within_its_transaction_only(postgresql_url: str) -> None:
+    with opened(postgresql_url) as store:
+        soon = message(store.now(), 20, "soon")
+        store.store(soon)
+        with pytest.raises(DuplicateMessageError):
+            load(postgresql_url, "one", [soon])
+        assert store.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("fixture", "query"),
+    [
+        ("postgresql_url", {"options": "-c TimeZone=Asia/Kathmandu -c DateStyle=SQL,DMY"}),
+        ("mariadb_url", {"init_command": "SET time_zone='+05:45', sql_mode='ANSI_QUOTES,NO_BACKSLASH_ESCAPES'"}),
+    ],
+    ids=["postgresql", "mariadb"],
+)
+def test_settings_of_the_session_change_nothing(
+    request: pytest.FixtureRequest, fixture: str, query: dict[str, str]
+) -> None:
+    plain = request.getfixturevalue(fixture)
+    url = make_url(plain).update_query_dict(query).render_as_string(hide_password=False)
+    load(url, "one", ODD)
+    with opened(plain) as store:
+        assert everything(store) == {message.message_id: message for message in ODD}
+    (status,) = list_loads(options(url))
+    assert abs(datetime.now(UTC) - status.began) < timedelta(minutes=10)
+
+
+@pytest.mark.parametrize("name", ["x" * 50, "50%s %(x)s :colon 'é\"`"])
+def test_tables_of_any_name_can_be_loaded(database_url: str, name: str) -> None:
+    with opened(database_url, table=name) as store:
+        load(database_url, "one", rows(3), table=name)
+        assert store.count() == 3
+        staging_of(database_url, DEAD, table=name).begin(LoadKey("dead"))
+        assert len(tables(database_url)) == 4
+        store.remove_infrastructure()
+        assert tables(database_url) == []
+
+
+def test_a_schema_can_be_named(postgresql_url: str) -> None:
+    engine = create_engine(postgresql_url)
+    with engine.begin() as connection:
+        connection.execute(text("CREATE SCHEMA apart"))
+    engine.dispose()
+    with opened(postgresql_url, schema="apart") as store:
+        load(postgresql_url, "one", rows(3), schema="apart")
+        assert store.count() == 3
+
+
+def test_autogenerate_leaves_loads_alone(store: SqlDelayedMessageStore, database_url: str) -> None:
+    with begun(database_url), store.engine.connect() as connection:
+        assert len(tables(database_url)) == 2
+        spared = MigrationContext.configure(connection, opts={"include_object": leave_delaystore_alone("sales")})
+        assert compare_metadata(spared, MetaData()) == []
+
+
+def test_removing_the_store_removes_its_loads(store: SqlDelayedMessageStore, database_url: str) -> None:
+    load(database_url, "one", rows(3))
+    staging_of(database_url, DEAD).begin(LoadKey("dead"))
+    store.remove_infrastructure()
+    assert tables(database_url) == []
+    assert load(database_url, "one", rows(3)).stored == 3
+
+
+def test_a_password_is_shown_to_nobody(postgresql_url: str) -> None:
+    url = "postgresql+psycopg://app:hidden-word@127.0.0.1:9/app"
+    staging = staging_of(url)
+    assert "hidden-word" not in repr(staging)
+    with pytest.raises(StoreUnavailableError) as caught:
+        staging.begin(LoadKey("one"))
+    assert "hidden-word" not in str(caught.value)
+
+
+def test_a_path_is_the_same_for_tasks_elsewhere(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path_factory.mktemp("driver"))
+    staging = staging_of("sqlite:///app.db")
+    staging.begin(LoadKey("one"))
+    monkeypatch.chdir(tmp_path_factory.mktemp("task"))
+    assert staging.promote([staged(staging, rows(2))], OnDuplicate.ERROR).stored == 2
+
+
+def test_a_store_in_memory_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="Spark's tasks are other processes; use a database"):
+        staging_of("memory://")
+
+
+def test_a_killed_attempt_leaves_rows_that_are_never_promoted(store: SqlDelayedMessageStore, database_url: str) -> None:
+    with begun(database_url) as staging:
+        child = os.fork()
+        if not child:
+            with staging.attempt() as sink:
+                sink.write(batch(rows(5)))
+                sink.finish()
+                os.kill(os.getpid(), signal.SIGKILL)
+        os.waitpid(child, 0)
+        assert staging.promote([staged(staging, rows(5))], OnDuplicate.ERROR).stored == 5
+    assert store.count() == 5
