@@ -14,6 +14,7 @@ from delaystore.cli.dispatch import dispatch
 from delaystore.cli.entry import INTERRUPTED
 from delaystore.cli.health import health
 from delaystore.cli.listing import count, list_messages, show
+from delaystore.cli.load.command import load
 from delaystore.cli.migrate.app import migrate_app
 from delaystore.cli.options import ENVIRONMENT_PREFIX
 from delaystore.cli.output import ReaderGoneError, let_go_of_what_cannot_be_written, say, show_any_character
@@ -78,6 +79,7 @@ for name, command in (
     ("demo", demo),
     ("setup", setup),
     ("send", send),
+    ("load", load),
     ("dispatch", dispatch),
     ("list", list_messages),
     ("show", show),

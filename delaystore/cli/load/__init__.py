@@ -1,0 +1,1 @@
+"""`delaystore load`."""

@@ -1,0 +1,58 @@
+"""Spark, for one command."""
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from delaystore.cli.load.bar import LoadBar
+from delaystore.cli.signals import StopRequest, stop_requests
+from delaystore.spark import register
+from delaystore.spark.loading.session import spark_session
+
+if TYPE_CHECKING:
+    from delaystore.spark.loading.running import Tasks
+
+
+class SparkRun:
+    """A session, its progress bar, and what a request to stop does; for the block.
+
+    While Spark starts, an interrupt ends the command at once; then it ends Spark's tasks, and what is being made
+    visible is finished. Raises as `spark_session`.
+    """
+
+    def __init__(self, master: str | None, settings: Mapping[str, str], log: Path | None) -> None:
+        self._session = spark_session(master, settings, log)
+        self._bar = LoadBar()
+        self._stop = StopRequest()
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            stack.enter_context(self._bar)
+            self.spark = stack.enter_context(self._session)
+            register(self.spark)
+            self._stop = stack.enter_context(stop_requests())
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, traceback)
+
+    def watch(self, tasks: "Tasks") -> bool:
+        """Move the bar. True: cancel."""
+        self._bar.show(tasks, stopping=self._stop.made)
+        return self._stop.made
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it was asked to stop: then what Spark raises is no error."""
+        return self._stop.made
+
+    @property
+    def exit_code(self) -> int:
+        """That of the signal."""
+        return self._stop.exit_code

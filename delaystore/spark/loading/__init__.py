@@ -1,0 +1,1 @@
+"""Files of messages, loaded by Spark."""

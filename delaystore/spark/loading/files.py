@@ -1,0 +1,130 @@
+"""Which files are meant, and of what kind they are. Nothing here needs Spark."""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from glob import glob
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from delaystore.errors import ConfigurationError
+
+
+class Kind(StrEnum):
+    """How files are written."""
+
+    CSV = "csv"
+    JSON = "json"
+    """A JSON object a line."""
+    PARQUET = "parquet"
+
+
+_KINDS: Final = {
+    ".csv": Kind.CSV,
+    ".json": Kind.JSON,
+    ".jsonl": Kind.JSON,
+    ".ndjson": Kind.JSON,
+    ".parquet": Kind.PARQUET,
+}
+_COMPRESSED: Final = frozenset({".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate"})
+_GLOB: Final = frozenset("*?[")
+_HIDDEN: Final = ("_", ".")
+"""What Spark leaves out of folders: _SUCCESS, checksums."""
+
+
+def kind_of_name(name: str) -> Kind:
+    """The kind called so; ConfigurationError if there is none."""
+    try:
+        return Kind(name.lower())
+    except ValueError:
+        raise ConfigurationError(f"--format must be one of {', '.join(Kind)}, not {name!r}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class DataFiles:
+    """What is to be read. `paths`: as Spark takes them; `size`: bytes of all of them, 0 where that is not known."""
+
+    paths: tuple[str, ...]
+    kind: Kind
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A file, by its own name; `given`: the path that Spark is to read it by."""
+
+    name: str
+    given: str
+    size: int = 0
+
+
+def find_files(given: Sequence[str], kind: Kind | None = None) -> DataFiles:
+    """What `given` (files, folders, globs, or URIs such as s3a://... that Spark's file systems know) means.
+
+    `kind`: of all of them; None: by the endings of their names. Raises ConfigurationError where there are none, where a
+    name says no kind, or where they are of several kinds.
+    """
+    if not given:
+        raise ConfigurationError("no files are given; name files, folders or globs")
+    found = [file for path in given for file in _find(path)]
+    kinds = {file.name: kind or _kind_of(file.name) for file in found}
+    by_kind = {each: name for name, each in kinds.items()}
+    if len(by_kind) > 1:
+        examples = ", ".join(f"{name!r} is {each}" for each, name in sorted(by_kind.items()))
+        raise ConfigurationError(f"the files are of several kinds ({examples}); load one kind at a time")
+    ((only, _),) = by_kind.items()
+    return DataFiles(tuple(dict.fromkeys(file.given for file in found)), only, sum(file.size for file in found))
+
+
+def _find(path: str) -> Iterator[_Found]:
+    if len(urlsplit(path).scheme) > 1:
+        yield _Found(path.rstrip("/"), path)
+        return
+    matches = [path] if os.path.lexists(path) else sorted(glob(path, recursive=True)) if _GLOB & set(path) else []
+    if not matches:
+        raise ConfigurationError(f"there is no file {path!r}; check the path")
+    for match in matches:
+        yield from _local(Path(match))
+
+
+def _local(path: Path) -> Iterator[_Found]:
+    given = _for_spark(path)
+    if not path.is_dir():
+        yield _Found(str(path), given, _size(path))
+        return
+    files = [file for file in sorted(path.rglob("*")) if file.is_file() and not _is_hidden(file.relative_to(path))]
+    if not files:
+        raise ConfigurationError(f"the folder {str(path)!r} has no files in it")
+    for file in files:
+        yield _Found(str(file), given, _size(file))
+
+
+def _size(path: Path) -> int:
+    try:
+        with path.open("rb"):
+            return path.stat().st_size
+    except OSError as error:
+        raise ConfigurationError(f"the file {str(path)!r} cannot be read: {error.strerror}") from None
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(_HIDDEN) and "=" not in part for part in path.parts)
+
+
+def _for_spark(path: Path) -> str:
+    """Absolute, and every character itself: Spark takes each path as a glob."""
+    return "file:" + "".join(f"\\{letter}" if letter in "*?[]{}\\" else letter for letter in str(path.absolute()))
+
+
+def _kind_of(name: str) -> Kind:
+    path = Path(name)
+    while path.suffix.lower() in _COMPRESSED:
+        path = path.with_suffix("")
+    found = _KINDS.get(path.suffix.lower())
+    if found is None:
+        raise ConfigurationError(
+            f"{name!r} does not say how it is written; its name must end with {', '.join(_KINDS)}, or pass --format"
+        )
+    return found

@@ -1,0 +1,111 @@
+"""What a load would do: everything is converted and checked, and nothing is written."""
+
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.types import StringType, StructField, StructType, TimestampType
+
+from delaystore.errors import StoreSetupError
+from delaystore.spark.conversion.conversion import REASON, Conversion
+from delaystore.spark.conversion.planning import plan_conversion
+from delaystore.spark.errors import plain_error
+from delaystore.spark.loading.due import bars_of, points_of
+from delaystore.spark.loading.loading import checked_frame, plain_errors
+from delaystore.spark.loading.report import Rehearsal
+from delaystore.spark.loading.request import LoadRequest
+from delaystore.spark.loading.running import Watcher, run_watched
+from delaystore.spark.rejections import Reason, Rejections
+
+_CHECKED = StructType(
+    [
+        StructField("message_id", StringType()),
+        StructField("due_time", TimestampType()),
+        StructField("reason", StringType()),
+        StructField("example", StringType()),
+    ]
+)
+
+
+def rehearse(spark: SparkSession, request: LoadRequest, watcher: Watcher, *, stored: bool = True) -> Rehearsal:
+    """What `load` would do. `stored`: whether to look for duplicates in the store, too. Raises as `load`."""
+    began, clock = datetime.now(UTC), time.monotonic()
+    with plain_errors():
+        frame = checked_frame(spark, request, began)
+        conversion = plan_conversion(frame.schema, request.given, load_id=request.given.load_id, began=began)
+        checked = _checked(frame, conversion).persist()
+        try:
+            return run_watched(spark, lambda: _rehearsal(spark, request, checked, clock, stored=stored), watcher)
+        finally:
+            checked.unpersist()
+
+
+def _rehearsal(
+    spark: SparkSession, request: LoadRequest, checked: DataFrame, clock: float, *, stored: bool
+) -> Rehearsal:
+    good = checked.where("reason is null")
+    seconds = sf.unix_micros("due_time") / 1e6
+    found = good.agg(sf.count(sf.lit(1)).alias("messages"), points_of(seconds).alias("due")).first()
+    assert found is not None
+    several = good.groupBy("message_id").count().where("count > 1")
+    twice = several.agg(sf.sum(sf.col("count") - 1).alias("count"), _some("message_id")).first()
+    waiting = _waiting(spark, request, good) if stored else None
+    return Rehearsal(
+        load_id=request.given.load_id,
+        messages=found["messages"],
+        rejections=_rejections(checked),
+        twice=twice["count"] or 0 if twice else 0,
+        waiting=waiting["count"] if waiting else 0,
+        examples=tuple(dict.fromkeys([*(twice["some"] if twice else ()), *(waiting["some"] if waiting else ())])),
+        seconds=time.monotonic() - clock,
+        due=tuple(bars_of(found["due"])),
+    )
+
+
+def _checked(frame: DataFrame, conversion: Conversion) -> DataFrame:
+    """A row of _CHECKED for each row, though in another order."""
+
+    # The annotations tell Spark what kind of function it is.
+    def check(rows: pa.Array) -> pa.Array:
+        converted = conversion.convert(pa.RecordBatch.from_struct_array(rows))
+        bad = 0 if converted.rejected is None else converted.rejected.num_rows
+        reasons = [] if converted.rejected is None else converted.rejected.column(REASON).to_pylist()
+        left = {text: list(reason.examples) for text, reason in converted.rejections.reasons.items()}
+        examples = [left[text].pop(0) if left[text] else None for text in reasons]
+        good = converted.staged.num_rows
+        columns = [
+            pa.concat_arrays([converted.staged.column("message_id"), pa.nulls(bad, pa.string())]),
+            pa.concat_arrays([converted.staged.column("due_time"), pa.nulls(bad, pa.timestamp("us", "UTC"))]),
+            pa.array([*(None for _ in range(good)), *reasons], pa.string()),
+            pa.array([*(None for _ in range(good)), *examples], pa.string()),
+        ]
+        return pa.StructArray.from_arrays(columns, names=_CHECKED.names)
+
+    every = sf.struct(*(frame["`" + name.replace("`", "``") + "`"] for name in frame.columns))
+    checked = sf.arrow_udf(check, _CHECKED)  # type: ignore[attr-defined]  # its home is a star import
+    return frame.select(checked(every).alias("row")).select("row.*")
+
+
+def _rejections(checked: DataFrame) -> Rejections:
+    bad = checked.where("reason is not null").groupBy("reason")
+    rows = bad.agg(sf.count(sf.lit(1)).alias("count"), _some("example")).collect()
+    return Rejections({row["reason"]: Reason(row["count"], tuple(row["some"])) for row in rows})
+
+
+def _waiting(spark: SparkSession, request: LoadRequest, good: DataFrame) -> Any:
+    """How many ids wait in the store, and some of them; None: it has no tables yet."""
+    try:
+        store = spark.read.format("delaystore").options(**request.options_to_read()).load().select("message_id")
+        both = good.join(store, "message_id", "left_semi")
+        return both.agg(sf.count(sf.lit(1)).alias("count"), _some("message_id")).first()
+    except Exception as error:
+        if isinstance(plain_error(error), StoreSetupError):
+            return None
+        raise
+
+
+def _some(column: str) -> Any:
+    return sf.array_compact(sf.array(sf.min(column), sf.max(column))).alias("some")

@@ -1,0 +1,135 @@
+"""A Spark session for one command, which leaves the terminal alone."""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from delaystore.errors import ConfigurationError, LoadError
+from delaystore.spark.loading.java import check_spark_can_run
+
+LOCAL: Final = "local[*]"
+_QUIET: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.catalogImplementation": "in-memory",
+}
+_HERE: Final = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+"""For a local master: nothing of it is for the network."""
+_LOG4J: Final = """\
+rootLogger.level = warn
+rootLogger.appenderRef.log.ref = log
+appender.log.type = Console
+appender.log.name = log
+appender.log.target = SYSTEM_ERR
+appender.log.layout.type = PatternLayout
+appender.log.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
+"""
+_PATIENCE: Final = 30
+
+
+@contextmanager
+def spark_session(
+    master: str | None = None, settings: Mapping[str, str] | None = None, log: Path | None = None
+) -> Iterator[SparkSession]:
+    """The session that there is (under spark-submit, in a notebook), or one that ends with the block.
+
+    `master`: None: the one that there is, or local[*]. `settings`: Spark's, over ours. `log`: a file for what Spark
+    says; None: it is lost.
+    Raises ConfigurationError where Spark cannot run, LoadError where it does not start.
+    """
+    running = SparkContext._active_spark_context
+    if running is not None:
+        if master is not None and master != running.master:
+            raise ConfigurationError(f"Spark runs here already, with the master {running.master}; leave --master out")
+        yield SparkSession.builder.getOrCreate()
+        return
+    check_spark_can_run()
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        with _session(_configured(master, settings)) as session:
+            yield session
+        return
+    with TemporaryDirectory(prefix="delaystore-load-", ignore_cleanup_errors=True) as folder:
+        conf = _configured(master or LOCAL, settings, Path(folder))
+        with _java(conf, log or Path(folder, "spark.log")), _session(conf) as session:
+            yield session
+
+
+def _configured(master: str | None, settings: Mapping[str, str] | None, folder: Path | None = None) -> SparkConf:
+    conf = SparkConf(loadDefaults=folder is None)
+    conf.setAppName("delaystore load")
+    if master is not None:
+        conf.setMaster(master)
+    given = dict(_QUIET)
+    if folder is not None:
+        log4j = folder / "log4j2.properties"
+        log4j.write_text(_LOG4J)
+        given |= {
+            "spark.sql.warehouse.dir": str(folder / "warehouse"),
+            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()}",
+        }
+    if master is not None and master.startswith("local"):
+        given |= _HERE
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    return conf.setAll(list({**given, **(settings or {})}.items()))
+
+
+@contextmanager
+def _java(conf: SparkConf, log: Path) -> Iterator[None]:
+    """Spark's Java machine, whose output goes to `log`; it ends with the block."""
+    with log.open("ab") as out:
+        try:
+            gateway: Any = launch_gateway(conf, {"stdout": out, "stderr": out})  # type: ignore[no-untyped-call]  # it has no types
+        except Exception as error:
+            raise LoadError(f"Spark does not start: {_last_line(log) or error}") from None
+    SparkContext._ensure_initialized(gateway=gateway)
+    try:
+        yield
+    finally:
+        SparkContext._gateway = SparkContext._jvm = None
+        with suppress(Exception):  # it may have ended by itself
+            gateway.shutdown()
+        gateway.proc.stdin.close()
+        try:
+            gateway.proc.wait(_PATIENCE)
+        except Exception:  # it hangs
+            gateway.proc.kill()
+            gateway.proc.wait()
+
+
+@contextmanager
+def _session(conf: SparkConf) -> Iterator[SparkSession]:
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        session = SparkSession.builder.config(conf=conf).getOrCreate()
+    except Exception as error:
+        raise LoadError(f"Spark does not start: {_first_line(error)}") from None
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, handler)  # Spark's own would raise in the middle of anything
+    try:
+        yield session
+    finally:
+        with suppress(Exception):  # what is gone need not be stopped
+            session.stop()
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    causes = [line.partition(": ")[2] for line in lines if ".spark." in line and "Exception: " in line]
+    return (causes or lines or [type(error).__name__])[-1 if causes else 0]
+
+
+def _last_line(log: Path) -> str:
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    told = [line for line in lines if "rror" in line or "xception" in line]
+    return (told or lines or [""])[0]
