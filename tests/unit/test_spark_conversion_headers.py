@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import (
     ArrayType,
@@ -140,6 +140,7 @@ def test_headers_of_any_type_are_written_as_the_store_would(kind: Kind, data: st
     assert texts(converted) == [stored("headers", in_python(value, kind.type)) for value in values]
 
 
+@settings(max_examples=50)
 @given(STRUCTS, st.data())
 def test_unknown_columns_become_headers(kind: Kind, data: st.DataObject) -> None:
     values = data.draw(st.lists(kind.values, min_size=1, max_size=4))
@@ -270,6 +271,7 @@ def given_properties(kind: DataType, values: Any) -> Converted:
     return convert(rows(len(values), properties=(kind, values)))
 
 
+@settings(max_examples=50)
 @given(st.lists(st.none() | PROPERTIES, max_size=4))
 def test_properties_are_written_as_the_store_would(values: list[Any]) -> None:
     ordered = [value and {name: value[name] for name in STRUCT.names if name in value} for value in values]
@@ -303,6 +305,12 @@ def test_properties_are_written_as_the_store_would(values: list[Any]) -> None:
 )
 def test_what_is_no_properties_is_rejected(text: str, reason: str) -> None:
     assert reasons(given_properties(StringType(), ["{}", text, '{"priority":null}'])) == [reason]
+
+
+@pytest.mark.parametrize("text", ['"', "\\", "\x7f", "\x1f", "é", "\N{GRINNING FACE}", "/ ~"], ids=ascii)
+def test_what_json_escapes_is_escaped(text: str) -> None:
+    assert texts(given_headers(STRING_MAP, [[(text, "plain")]])) == [encode_mapping({text: "plain"})]
+    assert texts(given_headers(STRING_MAP, [[("plain", text)]])) == [encode_mapping({"plain": text})]
 
 
 def test_a_decimal_stays_exact() -> None:

@@ -74,6 +74,15 @@ def test_a_load_without_rejected_rows_keeps_nothing(tmp_path: Path) -> None:
     assert kept(tmp_path) == {}
 
 
+def test_a_load_that_fails_keeps_what_it_had_kept_before(tmp_path: Path) -> None:
+    folder = RejectFolder.of_load(str(tmp_path), LOAD)
+    folder.keep([attempt(folder, "a")])
+    attempt(folder, "b")
+    for _ in range(2):
+        folder.forget_waiting()
+        assert kept(tmp_path) == names(["a"])
+
+
 def test_an_attempt_that_fails_leaves_no_file(tmp_path: Path) -> None:
     folder = RejectFolder.of_load(str(tmp_path), LOAD)
     rejected = convert(rows(body=(BinaryType(), [None]))).rejected

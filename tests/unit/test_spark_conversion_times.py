@@ -76,6 +76,7 @@ def meant(time: datetime, zone: str) -> list[datetime]:
 
 
 @given(st.lists(LOCAL, min_size=1, max_size=20), st.sampled_from(ZONES), st.sampled_from(AmbiguousTime))
+@example([local("2026-04-05T01:45"), local("2026-04-05T01:15")], "Australia/Lord_Howe", AmbiguousTime.REJECT)
 def test_a_local_time_is_the_instant_at_which_the_clocks_show_it(
     times: list[datetime], zone: str, ambiguous: AmbiguousTime
 ) -> None:
