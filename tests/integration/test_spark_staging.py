@@ -480,7 +480,7 @@ def test_a_promotion_wakes_within_its_transaction_only(postgresql_url: str) -> N
 @pytest.mark.parametrize(
     ("fixture", "query"),
     [
-        ("postgresql_url", {"options": "-c TimeZone=Asia/Kathmandu -c DateStyle=SQL,DMY"}),
+        ("postgresql_url", {"options": "-c TimeZone=Asia/Kathmandu"}),
         ("mariadb_url", {"init_command": "SET time_zone='+05:45', sql_mode='ANSI_QUOTES,NO_BACKSLASH_ESCAPES'"}),
     ],
     ids=["postgresql", "mariadb"],

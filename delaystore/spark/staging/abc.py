@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
+from typing import ClassVar
 
 import pyarrow as pa
 
@@ -58,6 +59,9 @@ class Staging(ABC):
 
     Raises StoreError and its kin for a store that fails, ConfigurationError for one that cannot stage.
     """
+
+    guarantee: ClassVar[str] = "all or nothing, exactly once"
+    """What a load into this kind of store can rely on, in a line."""
 
     @abstractmethod
     def begin(self, key: LoadKey) -> FinishedLoad | None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import ClassVar, Final
 
 import pyarrow as pa
 
@@ -36,8 +36,7 @@ class PlainStaging(Staging):
     has been dispatched meanwhile. Therefore only onDuplicate=ignore is possible.
     """
 
-    guarantee: Final = "each row is stored at once, at least once: the load is not all or nothing, and not remembered"
-    """What `guarantee` of a staging says, in one line."""
+    guarantee: ClassVar[str] = "each row at once, at least once; not all or nothing, and not remembered"
 
     def __init__(self, options: StoreOptions) -> None:
         if isinstance(options, WriteOptions) and options.on_duplicate is not OnDuplicate.IGNORE:

@@ -1,0 +1,92 @@
+"""Loads into stores that others wrote: at once, with the guarantee that is left."""
+
+import pickle
+
+import pyarrow as pa
+import pytest
+
+from delaystore.errors import ConfigurationError, UnknownSchemeError
+from delaystore.message import DelayedMessage
+from delaystore.settings import TransactionMode
+from delaystore.spark.options import OnDuplicate, StoreOptions, WriteOptions
+from delaystore.spark.staged import STAGED
+from delaystore.spark.staging import LoadKey, Staging, cleanup, list_loads, open_staging, plain
+from delaystore.stores import InMemoryDelayedMessageStore
+from tests.integration.loading import batch, rows
+
+OPTIONS = StoreOptions(store="redis://localhost", endpoint="sales")
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> InMemoryDelayedMessageStore:
+    """What the URL of somebody's store opens."""
+    store = InMemoryDelayedMessageStore()
+    store.initialize("sales", TransactionMode.NONE)
+    monkeypatch.setattr(plain, "open_store", lambda url: store)
+    return store
+
+
+def stage(staging: Staging, messages: list[DelayedMessage]) -> plain.StagedAttempt:
+    travelled: Staging = pickle.loads(pickle.dumps(staging))
+    with travelled.attempt() as sink:
+        sink.write(batch(messages))
+        return sink.finish()
+
+
+def test_messages_are_stored_at_once(store: InMemoryDelayedMessageStore) -> None:
+    staging = open_staging(OPTIONS, 600)
+    assert staging.begin(LoadKey("one")) is None
+    messages = rows(2500, headers={"a": b"\0"}, properties={"priority": 1})
+    attempts = [stage(staging, messages)]
+    assert store.list(limit=5000).messages == messages
+    finished = staging.promote(attempts, OnDuplicate.IGNORE)
+    assert (finished.stored, finished.skipped) == (2500, 0)
+    staging.renew()
+    staging.discard()
+    assert store.count() == 2500
+
+
+def test_a_repeated_task_adds_nothing(store: InMemoryDelayedMessageStore) -> None:
+    staging = open_staging(OPTIONS, 600)
+    staging.join(LoadKey("query", 3))
+    stage(staging, rows(3))
+    finished = staging.promote([stage(staging, rows(5))], OnDuplicate.IGNORE)
+    assert (finished.stored, finished.skipped) == (2, 3)
+    assert store.list().messages == rows(5)
+
+
+@pytest.mark.parametrize("on_duplicate", [OnDuplicate.ERROR, OnDuplicate.REPLACE])
+def test_what_would_need_a_way_back_is_refused(store: InMemoryDelayedMessageStore, on_duplicate: OnDuplicate) -> None:
+    with pytest.raises(ConfigurationError, match="say onDuplicate=ignore if that is what you want"):
+        open_staging(WriteOptions(store="redis://localhost", endpoint="sales", on_duplicate=on_duplicate), 600)
+    staging = open_staging(OPTIONS, 600)
+    staging.begin(LoadKey("one"))
+    with pytest.raises(ConfigurationError, match="onDuplicate=ignore"):
+        staging.promote([], on_duplicate)
+
+
+def test_an_attempt_of_nothing_stores_nothing(store: InMemoryDelayedMessageStore) -> None:
+    staging = open_staging(OPTIONS, 600)
+    with staging.attempt() as sink:
+        sink.write(pa.RecordBatch.from_pylist([], STAGED))
+        assert sink.finish().count == 0
+
+
+def test_the_guarantee_is_said() -> None:
+    assert "not all or nothing" in open_staging(OPTIONS, 600).guarantee
+    assert "exactly once" in open_staging(StoreOptions(store="sqlite:///app.db", endpoint="sales"), 600).guarantee
+
+
+def test_there_is_nothing_to_list_or_clean_up() -> None:
+    assert list_loads(OPTIONS) == []
+    assert cleanup(OPTIONS).tables == ()
+
+
+def test_an_unknown_store_is_named() -> None:
+    with pytest.raises(UnknownSchemeError, match="'redis'"):
+        open_staging(OPTIONS, 600).begin(LoadKey("one"))
+
+
+def test_a_table_cannot_be_chosen() -> None:
+    with pytest.raises(ConfigurationError, match="schema and table are for SQL stores"):
+        open_staging(StoreOptions(store="redis://localhost", endpoint="sales", table="t"), 600)
