@@ -19,6 +19,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import StringType, StructField, StructType, TimestampNTZType
 
 from delaystore.errors import ConfigurationError
+from delaystore.spark.conversion.columns import UNREADABLE
 from delaystore.spark.pipeline import (
     azure_timeouts,
     celery_tasks,
@@ -30,7 +31,7 @@ from delaystore.spark.pipeline import (
 from tests.integration.legacy_tables import HEADERS, KINDS, PROPERTIES, ROWS, SAGA, make_table
 from tests.integration.legacy_tables import Row as TimeoutRow
 
-COLUMNS = ["message_id", "destination", "due_time", "body", "headers", "properties"]
+COLUMNS = ["message_id", "destination", "due_time", "body", "headers", "properties", UNREADABLE]
 EARLY = datetime(2027, 3, 14, 2, 30, 0, 123456, tzinfo=UTC)  # a time that New York's clocks skip
 RAVEN = {
     "Destination": "orders",
@@ -66,7 +67,11 @@ def microseconds(instant: datetime) -> int:
 
 
 def readable(rows: list[Row]) -> list[Row]:
-    return [row for row in rows if row.message_id is not None]
+    return [row for row in rows if row[UNREADABLE] is None]
+
+
+def reasons(rows: list[Row]) -> list[str]:
+    return sorted(row[UNREADABLE] for row in rows if row[UNREADABLE] is not None)
 
 
 def check_timeouts(rows: list[Row]) -> None:
@@ -80,8 +85,10 @@ def check_timeouts(rows: list[Row]) -> None:
         assert row.due_time == microseconds(message.due_time)
         assert json.loads(row.headers or "{}") == message.headers
         assert json.loads(row.properties) == message.properties
-    reasons = sorted(row.headers for row in rows if row.message_id is None)
-    assert [reason.partition(":")[0] for reason in reasons] == ["it has no destination", "its headers are no JSON"]
+    assert [reason.partition(":")[0] for reason in reasons(rows)] == [
+        "it has no destination",
+        "its headers are no JSON",
+    ]
 
 
 def test_a_table_of_timeouts_by_jdbc(spark: SparkSession, postgresql_url: str) -> None:
@@ -161,11 +168,11 @@ def test_an_export_of_ravendb_a_document_a_line(spark: SparkSession, tmp_path: P
     rows = rows_of(ravendb_timeouts(spark, str(tmp_path / "*.jsonl"), endpoint="My.Sales"))
     (row,) = readable(rows)
     check_raven(row)
-    assert sorted(row.headers.partition(":")[0] for row in rows if row.message_id is None) == [
+    assert [reason.partition(":")[0] for reason in reasons(rows)] == [
         "it is JSON, but no object",
         "it is no JSON document",
     ]
-    assert b'{"broken' in [bytes(row.body) for row in rows if row.message_id is None]
+    assert [bytes(row.body) for row in rows if row[UNREADABLE]] == [b'{"broken', b"7"]
     assert len(readable(rows_of(ravendb_timeouts(spark, str(tmp_path))))) == 2
 
 
@@ -183,7 +190,7 @@ def test_an_export_of_azure_tables(spark: SparkSession, tmp_path: Path) -> None:
     (row,) = readable(rows)
     assert (row.message_id, row.destination, row.due_time) == (AZURE["RowKey"], "orders", microseconds(EARLY))
     assert row.headers is None
-    (refused,) = [row.headers for row in rows if row.message_id is None]
+    (refused,) = reasons(rows)
     assert "'soon' is no ISO 8601 time" in refused
 
 
@@ -230,7 +237,7 @@ def test_what_celery_inspect_prints(spark: SparkSession, tmp_path: Path) -> None
     assert (row.message_id, row.destination, row.due_time) == ("task-1", "reminders", microseconds(EARLY))
     assert json.loads(row.body)[:2] == [[7], {"x": 1}]
     assert json.loads(row.headers)["task"] == "shop.remind"
-    assert ["has no time zone" in row.headers for row in rows if row.message_id is None] == [True]
+    assert ["has no time zone" in reason for reason in reasons(rows)] == [True]
     rows = rows_of(celery_tasks(spark, str(tmp_path), queue="/exchanges/e/k", time_zone="Asia/Kathmandu"))
     assert [(row.destination, row.due_time) for row in rows] == [("/exchanges/e/k", microseconds(EARLY))] * 2
 
@@ -309,3 +316,17 @@ def test_a_rule_that_cannot_be_followed_is_refused(events: DataFrame, arguments:
         given["destination"] = sf.lit("q")
     with pytest.raises(ConfigurationError, match=says):
         due_after(events, given.pop("time"), timedelta(days=1), **given)
+
+
+def test_the_writer_rejects_what_could_not_be_read_for_that_reason(
+    spark: SparkSession, tmp_path: Path, sqlite_url: str
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "timeouts.jsonl").write_text(f'{json.dumps(RAVEN)}\n{{"broken')
+    messages = ravendb_timeouts(spark, str(tmp_path / "in"))
+    options = {"store": sqlite_url, "endpoint": "sales", "rejects": str(tmp_path / "rejects"), "loadId": "a"}
+    messages.write.format("delaystore").options(**options).mode("append").save()
+    (line,) = (tmp_path / "rejects" / "a-00001.jsonl").read_text().splitlines()
+    assert json.loads(line)["reason"].startswith("it is no JSON document")
+    waiting = spark.read.format("delaystore").option("store", sqlite_url).option("endpoint", "sales").load()
+    assert [row.message_id for row in waiting.collect()] == [HEADERS["NServiceBus.MessageId"]]

@@ -9,6 +9,8 @@ from pyspark.sql.types import DataType, StructType
 from delaystore.errors import ConfigurationError
 
 MESSAGE_COLUMNS: Final = ("message_id", "destination", "due_time", "delay", "body", "headers", "properties")
+UNREADABLE: Final = "delaystore_unreadable"
+"""Why a row could not be read, for rows from files and exports: it is rejected for that. Null: it could."""
 _NAMED: Final = 10
 """Columns named in an error."""
 
@@ -46,7 +48,7 @@ class Columns:
 
     def unknown(self) -> Iterator[Column]:
         """Those that are not a message's, in order."""
-        return (column for name, column in self._by_name.items() if name not in MESSAGE_COLUMNS)
+        return (column for name, column in self._by_name.items() if name not in (*MESSAGE_COLUMNS, UNREADABLE))
 
     def __str__(self) -> str:
         return listed(list(self._by_name.values()))

@@ -39,9 +39,13 @@ class Converted:
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """How the columns of a DataFrame become those of STAGED, in its order. Made by `plan_conversion`; picklable."""
+    """How the columns of a DataFrame become those of STAGED, in its order. Made by `plan_conversion`; picklable.
+
+    `unreadable`: the column that says why a row could not be read; None: there is none.
+    """
 
     parts: tuple[Part, ...]
+    unreadable: int | None = None
 
     def convert(self, batch: pa.RecordBatch) -> Converted:
         """`batch`, whose columns are those of the schema that was planned for.
@@ -53,6 +57,8 @@ class Conversion:
                 "a batch of rows holds more than 2 GB; set spark.sql.execution.arrow.maxRecordsPerBatch lower"
             )
         faults = Faults()
+        if self.unreadable is not None:
+            faults.add_reasons(batch.column(self.unreadable).cast(pa.string()))
         columns = [part.convert(batch, faults) for part in self.parts]
         staged = pa.RecordBatch.from_arrays(columns, schema=STAGED)
         reasons = faults.reasons()

@@ -19,7 +19,7 @@ from pyspark.sql.types import (
 from delaystore.errors import ConfigurationError
 from delaystore.message import PROPERTY_TYPES
 from delaystore.spark.conversion.bodies import GivenBodies, JsonBodies
-from delaystore.spark.conversion.columns import MESSAGE_COLUMNS, Column, Columns, listed
+from delaystore.spark.conversion.columns import MESSAGE_COLUMNS, UNREADABLE, Column, Columns, listed
 from delaystore.spark.conversion.conversion import Conversion, Part
 from delaystore.spark.conversion.headers import (
     ColumnEntries,
@@ -54,7 +54,8 @@ def plan_conversion(schema: StructType, options: WriteOptions, *, load_id: str |
             _headers(columns, unknown if options.unknown_columns is UnknownColumns.HEADERS else []),
             _properties(columns),
             _bodies(columns, unknown if options.unknown_columns is UnknownColumns.BODY else None, options),
-        )
+        ),
+        _unreadable(columns),
     )
 
 
@@ -82,6 +83,13 @@ def _unknown(columns: Columns, keys: Sequence[Column], options: WriteOptions) ->
                 "them, or set the option unknownColumns to headers or body"
             )
     return unknown
+
+
+def _unreadable(columns: Columns) -> int | None:
+    column = columns.get(UNREADABLE)
+    if column is not None and not isinstance(column.type, StringType):
+        raise column.wrong("it says why a row could not be read, and must be string; cast it")
+    return None if column is None else column.index
 
 
 def _ids(columns: Columns, keys: Sequence[Column], load_id: str | None) -> Part:

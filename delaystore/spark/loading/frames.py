@@ -9,6 +9,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import StringType, StructField, StructType
 
 from delaystore.errors import ConfigurationError
+from delaystore.spark.conversion.columns import UNREADABLE
 from delaystore.spark.loading.files import DataFiles, Kind
 from delaystore.spark.loading.mapping import renamed
 
@@ -28,7 +29,7 @@ def read_files(spark: SparkSession, files: DataFiles, mapping: Mapping[str, str]
     """The rows of the files; `mapping`: the file's column of a message's column.
 
     CSV and JSON give text alone, and `delay` as a number; of JSON, objects and arrays are their text. A line that
-    cannot be read becomes a row whose due_time says so, for the writer to reject.
+    cannot be read becomes a row that the writer rejects, with the line as its body if there is such a column.
     Raises ConfigurationError for files that cannot be read, or that lack a column of the mapping.
     """
     try:
@@ -71,14 +72,14 @@ def _all_text(names: list[str]) -> StructType:
 
 
 def _texts(frame: DataFrame, columns: dict[str, Column]) -> dict[str, Column]:
-    """With the delay as a number; a due time that tells of a broken line."""
+    """With the delay as a number, and why a line was not readable."""
     by_field = {name.lower(): name for name in columns}
     if delay := by_field.get("delay"):
         columns[delay] = columns[delay].try_cast("double")
-    if due := by_field.get("due_time"):
-        broken = sf.concat(sf.lit("not readable: "), sf.substring(frame[_BROKEN], 1, 200))
-        columns[due] = sf.coalesce(broken, columns[due])
-    return columns
+    why = sf.when(frame[_BROKEN].isNotNull(), sf.lit("the line is not readable, or has other columns"))
+    if body := by_field.get("body"):
+        columns[body] = sf.coalesce(frame[_BROKEN], columns[body])
+    return {**columns, UNREADABLE: why}
 
 
 def _named(frame: DataFrame, name: str) -> Column:

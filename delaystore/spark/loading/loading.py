@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sf
 
 from delaystore.errors import DelaystoreError, LoadError
+from delaystore.spark.conversion.columns import UNREADABLE
 from delaystore.spark.conversion.planning import plan_conversion
 from delaystore.spark.errors import plain_error
 from delaystore.spark.loading.causes import cause_of
@@ -72,7 +73,7 @@ def checked_frame(spark: SparkSession, request: LoadRequest, began: datetime) ->
     given = request.given
     frame = read_files(spark, request.files, request.mapping)
     check_columns(
-        frame.columns,
+        [name for name in frame.columns if name != UNREADABLE],
         destination=given.destination,
         load_id=given.load_id,
         key_columns=given.key_columns,

@@ -1,8 +1,8 @@
 """From what people have to the columns that the format "delaystore" writes.
 
 Each function returns a DataFrame with the columns message_id, destination, due_time, body, headers and properties
-(`due_after`: without properties). Nothing is left out silently: a row that cannot be read becomes one that the writer
-rejects, with the reason in its headers and the row in its body.
+(`due_after`: without properties). Nothing is left out silently: what cannot be read becomes a row that the writer
+rejects, for the reason that its column `delaystore_unreadable` tells; its body is what could not be read.
 """
 
 from delaystore.spark.pipeline.celery import celery_tasks

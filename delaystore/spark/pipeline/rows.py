@@ -12,6 +12,7 @@ from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, St
 
 from delaystore.errors import InvalidMessageError
 from delaystore.message import DelayedMessage
+from delaystore.spark.conversion.columns import UNREADABLE
 
 MESSAGE: Final = StructType(
     [
@@ -21,9 +22,10 @@ MESSAGE: Final = StructType(
         StructField("body", BinaryType()),
         StructField("headers", StringType()),
         StructField("properties", StringType()),
+        StructField(UNREADABLE, StringType()),
     ]
 )
-"""`headers` and `properties` are JSON objects."""
+"""`headers` and `properties` are JSON objects. The last column says why a row could not be read; null: it could."""
 _ARROW: Final = pa.list_(
     pa.struct(
         [
@@ -33,6 +35,7 @@ _ARROW: Final = pa.list_(
             ("body", pa.binary()),
             ("headers", pa.string()),
             ("properties", pa.string()),
+            (UNREADABLE, pa.string()),
         ]
     )
 )
@@ -53,7 +56,7 @@ def messages_in(frame: DataFrame, column: Column, read: Callable[[Any], Iterator
 
 
 def row(read: Read, record: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The row of the record's message; where there is none, a row that no writer takes, and why."""
+    """The row of the record's message; where there is none, a row that the writer rejects, and why."""
     try:
         message = read(record)
     except InvalidMessageError as error:
@@ -65,13 +68,14 @@ def row(read: Read, record: Mapping[str, Any]) -> Mapping[str, Any]:
         "body": message.body,
         "headers": _json(message.headers),
         "properties": _json(message.properties),
+        UNREADABLE: None,
     }
 
 
 def unreadable(reason: str, raw: str) -> Mapping[str, Any]:
-    """A row without id, destination and due time; `reason` stands where its headers would, `raw` where its body."""
+    """A row that the writer rejects for `reason`; its body is `raw`, what could not be read."""
     nothing = dict.fromkeys(MESSAGE.names)
-    return {**nothing, "headers": reason, "body": raw.encode(errors="backslashreplace")}
+    return {**nothing, "body": raw.encode(errors="backslashreplace"), UNREADABLE: reason}
 
 
 def _json(mapping: Mapping[str, Any]) -> str | None:
