@@ -26,7 +26,7 @@ from delaystore.errors import (
 )
 from delaystore.message import DelayedMessage
 from delaystore.spark.options import OnDuplicate, StoreOptions
-from delaystore.spark.staging import Holder, LoadKey, LoadState, Staging, cleanup, list_loads
+from delaystore.spark.staging import Holder, LoadKey, LoadState, StagedAttempt, Staging, cleanup, list_loads
 from delaystore.spark.staging.sql import sink as sink_module
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.sql import leave_delaystore_alone
@@ -214,18 +214,22 @@ def test_a_load_in_progress_is_refused(database_url: str) -> None:
         assert cleanup(options(database_url)).tables == ()
 
 
-def test_of_two_at_once_one_wins(store: SqlDelayedMessageStore, database_url: str) -> None:
+def test_of_several_at_once_one_wins(store: SqlDelayedMessageStore, database_url: str) -> None:
+    load(database_url, "zero", [])
     together = threading.Barrier(4)
 
-    def begin(staging: Staging) -> bool:
+    def begin(staging: Staging, number: int) -> bool:
         together.wait()
         try:
-            return staging.begin(LoadKey("one")) is None
+            return staging.begin(LoadKey(f"load-{number}")) is None
         except LoadInProgressError:
             return False
 
     with ThreadPoolExecutor(4) as pool:
-        assert sum(pool.map(begin, [staging_of(database_url) for _ in range(4)])) == 1
+        for number in range(6):
+            staging_of(database_url, DEAD).begin(LoadKey(f"load-{number}"))
+            stagings = [staging_of(database_url) for _ in range(4)]
+            assert sum(pool.map(begin, stagings, [number] * 4)) == 1
 
 
 def test_a_load_without_a_sign_of_life_is_taken_over(store: SqlDelayedMessageStore, database_url: str) -> None:
@@ -301,10 +305,10 @@ def test_a_cleanup_says_what_it_removed(store: SqlDelayedMessageStore, database_
 
 
 def test_an_attempt_keeps_the_lease(database_url: str) -> None:
-    with begun(database_url, lease=2) as staging:
+    with begun(database_url, lease=1) as staging:
         (before,) = list_loads(options(database_url))
         with staging.attempt():
-            wait_until(lambda: list_loads(options(database_url))[0].heartbeat > before.began + timedelta(seconds=4))
+            wait_until(lambda: list_loads(options(database_url))[0].heartbeat > before.began + timedelta(seconds=2))
             assert list_loads(options(database_url))[0].state is LoadState.RUNNING
         wait_until(lambda: list_loads(options(database_url))[0].state is LoadState.ABANDONED)
         staging.renew()
@@ -342,6 +346,22 @@ def test_two_loads_at_once_end_well(store: SqlDelayedMessageStore, database_url:
     assert sum(load.stored for load in done) == 600
     assert sum(load.skipped for load in done) == 400
     assert store.count() == 600
+
+
+def test_a_promotion_that_met_a_deadlock_is_done_again(postgresql_url: str) -> None:
+    with opened(postgresql_url) as store, begun(postgresql_url) as staging, ThreadPoolExecutor() as pool:
+        attempts = [staged(staging, rows(3))]
+        with store.transaction() as other:
+            other.store(rows(3)[2])
+            promoting = pool.submit(staging.promote, attempts, OnDuplicate.ERROR)
+            waiting = text("SELECT count(*) FROM pg_locks WHERE NOT granted")
+            wait_until(lambda: other.connection.execute(waiting).scalar() == 1)
+            with pytest.raises(DuplicateMessageError):  # waits for the promotion, which then finds the deadlock
+                other.store(rows(3)[0])
+                other.store(rows(3)[2])
+            other.connection.rollback()
+        assert promoting.result(timeout=60).stored == 3
+        assert store.count() == 3
 
 
 def test_batches_of_a_stream_are_loaded_once_each(store: SqlDelayedMessageStore, database_url: str) -> None:
@@ -383,19 +403,21 @@ def test_a_stream_goes_on_after_its_staging_was_removed(store: SqlDelayedMessage
 
 
 def test_tasks_join_at_once(store: SqlDelayedMessageStore, database_url: str) -> None:
+    load(database_url, "zero", [])
     together = threading.Barrier(4)
 
-    def task(number: int) -> object:
+    def task(query: str, number: int) -> StagedAttempt:
         staging = staging_of(database_url)
         together.wait()
-        assert staging.join(LoadKey("query", 0)) is None
-        return staged(staging, rows(5, str(number)))
+        assert staging.join(LoadKey(query, 0)) is None
+        return staged(staging, rows(5, f"{query}-{number}"))
 
     with ThreadPoolExecutor(4) as pool:
-        attempts = list(pool.map(task, range(4)))
-    driver = staging_of(database_url)
-    driver.join(LoadKey("query", 0))
-    assert driver.promote(attempts, OnDuplicate.ERROR).stored == 20  # type: ignore[arg-type]
+        for query in ("a", "b", "c", "d"):
+            attempts = list(pool.map(task, [query] * 4, range(4)))
+            driver = staging_of(database_url)
+            driver.join(LoadKey(query, 0))
+            assert driver.promote(attempts, OnDuplicate.ERROR).stored == 20
 
 
 def test_a_load_and_a_stream_cannot_share_an_id(database_url: str) -> None:
