@@ -65,6 +65,8 @@ class Conversion:
         if reasons is None:
             return Converted(staged, Rejections(), None)
         rejected = batch.filter(reasons.is_valid()).append_column(REASON, reasons.drop_null())
+        if self.unreadable is not None:
+            rejected = rejected.remove_column(self.unreadable)
         return Converted(staged.filter(reasons.is_null()), _counted(rejected), rejected)
 
 

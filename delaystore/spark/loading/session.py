@@ -24,7 +24,11 @@ _QUIET: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.catalogImplementation": "in-memory",
 }
-_HERE: Final = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+_HERE: Final = {
+    "spark.sql.shuffle.partitions": "16",  # of 200, the default, most are empty, and each costs its time
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+}
 """For a local master: nothing of it is for the network."""
 _LOG4J: Final = """\
 rootLogger.level = warn

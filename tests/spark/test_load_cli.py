@@ -1,0 +1,306 @@
+"""`delaystore load`. Most run in the session of all tests; what a process of its own shows is at the end."""
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
+
+from delaystore.delivery import DelayedDelivery
+from delaystore.message import DelayedMessage
+from delaystore.spark.options import StoreOptions
+from delaystore.spark.staging import list_loads
+from delaystore.stores import SqlDelayedMessageStore
+from tests.integration.cli import PATIENCE, CommandLine, started
+
+HEADER = "order_id,send_at,queue,text\n"
+SOON = datetime(2027, 3, 1, 8, tzinfo=UTC)
+MAP = ["--map", "message_id=order_id", "--map", "due_time=send_at", "--map", "destination=queue", "--map", "body=text"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "files").mkdir()
+    monkeypatch.chdir(tmp_path / "files")
+    return tmp_path / "files"
+
+
+@pytest.fixture
+def run(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, sqlite_url: str
+) -> CommandLine:
+    """The command line with a store, in the session that there is."""
+    environment = {"DELAYSTORE_STORE": sqlite_url, "DELAYSTORE_ENDPOINT": "sales"}
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    return CommandLine(capsys, environment)
+
+
+def waiting(url: str) -> dict[str, DelayedMessage]:
+    with closing(DelayedDelivery("sales", SqlDelayedMessageStore(url))) as delivery:
+        return {message.message_id: message for message in delivery.list(limit=1000).messages}
+
+
+def csv_of(count: int, start: int = 0) -> str:
+    lines = (f"{n},{(SOON + timedelta(hours=n)).isoformat()},billing,hello {n}\n" for n in range(start, start + count))
+    return HEADER + "".join(lines)
+
+
+def test_a_csv_file_is_loaded_once(run: CommandLine, folder: Path, sqlite_url: str) -> None:
+    (folder / "reminders.csv").write_bytes(b"\xef\xbb\xbf" + csv_of(50).encode())
+    (folder / "more.csv.gz").write_bytes(
+        gzip.compress(f'{HEADER}x,{SOON.isoformat()},/queues/q,"two\n""lines"""\n'.encode())
+    )
+    first = run("load", "*.csv*", *MAP, "--load-id", "2027-03", "--json")
+    assert first.code == 0, first.err
+    assert first.document["stored"] == 51
+    assert (first.document["skipped"], first.document["rejected"]) == (0, 0)
+    assert sum(bar["about"] for bar in first.document["due"]) == 51
+    assert first.document["due"][0]["start"] == "2027-03-01T06:00:00+00:00"
+    messages = waiting(sqlite_url)
+    assert len(messages) == 51
+    assert messages["x"].body == b'two\n"lines"'
+    assert messages["7"] == DelayedMessage(
+        message_id="7", destination="billing", due_time=SOON + timedelta(hours=7), body=b"hello 7"
+    )
+    again = run("load", "*.csv*", *MAP, "--load-id", "2027-03")
+    assert again.code == 0
+    assert again.out.startswith("nothing to do: the load '2027-03' was finished at")
+    assert "51 messages" in again.out
+    assert len(waiting(sqlite_url)) == 51
+
+
+def test_rows_that_cannot_be_messages_stop_the_load_or_are_set_aside(
+    run: CommandLine, folder: Path, sqlite_url: str
+) -> None:
+    bad = f"a,soon,billing,x\nb,{SOON.isoformat()},,x\nc\n,{SOON.isoformat()},billing,x\n"
+    (folder / "a.csv").write_text(csv_of(3) + bad)
+    rehearsal = run("load", "a.csv", *MAP, "--dry-run")
+    assert "3 messages could be loaded; nothing was written" in rehearsal.out
+    assert "4 rows would be rejected" in rehearsal.out
+    line = run.refused("load", "a.csv", *MAP)
+    assert "4 rows cannot be messages" in line
+    for reason in ("due_time is no time", "destination is null", "the line is not readable", "message_id is null"):
+        assert f"1 x {reason}" in line
+        assert f"1 x {reason}" in rehearsal.out
+    assert waiting(sqlite_url) == {}
+    result = run("load", "a.csv", *MAP, "--rejects", "rejects")
+    assert result.out.startswith("3 messages loaded in")
+    assert "4 rows rejected:" in result.out
+    assert "█" in result.out
+    assert "is not recognised" in result.err
+    assert set(waiting(sqlite_url)) == {"0", "1", "2"}
+    (rejects,) = Path("rejects").iterdir()
+    assert len(rejects.read_text().splitlines()) == 4
+    assert (
+        run("load", "a.csv", *MAP, "--rejects", "other", "--on-duplicate", "ignore", "--json").document["skipped"] == 3
+    )
+
+
+def test_what_waits_already_is_an_error_a_skip_or_replaced(run: CommandLine, folder: Path, sqlite_url: str) -> None:
+    (folder / "a.csv").write_text(csv_of(2) + csv_of(1).removeprefix(HEADER))
+    rehearsal = run("load", "a.csv", *MAP, "--dry-run", "--json").document
+    assert rehearsal["would_store"] == 2
+    assert rehearsal["duplicates"] == {"in_the_files": 1, "waiting": 0, "examples": ["0"]}
+    assert not Path(sqlite_url.removeprefix("sqlite:///")).exists()
+    assert "message_id '0'" in run.refused("load", "a.csv", *MAP)
+    (folder / "a.csv").write_text(csv_of(2))
+    assert run("load", "a.csv", *MAP).code == 0
+    (folder / "b.csv").write_text(csv_of(3).replace("hello", "bye"))
+    assert run("load", "b.csv", *MAP, "--dry-run", "--json").document["duplicates"]["waiting"] == 2
+    assert "already waiting" in run.refused("load", "b.csv", *MAP)
+    assert len(waiting(sqlite_url)) == 2
+    result = run("load", "b.csv", *MAP, "--on-duplicate", "replace")
+    assert result.code == 0, result.err
+    assert [message.body for message in waiting(sqlite_url).values()] == [b"bye 0", b"bye 1", b"bye 2"]
+
+
+def test_json_lines_are_read_as_they_are(run: CommandLine, folder: Path, sqlite_url: str) -> None:
+    rows: list[Any] = [
+        {
+            "id": 1,
+            "delay": 3600,
+            "headers": {"n": 1, "deep": [None, True]},
+            "body": {"a": 1},
+            "properties": {"priority": 3},
+        },
+        {"id": "b", "delay": 7200.5, "headers": None, "body": "plain", "queue": "/queues/other"},
+        "no object",
+    ]
+    (folder / "a [1] b.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    before = datetime.now(UTC)
+    result = run(
+        "load", "a [1] b.jsonl", "--map", "message_id=ID", "--map", "destination=queue", "--destination", "billing",
+        "--rejects", "rejects", "--json",
+    )  # fmt: skip
+    assert result.code == 0, result.err
+    messages = waiting(sqlite_url)
+    assert messages["1"].headers == {"n": 1, "deep": [None, True]}
+    assert messages["1"].properties == {"priority": 3}
+    assert (messages["1"].body, messages["1"].destination) == (b'{"a":1}', "billing")
+    assert (messages["b"].body, messages["b"].destination) == (b"plain", "/queues/other")
+    assert messages["1"].due_time - before > timedelta(minutes=59)
+    (rejection,) = result.document["rejections"]
+    assert "not readable" in rejection["reason"]
+    assert "no object" in rejection["examples"][0]
+
+
+def test_parquet_in_folders_with_ids_from_a_key(
+    spark: SparkSession, run: CommandLine, folder: Path, sqlite_url: str
+) -> None:
+    frame = spark.range(20).select(
+        sf.col("id").alias("order"),
+        sf.expr("timestamp_ntz '2027-03-28 02:30:00' + make_dt_interval(id - 5)").alias("due_time"),
+        (sf.col("id") % 2).alias("part"),
+    )
+    frame.write.partitionBy("part").parquet(str(folder / "out"))
+    options = ["--destination", "q", "--key-columns", "order", "--unknown-columns", "body"]
+    assert "--load-id" in run.refused("load", "out", *options)
+    assert "timeZone" in run.refused("load", "out", *options, "--load-id", "a")
+    zone = ["--time-zone", "Europe/Berlin"]  # where the clocks skip that hour on that day
+    assert "1 x due_time does not exist" in run.refused("load", "out", *options, "--load-id", "a", *zone)
+    assert run("load", "out", *options, "--load-id", "a", *zone, "--rejects", "r").code == 0
+    messages = waiting(sqlite_url)
+    assert len(messages) == 19
+    bodies = {json.loads(message.body)["order"]: message for message in messages.values()}
+    assert bodies[0].due_time == datetime(2027, 3, 23, 1, 30, tzinfo=UTC)
+    assert bodies[6].due_time == datetime(2027, 3, 29, 0, 30, tzinfo=UTC)
+    assert json.loads(bodies[3].body) == {"order": 3, "part": 1}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "no files are given"),
+        (["none.csv"], "there is no file 'none.csv'"),
+        (["none*.csv"], "there is no file 'none*.csv'"),
+        (["a.csv", "b.jsonl"], "several kinds ('a.csv' is csv, 'b.jsonl' is json)"),
+        (["c.txt"], "does not say how it is written"),
+        (["empty"], "has no files in it"),
+        (["a.csv", "--format", "xml"], "must be one of csv, json, parquet"),
+        (["c.txt", "--format", "parquet"], "cannot be read"),
+        (["zero.csv"], "no rows"),
+        (["a.csv", "d.csv", "--map", "due_time=send_at"], "columns"),
+        (["a.csv", "--map", "due=send_at"], "a message has no 'due'"),
+        (["a.csv", "--map", "send_at"], "not of the form"),
+        (["a.csv", "--map", "body=a", "--map", "Body=b"], "body twice"),
+        (["a.csv", "--map", "due_time=nothing"], "no column 'nothing'; they have order_id, send_at, queue, text"),
+        (["a.csv"], "no column says when"),
+        (["a.csv", "--map", "due_time=send_at"], "no column says where messages go"),
+        (["a.csv", "--map", "due_time=send_at", "--destination", "q"], "no column has ids"),
+        (["a.csv", *MAP[:-2]], "text"),
+        (["a.csv", *MAP, "--time-zone", "Mars"], "'Mars' is unknown"),
+        (["a.csv", *MAP, "--on-duplicate", "maybe"], "maybe"),
+        (["a.csv", *MAP, "--destination", "q" * 300], "at most 255"),
+        (["a.csv", *MAP, "--load-id", "ü"], "printable ASCII"),
+        (["a.csv", *MAP, "--conf", "spark"], "KEY=VALUE"),
+        (["a.csv", *MAP, "--master", "spark://127.0.0.1:1"], "runs here already"),
+        (["a.csv", *MAP, "--store", "memory:"], "memory"),
+        (["a.csv", *MAP, "--store", "nonsense://x"], "nonsense"),
+        (["a.csv", *MAP, "--store", "postgresql+psycopg://app:s3cret@127.0.0.1:1/app"], "refused"),
+        (["a.csv", *MAP, "--rejects", "/proc/none"], "/proc/none"),
+    ],
+)
+def test_mistakes_are_one_line(
+    run: CommandLine, folder: Path, sqlite_url: str, arguments: list[str], says: str
+) -> None:
+    (folder / "a.csv").write_text(csv_of(1))
+    (folder / "b.jsonl").write_text("{}")
+    (folder / "c.txt").write_text("x")
+    (folder / "d.csv").write_text("queue,send_at,order_id,text\nq,x,1,y\n")
+    (folder / "zero.csv").write_text("")
+    (folder / "empty").mkdir()
+    line = run.refused("load", *arguments)
+    assert says in line
+    assert "s3cret" not in line
+    assert waiting(sqlite_url) == {}
+
+
+def test_without_spark_or_java_the_line_says_what_to_install(
+    run: CommandLine, folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (folder / "a.csv").write_text(csv_of(1))
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "pyspark", None)
+        assert "pip install 'delaystore[spark]'" in run.refused("load", "a.csv", *MAP)
+    with monkeypatch.context() as patch:
+        patch.setenv("PATH", str(tmp_path))
+        patch.delenv("JAVA_HOME", raising=False)
+        assert "Spark needs Java, and there is none" in run.refused("load", "a.csv", *MAP)
+        patch.setenv("JAVA_HOME", str(tmp_path))
+        assert "no bin/java" in run.refused("load", "a.csv", *MAP)
+    for version, says in (('java version "1.8.0_392"', "is Java 8"), ('openjdk version "11.0.2"', "is Java 11")):
+        java = tmp_path / "bin" / "java"
+        java.parent.mkdir(exist_ok=True)
+        java.write_text(f"#!/bin/sh\necho '{version}' >&2\n")
+        java.chmod(0o755)
+        monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+        assert says in run.refused("load", "a.csv", *MAP)
+
+
+def test_a_cleanup_says_what_it_removed(run: CommandLine, sqlite_url: str) -> None:
+    assert "no SQLite file" in run.refused("load", "--cleanup")
+    assert run("setup").code == 0
+    assert run("load", "--cleanup").out == "nothing to remove\n"
+    program = (
+        "import os\n"
+        "from delaystore.spark.options import WriteOptions\n"
+        "from delaystore.spark.staging import Holder, LoadKey, open_staging\n"
+        f"options = WriteOptions(store={sqlite_url!r}, endpoint='sales')\n"
+        "open_staging(options, 600, Holder.this_process()).begin(LoadKey('died'))\n"
+        "os._exit(9)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=False)
+    result = run("load", "--cleanup")
+    assert "forgotten: the load 'died', which was never finished" in result.out
+    assert "dropped: the table" in result.out
+    assert run("load", "--cleanup", "--json").document == {"loads": [], "tables": [], "held": []}
+
+
+@pytest.fixture
+def alone(sqlite_url: str, tmp_path: Path) -> dict[str, str]:
+    """The environment of a command line of its own, which starts Spark itself."""
+    return {"DELAYSTORE_STORE": sqlite_url, "DELAYSTORE_ENDPOINT": "sales", "SPARK_LOCAL_DIRS": str(tmp_path)}
+
+
+def test_a_process_of_its_own_says_nothing_but_the_report(alone: dict[str, str], folder: Path, sqlite_url: str) -> None:
+    (folder / "a.csv").write_text(csv_of(5))
+    process = started(["load", "a.csv", *MAP, "--load-id", "a", "--master", "local[1]"], alone)
+    out, err = process.communicate(timeout=4 * PATIENCE)
+    assert process.returncode == 0, err
+    assert out.startswith("5 messages loaded in")
+    assert err == ""
+    assert len(waiting(sqlite_url)) == 5
+
+
+def test_an_interrupted_load_leaves_nothing(alone: dict[str, str], folder: Path, sqlite_url: str) -> None:
+    rows = "".join(f"{n},2027-01-01T00:00:00Z,q,{'x' * 50}\n" for n in range(1_500_000))
+    (folder / "a.csv").write_text(HEADER + rows)
+    process = started(["load", "a.csv", *MAP, "--load-id", "a", "--master", "local[1]"], alone)
+    try:
+        wait_for_running_load(sqlite_url)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=4 * PATIENCE)
+    finally:
+        process.kill()
+    assert (process.returncode, err) == (130, "stopped; nothing was loaded\n")
+    assert waiting(sqlite_url) == {}
+    assert list_loads(StoreOptions(store=sqlite_url, endpoint="sales")) == []
+
+
+def wait_for_running_load(url: str) -> None:
+    deadline = time.monotonic() + 4 * PATIENCE
+    options = StoreOptions(store=url, endpoint="sales")
+    while not (os.path.exists(url.removeprefix("sqlite:///")) and list_loads(options)):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
