@@ -15,9 +15,7 @@ from delaystore.spark.reading.stores import open_table
 from delaystore.stores.sql.translation import translated_errors
 
 IDLE: Final = 60.0
-"""Seconds after which a snapshot is released that nobody reads from, or that is not read from while no job runs."""
-UNUSED: Final = 600.0
-"""Seconds a snapshot waits for its first reader while jobs run, which may be those before it in the query."""
+"""Seconds without a job after which a snapshot is released: between two jobs of one query is less."""
 OLDEST: Final = 3600.0
 """Seconds after which a snapshot is released in any case: all rows deleted since then stay in the database's files."""
 MOST: Final = 16
@@ -32,7 +30,7 @@ class Held(ABC):
 
     @abstractmethod
     def tend(self, *, has_jobs: bool) -> bool:
-        """Called about twice a second; `has_jobs`: Spark is running any. False: it is over."""
+        """Called about twice a second; `has_jobs`: Spark runs any that is no stream's. False: it is over."""
 
     @abstractmethod
     def close(self) -> None:
@@ -47,8 +45,9 @@ class HeldSnapshot(Held):
     """
 
     def __init__(self, options: StoreOptions) -> None:
-        self._began = self._used = time.monotonic()
-        self._seen = False
+        self._began = self._used = self._busy = time.monotonic()
+        self.idle = False
+        """Whether no job has run for long: nobody is in the middle of reading, and another may take its place."""
         self._connection = open_table(options).connect()
         try:
             with translated_errors():
@@ -64,22 +63,22 @@ class HeldSnapshot(Held):
 
     @property
     def unused_for(self) -> float:
-        """Seconds since it was last seen in use."""
+        """Seconds since it was seen in use, or was taken."""
         return time.monotonic() - self._used
 
     def tend(self, *, has_jobs: bool) -> bool:
         """False once it is idle, old, or lost with its connection."""
         now = time.monotonic()
+        if has_jobs:
+            self._busy = now
         try:
-            in_use = self._in_use()
+            if self._in_use():  # looked at last: right before a release
+                self._busy = self._used = now
         except DelaystoreError as error:
             _logger.info("a snapshot was lost: %s", error)
             return False
-        if in_use:
-            self._seen = True
-        if in_use or (has_jobs and not self._seen and now - self._began < UNUSED):
-            self._used = now
-        return now - self._used < IDLE and now - self._began < OLDEST
+        self.idle = now - self._busy >= IDLE
+        return not self.idle and now - self._began < OLDEST
 
     def close(self) -> None:
         """End the transaction, and the connection."""

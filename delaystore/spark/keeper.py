@@ -41,6 +41,14 @@ class KeeperClient:
         """
         return str(self._call("hold_snapshot", options))
 
+    def successor(self, name: str, options: StoreOptions) -> str | None:
+        """The snapshot that stands for one that was released while Spark was idle, the same for all who ask.
+
+        None: the one of that name was lost otherwise, and some may have read from it already. Raises StoreError.
+        """
+        successor: str | None = self._call("successor", name, options)
+        return successor
+
     def parallelism(self) -> int:
         """How many tasks Spark runs at a time, as far as it knows."""
         return int(self._call("parallelism"))

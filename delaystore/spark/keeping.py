@@ -10,11 +10,12 @@ import threading
 from collections.abc import Mapping
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from pyspark import SparkContext
+from pyspark.sql import SparkSession
 
 from delaystore.errors import DelaystoreError, StoreError
+from delaystore.spark.application import Application, SparkApplication
 from delaystore.spark.held import Held, HeldLease, HeldSnapshot, surplus
 from delaystore.spark.keeper import HOST, Call, KeeperClient, Renewable
 from delaystore.spark.options import StoreOptions
@@ -26,54 +27,23 @@ PATIENCE: Final = 10
 _logger: Final = logging.getLogger(__name__)
 
 
-class Application(Protocol):
-    """What the keeper asks of Spark."""
-
-    def is_over(self) -> bool:
-        """Whether it has stopped, for good."""
-
-    def has_jobs(self) -> bool:
-        """Whether a job is running."""
-
-    def parallelism(self) -> int:
-        """How many tasks run at a time."""
-
-
-class SparkApplication:
-    """The application of a SparkContext."""
-
-    def __init__(self, context: SparkContext) -> None:
-        self._context = context
-
-    def is_over(self) -> bool:
-        """Without a question to the JVM, which may have gone."""
-        return getattr(self._context, "_jsc", None) is None
-
-    def has_jobs(self) -> bool:
-        """By the status tracker; False once the JVM has gone."""
-        try:
-            return bool(self._context.statusTracker().getActiveJobsIds())
-        except Exception:  # whatever Py4J makes of a JVM that is going: its own errors, OSError, AttributeError
-            return False
-
-    def parallelism(self) -> int:
-        """Spark's default, which counts the cores it has."""
-        return int(self._context.defaultParallelism)
-
-
 class Keeper:
     """Serves one application until that is over; `stop` ends it sooner. `client` is what workers reach it by."""
 
     def __init__(self, application: Application) -> None:
         self._application = application
         self._held: dict[str, Held] = {}
+        self._successors: dict[str, str | None] = {}
+        """Snapshots released because Spark was idle, and what was taken since for those who ask again."""
         self._lock = threading.Lock()
+        self._taking = threading.Lock()
         self._stopping = threading.Event()
         self._listener = Listener((HOST, 0))
         port = int(self._listener.address[1])
         self.client = KeeperClient(port, secrets.token_bytes(32))
         self._calls: Mapping[str, Call] = {
             "hold_snapshot": self._hold_snapshot,
+            "successor": self._successor,
             "parallelism": application.parallelism,
             "renew": self._renew,
             "let_go": self._let_go,
@@ -138,6 +108,16 @@ class Keeper:
         self._hold(held.name, held)
         return held.name
 
+    def _successor(self, name: str, options: StoreOptions) -> str | None:
+        with self._taking:
+            while name in self._successors:
+                successor = self._successors[name]
+                if successor is None:
+                    successor = self._successors[name] = self._hold_snapshot(options)
+                    return successor
+                name = successor
+            return name if name in self._held else None
+
     def _renew(self, name: str, lease: Renewable, every: float) -> None:
         self._hold(f"lease {name}", HeldLease(name, lease, every))
 
@@ -166,6 +146,7 @@ class Keeper:
             return
         has_jobs = self._application.has_jobs()
         over = [(name, one) for name, one in held if not one.tend(has_jobs=has_jobs)]
+        self._successors.update((name, None) for name, one in over if isinstance(one, HeldSnapshot) and one.idle)
         self._release(over)
         self._release(surplus([item for item in held if item not in over]))
 
@@ -184,18 +165,19 @@ class Keeper:
 
 
 _keeper: Keeper | None = None
-_application: tuple[SparkContext, SparkApplication] | None = None
+_application: SparkApplication | None = None
 _guard: Final = threading.Lock()
 
 
-def keeper_of(context: SparkContext) -> Keeper:
-    """The one keeper of a SparkContext, started if need be; a process has one context at a time."""
+def keeper_of(session: SparkSession) -> Keeper:
+    """The one keeper of a session's application, started if need be; a process has one application at a time."""
     global _keeper, _application
     with _guard:
-        if _application is None or _application[0] is not context:
-            _application = (context, SparkApplication(context))
-        if _keeper is None or not _keeper.serves(_application[1]):
-            _keeper = Keeper(_application[1])
+        if _application is None or _application.context is not session.sparkContext:
+            _application = SparkApplication(session.sparkContext)
+        _application.add(session)
+        if _keeper is None or not _keeper.serves(_application):
+            _keeper = Keeper(_application)
         return _keeper
 
 

@@ -46,6 +46,13 @@ class AmbiguousTime(StrEnum):
     LATEST = "latest"
 
 
+class YesOrNo(StrEnum):
+    """A switch, as Spark writes it."""
+
+    TRUE = "true"
+    FALSE = "false"
+
+
 @dataclass(frozen=True, kw_only=True)
 class StoreOptions:
     """Which store. `store` is a URL, which may hold a password."""
@@ -84,9 +91,14 @@ class WriteOptions(StoreOptions):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ReadOptions(StoreOptions):
-    """How to read. `partitions`: how many tasks; None: the source chooses."""
+    """How to read.
+
+    `partitions`: how many tasks; None: the source chooses. `push_filters`: the database applies the query's filters,
+    which is right for one query of each `load()` only: Spark 4.3 plans further ones with the filters of the last.
+    """
 
     partitions: int | None = None
+    push_filters: bool = False
 
 
 def write_options(options: Mapping[str, str]) -> WriteOptions:
@@ -126,6 +138,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         schema=given.text("schema"),
         table=given.text("table"),
         partitions=given.number("partitions", 0) or None,
+        push_filters=given.choice("pushFilters", YesOrNo, YesOrNo.FALSE) is YesOrNo.TRUE,
     )
     given.nothing_left()
     return read

@@ -7,11 +7,11 @@ from delaystore.spark.keeping import keeper_of
 from delaystore.spark.source import DelaystoreDataSource
 
 FILTERS = "spark.sql.python.filterPushdown.enabled"
-"""Without it Spark refuses readers that take filters."""
+"""Without it Spark refuses readers that take filters (the option pushFilters)."""
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format "delaystore" known to `spark`; may be called again, and in each of several sessions.
+    """Make the format "delaystore" known to `spark`; may be called again, in each of several sessions, and threads.
 
     It sets spark.sql.python.filterPushdown.enabled, and starts a thread in this process (the keeper) that serves all
     sessions of the Spark application until that stops. The keeper listens on 127.0.0.1; it holds the snapshots that
@@ -27,6 +27,7 @@ def register(spark: SparkSession) -> None:
         keeper = client
 
     spark.conf.set(FILTERS, "true")
+    _activate(spark)
     spark.dataSource.register(Registered)
 
 
@@ -35,6 +36,15 @@ def registered_keeper(spark: SparkSession) -> KeeperClient | None:
     return _keeper(spark)
 
 
+def _activate(spark: SparkSession) -> None:
+    """Let this thread find the format: Spark looks in its active session, which a new thread or session is not."""
+    if _is_classic(spark) and spark._jvm is not None:
+        spark._jvm.SparkSession.setActiveSession(spark._jsparkSession)
+
+
 def _keeper(spark: SparkSession) -> KeeperClient | None:
-    is_classic = isinstance(spark, SparkSession) and hasattr(spark, "_jsparkSession")
-    return keeper_of(spark.sparkContext).client if is_classic else None
+    return keeper_of(spark).client if _is_classic(spark) else None
+
+
+def _is_classic(spark: SparkSession) -> bool:
+    return isinstance(spark, SparkSession) and hasattr(spark, "_jsparkSession")

@@ -38,9 +38,11 @@ class DelaystoreDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of all columns, or of those that the user's own schema names."""
-        from delaystore.spark.reading.reader import DelaystoreReader
+        from delaystore.spark.reading.reader import DelaystoreReader, FilteringReader
 
-        return DelaystoreReader(schema, read_options(self.options), self.keeper)
+        options = read_options(self.options)
+        kind = FilteringReader if options.push_filters else DelaystoreReader
+        return kind(schema, options, self.keeper)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """The writer of one load; raises ConfigurationError for mode "overwrite"."""

@@ -13,7 +13,7 @@ from psycopg.conninfo import make_conninfo
 from sqlalchemy import Connection, Select, exc, select
 from sqlalchemy.engine import Engine
 
-from delaystore.errors import MissingDependencyError, StoreError
+from delaystore.errors import MissingDependencyError
 from delaystore.spark.reading.filters import Condition, bounded, clauses
 from delaystore.spark.reading.partitions import Place, Sample, between, sample
 from delaystore.spark.reading.stores import SqlTable
@@ -25,6 +25,10 @@ BATCH_BYTES: Final = 4 * 2**20
 _SNAPSHOT_GONE: Final = frozenset({"22023", "42704", "55000"})
 """What PostgreSQL says of a snapshot it does not know (any more), by version."""
 _OF_PSYCOPG: Final = frozenset({"autocommit", "context", "cursor_factory", "prepare_threshold", "row_factory"})
+
+
+class SnapshotGoneError(Exception):
+    """The snapshot to read from is held no more; nothing has been read."""
 
 
 class PostgreSqlPlan:
@@ -59,7 +63,10 @@ class PostgreSqlPlan:
 def read_batches(
     engine: Engine, statement: str, schema: pa.Schema, snapshot: str | None, application_name: str
 ) -> Iterator[pa.RecordBatch]:
-    """What `statement` returns, as of `snapshot` (None: as of now). Raises StoreError, MissingDependencyError."""
+    """What `statement` returns, as of `snapshot` (None: as of now).
+
+    Raises SnapshotGoneError before the first batch, StoreError, MissingDependencyError.
+    """
     try:
         import adbc_driver_manager as adbc
     except ModuleNotFoundError:
@@ -104,10 +111,7 @@ def _import_snapshot(connection: Any, snapshot: str) -> None:
     except Exception as error:
         if getattr(error, "sqlstate", None) not in _SNAPSHOT_GONE:
             raise
-        raise StoreError(
-            "the snapshot that this DataFrame was planned with has been released, as it is after a minute without use "
-            "or an hour; load() the DataFrame again"
-        ) from None
+        raise SnapshotGoneError from None
 
 
 def _conninfo(engine: Engine) -> str:

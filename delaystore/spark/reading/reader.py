@@ -1,14 +1,15 @@
 """The reader: Spark's planning worker asks it for parts, its tasks for what is in them."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from delaystore.errors import ConfigurationError
+from delaystore.errors import ConfigurationError, StoreError
 from delaystore.spark.held import reader_name
 from delaystore.spark.keeper import KeeperClient
 from delaystore.spark.options import ReadOptions
@@ -39,10 +40,10 @@ class Part(InputPartition):
 class DelaystoreReader(DataSourceReader):
     """Reads what waits, claimed by a dispatcher or not, as of one instant.
 
-    PostgreSQL: in several parts, which share a snapshot that the keeper holds. While it is held (a minute after the
-    last task that read from it, an hour at most), the database keeps the rows that are deleted meanwhile, so reading
-    for long makes its files grow. MariaDB, MySQL and SQLite have no snapshot to share: one part. Other stores: one
-    part, page by page, and so not of one instant.
+    PostgreSQL: in several parts, which share a snapshot that the keeper holds: until Spark has run no job for a minute
+    (a stream's jobs do not count, unless they are reading), for an hour at most. That long the database keeps the rows
+    that are deleted meanwhile, so reading for long makes its files grow. MariaDB, MySQL and SQLite have no snapshot to
+    share: one part. Other stores: one part, page by page, and so not of one instant.
 
     Raises ConfigurationError for columns that are not ours.
     """
@@ -51,18 +52,6 @@ class DelaystoreReader(DataSourceReader):
         self._columns = check_columns(schema)
         self._schema, self._options, self._keeper = schema, options, keeper
         self._conditions: list[Condition] = []
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Take what the database can apply; the rest is returned, for Spark to apply."""
-        if not isinstance(open_readable(self._options), SqlTable):
-            yield from filters
-            return
-        for given in filters:
-            condition = condition_of(given)
-            if condition is None:
-                yield given
-            else:
-                self._conditions.append(condition)
 
     def partitions(self) -> list[InputPartition]:
         """What the tasks are to read; connects to the store. Raises StoreError, ConfigurationError."""
@@ -77,15 +66,38 @@ class DelaystoreReader(DataSourceReader):
         """One part's messages. Raises StoreError; one that says to load() again if the snapshot has gone."""
         wanted = arrow_schema(self._schema)
         if isinstance(partition, Part):
-            from delaystore.spark.reading.postgresql import read_batches  # psycopg is for those who need it
-
-            name = ALONE if partition.snapshot is None else reader_name(partition.snapshot)
-            engine = open_table(self._options).engine
-            return read_batches(engine, partition.statement, wanted, partition.snapshot, name)
+            return self._part(partition, wanted)
         source = open_readable(self._options)
         if isinstance(source, SqlTable):
             return read_rows(source, self._conditions, wanted)
         return read_pages(source, wanted)
+
+    def _part(self, part: Part, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+        from delaystore.spark.reading.postgresql import SnapshotGoneError  # psycopg is for those who need it
+
+        try:
+            yield from self._batches(part, wanted)
+        except SnapshotGoneError:
+            yield from self._batches(replace(part, snapshot=self._successor(part.snapshot)), wanted)
+
+    def _batches(self, part: Part, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+        from delaystore.spark.reading.postgresql import read_batches  # psycopg is for those who need it
+
+        name = ALONE if part.snapshot is None else reader_name(part.snapshot)
+        return read_batches(open_table(self._options).engine, part.statement, wanted, part.snapshot, name)
+
+    def _successor(self, name: str | None) -> str:
+        """The snapshot to read from in place of that one; the keeper cannot be asked from another computer."""
+        successor = None
+        if self._keeper is not None and name is not None:
+            with suppress(ConfigurationError):
+                successor = self._keeper.successor(name, self._options)
+        if successor is None or successor == name:
+            raise StoreError(
+                "the snapshot that this DataFrame was planned with has been released, as it is after a minute without "
+                "jobs, or an hour; load() the DataFrame again"
+            )
+        return successor
 
     def _parts(self, source: SqlTable) -> Iterable[Part]:
         if self._keeper is None and (self._options.partitions or 1) > 1:
@@ -101,3 +113,24 @@ class DelaystoreReader(DataSourceReader):
             statements = plan.statements(boundaries)
         snapshot = self._keeper.hold_snapshot(self._options) if self._keeper is not None and boundaries else None
         return [Part(statement, snapshot) for statement in statements]
+
+
+class FilteringReader(DelaystoreReader):
+    """The same, and the database applies the query's filters; for one query of each `load()`.
+
+    Spark 4.3 keeps what was planned last with the loaded relation, and reads any other query of it that has no filters
+    to push, or another side of a join or union, just so: with the filters of the last (seen in PythonDataSourceV2's
+    readInfo). Hence it is the user's choice, by the option pushFilters.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Take what the database can apply; the rest is returned, for Spark to apply."""
+        if not isinstance(open_readable(self._options), SqlTable):
+            yield from filters
+            return
+        for given in filters:
+            condition = condition_of(given)
+            if condition is None:
+                yield given
+            else:
+                self._conditions.append(condition)
