@@ -147,7 +147,7 @@ def test_json_lines_are_read_as_they_are(run: CommandLine, folder: Path, sqlite_
     messages = waiting(sqlite_url)
     assert messages["1"].headers == {"n": 1, "deep": [None, True]}
     assert messages["1"].properties == {"priority": 3}
-    assert (messages["1"].body, messages["1"].destination) == (b'{"a":1}', "billing")
+    assert (messages["1"].body, messages["1"].destination) == (b'{"a": 1}', "billing")
     assert (messages["b"].body, messages["b"].destination) == (b"plain", "/queues/other")
     assert messages["1"].due_time - before > timedelta(minutes=59)
     (rejection,) = result.document["rejections"]
@@ -188,7 +188,7 @@ def test_parquet_in_folders_with_ids_from_a_key(
         (["c.txt"], "does not say how it is written"),
         (["empty"], "has no files in it"),
         (["a.csv", "--format", "xml"], "must be one of csv, json, parquet"),
-        (["c.txt", "--format", "parquet"], "cannot be read"),
+        (["c.txt", "--format", "parquet"], "is not a Parquet file"),
         (["zero.csv"], "no rows"),
         (["a.csv", "d.csv", "--map", "due_time=send_at"], "columns"),
         (["a.csv", "--map", "due=send_at"], "a message has no 'due'"),
@@ -257,7 +257,7 @@ def test_a_cleanup_says_what_it_removed(run: CommandLine, sqlite_url: str) -> No
         "from delaystore.spark.options import WriteOptions\n"
         "from delaystore.spark.staging import Holder, LoadKey, open_staging\n"
         f"options = WriteOptions(store={sqlite_url!r}, endpoint='sales')\n"
-        "open_staging(options, 600, Holder.this_process()).begin(LoadKey('died'))\n"
+        "open_staging(options, 600, Holder.of(os.getpid())).begin(LoadKey('died'))\n"
         "os._exit(9)\n"
     )
     subprocess.run([sys.executable, "-c", program], check=False)

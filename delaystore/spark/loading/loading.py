@@ -22,6 +22,7 @@ from delaystore.spark.loading.request import LoadRequest
 from delaystore.spark.loading.running import Watcher, run_watched
 from delaystore.spark.staging import LoadState, LoadStatus, list_loads, open_staging
 from delaystore.spark.staging.plain import PlainStaging
+from delaystore.stores.registry import open_store
 
 
 def finished_before(request: LoadRequest) -> LoadReport | None:
@@ -29,6 +30,7 @@ def finished_before(request: LoadRequest) -> LoadReport | None:
 
     Raises StoreError for a store that cannot be reached, ConfigurationError for one that cannot be loaded.
     """
+    open_store(request.given.store).close()  # an unknown kind of store, or a missing driver
     staging = open_staging(request.given, request.given.lease_seconds)
     status = None if isinstance(staging, PlainStaging) else _status(request)
     if status is None or status.state is not LoadState.FINISHED:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from delaystore.message import new_message_id
+from delaystore.spark.conversion.places import absolute
 from delaystore.spark.loading.files import DataFiles
 from delaystore.spark.options import write_options
 
@@ -23,7 +24,9 @@ class LoadRequest:
         self.mapping = mapping
         self.given = write_options(options)
         self.load_id = self.given.load_id or f"{UNNAMED}{new_message_id()}"
-        self._options = options
+        # Spark's workers are in the folder in which Java was started
+        folder = {} if self.given.rejects is None else {"rejects": absolute(self.given.rejects)}
+        self._options = {**options, **folder}
 
     def options_to_write(self) -> dict[str, str]:
         """Those for Spark's writer."""
