@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import secrets
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from delaystore.errors import (
     DuplicateMessageError,
     LoadInProgressError,
     LoadLostError,
+    StorePermissionError,
     StoreUnavailableError,
 )
 from delaystore.message import DelayedMessage
@@ -32,7 +34,7 @@ from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.sql import leave_delaystore_alone
 from tests.integration.loading import DEAD, DUE, HERE, batch, load, row, rows, staged, staging_of, tables
 from tests.integration.sql_stores import message, opened
-from tests.servers import PostgreSQL
+from tests.servers import PostgreSQL, PostgreSQLDatabases
 
 ODD = [
     row("a\tb\nc\\N\r", 5, body=b""),
@@ -528,6 +530,35 @@ def test_tables_of_any_name_can_be_loaded(database_url: str, name: str) -> None:
         assert len(tables(database_url)) == 4
         store.remove_infrastructure()
         assert tables(database_url) == []
+
+
+def test_limits_for_other_work_do_not_stop_a_load(postgresql_url: str) -> None:
+    impatient = make_url(postgresql_url).update_query_dict({"options": "-c statement_timeout=300 -c lock_timeout=300"})
+    url = impatient.render_as_string(hide_password=False)
+    with opened(postgresql_url) as store, ThreadPoolExecutor() as pool:
+        store.store(row("m-00001", body=b"first"))
+        with store.transaction() as dispatcher:
+            dispatcher.fetch_due(DUE, 1)
+            replacing = pool.submit(load, url, "one", rows(3), OnDuplicate.REPLACE)
+            with pytest.raises(TimeoutError):
+                replacing.result(timeout=2)
+        assert replacing.result(timeout=60).stored == 3
+
+
+def test_a_right_that_is_missing_is_named(postgresql: PostgreSQLDatabases, postgresql_url: str) -> None:
+    with opened(postgresql_url):
+        role = f"reader_{secrets.token_hex(4)}"
+        url = postgresql.create_role(role, "a-word", postgresql_url)
+        with pytest.raises(StorePermissionError, match="does not allow it"):
+            staging_of(url).begin(LoadKey("one"))
+
+
+def test_stagings_are_removed_even_without_a_registry(store: SqlDelayedMessageStore, database_url: str) -> None:
+    with begun(database_url):
+        with store.engine.begin() as connection:
+            connection.execute(text("DROP TABLE sales_delayed_loads"))
+        assert len(cleanup(options(database_url)).tables) == 1
+    assert tables(database_url) == []
 
 
 def test_a_schema_can_be_named(postgresql_url: str) -> None:

@@ -12,10 +12,11 @@ def clean_up(database: LoadDatabase, registry: Registry, own: str | None = None)
     and whose load is not found after, has none.
     """
     names = database.staging_names()
-    if not names and not database.has_registry():
+    known = database.has_registry()
+    if not known and not names:
         return Cleaned()
-    forgotten = _forget(database, registry, own)
-    kept = _kept(database, registry)
+    forgotten = _forget(database, registry, own) if known else []
+    kept = _kept(database, registry) if known else set()
     dropped: list[str] = []
     held: list[str] = []
     for name in names:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from sqlalchemy import Connection, MetaData, Table, inspect
+from sqlalchemy import Connection, MetaData, Table, inspect, make_url
 from sqlalchemy.exc import DBAPIError
 
 from delaystore.settings import TransactionMode
@@ -15,6 +15,7 @@ from delaystore.stores.sql.bound import BoundSqlStore
 from delaystore.stores.sql.dialects import dialect_of
 from delaystore.stores.sql.names import quoted_name
 from delaystore.stores.sql.setup import load_tables
+from delaystore.stores.sql.translation import configuration_errors
 
 
 class LoadDatabase:
@@ -112,9 +113,14 @@ class _HeldError(Exception):
 
 
 @contextmanager
-def load_database(options: StoreOptions) -> Iterator[LoadDatabase]:
-    """The database of the options' endpoint, closed with the block."""
-    store = SqlDelayedMessageStore(options.store, schema=options.schema, table=options.table)
+def load_database(options: StoreOptions, *, patient: bool = False) -> Iterator[LoadDatabase]:
+    """The database of the options' endpoint, closed with the block; `patient`: a statement may take hours."""
+    with configuration_errors():
+        url = make_url(options.store)
+    if patient:
+        waiting = DIALECTS[url.get_backend_name()].patience
+        url = url.update_query_dict({name: value for name, value in waiting.items() if name not in url.query})
+    store = SqlDelayedMessageStore(url, schema=options.schema, table=options.table)
     try:
         store.initialize(options.endpoint, TransactionMode.NONE)
         yield LoadDatabase(store)

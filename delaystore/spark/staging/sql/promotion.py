@@ -70,6 +70,7 @@ class Promotion:
 
     def _promote(self, bound: BoundSqlStore) -> FinishedLoad:
         connection = bound.connection
+        self._database.dialect.take_time(connection)
         row = self._registry.locked(connection, self._key.load_id, wait=True)
         if row is not None and (finished := finished_load(row, self._key)) is not None:
             return finished

@@ -75,7 +75,7 @@ class SqlStaging(Staging):
         """See the contract."""
         if self._key is None:
             raise ConfigurationError("this load was not begun; call begin or join first")
-        with load_database(self._options) as database:
+        with load_database(self._options, patient=True) as database:
             registry = Registry(database)
             finished = Promotion(database, registry, self._token, self._key, attempts, on_duplicate).run()
             with suppress(StoreError):  # the load is finished all the same; the next one removes what is left

@@ -1,7 +1,7 @@
 """What a dialect must say, and what most of them say alike."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, Final
 
@@ -18,6 +18,8 @@ NAMED: Final = 10
 class StagingDialect(ABC):
     """One database's way of taking in rows, and of moving them where messages wait."""
 
+    patience: ClassVar[Mapping[str, str]] = {}
+    """Of a URL's query: lets the driver wait for a statement that takes long."""
     prefixes: ClassVar[Sequence[str]] = ()
     """Words between CREATE and TABLE."""
     replaces_twice: ClassVar[bool] = True
@@ -26,6 +28,9 @@ class StagingDialect(ABC):
     def begin(self, connection: Connection) -> None:
         """Begin a transaction that will write, perhaps through the driver's own cursor."""
         connection.begin()
+
+    def take_time(self, connection: Connection) -> None:  # noqa: B027 - most set no limit
+        """Let the statements of the transaction take as long as they need."""
 
     def create(self, connection: Connection, staging: Table) -> None:
         """Create the staging, tuned for being filled once and read once."""

@@ -1,7 +1,7 @@
 """MariaDB and MySQL: inserts of many rows each."""
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,6 +24,8 @@ _DEADLOCK: Final = 1213
 
 class MySqlStaging(StagingDialect):
     """MariaDB and MySQL. DDL commits what went before it."""
+
+    patience: ClassVar[Mapping[str, str]] = {"read_timeout": "86400"}
 
     def drop(self, connection: Connection, name: str) -> None:
         """Waits briefly."""

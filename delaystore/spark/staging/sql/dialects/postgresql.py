@@ -28,6 +28,11 @@ class PostgreSqlStaging(StagingDialect):
     prefixes: ClassVar[Sequence[str]] = ("UNLOGGED",)
     replaces_twice: ClassVar[bool] = False
 
+    def take_time(self, connection: Connection) -> None:
+        """The role's limits are made for other work."""
+        connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
+        connection.exec_driver_sql("SET LOCAL lock_timeout = 0")
+
     def create(self, connection: Connection, staging: Table) -> None:
         """Nothing is compressed, or looked at by autovacuum, on the way."""
         super().create(connection, staging)
