@@ -1,6 +1,7 @@
 """Writing a DataFrame: one load."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final
 from uuid import uuid4
@@ -9,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from delaystore.errors import ConfigurationError
 from delaystore.message import new_message_id
 from delaystore.spark.conversion.planning import plan_conversion
 from delaystore.spark.conversion.rejects import RejectFolder
@@ -41,8 +43,8 @@ class BatchWriter(DataSourceArrowWriter):
         self._finished = self._staging.begin(key)
         self._keeper = keeper
         self._lease = str(uuid4())
-        if keeper is not None and self._finished is None:
-            keeper.renew(self._lease, self._staging, options.lease_seconds / RENEWALS)
+        if self._finished is None:
+            self._keep(options.lease_seconds / RENEWALS)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """In a task: stage its rows."""
@@ -67,6 +69,16 @@ class BatchWriter(DataSourceArrowWriter):
         finally:
             self._staging.discard()
 
+    def _keep(self, every: float) -> None:
+        if self._keeper is None:
+            return
+        try:
+            self._keeper.renew(self._lease, self._staging, every)
+        except BaseException:
+            self._staging.discard()  # Spark calls `abort` only of a writer that it has
+            raise
+
     def _let_go(self) -> None:
         if self._keeper is not None:
-            self._keeper.let_go(self._lease)
+            with suppress(ConfigurationError):  # it has gone, which must not undo what was done
+                self._keeper.let_go(self._lease)

@@ -1,15 +1,17 @@
 """The end of a load, on the driver: one transaction, or nothing."""
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from delaystore.errors import StoreUnavailableError
 from delaystore.spark.conversion.rejects import RejectFolder
 from delaystore.spark.options import OnDuplicate
-from delaystore.spark.staging.abc import FinishedLoad, StagedAttempt, Staging
+from delaystore.spark.staging.abc import FinishedLoad, Staging
 from delaystore.spark.writing.task import TaskReport, refuse_rejected, staged_of
+
+Result = TypeVar("Result")
 
 _TRIES: Final = 5
 
@@ -22,12 +24,14 @@ def promote(
     Files of rejected rows are kept before: whoever dies in between runs the load again, and overwrites them. After a
     lost connection nobody knows whether the promotion was committed: it is tried again, which is a no-op if it was.
     """
+    if rejects is not None:
+        _patiently(staging.renew)  # a run that has taken the load over has files of the same names
     try:
         if rejects is None:
             refuse_rejected(reports)
         else:
             rejects.keep(report.rejects for report in reports)
-        return _patiently(staging, staged_of(reports), on_duplicate)
+        return _patiently(lambda: staging.promote(staged_of(reports), on_duplicate))
     except StoreUnavailableError:
         raise  # perhaps it was promoted, and these rows were rejected
     except BaseException:
@@ -36,11 +40,11 @@ def promote(
         raise
 
 
-def _patiently(staging: Staging, attempts: Sequence[StagedAttempt], on_duplicate: OnDuplicate) -> FinishedLoad:
+def _patiently(step: Callable[[], Result]) -> Result:
     retrying = Retrying(
         retry=retry_if_exception_type(StoreUnavailableError),
         stop=stop_after_attempt(_TRIES),
         wait=wait_exponential(max=8),
         reraise=True,
     )
-    return retrying(staging.promote, attempts, on_duplicate)
+    return retrying(step)

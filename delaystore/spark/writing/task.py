@@ -45,6 +45,8 @@ def stage(
             if file is not None or not rejections.count:
                 sink.write(converted.staged)
         staged = sink.finish()
+        if file is not None and rejections.count:
+            staging.renew()  # what outlives its load must not leave a file behind
         return TaskReport(staged, rejections, None if file is None else file.close(), key)
 
 

@@ -1,0 +1,190 @@
+"""Tasks, workers, drivers and databases that die during a load: the same load, run again, leaves each message once."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from sqlalchemy import create_engine, text
+
+from tests.faults.patience import wait_until
+from tests.servers import PostgreSQL
+from tests.servers.ports import free_port
+from tests.spark.cluster import Cluster
+from tests.spark.driving import Driver
+from tests.spark.gates import opened
+from tests.spark.loads import (
+    TABLE,
+    checksum_here,
+    checksum_there,
+    count,
+    execute,
+    load,
+    query,
+    rows,
+    rows_through,
+    staged_rows,
+    staging_tables,
+)
+
+ROWS = 2000
+
+
+@pytest.fixture
+def url(postgresql_url: str) -> Iterator[str]:
+    """A database in which nothing but the promoted messages is left."""
+    yield postgresql_url
+    assert not staging_tables(postgresql_url)
+    assert not query(postgresql_url, f"SELECT load_id FROM {TABLE}_loads WHERE token IS NOT NULL")
+
+
+@contextmanager
+def transaction(url: str, statement: str) -> Iterator[None]:
+    """A transaction of somebody else's that goes on for as long as the block."""
+    engine = create_engine(url)
+    try:
+        with engine.connect() as connection:
+            connection.execute(text(statement))
+            yield
+            connection.rollback()
+    finally:
+        engine.dispose()
+
+
+def test_tasks_that_fail_and_workers_that_are_killed_are_repeated(
+    spark: SparkSession, url: str, tmp_path: Path
+) -> None:
+    """What their first attempts staged is not promoted; their rows are so large that some of it was copied."""
+    large = {"count": 150, "padding": 2**19, "parts": 1}  # 75 MB, of which 64 MB are copied before the end
+    jobs: list[dict[str, Any]] = [
+        {"url": url, "mapper": "failing", "load_id": "failing", **large},
+        {"url": url, "mapper": "killing", "load_id": "killing", "marks": str(tmp_path), "count": ROWS, "parts": 4},
+    ]
+    jobs[1]["options"] = {"endpoint": "other"}
+    with Driver(master="local[2,3]", jobs=jobs, conf={"spark.sql.execution.arrow.maxRecordsPerBatch": "20"}) as driver:
+        driver.wait_for("started")
+        wait_until(lambda: staged_rows(url) > 0, "a first attempt has staged")
+        driver.wait_for("done")
+        assert checksum_there(url) == checksum_here(rows_through(spark, 150, 2, 2**19, iter))
+        driver.wait_for("done")
+    assert (tmp_path / "killed").exists()
+    assert checksum_there(url, "other_delayed") == checksum_here(rows(spark, ROWS))
+
+
+def test_a_driver_killed_before_the_promotion(spark: SparkSession, url: str) -> None:
+    gate = free_port()
+    with Driver(mapper="held_back", gate=gate, url=url, load_id="l", count=ROWS) as driver:
+        driver.wait_for("started")
+        wait_until(lambda: staged_rows(url) >= ROWS / 2, "a task has staged")
+        driver.kill()
+    assert count(url) == 0
+    load(rows(spark, ROWS), url, loadId="l")  # at once: its owner is known to be dead
+    assert checksum_there(url) == checksum_here(rows(spark, ROWS))
+
+
+def test_a_driver_killed_while_it_promotes(spark: SparkSession, url: str) -> None:
+    """Somebody is about to send one of the messages, so that the promotion waits."""
+    gate = free_port()
+    with Driver(mapper="held_back", gate=gate, url=url, load_id="l", count=ROWS) as driver:
+        driver.wait_for("started")
+        wait_until(lambda: staged_rows(url) >= ROWS / 2, "a task has staged")
+        values = "'m7', 'billing', now(), now(), 0, ''"
+        columns = "message_id, destination, due_time, next_attempt, failure_count, body"
+        with transaction(url, f"INSERT INTO {TABLE} ({columns}) VALUES ({values})"), opened(gate):
+            waits = (
+                f"SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'INSERT INTO%{TABLE}%'"
+            )
+            wait_until(lambda: query(url, waits), "the promotion waits")
+            driver.kill()
+    load(rows(spark, ROWS), url, loadId="l")
+    assert checksum_there(url) == checksum_here(rows(spark, ROWS))
+
+
+def test_a_driver_killed_between_the_promotion_and_its_return(spark: SparkSession, url: str) -> None:
+    """Somebody reads the staging, which therefore cannot be dropped at once."""
+    gate = free_port()
+    with Driver(mapper="held_back", gate=gate, url=url, load_id="l", count=ROWS) as driver:
+        driver.wait_for("started")
+        wait_until(lambda: staged_rows(url) >= ROWS / 2, "a task has staged")
+        (staging,) = staging_tables(url)
+        with transaction(url, f'SELECT * FROM "{staging}" LIMIT 1'), opened(gate):
+            wait_until(lambda: count(url) == ROWS, "the promotion is committed")
+            driver.kill()
+            assert staging_tables(url) == {staging}
+    execute(url, f"DELETE FROM {TABLE}")  # dispatched meanwhile
+    load(rows(spark, ROWS), url, loadId="l")
+    assert count(url) == 0
+
+
+def test_postgresql_killed_in_the_middle_of_a_load(spark: SparkSession, private_postgresql: PostgreSQL) -> None:
+    """The unlogged staging is empty afterwards, which the promotion notices; or a task's connection breaks."""
+    url = private_postgresql.create_database()
+    gate = free_port()
+    with Driver(mapper="held_back", gate=gate, url=url, load_id="l", count=ROWS) as driver:
+        driver.wait_for("started")
+        wait_until(lambda: staged_rows(url) >= ROWS / 2, "a task has staged")
+        private_postgresql.kill()
+        private_postgresql.start()
+        with opened(gate):
+            failure = driver.said()
+    assert failure.startswith("failed: "), failure
+    assert count(url) == 0
+    load(rows(spark, ROWS), url, loadId="l")
+    assert checksum_there(url) == checksum_here(rows(spark, ROWS))
+    assert not staging_tables(url)
+
+
+def test_postgresql_restarted_while_a_load_runs(spark: SparkSession, private_postgresql: PostgreSQL) -> None:
+    """A clean restart keeps the staging: the load need not fail."""
+    url = private_postgresql.create_database()
+    gate = free_port()
+    with Driver(mapper="held_back", gate=gate, url=url, load_id="l", count=ROWS) as driver:
+        driver.wait_for("started")
+        wait_until(lambda: staged_rows(url) >= ROWS / 2, "a task has staged")
+        private_postgresql.stop()
+        private_postgresql.start()
+        with opened(gate):
+            said = driver.said()
+    assert said == "done" or said.startswith("failed: the"), said
+    load(rows(spark, ROWS), url, loadId="l")
+    assert checksum_there(url) == checksum_here(rows(spark, ROWS))
+    assert not staging_tables(url)
+
+
+SPECULATING = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.multiplier": "1.1",
+    "spark.speculation.minTaskRuntime": "100ms",
+    "spark.executor.memory": "512m",
+    "spark.executor.cores": "1",
+}
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_speculation_and_a_killed_executor(spark: SparkSession, url: str, tmp_path: Path) -> None:
+    """A second attempt of the slow task wins, while the first one's rows are staged, too; then an executor dies."""
+    gate = free_port()
+    jobs: list[dict[str, Any]] = [
+        {"url": url, "mapper": "slow", "slow": 20, "load_id": "speculated", "padding": 2**19, "count": 600, "parts": 4},
+        {"url": url, "mapper": "held_back", "gate": gate, "load_id": "executor", "count": ROWS, "parts": 4},
+    ]
+    with Cluster(tmp_path) as cluster, Driver(master=cluster.url, conf=SPECULATING, jobs=jobs) as driver:
+        driver.wait_for("started")
+        wait_until(lambda: attempts(url) > 4, "two attempts of one task have staged")
+        driver.wait_for("done")
+        assert checksum_there(url) == checksum_here(rows_through(spark, 600, 2, 2**19, iter))
+        execute(url, f"DELETE FROM {TABLE}")
+        wait_until(lambda: staged_rows(url) >= ROWS / 4, "a task has staged")
+        cluster.executors()[0].kill()
+        with opened(gate):
+            driver.wait_for("done")
+    assert checksum_there(url) == checksum_here(rows(spark, ROWS))
+
+
+def attempts(url: str) -> int:
+    return sum(query(url, f'SELECT count(DISTINCT attempt) FROM "{name}"')[0][0] for name in staging_tables(url))

@@ -1,0 +1,532 @@
+"""Bulk loads by Spark: exactly once, all or nothing."""
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from sqlalchemy import make_url
+
+from delaystore.dispatcher import Dispatcher
+from delaystore.errors import (
+    ConfigurationError,
+    DuplicateMessageError,
+    LoadInProgressError,
+    RejectedRowsError,
+    StorePermissionError,
+    StoreUnavailableError,
+)
+from delaystore.message import DelayedMessage
+from delaystore.settings import DelayedDeliverySettings, TransactionMode
+from delaystore.spark import register
+from delaystore.spark.options import write_options
+from delaystore.spark.staging import LoadKey, open_staging
+from delaystore.stores.sql import SqlDelayedMessageStore
+from delaystore.testing import RecordingTransport
+from delaystore.transports import RabbitMQTransport, SqlQueueTransport
+from tests.dispatching import running, wait_until
+from tests.faults.arrivals import drain
+from tests.servers import PostgreSQLDatabases
+from tests.servers.ports import free_port
+from tests.spark.driver import held_back
+from tests.spark.gates import opened
+from tests.spark.loads import (
+    ENDPOINT,
+    NOON,
+    TABLE,
+    checksum_here,
+    checksum_there,
+    count,
+    execute,
+    load,
+    query,
+    refused,
+    rows,
+    rows_through,
+    staged_rows,
+    staging_tables,
+    tables,
+    waiting,
+)
+
+PAST = "-id - 400 * 86400000L"
+
+
+@pytest.fixture
+def url(postgresql_url: str) -> Iterator[str]:
+    """A database in which no load leaves a staging, or has it locked, whatever becomes of it."""
+    yield postgresql_url
+    assert not staging_tables(postgresql_url)
+    if f"{TABLE}_loads" in tables(postgresql_url):
+        assert not query(postgresql_url, f"SELECT load_id FROM {TABLE}_loads WHERE token IS NOT NULL")
+
+
+def store_of(url: str, mode: TransactionMode = TransactionMode.RECEIVE_ONLY) -> SqlDelayedMessageStore:
+    store = SqlDelayedMessageStore(url)
+    store.initialize(ENDPOINT, mode)
+    store.setup_infrastructure()
+    return store
+
+
+def threads_of(spark: SparkSession) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(2, initializer=register, initargs=(spark,))
+
+
+def one_row(spark: SparkSession, **changes: str) -> DataFrame:
+    """One message; `changes`: columns by name, as SQL, or "" for none."""
+    columns = {
+        "message_id": "'m1'",
+        "destination": "'billing'",
+        "due_time": "timestamp'2027-01-01 12:00:00Z'",
+        "body": "'hello'",
+        **changes,
+    }
+    return spark.range(1).selectExpr(*(f"{value} AS {name}" for name, value in columns.items() if value))
+
+
+def message_of(url: str, message_id: str = "m1") -> DelayedMessage:
+    store = store_of(url)
+    try:
+        found = store.get(message_id)
+    finally:
+        store.close()
+    assert found is not None
+    return found
+
+
+# Columns
+
+
+def test_all_columns_of_a_message(spark: SparkSession, url: str) -> None:
+    headers = "map('tenant', 'acme', 'empty', '') AS HEADERS"
+    properties = "named_struct('content_type', 'text/plain', 'priority', 7) AS properties"
+    frame = one_row(spark).selectExpr("body AS Body", headers, "due_time", "message_id", properties, "destination")
+    load(frame, url)
+    assert message_of(url) == DelayedMessage(
+        message_id="m1",
+        destination="billing",
+        due_time=NOON,
+        headers={"tenant": "acme", "empty": ""},
+        properties={"content_type": "text/plain", "priority": 7},
+        body=b"hello",
+    )
+
+
+def test_both_sides_have_the_same_rows_and_the_dispatcher_delivers_them(spark: SparkSession, url: str) -> None:
+    frame = rows(spark, 20_000, due=PAST)
+    load(frame, url)
+    assert checksum_there(url) == checksum_here(frame)
+    store, transport = store_of(url, TransactionMode.TRANSACTION_SCOPE), SqlQueueTransport(url)
+    for queue in ("billing", "shipping", "mail"):
+        transport.declare(queue)
+    with running(
+        Dispatcher(store, transport, DelayedDeliverySettings(transaction_mode=TransactionMode.TRANSACTION_SCOPE))
+    ):
+        wait_until(lambda: store.count() == 0, "all to be dispatched")
+    arrived = sum((drain(transport, queue) for queue in ("billing", "shipping", "mail")), Counter[str]())
+    assert arrived == Counter(f"m{number}" for number in range(20_000))
+    transport.close()
+    store.close()
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_a_million_rows_arrive_at_rabbitmq(spark: SparkSession, url: str, rabbitmq_url: str) -> None:
+    frame = rows(spark, 1_000_000, parts=8, due=PAST)
+    load(frame, url, loadId="million")
+    assert checksum_there(url) == checksum_here(frame)
+    store, transport = store_of(url), RabbitMQTransport(rabbitmq_url)
+    for queue in ("billing", "shipping", "mail"):
+        transport.declare(queue)
+    load(frame, url, loadId="million")
+    with running(Dispatcher(store, transport)):
+        for _ in range(40):  # each wait is of 30 s
+            try:
+                wait_until(lambda: store.count() == 0)
+                break
+            except AssertionError:
+                continue
+    arrived = sum((drain(transport, queue) for queue in ("billing", "shipping", "mail")), Counter[str]())
+    assert arrived == Counter(f"m{number}" for number in range(1_000_000))
+    load(frame, url, loadId="million")
+    assert count(url) == 0
+    transport.close()
+    store.close()
+
+
+def test_ids_are_derived_from_the_load_and_the_key(spark: SparkSession, url: str, mariadb_url: str) -> None:
+    frame = rows(spark, 50).selectExpr("message_id AS customer", "destination", "due_time", "body")
+    for place in (url, mariadb_url):
+        load(frame.repartition(3), place, loadId="november", keyColumns="customer")
+    assert waiting(url) == waiting(mariadb_url)
+    assert len(set(waiting(url))) == 50
+    load(frame, url, loadId="december", keyColumns="customer")
+    assert len(set(waiting(url))) == 100
+
+
+def test_a_delay_counts_from_the_load(spark: SparkSession, url: str) -> None:
+    before = datetime.now(UTC)
+    load(one_row(spark, due_time="", delay="90.5"), url)
+    assert before <= message_of(url).due_time - timedelta(seconds=90.5) <= datetime.now(UTC)
+
+
+def test_unknown_columns_become_headers_or_the_body(spark: SparkSession, url: str) -> None:
+    load(one_row(spark, tenant="'acme'", rank="3"), url, unknownColumns="headers")
+    assert message_of(url).headers == {"tenant": "acme", "rank": 3}
+    load(one_row(spark, message_id="'m2'", body="", tenant="'acme'"), url, unknownColumns="body")
+    assert message_of(url, "m2").body == b'{"tenant":"acme"}'
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "word"),
+    [
+        ({"message_id": ""}, {}, "message_id"),
+        ({"destination": ""}, {}, "destination"),
+        ({"due_time": ""}, {}, "due_time"),
+        ({"body": ""}, {}, "body"),
+        ({"tenant": "'acme'"}, {}, "tenant"),
+        ({"body": "7"}, {}, "body"),
+        ({"due_time": "7"}, {}, "due_time"),
+        ({"delay": "7"}, {}, "delay"),
+        ({"due_time": "timestamp_ntz'2027-01-01 12:00:00'"}, {}, "timeZone"),
+        ({}, {"onDuplicate": "perhaps"}, "onDuplicate"),
+        ({}, {"onDuplicat": "error"}, "onduplicat is unknown"),
+        ({}, {"timeZone": "Mars/Olympus"}, "timeZone"),
+        ({}, {"endpoint": ""}, "endpoint"),
+        ({}, {"store": "memory://"}, "memory"),
+    ],
+)
+def test_what_cannot_work_is_said_before_anything_is_done(
+    spark: SparkSession, url: str, changes: dict[str, str], options: dict[str, str], word: str
+) -> None:
+    with refused(ConfigurationError, word):
+        load(one_row(spark, **changes), url, **options)
+    assert not tables(url)
+
+
+def test_overwriting_is_refused(spark: SparkSession, url: str) -> None:
+    with refused(ConfigurationError, "append"):
+        one_row(spark).write.format("delaystore").option("store", url).option("endpoint", ENDPOINT).mode(
+            "overwrite"
+        ).save()
+    assert not tables(url)
+
+
+# Exactly once
+
+
+def test_a_finished_load_is_not_loaded_again(spark: SparkSession, url: str) -> None:
+    load(rows(spark, 100), url, loadId="once")
+    load(rows(spark, 100), url, loadId="once", onDuplicate="error")
+    assert count(url) == 100
+    execute(url, f"DELETE FROM {TABLE}")  # as a dispatcher does
+    load(rows(spark, 100), url, loadId="once")
+    assert count(url) == 0
+    load(rows(spark, 100), url, loadId="another")
+    assert count(url) == 100
+
+
+def test_a_load_whose_messages_are_dispatched_at_once_is_not_loaded_again(spark: SparkSession, url: str) -> None:
+    store, transport = store_of(url), RecordingTransport()
+    with running(Dispatcher(store, transport)):
+        load(rows(spark, 300, due=PAST), url, loadId="due")
+        assert len(transport.wait_for_sent(300)) == 300
+        load(rows(spark, 300, due=PAST), url, loadId="due")
+        wait_until(lambda: store.count() == 0)
+    assert len(transport.sent) == 300
+    store.close()
+
+
+def test_a_load_without_rows_is_finished_as_well(spark: SparkSession, url: str) -> None:
+    load(rows(spark, 0), url, loadId="empty")
+    load(spark.createDataFrame([], rows(spark, 1).schema), url, loadId="no partitions")
+    assert count(url) == 0
+    finished = query(url, f"SELECT load_id, stored FROM {TABLE}_loads WHERE finished_at IS NOT NULL ORDER BY load_id")
+    assert [tuple(row) for row in finished] == [("empty", 0), ("no partitions", 0)]
+
+
+def test_partitions_without_rows_do_no_harm(spark: SparkSession, url: str) -> None:
+    load(rows(spark, 3, parts=3).where("message_id = 'm1'"), url)
+    assert waiting(url) == ["m1"]
+
+
+def test_nothing_is_visible_before_everything_is(spark: SparkSession, url: str) -> None:
+    """The last row's task waits for the test; others have staged theirs meanwhile."""
+    store = store_of(url)
+    gate = free_port()
+    frame = rows_through(spark, 1000, 2, 0, held_back(gate))
+    with threads_of(spark) as threads:
+        loading = threads.submit(load, frame, url, loadId="held")
+        wait_until(lambda: staged_rows(url) >= 500, "the first task to stage")
+        assert store.count() == 0
+        assert store.next() is None
+        with refused(LoadInProgressError, "'held'", "in progress"):
+            load(rows(spark, 10), url, loadId="held")
+        with opened(gate):
+            loading.result(60)
+    assert store.count() == 1000
+    store.close()
+
+
+def test_two_loads_at_once_while_a_dispatcher_runs(spark: SparkSession, url: str) -> None:
+    store, transport = store_of(url), RecordingTransport()
+    loads = [(rows(spark, 3000, start=start, due=PAST), str(start)) for start in (0, 3000)]
+    with (
+        running(Dispatcher(store, transport)),
+        threads_of(spark) as threads,
+    ):
+        for done in [threads.submit(load, frame, url, loadId=name) for frame, name in loads]:
+            done.result(120)
+        transport.wait_for_sent(6000)
+        wait_until(lambda: store.count() == 0)
+    assert Counter(message.message_id for message in transport.sent) == Counter(f"m{n}" for n in range(6000))
+    store.close()
+
+
+def test_one_load_by_two_threads_is_loaded_once(spark: SparkSession, url: str) -> None:
+    frame = rows(spark, 500)
+
+    def attempt(_: int) -> None:
+        try:
+            load(frame, url, loadId="both")
+        except Exception:
+            with refused(LoadInProgressError):
+                raise
+
+    with threads_of(spark) as threads:
+        list(threads.map(attempt, range(2)))
+    assert checksum_there(url) == checksum_here(frame)
+
+
+def test_a_load_wakes_a_sleeping_dispatcher(spark: SparkSession, url: str) -> None:
+    """It sleeps for a minute where it listens, and nobody else tells it."""
+    store, transport = store_of(url), RecordingTransport()
+    with running(Dispatcher(store, transport)):
+        wait_until(lambda: query(url, "SELECT 1 FROM pg_stat_activity WHERE query LIKE 'LISTEN%'"), "LISTEN")
+        load(rows(spark, 10, due=PAST), url)
+        transport.wait_for_sent(10)
+    store.close()
+
+
+# Duplicates
+
+
+def test_duplicates_are_an_error_that_names_them(spark: SparkSession, url: str) -> None:
+    load(rows(spark, 5), url)
+    with refused(DuplicateMessageError, "'m3'", "'m4'"):
+        load(rows(spark, 5, start=3), url, loadId="overlapping")
+    assert waiting(url) == [f"m{n}" for n in range(5)]
+    with refused(DuplicateMessageError, "'m9'"):
+        load(rows(spark, 1, start=9).unionAll(rows(spark, 1, start=9)), url)
+    execute(url, f"DELETE FROM {TABLE} WHERE message_id IN ('m3', 'm4')")
+    load(rows(spark, 5, start=3), url, loadId="overlapping")
+    assert count(url) == 8
+
+
+def test_duplicates_may_be_ignored(spark: SparkSession, url: str) -> None:
+    load(one_row(spark, message_id="'m3'"), url)
+    load(rows(spark, 5).unionAll(rows(spark, 2)), url, onDuplicate="ignore", loadId="i")
+    assert waiting(url) == [f"m{n}" for n in range(5)]
+    assert message_of(url, "m3").body == b"hello"
+    assert tuple(query(url, f"SELECT stored, skipped FROM {TABLE}_loads WHERE load_id = 'i'")[0]) == (4, 3)
+
+
+def test_duplicates_may_replace_what_waits(spark: SparkSession, url: str) -> None:
+    load(one_row(spark, message_id="'m3'"), url)
+    load(rows(spark, 5), url, onDuplicate="replace")
+    assert waiting(url) == [f"m{n}" for n in range(5)]
+    assert message_of(url, "m3").body == "ééé3".encode()
+    with refused(DuplicateMessageError, "'m9'"):
+        load(rows(spark, 1, start=9).unionAll(rows(spark, 1, start=9)), url, onDuplicate="replace")
+
+
+# Rows that cannot be messages
+
+BAD = {
+    "due_time is null": {"due_time": "cast(null AS timestamp)"},
+    "due_time is out of range": {"due_time": "timestamp_micros(-9000000000000000000)"},
+    "destination is empty": {"destination": "''"},
+    "destination is null": {"destination": "cast(null AS string)"},
+    "message_id is null": {"message_id": "cast(null AS string)"},
+    "message_id is empty": {"message_id": "''"},
+    "body is null": {"body": "cast(null AS binary)"},
+    "body is too large": {"body": "cast(repeat('x', 2000) AS binary)"},
+    "headers are no object": {"headers": "'[1, 2]'"},
+    "properties are of the wrong type": {"properties": '\'{"priority": "high"}\''},
+}
+
+
+def bad_row(spark: SparkSession, changes: dict[str, str]) -> DataFrame:
+    every = {"body": "cast('hello' AS binary)", "headers": "'{}'", "properties": "'{}'"}
+    return one_row(spark, **{**every, **changes})
+
+
+@pytest.mark.parametrize("reason", BAD)
+def test_a_row_that_cannot_be_a_message(spark: SparkSession, url: str, reason: str) -> None:
+    with refused(RejectedRowsError, "1 row cannot be messages", reason[:6], "nothing was loaded"):
+        load(bad_row(spark, BAD[reason]), url, maxBodyBytes=1000)
+    assert count(url) == 0
+
+
+def mixed(spark: SparkSession) -> DataFrame:
+    good = rows(spark, 100).selectExpr("*", "'{}' AS headers", "'{}' AS properties")
+    for changes in BAD.values():
+        row = bad_row(spark, changes).select(*good.columns)
+        good = good.unionByName(row)
+    return good
+
+
+def test_bad_rows_are_counted_by_reason_and_nothing_is_loaded(spark: SparkSession, url: str) -> None:
+    words = (f"{len(BAD)} rows cannot be messages", "1 x due_time is null", "such as", "destination", "headers")
+    with refused(RejectedRowsError, *words):
+        load(mixed(spark), url, maxBodyBytes=1000, loadId="mended")
+    assert count(url) == 0
+    load(rows(spark, 100), url, loadId="mended")
+    assert count(url) == 100
+
+
+def test_bad_rows_are_written_to_a_folder_and_the_rest_loads(spark: SparkSession, url: str, tmp_path: Path) -> None:
+    folder = tmp_path / "rejects"
+    frame = mixed(spark)
+    load(frame, url, maxBodyBytes=1000, rejects=str(folder), loadId="mixed")
+    assert waiting(url) == sorted(f"m{n}" for n in range(100))
+    rejected = spark.read.json(str(folder))
+    assert rejected.count() == len(BAD)
+    reasons = Counter(row.reason.partition(" ")[0][:6] for row in rejected.select("reason").collect())
+    assert reasons == Counter(reason.partition(" ")[0][:6] for reason in BAD)
+    assert sorted(rejected.columns) == sorted([*frame.columns, "reason"])
+    files = sorted(path.name for path in folder.iterdir())
+    assert all(name.startswith("mixed-") for name in files)
+    load(frame, url, maxBodyBytes=1000, rejects=str(folder), loadId="mixed")
+    assert sorted(path.name for path in folder.iterdir()) == files
+
+
+def test_a_load_that_fails_leaves_no_rejects(spark: SparkSession, url: str, tmp_path: Path) -> None:
+    load(rows(spark, 1), url)
+    with refused(DuplicateMessageError, "'m0'"):
+        load(mixed(spark), url, maxBodyBytes=1000, rejects=str(tmp_path / "rejects"))
+    failing = mixed(spark).selectExpr("*").where("assert_true(message_id IS NULL OR message_id <> 'm77') IS NULL")
+    with pytest.raises(Exception, match="is not true"):
+        load(failing, url, maxBodyBytes=1000, rejects=str(tmp_path / "rejects"), onDuplicate="ignore")
+    assert not [path for path in (tmp_path / "rejects").rglob("*") if path.is_file()]
+    assert waiting(url) == ["m0"]
+
+
+# Time zones
+
+
+@pytest.mark.parametrize("session_zone", ["Asia/Kathmandu", "America/St_Johns"])
+def test_instants_do_not_depend_on_the_sessions_time_zone(spark: SparkSession, url: str, session_zone: str) -> None:
+    other = spark.newSession()
+    register(other)
+    other.conf.set("spark.sql.session.timeZone", session_zone)
+    load(one_row(other, due_time="timestamp'2027-06-01 12:00:00.123456+02:00'"), url)
+    assert message_of(url).due_time == datetime(2027, 6, 1, 10, 0, 0, 123456, tzinfo=UTC)
+
+
+def test_local_times_mean_what_the_option_says(spark: SparkSession, url: str) -> None:
+    load(one_row(spark, due_time="timestamp_ntz'2027-06-01 12:00:00'"), url, timeZone="Europe/Berlin")
+    assert message_of(url).due_time == datetime(2027, 6, 1, 10, tzinfo=UTC)
+
+
+def test_an_hour_that_does_not_exist_is_rejected(spark: SparkSession, url: str) -> None:
+    with refused(RejectedRowsError, "due_time"):
+        load(one_row(spark, due_time="timestamp_ntz'2027-03-28 02:30:00'"), url, timeZone="Europe/Berlin")
+
+
+@pytest.mark.parametrize(("choice", "hour"), [("earliest", 0), ("latest", 1)])
+def test_an_hour_that_exists_twice(spark: SparkSession, url: str, choice: str, hour: int) -> None:
+    frame = one_row(spark, due_time="timestamp_ntz'2027-10-31 02:30:00'")
+    with refused(RejectedRowsError, "due_time"):
+        load(frame, url, timeZone="Europe/Berlin")
+    load(frame, url, timeZone="Europe/Berlin", ambiguousTime=choice)
+    assert message_of(url).due_time == datetime(2027, 10, 31, hour, 30, tzinfo=UTC)
+
+
+# Failures
+
+
+def test_a_failing_task_leaves_nothing_behind(spark: SparkSession, url: str) -> None:
+    failing = rows(spark, 5000).where("assert_true(message_id <> 'm4999') IS NULL")
+    with pytest.raises(Exception, match="is not true"):
+        load(failing, url, loadId="fails")
+    assert count(url) == 0
+    load(rows(spark, 5000), url, loadId="fails")
+    assert count(url) == 5000
+
+
+def test_a_load_that_fails_before_its_tasks_can_be_run_again_at_once(spark: SparkSession, url: str) -> None:
+    """Stages before the last one run outside of what Spark calls a write: it never says that they failed."""
+    failing = rows(spark, 100).where("assert_true(message_id <> 'm99') IS NULL").repartition(2, "message_id")
+    with pytest.raises(Exception, match="is not true"):
+        load(failing, url, loadId="fails")
+    load(rows(spark, 100), url, loadId="fails")
+    assert count(url) == 100
+
+
+def test_a_store_that_is_not_there_or_refuses(spark: SparkSession, url: str, postgresql: PostgreSQLDatabases) -> None:
+    nowhere = make_url(url).set(port=free_port()).render_as_string(hide_password=False)
+    with refused(StoreUnavailableError):
+        load(one_row(spark), nowhere)
+    role = postgresql.create_role("visitor", "Toy-pa55word", url)
+    with refused(StorePermissionError):
+        load(one_row(spark), role)
+    assert not tables(url)
+
+
+def test_a_load_that_died_is_found_and_removed_by_another(spark: SparkSession, url: str) -> None:
+    left = open_staging(write_options({"store": url, "endpoint": ENDPOINT, "leaseSeconds": "1"}), 1)
+    left.begin(LoadKey("left"))
+    assert len(staging_tables(url)) == 1
+    wait_until(lambda: query(url, f"SELECT 1 FROM {TABLE}_loads WHERE lease_until < now()"), "the lease to end")
+    load(rows(spark, 10), url, loadId="next")
+    assert not staging_tables(url)
+
+
+# Other stores
+
+
+@pytest.mark.parametrize("kind", ["mariadb", "sqlite"])
+def test_other_databases_give_the_same(spark: SparkSession, request: pytest.FixtureRequest, kind: str) -> None:
+    place = request.getfixturevalue(f"{kind}_url")
+    frame = rows(spark, 2000, parts=3)
+    load(frame, place, loadId="first")
+    load(frame, place, loadId="first")
+    store = store_of(place)
+    found = {(m.message_id, m.destination, m.due_time, m.body) for m in everything(store)}
+    assert found == expected(frame)
+    with refused(DuplicateMessageError, "'m1999'"):
+        load(rows(spark, 2, start=1999), place, loadId="second")
+    with refused(RejectedRowsError, "destination"):
+        load(one_row(spark, destination="''"), place)
+    load(rows(spark, 2, start=1999), place, onDuplicate="ignore", loadId="second")
+    load(one_row(spark), place, onDuplicate="replace")
+    assert store.count() == 2001
+    assert message_of(place).body == b"hello"
+    assert not staging_tables(place)
+    store.close()
+
+
+def everything(store: SqlDelayedMessageStore) -> Iterator[DelayedMessage]:
+    page = store.list(limit=1000)
+    while True:
+        yield from page.messages
+        if page.next_key is None:
+            return
+        page = store.list(limit=1000, after=page.next_key)
+
+
+def expected(frame: DataFrame) -> set[tuple[Any, ...]]:
+    micros = frame.selectExpr("message_id", "destination", "unix_micros(due_time) AS due", "body").collect()
+    start = datetime(1970, 1, 1, tzinfo=UTC)
+    return {(r.message_id, r.destination, start + timedelta(microseconds=r.due), bytes(r.body)) for r in micros}
+
+
+def test_threads_of_loads_end(spark: SparkSession, url: str) -> None:
+    load(rows(spark, 10), url)
+    assert not [thread.name for thread in threading.enumerate() if "lease" in thread.name]
