@@ -1,0 +1,32 @@
+"""Which tables belong to bulk loads, and which only look like it."""
+
+import pytest
+
+from delaystore.stores.sql.names import MAX_IDENTIFIER_BYTES, is_load_table, load_table_name, loads_table_name
+
+TOKEN = "0123456789abcdef0123"
+
+
+@pytest.mark.parametrize("dialect", MAX_IDENTIFIER_BYTES)
+@pytest.mark.parametrize("table", ["sales_delayed", "x" * 55, "ü" * 27, "a.b*[c]"])
+def test_a_load_is_known_by_its_name(table: str, dialect: str) -> None:
+    name = load_table_name(table, TOKEN, dialect)
+    assert len(name.encode()) <= MAX_IDENTIFIER_BYTES[dialect]
+    assert is_load_table(name, table, dialect)
+    assert not is_load_table(name, table + "2", dialect)
+    assert not is_load_table(loads_table_name(table, dialect), table, dialect)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sales_delayed",
+        "sales_delayed_load_balancers_of_20",
+        f"sales_delayed_load_{TOKEN}0",
+        f"sales_delayed_load_{TOKEN}\n",
+        f"my_sales_delayed_load_{TOKEN}",
+        f"sales_delayed_load_{TOKEN.upper()}",
+    ],
+)
+def test_a_name_that_is_like_it_is_somebody_elses(name: str) -> None:
+    assert not is_load_table(name, "sales_delayed", "postgresql")
