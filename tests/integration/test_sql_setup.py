@@ -146,6 +146,18 @@ def test_a_name_postgresql_would_cut_is_refused(postgresql_url: str) -> None:
     store.close()
 
 
+@pytest.mark.parametrize("size", range(50, 60))
+def test_a_name_is_refused_or_can_be_set_up(database_url: str, size: int) -> None:
+    try:
+        store = SqlDelayedMessageStore(database_url, table="x" * size)
+    except ConfigurationError:
+        return
+    store.initialize("sales", TransactionMode.NONE)
+    store.setup_infrastructure()
+    assert store.count() == 0
+    store.close()
+
+
 def test_a_schema_of_its_own(postgresql_url: str) -> None:
     engine = create_engine(postgresql_url)
     with engine.begin() as connection:

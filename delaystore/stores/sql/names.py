@@ -10,8 +10,8 @@ from delaystore.errors import ConfigurationError
 
 MAX_IDENTIFIER_BYTES: Final = {"postgresql": 63, "mysql": 64, "mariadb": 64, "sqlite": 255, "mssql": 128}
 """Longer names are cut silently by PostgreSQL, where two of them could then meet in one table."""
-LONGEST_SUFFIX: Final = "_version"
-"""What we append to a table's name for what it cannot be without."""
+LONGEST_SUFFIX: Final = "_version_pkc"
+"""What is appended to a table's name for what it cannot be without; this one is Alembic's, for its version's key."""
 LOADS: Final = "_loads"
 """The table that remembers bulk loads."""
 LOAD: Final = "_load_"
