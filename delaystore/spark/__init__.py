@@ -22,11 +22,11 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    try:
-        return getattr(import_module(_HOMES[name]), name)
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in _LIBRARIES:
-            raise
-        raise MissingDependencyError(
-            f'{error.name} is not installed, which Spark needs; pip install "delaystore[spark]"'
-        ) from None
+    for library in _LIBRARIES:
+        try:
+            import_module(library)
+        except ModuleNotFoundError:
+            raise MissingDependencyError(
+                f'{library} is not installed, which Spark needs; pip install "delaystore[spark]"'
+            ) from None
+    return getattr(import_module(_HOMES[name]), name)

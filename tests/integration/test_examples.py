@@ -55,8 +55,18 @@ def test_an_example_with_rabbitmq_prints_what_it_promises(name: str, rabbitmq_ur
     assert sorted(printed) == sorted(PRINTED_BY_RABBITMQ[name])
 
 
+def test_the_histogram_is_drawn(tmp_path: Path) -> None:
+    picture = tmp_path / "due.png"
+    printed = run(str(EXAMPLES / "due_histogram.py"), str(picture)).splitlines()
+    assert printed[-2] == "2205 messages are due within the week"
+    assert printed[-1].endswith(" hours: 200 messages")
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
 def test_no_example_is_left_out() -> None:
-    assert sorted(PRINTED | PRINTED_BY_RABBITMQ) == sorted(path.name for path in EXAMPLES.glob("*.py"))
+    assert sorted([*PRINTED, *PRINTED_BY_RABBITMQ, "due_histogram.py"]) == sorted(
+        path.name for path in EXAMPLES.glob("*.py")
+    )
 
 
 def test_the_examples_are_typed() -> None:

@@ -146,6 +146,7 @@ FILTERS = {
     "due_time = timestamp '2027-01-01 12:02:00 UTC'": lambda m, at: at == 120,
     "due_time <=> timestamp '2027-01-01 12:02:00 UTC'": lambda m, at: at == 120,
     "due_time != timestamp '2027-01-01 12:02:00 UTC'": lambda m, at: at != 120,
+    "due_time = timestamp_ntz '2027-01-01 17:47:00'": lambda m, at: at == 120,
     "not (due_time >= timestamp '2027-01-01 12:02:00 UTC')": lambda m, at: at < 120,
     "due_time in (timestamp '2027-01-01 12:02:00 UTC', timestamp '2027-01-01 12:03:00 UTC')": (
         lambda m, at: at in (120, 180)
@@ -168,7 +169,6 @@ LEFT_TO_SPARK = {
     "destination not in ('shipping', null)": lambda m, at: False,
     "destination like 'ship%'": lambda m, at: int(m[1:]) % 3 == 0,
     "failure_count = 1": lambda m, at: m == "m00001",
-    "due_time = timestamp_ntz '2027-01-01 17:47:00'": lambda m, at: at == 120,
     "hour(due_time) = 17 or destination = 'nobody'": lambda m, at: at < 900,
     "destination = 'shipping' or due_time < timestamp '2027-01-01 12:00:03 UTC'": (
         lambda m, at: int(m[1:]) % 3 == 0 or at < 3

@@ -1,0 +1,89 @@
+"""How much is due in each hour of the next week? Ask Spark, and draw the answer.
+
+Run it with `python examples/due_histogram.py due.png`, for a small store made up on the spot, or
+`python examples/due_histogram.py due.png postgresql+psycopg://localhost/app sales` for one of yours.
+It needs Java 17 and `pip install "delaystore[spark,postgresql]" pillow`.
+"""
+
+import os
+import sys
+import tempfile
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from PIL import Image, ImageDraw
+from pyspark.sql import SparkSession
+
+from delaystore import DelayedMessage, TransactionMode
+from delaystore.spark import register
+from delaystore.stores import SqlDelayedMessageStore
+
+HOURS = 7 * 24
+HEIGHT, MARGIN, BAR = 320, 40, 6
+
+
+def main(png: str, store: str | None = None, endpoint: str = "sales") -> None:
+    """Draw the store's next week into the file `png`."""
+    start = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    with tempfile.TemporaryDirectory() as directory:
+        counts = due_per_hour(store or made_up(directory, endpoint, start), endpoint, start)
+    draw(counts, start).save(png)
+    busiest = max(range(HOURS), key=counts.__getitem__)
+    print(f"{sum(counts)} messages are due within the week")
+    print(f"the busiest hour begins in {busiest} hours: {counts[busiest]} messages")
+
+
+def due_per_hour(store: str, endpoint: str, start: datetime) -> list[int]:
+    """How many messages are due in each hour from `start` on."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    spark = SparkSession.builder.master("local[*]").config("spark.ui.showConsoleProgress", "false").getOrCreate()
+    register(spark)
+    waiting = (
+        spark.read.format("delaystore")
+        .options(store=store, endpoint=endpoint, pushFilters=True)  # for this query, the database filters
+        .schema("due_time timestamp")  # nothing else is read
+        .load()
+    )
+    first = int(start.timestamp())
+    week = waiting.where((waiting.due_time >= start) & (waiting.due_time < start + timedelta(hours=HOURS)))
+    hours = week.selectExpr(f"(unix_seconds(due_time) - {first}) div 3600 AS hour").groupBy("hour").count()
+    counts = [0] * HOURS
+    for hour, count in hours.collect():
+        counts[hour] = count
+    spark.stop()
+    return counts
+
+
+def draw(counts: list[int], start: datetime) -> Image.Image:
+    """A bar for each hour, a line and a date for each midnight (UTC)."""
+    image = Image.new("RGB", (2 * MARGIN + HOURS * BAR, HEIGHT + 2 * MARGIN), "white")
+    canvas = ImageDraw.Draw(image)
+    bottom, most = HEIGHT + MARGIN, max(counts) or 1
+    for hour, count in enumerate(counts):
+        left, instant = MARGIN + hour * BAR, start + timedelta(hours=hour)
+        if instant.hour == 0:
+            canvas.line([(left, MARGIN), (left, bottom)], fill="lightgray")
+            canvas.text((left, bottom + 8), f"{instant:%a %d %b}", fill="black")
+        canvas.rectangle([(left + 1, bottom - HEIGHT * count // most), (left + BAR - 1, bottom)], fill="steelblue")
+    canvas.text((MARGIN, MARGIN // 3), f"messages due per hour, at most {most}", fill="black")
+    return image
+
+
+def made_up(directory: str, endpoint: str, start: datetime) -> str:
+    """The URL of a store with reminders at nine o'clock (UTC) of each day, and a trickle at other times."""
+    url = f"sqlite:///{Path(directory) / 'app.db'}"
+    store = SqlDelayedMessageStore(url)
+    store.initialize(endpoint, TransactionMode.NONE)
+    store.setup_infrastructure()
+    instants = [start + timedelta(hours=hour) for hour in range(HOURS)]
+    store.store_many(
+        DelayedMessage(message_id=f"{instant:%d-%H}-{number}", destination="mail", due_time=instant, body=b"remind")
+        for instant in instants
+        for number in range(200 if instant.hour == 9 else 5)
+    )
+    store.close()
+    return url
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,61 @@
+"""Errors of ours, dug out of Spark's; and what those see who have no Spark."""
+
+import subprocess
+import sys
+
+import pytest
+
+from delaystore.errors import ConfigurationError, DuplicateMessageError, StoreError
+from delaystore.spark.errors import plain_error
+
+IN_SPARK = """[PYTHON_DATA_SOURCE_ERROR] Failed to plan: Traceback (most recent call last):
+  File "delaystore/spark/options.py", line 1, in required
+    raise ConfigurationError(
+delaystore.errors.ConfigurationError: the option store is missing; add .option("store", ...)
+ SQLSTATE: 38000
+\tat org.apache.spark.sql.execution.Something(Something.scala:1)
+"""
+TWO = """Traceback (most recent call last):
+delaystore.errors.StoreError: the first
+\nDuring handling of the above exception, another exception occurred:\n
+Traceback (most recent call last):
+delaystore.errors.DuplicateMessageError: already waiting in the store: message_id 'a'
+"""
+
+
+def test_an_error_of_ours_is_found_in_the_text_of_another() -> None:
+    found = plain_error(RuntimeError(IN_SPARK))
+    assert type(found) is ConfigurationError
+    assert str(found) == 'the option store is missing; add .option("store", ...)'
+
+
+def test_what_led_to_another_error_is_passed_over() -> None:
+    found = plain_error(RuntimeError(TWO))
+    assert type(found) is DuplicateMessageError
+    assert str(found) == "already waiting in the store: message_id 'a'"
+
+
+def test_an_error_of_ours_is_itself() -> None:
+    error = StoreError("no")
+    assert plain_error(error) is error
+
+
+@pytest.mark.parametrize(
+    "text", ["", "java.lang.Exception", "delaystore.errors.NoSuchError: x", "delaystore.errors: x"]
+)
+def test_other_errors_are_not_ours(text: str) -> None:
+    assert plain_error(RuntimeError(text)) is None
+
+
+@pytest.mark.parametrize("library", ["pyspark", "pyarrow"])
+@pytest.mark.parametrize("name", ["register", "DelaystoreDataSource"])
+def test_without_the_extra_one_line_says_what_to_install(library: str, name: str) -> None:
+    program = f"import sys; sys.modules[{library!r}] = None; from delaystore.spark import {name}"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert f"MissingDependencyError: {library} is not installed" in result.stderr.splitlines()[-1]
+    assert 'pip install "delaystore[spark]"' in result.stderr.splitlines()[-1]
+
+
+def test_the_package_has_no_other_names() -> None:
+    with pytest.raises(ImportError):
+        exec("from delaystore.spark import something")  # as a user would write it
