@@ -83,6 +83,7 @@ class Cluster:
             "SPARK_LOCAL_IP": host,
             "SPARK_LOCAL_DIRS": str(self._folder),
             "SPARK_HOME": str(_JARS.parent),
+            "SPARK_SCALA_VERSION": "2.13",  # which Spark's own scripts set
             "PYSPARK_PYTHON": sys.executable,
             "PYTHONPATH": str(ROOT),
         }

@@ -10,14 +10,14 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from delaystore.errors import ConfigurationError
+from delaystore.errors import ConfigurationError, DelaystoreError, StoreUnavailableError
 from delaystore.message import new_message_id
 from delaystore.spark.conversion.planning import plan_conversion
 from delaystore.spark.conversion.rejects import RejectFolder
 from delaystore.spark.keeper import KeeperClient
 from delaystore.spark.options import WriteOptions
 from delaystore.spark.rejections import Rejections
-from delaystore.spark.staging import LoadKey, open_staging
+from delaystore.spark.staging import FinishedLoad, LoadKey, open_staging
 from delaystore.spark.writing.promoting import promote
 from delaystore.spark.writing.task import TaskReport, reports_of, stage
 
@@ -40,11 +40,9 @@ class BatchWriter(DataSourceArrowWriter):
         self._rejects = None if options.rejects is None else RejectFolder.of_load(options.rejects, key)
         self._on_duplicate = options.on_duplicate
         self._staging = open_staging(options, options.lease_seconds)
-        self._finished = self._staging.begin(key)
         self._keeper = keeper
         self._lease = str(uuid4())
-        if self._finished is None:
-            self._keep(options.lease_seconds / RENEWALS)
+        self._finished = self._begin(key, options.lease_seconds / RENEWALS)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """In a task: stage its rows."""
@@ -69,14 +67,19 @@ class BatchWriter(DataSourceArrowWriter):
         finally:
             self._staging.discard()
 
-    def _keep(self, every: float) -> None:
-        if self._keeper is None:
-            return
+    def _begin(self, key: LoadKey, renewal_seconds: float) -> FinishedLoad | None:
+        """Spark calls `abort` only of a writer that it has: what fails half begun is removed here."""
         try:
-            self._keeper.renew(self._lease, self._staging, every)
-        except BaseException:
-            self._staging.discard()  # Spark calls `abort` only of a writer that it has
+            finished = self._staging.begin(key)
+            if finished is None and self._keeper is not None:
+                self._keeper.renew(self._lease, self._staging, renewal_seconds)
+        except StoreUnavailableError:
             raise
+        except BaseException:
+            with suppress(DelaystoreError):
+                self._staging.discard()
+            raise
+        return finished
 
     def _let_go(self) -> None:
         if self._keeper is not None:
