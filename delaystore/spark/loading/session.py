@@ -74,11 +74,12 @@ def _configured(master: str | None, settings: Mapping[str, str] | None, folder: 
     conf.setAppName("delaystore load")
     if master is not None:
         conf.setMaster(master)
-    given = dict(_QUIET)
+    given: dict[str, str] = {}  # spark-submit has its own
     if folder is not None:
         log4j = folder / "log4j2.properties"
         log4j.write_text(_LOG4J)
         given |= {
+            **_QUIET,
             "spark.sql.warehouse.dir": str(folder / "warehouse"),
             "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()}",
         }

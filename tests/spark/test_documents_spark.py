@@ -1,0 +1,52 @@
+"""The examples in docs/spark.md run as they stand, but for the addresses of servers and folders."""
+
+import json
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from delaystore.delivery import DelayedDelivery
+from delaystore.stores import SqlDelayedMessageStore
+from tests.integration.test_documents import blocks, shell
+
+DOCUMENT = "docs/spark.md"
+STORE = "postgresql+psycopg://localhost/app"
+
+
+def count(url: str) -> int:
+    with closing(DelayedDelivery("sales", SqlDelayedMessageStore(url))) as delivery:
+        return delivery.count()
+
+
+def test_a_csv_becomes_dispatched_messages(postgresql_url: str, tmp_path: Path) -> None:
+    (tmp_path / "more.csv").write_text("order,send_at,text\n19,2030-01-01T00:00:00Z,x\n")
+    commands = "export DELAYSTORE_LOAD_MASTER='local[1]'\n" + "unset DELAYSTORE_LOAD_MASTER\n".join(
+        blocks(DOCUMENT, "bash")
+    )
+    done = shell(commands.replace(STORE, postgresql_url), tmp_path)
+    assert done.returncode == 0, done.stderr
+    for line in (
+        "a dry run: 2 messages could be loaded; nothing was written",
+        "2 messages loaded in",
+        "nothing to do: the load 'reminders-1' was finished at",
+        '"body": "pay me"',
+        "1 message loaded in",
+    ):
+        assert line in done.stdout
+    assert count(postgresql_url) == 2
+
+
+def test_the_programs_run(
+    spark: SparkSession, postgresql_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "incoming").mkdir()
+    row = {"message_id": "a", "due_time": "2030-01-01T00:00:00Z", "body": "x"}
+    (tmp_path / "incoming" / "1.json").write_text(json.dumps(row))
+    for program in blocks(DOCUMENT, "python"):
+        names: dict[str, Any] = {}
+        exec(program.replace(STORE, postgresql_url).replace("/srv/", f"{tmp_path}/"), names)
+    assert capsys.readouterr().out == "1000\n"
+    assert count(postgresql_url) == 1001
