@@ -21,6 +21,9 @@ from tests.spark.conftest import settings
 from tests.spark.gates import is_open
 from tests.spark.loads import ENDPOINT, Mapper, load, rows, rows_through
 
+LAST = 3
+"""The partition that is slow."""
+
 
 def attempt() -> tuple[int, int]:
     """Which partition this task has, and how often it failed before."""
@@ -68,12 +71,16 @@ def killing(marks: str) -> Mapper:
 
 
 def slow(seconds: float) -> Mapper:
-    """The first attempt of the last task hands its rows on, and then takes long to end."""
+    """The last of four tasks has rows so large that some are copied at once; its first attempt then takes long to end.
+
+    Speculation starts a second one meanwhile.
+    """
 
     def map_rows(rows: Iterable[Any]) -> Iterable[Any]:
-        yield from rows
         partition, before = attempt()
-        if partition == 3 and before == 0:
+        for number, padding in rows:
+            yield number, "x" * 2**19 if partition == LAST else padding
+        if partition == LAST and before == 0:
             time.sleep(seconds)
 
     return map_rows

@@ -13,6 +13,7 @@ from tests.faults.patience import wait_until
 from tests.servers import PostgreSQL
 from tests.servers.ports import free_port
 from tests.spark.cluster import Cluster
+from tests.spark.driver import slow
 from tests.spark.driving import Driver
 from tests.spark.gates import opened
 from tests.spark.loads import (
@@ -170,14 +171,14 @@ def test_speculation_and_a_killed_executor(spark: SparkSession, url: str, tmp_pa
     """A second attempt of the slow task wins, while the first one's rows are staged, too; then an executor dies."""
     gate = free_port()
     jobs: list[dict[str, Any]] = [
-        {"url": url, "mapper": "slow", "slow": 20, "load_id": "speculated", "padding": 2**19, "count": 600, "parts": 4},
+        {"url": url, "mapper": "slow", "slow": 240, "load_id": "speculated", "count": 600, "parts": 4},
         {"url": url, "mapper": "held_back", "gate": gate, "load_id": "executor", "count": ROWS, "parts": 4},
     ]
     with Cluster(tmp_path) as cluster, Driver(master=cluster.url, conf=SPECULATING, jobs=jobs) as driver:
         driver.wait_for("started")
-        wait_until(lambda: attempts(url) > 4, "two attempts of one task have staged")
+        wait_until(lambda: attempts(url) > 4, "two attempts of one task have staged", 240)
         driver.wait_for("done")
-        assert checksum_there(url) == checksum_here(rows_through(spark, 600, 2, 2**19, iter))
+        assert checksum_there(url) == checksum_here(rows_through(spark, 600, 4, 0, slow(0)))
         execute(url, f"DELETE FROM {TABLE}")
         wait_until(lambda: staged_rows(url) >= ROWS / 4, "a task has staged")
         cluster.executors()[0].kill()
