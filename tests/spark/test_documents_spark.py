@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from delaystore.delivery import DelayedDelivery
 from delaystore.stores import SqlDelayedMessageStore
 from tests.integration.test_documents import blocks, shell
+from tests.spark.test_load_cli import QUICK_JAVA
 
 DOCUMENT = "docs/spark.md"
 STORE = "postgresql+psycopg://localhost/app"
@@ -21,21 +22,27 @@ def count(url: str) -> int:
         return delivery.count()
 
 
-def test_a_csv_becomes_dispatched_messages(postgresql_url: str, tmp_path: Path) -> None:
+def test_a_csv_becomes_dispatched_messages(
+    postgresql_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "more.csv").write_text("order,send_at,text\n19,2030-01-01T00:00:00Z,x\n")
-    commands = "export DELAYSTORE_LOAD_MASTER='local[1]'\n" + "unset DELAYSTORE_LOAD_MASTER\n".join(
-        blocks(DOCUMENT, "bash")
-    )
-    done = shell(commands.replace(STORE, postgresql_url), tmp_path)
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", QUICK_JAVA)
+    commands, on_a_cluster = (text.replace(STORE, postgresql_url) for text in blocks(DOCUMENT, "bash"))
+    done = shell("export DELAYSTORE_LOAD_MASTER='local[1]'\n" + commands, tmp_path)
     assert done.returncode == 0, done.stderr
     for line in (
         "a dry run: 2 messages could be loaded; nothing was written",
         "2 messages loaded in",
         "nothing to do: the load 'reminders-1' was finished at",
         '"body": "pay me"',
-        "1 message loaded in",
     ):
         assert line in done.stdout
+    assert [line for line in done.stderr.splitlines() if not line.startswith("done: 1 delivered")] == []
+    assert count(postgresql_url) == 1
+    settings = (line for line in commands.splitlines() if line.startswith("export"))
+    done = shell("\n".join([*settings, on_a_cluster]), tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("1 message loaded in")
     assert count(postgresql_url) == 2
 
 
