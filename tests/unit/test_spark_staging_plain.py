@@ -72,7 +72,7 @@ def test_an_attempt_of_nothing_stores_nothing(store: InMemoryDelayedMessageStore
         assert sink.finish().count == 0
 
 
-def test_the_guarantee_is_said() -> None:
+def test_the_guarantee_is_said(store: InMemoryDelayedMessageStore) -> None:
     assert "not all or nothing" in open_staging(OPTIONS, 600).guarantee
     assert "exactly once" in open_staging(StoreOptions(store="sqlite:///app.db", endpoint="sales"), 600).guarantee
 
@@ -82,11 +82,12 @@ def test_there_is_nothing_to_list_or_clean_up() -> None:
     assert cleanup(OPTIONS).tables == ()
 
 
-def test_an_unknown_store_is_named() -> None:
-    with pytest.raises(UnknownSchemeError, match="'redis'"):
-        open_staging(OPTIONS, 600).begin(LoadKey("one"))
+@pytest.mark.parametrize("on_duplicate", OnDuplicate)
+def test_an_unknown_store_is_named(on_duplicate: OnDuplicate) -> None:
+    with pytest.raises(UnknownSchemeError, match="redis"):
+        open_staging(WriteOptions(store="redis://localhost", endpoint="sales", on_duplicate=on_duplicate), 600)
 
 
-def test_a_table_cannot_be_chosen() -> None:
+def test_a_table_cannot_be_chosen(store: InMemoryDelayedMessageStore) -> None:
     with pytest.raises(ConfigurationError, match="schema and table are for SQL stores"):
         open_staging(StoreOptions(store="redis://localhost", endpoint="sales", table="t"), 600)

@@ -39,6 +39,7 @@ class PlainStaging(Staging):
     guarantee: ClassVar[str] = "each row at once, at least once; not all or nothing, and not remembered"
 
     def __init__(self, options: StoreOptions) -> None:
+        open_store(options.store).close()  # an unknown store is told before what such stores can do
         if isinstance(options, WriteOptions) and options.on_duplicate is not OnDuplicate.IGNORE:
             raise ConfigurationError(_ONLY_IGNORE)
         if options.schema is not None or options.table is not None:
