@@ -10,7 +10,7 @@ from functools import reduce
 
 import psycopg
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from sqlalchemy import make_url
 
@@ -380,16 +380,16 @@ def test_a_snapshot_lives_as_long_as_the_tasks_that_need_it(spark: SparkSession,
     with opened(postgresql_url) as store:
         store.store_many(many(600, float))
 
-        def slowly(batches: Iterator[object]) -> Iterator[object]:
+        def slowly(rows: Iterator[Row]) -> Iterator[int]:
             import time
 
-            yield from batches
+            numbers = [int(row.body) for row in rows]
             time.sleep(70)
+            return iter(numbers)
 
-        frame = reading(spark, postgresql_url, partitions=6).mapInArrow(slowly, SCHEMA)
         with moving(postgresql_url):
-            rows = frame.selectExpr("cast(cast(body as string) as int) AS number").collect()
-    assert sorted(row.number for row in rows) == list(range(600))
+            numbers = reading(spark, postgresql_url, partitions=6).rdd.mapPartitions(slowly).collect()
+    assert sorted(numbers) == list(range(600))
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
