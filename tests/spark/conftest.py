@@ -1,6 +1,7 @@
 """One Spark session for all tests, in surroundings that hide no mistake: its time zone is an odd one."""
 
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,8 @@ ODD_TIME_ZONE = "Asia/Kathmandu"  # UTC+05:45
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session on two threads with delaystore registered; it is shared, so leave its settings as they are."""
+    if not (shutil.which("java") or os.environ.get("JAVA_HOME")):
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)("Java is not installed, which Spark needs")
     folder = tmp_path_factory.mktemp("spark")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
