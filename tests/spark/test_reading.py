@@ -29,7 +29,10 @@ from tests.spark.loads import refused
 NOON = datetime(2027, 1, 1, 12, tzinfo=UTC)
 EXACT = ["message_id", "destination", "unix_micros(due_time)", "unix_micros(next_attempt)", "failure_count"]
 VALUES = ["headers", "properties", "body"]
-HOLDERS = "SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction' AND datname = current_database()"
+HOLDERS = (  # one that is being looked after is active, not idle
+    "SELECT count(*) FROM pg_stat_activity WHERE xact_start IS NOT NULL AND backend_type = 'client backend'"
+    " AND datname = current_database() AND pid <> pg_backend_pid()"
+)
 RELEASED = HOLDERS.replace("count(*)", "pg_terminate_backend(pid)")
 
 
