@@ -32,6 +32,8 @@ class KeeperClient:
     """
 
     port: int
+    pid: int
+    """The driver's process: with it the application ends."""
     authkey: bytes = field(repr=False)
 
     def hold_snapshot(self, options: StoreOptions) -> str:

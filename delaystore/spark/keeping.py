@@ -40,7 +40,7 @@ class Keeper:
         self._stopping = threading.Event()
         self._listener = Listener((HOST, 0))
         port = int(self._listener.address[1])
-        self.client = KeeperClient(port, secrets.token_bytes(32))
+        self.client = KeeperClient(port, os.getpid(), secrets.token_bytes(32))
         self._calls: Mapping[str, Call] = {
             "hold_snapshot": self._hold_snapshot,
             "successor": self._successor,

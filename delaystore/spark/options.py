@@ -7,10 +7,12 @@ from typing import Final, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from delaystore.errors import ConfigurationError
-from delaystore.message import check_destination
+from delaystore.message import check_destination, new_message_id
 from delaystore.settings import DelayedDeliverySettings
 
 MAX_LOAD_ID_BYTES: Final = 255
+UNNAMED: Final = "unnamed-"
+"""What the ids of loads begin with that nobody named."""
 _LARGEST_BODY: Final = 2**30
 """Arrow and PostgreSQL hold no larger value."""
 
@@ -142,6 +144,11 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
     )
     given.nothing_left()
     return read
+
+
+def new_load_id() -> str:
+    """An id for a load that nobody named, and nobody will ask for again."""
+    return UNNAMED + new_message_id()
 
 
 def zone(name: str) -> ZoneInfo:

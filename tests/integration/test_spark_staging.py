@@ -27,8 +27,9 @@ from delaystore.errors import (
     StoreUnavailableError,
 )
 from delaystore.message import DelayedMessage
-from delaystore.spark.options import OnDuplicate, StoreOptions
+from delaystore.spark.options import OnDuplicate, StoreOptions, new_load_id
 from delaystore.spark.staging import Holder, LoadKey, LoadState, StagedAttempt, Staging, cleanup, list_loads
+from delaystore.spark.staging.sql import cleaning
 from delaystore.spark.staging.sql import sink as sink_module
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.sql import leave_delaystore_alone
@@ -304,6 +305,19 @@ def test_a_cleanup_says_what_it_removed(store: SqlDelayedMessageStore, database_
         assert cleaned.held == ()
         assert cleanup(options(database_url)).tables == ()
         assert alive.promote([staged(alive, rows(2))], OnDuplicate.ERROR).stored == 2
+
+
+def test_only_loads_without_a_name_are_forgotten(
+    store: SqlDelayedMessageStore, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load(database_url, new_load_id(), rows(1, "a"))
+    load(database_url, "unnamed but not by us", rows(1, "b"))
+    load(database_url, "named", rows(1, "c"))
+    cleanup(options(database_url))
+    assert len(list_loads(options(database_url))) == 3
+    monkeypatch.setattr(cleaning, "UNNAMED_KEPT", timedelta(0))
+    assert cleanup(options(database_url)).loads == ()
+    assert {status.load_id for status in list_loads(options(database_url))} == {"unnamed but not by us", "named"}
 
 
 def test_an_attempt_keeps_the_lease(database_url: str) -> None:

@@ -1,5 +1,6 @@
 """Bulk loads by Spark: exactly once, all or nothing."""
 
+import os
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -494,7 +495,7 @@ def test_without_a_keeper_tasks_keep_the_lease(other_session: SparkSession, url:
 def test_a_keeper_that_has_gone_leaves_nothing_begun(spark: SparkSession, url: str) -> None:
     options = write_options({"store": url, "endpoint": ENDPOINT, "loadId": "kept"})
     with pytest.raises(ConfigurationError, match="has stopped"):
-        BatchWriter(rows(spark, 1).schema, options, KeeperClient(free_port(), b"gone"))
+        BatchWriter(rows(spark, 1).schema, options, KeeperClient(free_port(), os.getpid(), b"gone"))
     load(rows(spark, 10), url, loadId="kept")
     assert count(url) == 10
 

@@ -1,15 +1,10 @@
 """What is to be loaded, where to, and how."""
 
 from collections.abc import Mapping
-from typing import Final
 
-from delaystore.message import new_message_id
 from delaystore.spark.conversion.places import absolute
 from delaystore.spark.loading.files import DataFiles
-from delaystore.spark.options import write_options
-
-UNNAMED: Final = "unnamed-"
-"""What the ids of loads begin with that nobody named."""
+from delaystore.spark.options import new_load_id, write_options
 
 
 class LoadRequest:
@@ -23,7 +18,7 @@ class LoadRequest:
         self.files = files
         self.mapping = mapping
         self.given = write_options(options)
-        self.load_id = self.given.load_id or f"{UNNAMED}{new_message_id()}"
+        self.load_id = self.given.load_id or new_load_id()
         # Spark's workers are in the folder in which Java was started
         folder = {} if self.given.rejects is None else {"rejects": absolute(self.given.rejects)}
         self._options = {**options, **folder}

@@ -11,13 +11,12 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from delaystore.errors import ConfigurationError, DelaystoreError, StoreUnavailableError
-from delaystore.message import new_message_id
 from delaystore.spark.conversion.planning import plan_conversion
 from delaystore.spark.conversion.rejects import RejectFolder
 from delaystore.spark.keeper import KeeperClient
-from delaystore.spark.options import WriteOptions
+from delaystore.spark.options import WriteOptions, new_load_id
 from delaystore.spark.rejections import Rejections
-from delaystore.spark.staging import FinishedLoad, LoadKey, open_staging
+from delaystore.spark.staging import FinishedLoad, Holder, LoadKey, open_staging
 from delaystore.spark.writing.promoting import promote
 from delaystore.spark.writing.task import TaskReport, reports_of, stage
 
@@ -34,12 +33,12 @@ class BatchWriter(DataSourceArrowWriter):
     """
 
     def __init__(self, schema: StructType, options: WriteOptions, keeper: KeeperClient | None) -> None:
-        key = LoadKey(options.load_id or new_message_id())
+        key = LoadKey(options.load_id or new_load_id())
         began = datetime.now(UTC)
         self._conversion = plan_conversion(schema, options, load_id=options.load_id, began=began)
         self._rejects = None if options.rejects is None else RejectFolder.of_load(options.rejects, key)
         self._on_duplicate = options.on_duplicate
-        self._staging = open_staging(options, options.lease_seconds)
+        self._staging = open_staging(options, options.lease_seconds, None if keeper is None else Holder.of(keeper.pid))
         self._keeper = keeper
         self._lease = str(uuid4())
         self._finished = self._begin(key, options.lease_seconds / RENEWALS)

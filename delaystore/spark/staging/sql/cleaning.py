@@ -1,8 +1,14 @@
 """Removing what abandoned loads left."""
 
+from datetime import timedelta
+from typing import Final
+
+from delaystore.spark.options import UNNAMED
 from delaystore.spark.staging.loads import Cleaned
 from delaystore.spark.staging.sql.database import LoadDatabase
 from delaystore.spark.staging.sql.registry import Registry, is_abandoned
+
+UNNAMED_KEPT: Final = timedelta(days=1)
 
 
 def clean_up(database: LoadDatabase, registry: Registry, own: str | None = None) -> Cleaned:
@@ -16,6 +22,8 @@ def clean_up(database: LoadDatabase, registry: Registry, own: str | None = None)
     if not known and not names:
         return Cleaned()
     forgotten = _forget(database, registry, own) if known else []
+    if known:
+        _forget_unnamed(database, registry)
     kept = _kept(database, registry) if known else set()
     dropped: list[str] = []
     held: list[str] = []
@@ -23,6 +31,12 @@ def clean_up(database: LoadDatabase, registry: Registry, own: str | None = None)
         if name not in kept:
             (dropped if database.drop(name) else held).append(name)
     return Cleaned(tuple(forgotten), tuple(dropped), tuple(held))
+
+
+def _forget_unnamed(database: LoadDatabase, registry: Registry) -> None:
+    """Nobody will ask for a load without a name again, once the process that ran it has surely heard of its end."""
+    with database.writing() as bound:
+        registry.forget(bound.connection, UNNAMED, database.store.now() - UNNAMED_KEPT)
 
 
 def _forget(database: LoadDatabase, registry: Registry, own: str | None) -> list[str]:

@@ -139,6 +139,12 @@ class Registry:
             if row is not None:
                 self.release(bound.connection, row)
 
+    def forget(self, connection: Connection, prefix: str, before: datetime) -> None:
+        """Forget loads whose ids begin so, and that were finished before then."""
+        table = self._table
+        named = table.c.load_id.startswith(prefix, autoescape=True) & (table.c.is_stream == 0)
+        connection.execute(delete(table).where(named, table.c.finished_at < before))
+
     def rows(self, connection: Connection) -> Sequence[_RowOf]:
         """All loads, the newest last."""
         return connection.execute(select(self._table).order_by(self._table.c.began, self._table.c.load_id)).all()
