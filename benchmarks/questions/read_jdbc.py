@@ -18,7 +18,11 @@ def measure(arena: Arena, quick: bool) -> Measurement:
     count, rounds_wanted = (5_000, 1) if quick else (1_000_000, 5)
     rounds = Rounds()
     with session() as spark, filled_database(arena, count) as url:
-        frames: dict[str, Callable[[], DataFrame]] = {OURS: lambda: _ours(spark, url), PEER: lambda: _jdbc(spark, url)}
+        first, last = _bounds(spark, url)  # ours finds its own within what is measured
+        frames: dict[str, Callable[[], DataFrame]] = {
+            OURS: lambda: _ours(spark, url),
+            PEER: lambda: _jdbc(spark, url, first, last),
+        }
         for frame in frames.values():
             if frame().count() != count:
                 raise RuntimeError(f"{count} rows wait, and others were read")
@@ -41,15 +45,17 @@ def _ours(spark: SparkSession, url: str) -> DataFrame:
     return reader.option("partitions", str(PARTITIONS)).load()
 
 
-def _jdbc(spark: SparkSession, url: str) -> DataFrame:
-    reader = spark.read.format("jdbc").options(**jdbc_options(url), fetchsize="10000")
-    bounds = reader.load().selectExpr("min(due_time) AS first", "max(due_time) AS last").first()
+def _bounds(spark: SparkSession, url: str) -> tuple[str, str]:
+    rows = spark.read.format("jdbc").options(**jdbc_options(url)).load()
+    bounds = rows.selectExpr("min(due_time) AS first", "max(due_time) AS last").first()
     assert bounds is not None
+    return str(bounds["first"]), str(bounds["last"])
+
+
+def _jdbc(spark: SparkSession, url: str, first: str, last: str) -> DataFrame:
+    reader = spark.read.format("jdbc").options(**jdbc_options(url), fetchsize="10000")
     return reader.options(
-        partitionColumn="due_time",
-        lowerBound=str(bounds["first"]),
-        upperBound=str(bounds["last"]),
-        numPartitions=str(PARTITIONS),
+        partitionColumn="due_time", lowerBound=first, upperBound=last, numPartitions=str(PARTITIONS)
     ).load()
 
 
