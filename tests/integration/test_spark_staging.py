@@ -28,7 +28,16 @@ from delaystore.errors import (
 )
 from delaystore.message import DelayedMessage
 from delaystore.spark.options import OnDuplicate, StoreOptions, new_load_id
-from delaystore.spark.staging import Holder, LoadKey, LoadState, StagedAttempt, Staging, cleanup, list_loads
+from delaystore.spark.staging import (
+    Holder,
+    LoadKey,
+    LoadState,
+    StagedAttempt,
+    Staging,
+    cleanup,
+    list_loads,
+    load_status,
+)
 from delaystore.spark.staging.sql import cleaning
 from delaystore.spark.staging.sql import sink as sink_module
 from delaystore.stores import SqlDelayedMessageStore
@@ -318,6 +327,17 @@ def test_only_loads_without_a_name_are_forgotten(
     monkeypatch.setattr(cleaning, "UNNAMED_KEPT", timedelta(0))
     assert cleanup(options(database_url)).loads == ()
     assert {status.load_id for status in list_loads(options(database_url))} == {"unnamed but not by us", "named"}
+
+
+def test_one_load_is_known_by_its_id(store: SqlDelayedMessageStore, database_url: str) -> None:
+    assert load_status(options(database_url), "one") is None
+    load(database_url, "one", rows(2))
+    with begun(database_url, "two"):
+        known = {status.load_id: status for status in list_loads(options(database_url))}
+        assert load_status(options(database_url), "one") == known["one"]
+        assert load_status(options(database_url), "two") == known["two"]
+    assert known["one"].stored == 2
+    assert load_status(options(database_url), "ONE") is None
 
 
 def test_an_attempt_keeps_the_lease(database_url: str) -> None:

@@ -10,7 +10,7 @@ from delaystore.message import DelayedMessage
 from delaystore.settings import TransactionMode
 from delaystore.spark.options import OnDuplicate, StoreOptions, WriteOptions
 from delaystore.spark.staged import STAGED
-from delaystore.spark.staging import LoadKey, Staging, cleanup, list_loads, open_staging, plain
+from delaystore.spark.staging import LoadKey, Staging, cleanup, list_loads, load_status, open_staging, plain
 from delaystore.stores import InMemoryDelayedMessageStore
 from tests.integration.loading import batch, rows
 
@@ -79,6 +79,7 @@ def test_the_guarantee_is_said(store: InMemoryDelayedMessageStore) -> None:
 
 def test_there_is_nothing_to_list_or_clean_up() -> None:
     assert list_loads(OPTIONS) == []
+    assert load_status(OPTIONS, "one") is None
     assert cleanup(OPTIONS).tables == ()
 
 

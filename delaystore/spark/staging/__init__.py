@@ -3,7 +3,7 @@
 from delaystore.spark.staging.abc import AttemptSink, FinishedLoad, LoadKey, StagedAttempt, Staging
 from delaystore.spark.staging.holder import Holder
 from delaystore.spark.staging.loads import Cleaned, LoadState, LoadStatus
-from delaystore.spark.staging.opening import cleanup, list_loads, open_staging
+from delaystore.spark.staging.opening import cleanup, list_loads, load_status, open_staging
 
 __all__ = [
     "AttemptSink",
@@ -17,5 +17,6 @@ __all__ = [
     "Staging",
     "cleanup",
     "list_loads",
+    "load_status",
     "open_staging",
 ]

@@ -14,7 +14,7 @@ from delaystore.spark.staging.holder import Holder
 from delaystore.spark.staging.loads import Cleaned, LoadStatus
 from delaystore.spark.staging.plain import PlainStaging
 from delaystore.spark.staging.sql.dialects import DIALECTS
-from delaystore.spark.staging.sql.staging import SqlStaging, sql_cleanup, sql_loads
+from delaystore.spark.staging.sql.staging import SqlStaging, sql_cleanup, sql_load, sql_loads
 from delaystore.stores.sql.translation import configuration_errors
 
 _MEMORY: Final = "memory"
@@ -39,6 +39,11 @@ def cleanup(options: StoreOptions) -> Cleaned:
 def list_loads(options: StoreOptions) -> Sequence[LoadStatus]:
     """The loads into the endpoint that are running, abandoned or finished, the newest last."""
     return sql_loads(options) if _is_sql(options) else []
+
+
+def load_status(options: StoreOptions, load_id: str) -> LoadStatus | None:
+    """The load, or stream, of that id; None: it is not known here, as none is to stores that others wrote."""
+    return sql_load(options, load_id) if _is_sql(options) else None
 
 
 def _is_sql(options: StoreOptions) -> bool:

@@ -149,6 +149,10 @@ class Registry:
         """All loads, the newest last."""
         return connection.execute(select(self._table).order_by(self._table.c.began, self._table.c.load_id)).all()
 
+    def row(self, connection: Connection, load_id: str) -> _RowOf | None:
+        """The load's row; None: there is none."""
+        return connection.execute(select(self._table).where(self._table.c.load_id == load_id)).first()
+
     def _of_run(self, connection: Connection, token: str) -> _RowOf | None:
         return connection.execute(select(self._table).where(self._table.c.token == token)).first()
 

@@ -123,3 +123,14 @@ def sql_loads(options: StoreOptions) -> Sequence[LoadStatus]:
         now = database.store.now()
         with database.reading() as connection:
             return [status_of(row, now) for row in Registry(database).rows(connection)]
+
+
+def sql_load(options: StoreOptions, load_id: str) -> LoadStatus | None:
+    """The load of that id; None: it is not known."""
+    with load_database(options) as database:
+        if not database.has_registry():
+            return None
+        now = database.store.now()
+        with database.reading() as connection:
+            row = Registry(database).row(connection, load_id)
+        return None if row is None else status_of(row, now)
