@@ -73,20 +73,25 @@ class StoreSetupError(StoreError):
 
 
 class DuplicateMessageError(StoreError):
-    """A message_id that already waits in the store; nothing of the call was stored.
+    """A message_id that already waits in the store, or is twice in a load; nothing of the call was stored.
 
-    `message_ids` names the duplicates found (at most ten of them).
+    `message_ids` names the duplicates found (at most ten of them). `found` and `remedy` are what the text says before
+    and after them.
     """
 
-    def __init__(self, message_ids: Sequence[str]) -> None:
+    def __init__(
+        self,
+        message_ids: Sequence[str],
+        found: str = "already waiting in the store",
+        remedy: str = "use another id, or cancel the waiting message first",
+    ) -> None:
         self.message_ids = tuple(message_ids)
+        self._found, self._remedy = found, remedy
         named = ", ".join(repr(message_id) for message_id in self.message_ids)
-        super().__init__(
-            f"already waiting in the store: message_id {named}; use another id, or cancel the waiting message first"
-        )
+        super().__init__(f"{found}: message_id {named}; {remedy}")
 
-    def __reduce__(self) -> tuple[type["DuplicateMessageError"], tuple[Sequence[str]]]:
-        return type(self), (self.message_ids,)
+    def __reduce__(self) -> tuple[type["DuplicateMessageError"], tuple[Sequence[str], str, str]]:
+        return type(self), (self.message_ids, self._found, self._remedy)
 
 
 class MigrationError(DelaystoreError):

@@ -12,7 +12,7 @@ from delaystore.errors import DuplicateMessageError, LoadLostError, StoreUnavail
 from delaystore.spark.options import OnDuplicate
 from delaystore.spark.staging.abc import FinishedLoad, LoadKey, StagedAttempt
 from delaystore.spark.staging.sql.database import LoadDatabase
-from delaystore.spark.staging.sql.dialects.base import NAMED, twice, waiting_already
+from delaystore.spark.staging.sql.dialects.base import twice, waiting_already
 from delaystore.spark.staging.sql.registry import Registry, finished_load
 from delaystore.spark.staging.sql.tables import ATTEMPT, message_names
 from delaystore.stores.sql.bound import BoundSqlStore
@@ -22,6 +22,7 @@ TRIES: Final = 5
 CLAIM_PATIENCE: Final = 600.0
 """Seconds to wait for dispatchers' leases on messages that are to be replaced."""
 _POLL: Final = 0.5
+_ONE_EACH: Final = "leave one row of each, or say onDuplicate=ignore to keep any one of them"
 
 
 class Promotion:
@@ -58,15 +59,13 @@ class Promotion:
                 time.sleep(_POLL)
             except _DuplicatesError:
                 tries += 1
-                if (found := self._duplicates()) or tries == TRIES:
-                    raise DuplicateMessageError(found) from None
+                self._refuse_duplicates()
+                if tries == TRIES:
+                    raise self._hindered() from None
             except _ConflictError:
                 tries += 1
                 if tries == TRIES:
-                    raise StoreUnavailableError(
-                        f"other transactions came in the way of the load {self._key.load_id!r} {TRIES} times; "
-                        "run it again"
-                    ) from None
+                    raise self._hindered() from None
 
     def _promote(self, bound: BoundSqlStore) -> FinishedLoad:
         connection = bound.connection
@@ -122,14 +121,23 @@ class Promotion:
                 raise _ConflictError from None
             raise
 
-    def _duplicates(self) -> Sequence[str]:
-        """Some of them; none if what waited is gone meanwhile."""
+    def _refuse_duplicates(self) -> None:
+        """DuplicateMessageError for some of them; returns if what waited is gone meanwhile."""
         staged = self._staged()
         with self._database.reading() as connection:
-            found = list(connection.execute(twice(staged)).scalars())
-            if self._on_duplicate is OnDuplicate.ERROR:
-                found += connection.execute(waiting_already(staged, self._database.live)).scalars()
-        return list(dict.fromkeys(found))[:NAMED]
+            repeated = connection.execute(twice(staged)).scalars().all()
+            known: Sequence[str] = ()
+            if not repeated and self._on_duplicate is OnDuplicate.ERROR:
+                known = connection.execute(waiting_already(staged, self._database.live)).scalars().all()
+        if repeated:
+            raise DuplicateMessageError(repeated, "twice in the load", _ONE_EACH) from None
+        if known:
+            raise DuplicateMessageError(known) from None
+
+    def _hindered(self) -> StoreUnavailableError:
+        return StoreUnavailableError(
+            f"other transactions came in the way of the load {self._key.load_id!r} {TRIES} times; run it again"
+        )
 
     def _staged(self) -> Select[Any]:
         """In the order in which the rows lie: sorted within each chunk, as the index of message_ids likes it."""
