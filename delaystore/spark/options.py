@@ -1,5 +1,6 @@
 """What a user says with `.option(...)`, checked."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -11,8 +12,8 @@ from delaystore.message import check_destination, new_message_id
 from delaystore.settings import DelayedDeliverySettings
 
 MAX_LOAD_ID_BYTES: Final = 255
-UNNAMED: Final = "unnamed-"
-"""What the ids of loads begin with that nobody named."""
+_UNNAMED: Final = "unnamed-"
+_OF_NOBODY: Final = re.compile(rf"{_UNNAMED}[0-9a-f]{{8}}-[0-9a-f]{{4}}-7[0-9a-f]{{3}}-[0-9a-f]{{4}}-[0-9a-f]{{12}}")
 _LARGEST_BODY: Final = 2**30
 """Arrow and PostgreSQL hold no larger value."""
 
@@ -148,7 +149,12 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
 
 def new_load_id() -> str:
     """An id for a load that nobody named, and nobody will ask for again."""
-    return UNNAMED + new_message_id()
+    return _UNNAMED + new_message_id()
+
+
+def is_unnamed(load_id: str) -> bool:
+    """Whether `new_load_id` made it; False for what a user named, even if it begins like that."""
+    return _OF_NOBODY.fullmatch(load_id) is not None
 
 
 def zone(name: str) -> ZoneInfo:

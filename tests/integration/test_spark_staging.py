@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import MetaData, create_engine, make_url, text
+from sqlalchemy import MetaData, Select, Table, create_engine, false, make_url, text
 
 from delaystore.errors import (
     ConfigurationError,
@@ -38,8 +39,9 @@ from delaystore.spark.staging import (
     list_loads,
     load_status,
 )
-from delaystore.spark.staging.sql import cleaning
+from delaystore.spark.staging.sql import cleaning, promotion
 from delaystore.spark.staging.sql import sink as sink_module
+from delaystore.spark.staging.sql.dialects.base import waiting_already
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.sql import leave_delaystore_alone
 from tests.integration.loading import DEAD, DUE, HERE, batch, load, row, rows, staged, staging_of, tables
@@ -183,8 +185,28 @@ def test_duplicates_in_the_load_are_named(
         attempts = [staged(staging, rows(3)), staged(staging, [row("m-00001"), row("other")])]
         with pytest.raises(DuplicateMessageError) as caught:
             staging.promote(attempts, on_duplicate)
-    assert caught.value.message_ids == ("m-00001",)
+    for error in (caught.value, pickle.loads(pickle.dumps(caught.value))):
+        assert error.message_ids == ("m-00001",)
+        assert str(error).startswith("twice in the load: message_id 'm-00001'; ")
     assert store.count() == 0
+
+
+def test_duplicates_that_are_gone_when_they_are_looked_for_are_not_blamed(
+    store: SqlDelayedMessageStore, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone_by_then(staged: Select[Any], live: Table) -> Select[Any]:
+        return waiting_already(staged, live).where(false())
+
+    store.store(row("m-00001", body=b"first"))
+    with begun(database_url) as staging:
+        attempts = [staged(staging, rows(3))]
+        with monkeypatch.context() as patch:
+            patch.setattr(promotion, "waiting_already", gone_by_then)
+            with pytest.raises(StoreUnavailableError, match="other transactions came in the way of the load 'one'"):
+                staging.promote(attempts, OnDuplicate.ERROR)
+        with pytest.raises(DuplicateMessageError, match="already waiting in the store: message_id 'm-00001'"):
+            staging.promote(attempts, OnDuplicate.ERROR)
+    assert store.count() == 1
 
 
 def test_duplicates_can_be_ignored(store: SqlDelayedMessageStore, database_url: str) -> None:
@@ -320,13 +342,14 @@ def test_only_loads_without_a_name_are_forgotten(
     store: SqlDelayedMessageStore, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     load(database_url, new_load_id(), rows(1, "a"))
-    load(database_url, "unnamed but not by us", rows(1, "b"))
-    load(database_url, "named", rows(1, "c"))
+    by_users = {"unnamed but not by us", "unnamed-november", f"{new_load_id()}-2", "named"}
+    for load_id in by_users:
+        load(database_url, load_id, rows(1, load_id))
     cleanup(options(database_url))
-    assert len(list_loads(options(database_url))) == 3
+    assert len(list_loads(options(database_url))) == 5
     monkeypatch.setattr(cleaning, "UNNAMED_KEPT", timedelta(0))
     assert cleanup(options(database_url)).loads == ()
-    assert {status.load_id for status in list_loads(options(database_url))} == {"unnamed but not by us", "named"}
+    assert {status.load_id for status in list_loads(options(database_url))} == by_users
 
 
 def test_one_load_is_known_by_its_id(store: SqlDelayedMessageStore, database_url: str) -> None:

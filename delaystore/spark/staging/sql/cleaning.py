@@ -3,12 +3,13 @@
 from datetime import timedelta
 from typing import Final
 
-from delaystore.spark.options import UNNAMED
+from delaystore.spark.options import is_unnamed
 from delaystore.spark.staging.loads import Cleaned
 from delaystore.spark.staging.sql.database import LoadDatabase
 from delaystore.spark.staging.sql.registry import Registry, is_abandoned
 
 UNNAMED_KEPT: Final = timedelta(days=1)
+"""How long a load that nobody named is remembered: for its own process, should that ask again what has become of it."""
 
 
 def clean_up(database: LoadDatabase, registry: Registry, own: str | None = None) -> Cleaned:
@@ -36,7 +37,8 @@ def clean_up(database: LoadDatabase, registry: Registry, own: str | None = None)
 def _forget_unnamed(database: LoadDatabase, registry: Registry) -> None:
     """Nobody will ask for a load without a name again, once the process that ran it has surely heard of its end."""
     with database.writing() as bound:
-        registry.forget(bound.connection, UNNAMED, database.store.now() - UNNAMED_KEPT)
+        finished = registry.finished_ids(bound.connection, database.store.now() - UNNAMED_KEPT)
+        registry.forget(bound.connection, [load_id for load_id in finished if is_unnamed(load_id)])
 
 
 def _forget(database: LoadDatabase, registry: Registry, own: str | None) -> list[str]:

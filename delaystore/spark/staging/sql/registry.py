@@ -139,11 +139,16 @@ class Registry:
             if row is not None:
                 self.release(bound.connection, row)
 
-    def forget(self, connection: Connection, prefix: str, before: datetime) -> None:
-        """Forget loads whose ids begin so, and that were finished before then."""
+    def finished_ids(self, connection: Connection, before: datetime) -> Sequence[str]:
+        """The ids of loads, not streams, that were finished before then."""
         table = self._table
-        named = table.c.load_id.startswith(prefix, autoescape=True) & (table.c.is_stream == 0)
-        connection.execute(delete(table).where(named, table.c.finished_at < before))
+        loads = select(table.c.load_id).where(table.c.is_stream == 0, table.c.finished_at < before)
+        return connection.execute(loads).scalars().all()
+
+    def forget(self, connection: Connection, load_ids: Sequence[str]) -> None:
+        """Forget these loads, which are finished."""
+        for load_id in load_ids:
+            connection.execute(delete(self._table).where(self._table.c.load_id == load_id))
 
     def rows(self, connection: Connection) -> Sequence[_RowOf]:
         """All loads, the newest last."""
