@@ -30,8 +30,6 @@ _KINDS: Final = {
 }
 _COMPRESSED: Final = frozenset({".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate"})
 _GLOB: Final = frozenset("*?[")
-_HIDDEN: Final = ("_", ".")
-"""What Spark leaves out of folders: _SUCCESS, checksums."""
 
 
 def kind_of_name(name: str) -> Kind:
@@ -64,11 +62,12 @@ def find_files(given: Sequence[str], kind: Kind | None = None) -> DataFiles:
     """What `given` (files, folders, globs, or URIs such as s3a://... that Spark's file systems know) means.
 
     `kind`: of all of them; None: by the endings of their names. Raises ConfigurationError where there are none, where a
-    name says no kind, or where they are of several kinds.
+    name says no kind, where they are of several kinds, or where Spark would read a file twice or not at all.
     """
     if not given:
         raise ConfigurationError("no files are given; name files, folders or globs")
     found = [file for path in given for file in _find(path)]
+    _check_once(found)
     kinds = {file.name: kind or _kind_of(file.name) for file in found}
     by_kind = {each: name for name, each in kinds.items()}
     if len(by_kind) > 1:
@@ -97,8 +96,44 @@ def _local(path: Path) -> Iterator[_Found]:
     files = [file for file in sorted(path.rglob("*")) if file.is_file() and not _is_hidden(file.relative_to(path))]
     if not files:
         raise ConfigurationError(f"the folder {str(path)!r} has no files in it")
+    _check_folders(path, files)
     for file in files:
         yield _Found(str(file), given, _size(file))
+
+
+def _check_folders(path: Path, files: Sequence[Path]) -> None:
+    """ConfigurationError where Spark would leave files out.
+
+    It reads what is in the folder itself, or else in folders such as `day=1`, whose names become columns.
+    """
+    first, *others = files
+    columns = _columns(path, first)
+    for file in files:
+        if None in _columns(path, file):
+            raise ConfigurationError(
+                f"{str(file)!r} is in a folder below {str(path)!r}, which Spark does not look into; name that "
+                f"folder, or take a glob, such as {str(path / '**' / ('*' + file.suffix))!r}"
+            )
+    for file in others:
+        if _columns(path, file) != columns:
+            raise ConfigurationError(
+                f"{str(first)!r} and {str(file)!r} are in folders of different columns (such as day=1); load them apart"
+            )
+
+
+def _columns(path: Path, file: Path) -> list[str | None]:
+    """By folder between them; None: its name says none."""
+    folders = file.relative_to(path).parts[:-1]
+    return [name.partition("=")[0] if "=" in name else None for name in folders]
+
+
+def _check_once(found: Sequence[_Found]) -> None:
+    given: dict[str, str] = {}
+    for file in found:
+        if given.setdefault(os.path.abspath(file.name), file.given) != file.given:
+            raise ConfigurationError(
+                f"the file {file.name!r} is named twice, by itself and by its folder; name it once"
+            )
 
 
 def _size(path: Path) -> int:
@@ -110,7 +145,8 @@ def _size(path: Path) -> int:
 
 
 def _is_hidden(path: Path) -> bool:
-    return any(part.startswith(_HIDDEN) and "=" not in part for part in path.parts)
+    """What Spark leaves out of folders: _SUCCESS, checksums."""
+    return any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in path.parts)
 
 
 def _for_spark(path: Path) -> str:
