@@ -126,6 +126,38 @@ def test_what_waits_already_is_an_error_a_skip_or_replaced(run: CommandLine, fol
     assert [message.body for message in waiting(sqlite_url).values()] == [b"bye 0", b"bye 1", b"bye 2"]
 
 
+def test_delays_that_are_none_are_set_aside_as_they_were_written(
+    run: CommandLine, folder: Path, sqlite_url: str
+) -> None:
+    bad = {
+        "10 minutes": "delay is not a finite number",
+        "Infinity": "delay is not a finite number",
+        "NaN": "delay is not a finite number",
+        "1e300": "due_time is out of range",
+        "-5": "delay is negative",
+        "": "delay is null",
+    }
+    lines = (f"{number},{delay},x\n" for number, delay in enumerate([*bad, "90.5"]))
+    (folder / "a.csv").write_text("message_id,delay,body\n" + "".join(lines))
+    result = run("load", "a.csv", "--destination", "q", "--rejects", "rejects", "--json")
+    assert result.code == 0, result.err
+    assert (result.document["stored"], result.document["rejected"]) == (1, 6)
+    assert sum(bar["about"] for bar in result.document["due"]) == 1
+    assert list(waiting(sqlite_url)) == ["6"]
+    (rejects,) = Path("rejects").iterdir()
+    rejected = [json.loads(line) for line in rejects.read_text().splitlines()]
+    assert {row["delay"] or "": row["reason"] for row in rejected} == bad
+
+
+def test_a_time_in_the_year_1_beside_one_of_today_is_plotted(run: CommandLine, folder: Path, sqlite_url: str) -> None:
+    (folder / "a.csv").write_text(f"{csv_of(1)}old,0001-01-01T00:00:00Z,q,x\n")
+    result = run("load", "a.csv", *MAP, "--json")
+    assert result.code == 0, result.err
+    bars = result.document["due"]
+    assert (bars[0]["start"], bars[0]["about"], bars[-1]["about"]) == ("0001-01-01T00:00:00+00:00", 1, 1)
+    assert set(waiting(sqlite_url)) == {"0", "old"}
+
+
 def test_json_lines_are_read_as_they_are(run: CommandLine, folder: Path, sqlite_url: str) -> None:
     rows: list[Any] = [
         {
@@ -188,6 +220,7 @@ def test_parquet_in_folders_with_ids_from_a_key(
         (["a.csv", "b.jsonl"], "several kinds ('a.csv' is csv, 'b.jsonl' is json)"),
         (["c.txt"], "does not say how it is written"),
         (["empty"], "has no files in it"),
+        (["nested"], "'nested/2026/b.csv' is in a folder below 'nested'"),
         (["a.csv", "--format", "xml"], "must be one of csv, json, parquet"),
         (["c.txt", "--format", "parquet"], "is not a Parquet file"),
         (["zero.csv"], "no rows"),
@@ -199,7 +232,7 @@ def test_parquet_in_folders_with_ids_from_a_key(
         (["a.csv"], "no column says when"),
         (["a.csv", "--map", "due_time=send_at"], "no column says where messages go"),
         (["a.csv", "--map", "due_time=send_at", "--destination", "q"], "no column has ids"),
-        (["a.csv", *MAP[:-2]], "text"),
+        (["a.csv", *MAP[:-2]], "unknown columns text (string); a message's are"),
         (["a.csv", *MAP, "--time-zone", "Mars"], "'Mars' is unknown"),
         (["a.csv", *MAP, "--on-duplicate", "maybe"], "maybe"),
         (["a.csv", *MAP, "--destination", "q" * 300], "at most 255"),
@@ -221,6 +254,8 @@ def test_mistakes_are_one_line(
     (folder / "d.csv").write_text("queue,send_at,order_id,text\nq,x,1,y\n")
     (folder / "zero.csv").write_text("")
     (folder / "empty").mkdir()
+    (folder / "nested" / "2026").mkdir(parents=True)
+    (folder / "nested" / "2026" / "b.csv").write_text(csv_of(1))
     line = run.refused("load", *arguments)
     assert says in line
     assert "s3cret" not in line

@@ -81,8 +81,8 @@ def test_a_wrong_type_is_named(name: str, kind: DataType, text: str) -> None:
 
 
 def test_a_delay_must_be_a_number() -> None:
-    assert "column delay is string: a delay must be a number" in refused(
-        without("due_time") | {"delay": (StringType(), [])}
+    assert "column delay is date: a delay must be a number" in refused(
+        without("due_time") | {"delay": (DateType(), [])}
     )
 
 

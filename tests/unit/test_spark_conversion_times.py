@@ -215,3 +215,33 @@ def test_every_number_is_a_delay(kind: DataType) -> None:
 def test_a_delay_that_says_no_time_is_rejected(kind: DataType, value: Any, reason: str) -> None:
     converted = delayed(kind, [5, value, 5] if value is None or not isinstance(value, timedelta) else [value])
     assert reasons(converted) == [reason]
+
+
+@given(st.decimals(allow_nan=False, allow_infinity=False) | st.decimals(-1, 10**12, places=9))
+@example(Decimal("1e-400"))
+@example(Decimal("-1e-400"))
+@example(Decimal("1e400"))
+def test_a_written_delay_is_the_decimal_that_it_says(seconds: Decimal) -> None:
+    limited = max(min(seconds, Decimal(10**13)), Decimal(-1))
+    expected = expected_after(round(limited * 10**6) * MICROSECOND)
+    assert due_times(delayed(StringType(), [str(seconds)])) == expected
+
+
+@pytest.mark.parametrize("text", ["90", " 90 ", "+90.", "9E1", "900e-1", "90.0000004", "089.9999996"])
+def test_a_delay_can_be_written_in_many_ways(text: str) -> None:
+    assert due_times(delayed(StringType(), [text])) == [BEGAN + timedelta(seconds=90)]
+
+
+@pytest.mark.parametrize(
+    "text", ["10 minutes", "", "NaN", "Infinity", "-inf", "1_0", "1,5", "0x9", "٣", "1e", "PT1H", "."]
+)
+def test_text_that_is_no_delay_is_rejected_as_it_was_written(text: str) -> None:
+    converted = delayed(StringType(), ["5", text, None])
+    assert reasons(converted) == ["delay is not a finite number", "delay is null"]
+    assert converted.rejected is not None
+    assert converted.rejected.column("delay").to_pylist() == [text, None]
+
+
+@pytest.mark.parametrize(("text", "reason"), [("-1", "delay is negative"), ("1e300", OUT_OF_RANGE)])
+def test_a_written_delay_has_its_limits(text: str, reason: str) -> None:
+    assert reasons(delayed(StringType(), [text])) == [reason]

@@ -126,8 +126,8 @@ def _times(columns: Columns, options: WriteOptions, began: datetime) -> Part:
     if column is not None and delay is not None:
         raise ConfigurationError(f"columns {column.name} and {delay.name} both say when; drop one")
     if delay is not None:
-        if not isinstance(delay.type, IntegralType | FractionalType | DayTimeIntervalType):
-            raise delay.wrong("a delay must be a number (of seconds) or an interval day to second; cast it")
+        if not isinstance(delay.type, IntegralType | FractionalType | StringType | DayTimeIntervalType):
+            raise delay.wrong("a delay must be a number (of seconds), its text, or an interval day to second; cast it")
         return Delays(delay.index, microseconds(began))
     if column is None:
         raise ConfigurationError("column due_time is missing; add it (timestamp), or a column delay (seconds)")

@@ -1,5 +1,6 @@
 """When messages are due, from what people have: instants, local times, text, or delays."""
 
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import ROUND_HALF_EVEN, Decimal
@@ -19,6 +20,7 @@ _FARTHEST: Final = LATEST - EARLIEST
 _FARTHEST_SECONDS: Final = _FARTHEST // _SECOND + 1
 _DECIMAL_MICROSECOND: Final = Decimal("0.000001")
 _NO_NUMBER: Final = "delay is not a finite number"
+_NUMBER: Final = re.compile(r"\s*([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d{1,9})?)\s*", re.ASCII | re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,10 @@ class WrittenTimes:
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """The column delay, in seconds or as an interval, after `began` (microseconds after 1970)."""
+    """The column delay, in seconds (numbers, or text of them) or as an interval, after `began`.
+
+    `began`: microseconds after 1970.
+    """
 
     index: int
     began: int
@@ -106,6 +111,8 @@ def _microseconds(delays: pa.Array, faults: Faults) -> pa.Array:
         return delays.cast(pa.duration("us")).cast(pa.int64())
     if pa.types.is_decimal(kind):
         return by_value(delays, _of_decimal, pa.int64(), faults)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return by_value(readable(delays, "delay", faults), _of_text, pa.int64(), faults)
     if pa.types.is_floating(kind):
         return _of_floats(delays.cast(pa.float64()), faults)
     limited = pc.min_element_wise(delays.cast(pa.int64()), _FARTHEST_SECONDS, skip_nulls=False)
@@ -122,6 +129,13 @@ def _of_floats(delays: pa.Array, faults: Faults) -> pa.Array:
     whole = pc.trunc(limited)
     fraction = pc.round(pc.multiply(pc.subtract(limited, whole), float(_SECOND)), round_mode="half_to_even")
     return pc.add(pc.multiply(whole.cast(pa.int64()), _SECOND), fraction.cast(pa.int64()))
+
+
+def _of_text(text: str) -> int:
+    found = _NUMBER.fullmatch(text)
+    if found is None:
+        raise Unfit(_NO_NUMBER)
+    return _of_decimal(Decimal(found[1]))
 
 
 def _of_decimal(delay: Decimal) -> int:

@@ -28,8 +28,8 @@ _BYTES_A_TASK: Final = 32 * 1024 * 1024
 def read_files(spark: SparkSession, files: DataFiles, mapping: Mapping[str, str]) -> DataFrame:
     """The rows of the files; `mapping`: the file's column of a message's column.
 
-    CSV and JSON give text alone, and `delay` as a number; of JSON, objects and arrays are their text. A line that
-    cannot be read becomes a row that the writer rejects, with the line as its body if there is such a column.
+    CSV and JSON give text alone; of JSON, objects and arrays are their text. A line that cannot be
+    read becomes a row that the writer rejects, with the line as its body if there is such a column.
     Raises ConfigurationError for files that cannot be read, or that lack a column of the mapping.
     """
     try:
@@ -72,10 +72,8 @@ def _all_text(names: list[str]) -> StructType:
 
 
 def _texts(frame: DataFrame, columns: dict[str, Column]) -> dict[str, Column]:
-    """With the delay as a number, and why a line was not readable."""
+    """With why a line was not readable."""
     by_field = {name.lower(): name for name in columns}
-    if delay := by_field.get("delay"):
-        columns[delay] = columns[delay].try_cast("double")
     why = sf.when(frame[_BROKEN].isNotNull(), sf.lit("the line is not readable, or has other columns"))
     if body := by_field.get("body"):
         columns[body] = sf.coalesce(frame[_BROKEN], columns[body])
