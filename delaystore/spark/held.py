@@ -1,6 +1,7 @@
 """What the keeper holds, and for how long."""
 
 import logging
+import threading
 import time
 from abc import ABC, abstractmethod
 from typing import Final
@@ -94,33 +95,44 @@ class HeldSnapshot(Held):
 
 
 class HeldLease(Held):
-    """A lease that is renewed every so many seconds."""
+    """A lease that is renewed every so many seconds, in a thread of its own: a renewal may hang for minutes."""
 
     def __init__(self, name: str, lease: Renewable, every: float) -> None:
         self._name, self._lease, self._every = name, lease, every
         self._busy = time.monotonic()
-        self._due = self._busy + every
+        self._ended = threading.Event()
+        threading.Thread(target=self._keep, name="delaystore-keeper-lease", daemon=True).start()
 
     def tend(self, *, has_jobs: bool) -> bool:
-        """Renew it when it is time. False once it is lost, or Spark has been idle for long."""
+        """False once it is lost, or Spark has been idle for long."""
         now = time.monotonic()
         if has_jobs:
             self._busy = now
-        if now < self._due:
-            return now - self._busy < IDLE_LEASE
-        self._due = now + self._every
+        return not self._ended.is_set() and now - self._busy < IDLE_LEASE
+
+    def close(self) -> None:
+        """Renew it no more; it ends by itself."""
+        self._ended.set()
+
+    def _keep(self) -> None:
+        pause = self._every
+        while not self._ended.wait(pause):
+            pause = self._every if self._renewed() else self._every / 4
+
+    def _renewed(self) -> bool:
+        """False: it failed, and is to be tried again soon."""
         try:
             self._lease.renew()
         except LoadLostError as error:
             _logger.warning("the load %s is lost: %s", self._name, error)
-            return False
+            self._ended.set()
         except DelaystoreError as error:
-            self._due = now + self._every / 4
             _logger.warning("the lease of the load %s could not be renewed, and is tried again: %s", self._name, error)
+            return False
+        except Exception:
+            _logger.exception("renewing the lease of the load %s failed, and is tried again", self._name)
+            return False
         return True
-
-    def close(self) -> None:
-        """The lease ends by itself."""
 
 
 def surplus(items: list[tuple[str, Held]]) -> list[tuple[str, Held]]:

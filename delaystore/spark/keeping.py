@@ -123,29 +123,37 @@ class Keeper:
 
     def _let_go(self, name: str) -> None:
         with self._lock:
-            self._held.pop(f"lease {name}", None)
+            held = self._held.pop(f"lease {name}", None)
+        if held is not None:
+            held.close()
 
     def _hold(self, name: str, held: Held) -> None:
+        """In place of what is held by that name; not at all if it has stopped."""
+        other: Held | None = held
         with self._lock:
             if not self._stopping.is_set():
+                other = self._held.get(name)
                 self._held[name] = held
-                return
-        held.close()
+        if other is not None:
+            other.close()
 
     def _watch(self) -> None:
         while not self._stopping.wait(TICK) and not self._application.is_over():
             self._tend()
         self._stopping.set()
         self._wake_listener()
-        self._release(list(self._held.items()))
+        self._release(self._all())
+
+    def _all(self) -> list[tuple[str, Held]]:
+        with self._lock:
+            return list(self._held.items())
 
     def _tend(self) -> None:
-        with self._lock:
-            held = list(self._held.items())
+        held = self._all()
         if not held:
             return
         has_jobs = self._application.has_jobs()
-        over = [(name, one) for name, one in held if not one.tend(has_jobs=has_jobs)]
+        over = [(name, one) for name, one in held if _is_over(one, has_jobs=has_jobs)]
         self._successors.update((name, None) for name, one in over if isinstance(one, HeldSnapshot) and one.idle)
         self._release(over)
         self._release(surplus([item for item in held if item not in over]))
@@ -186,6 +194,15 @@ def stop_keeper() -> None:
     with _guard:
         if _keeper is not None:
             _keeper.stop()
+
+
+def _is_over(held: Held, *, has_jobs: bool) -> bool:
+    """Whatever fails in one thing, the others are looked after."""
+    try:
+        return not held.tend(has_jobs=has_jobs)
+    except Exception:
+        _logger.exception("the keeper lets go of something that it could not look after")
+        return True
 
 
 def _give_up_after(connection: Connection, seconds: int) -> None:

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from delaystore.errors import ConfigurationError, LoadLostError, StoreUnavailableError
 from delaystore.message import DelayedMessage
 from delaystore.spark import held, register
-from delaystore.spark.held import HeldSnapshot, reader_name
+from delaystore.spark.held import Held, HeldSnapshot, reader_name
 from delaystore.spark.keeper import KeeperClient
 from delaystore.spark.keeping import Keeper
 from delaystore.spark.options import StoreOptions
@@ -55,6 +55,25 @@ class Lease:
 
     def renewals(self) -> int:
         return len(self.path.read_text().splitlines()) if self.path.exists() else 0
+
+
+@dataclass
+class HangingLease(Lease):
+    """Its renewal ends when the test makes the file `path`.end."""
+
+    def renew(self) -> None:
+        super().renew()
+        wait_until(self.path.with_suffix(".end").exists)
+
+
+class FailingHeld(Held):
+    closed = False
+
+    def tend(self, *, has_jobs: bool) -> bool:
+        raise RuntimeError("nobody has thought of this")
+
+    def close(self) -> None:
+        self.closed = True
 
 
 @pytest.fixture
@@ -118,7 +137,7 @@ def test_stopped_twice_it_has_let_everything_go(
     keeper.stop()
     keeper.stop()
     wait_until(lambda: count_holders() == 0)
-    assert not [thread for thread in threading.enumerate() if thread.name == "delaystore-keeper"]
+    assert not [thread for thread in keeper._threads if thread.is_alive()]
 
 
 def test_a_snapshot_shows_what_was_there(keeper: Keeper, postgresql_url: str) -> None:
@@ -233,6 +252,49 @@ def test_a_renewal_that_fails_is_tried_again(keeper: Keeper, tmp_path: Path) -> 
     lease = Lease(tmp_path / "renewals", StoreUnavailableError("not now"))
     keeper.client.renew("load", lease, 0.1)
     wait_until(lambda: lease.renewals() >= 3)
+
+
+def test_a_renewal_that_fails_as_nobody_expected_is_tried_again(keeper: Keeper, tmp_path: Path) -> None:
+    lease = Lease(tmp_path / "renewals", RuntimeError("nobody has thought of this"))
+    keeper.client.renew("load", lease, 0.1)
+    wait_until(lambda: lease.renewals() >= 3)
+    assert keeper.alive
+
+
+def test_a_renewal_that_hangs_holds_up_no_other(keeper: Keeper, tmp_path: Path) -> None:
+    hanging, lease = HangingLease(tmp_path / "hanging"), Lease(tmp_path / "renewals")
+    try:
+        keeper.client.renew("hanging", hanging, 0.1)
+        wait_until(lambda: hanging.renewals() == 1)
+        keeper.client.renew("load", lease, 0.1)
+        wait_until(lambda: lease.renewals() >= 3)
+        assert hanging.renewals() == 1
+    finally:
+        (tmp_path / "hanging.end").touch()
+
+
+def test_what_fails_is_let_go_and_the_rest_is_looked_after(
+    keeper: Keeper, application: Application, postgresql_url: str, count_holders: Callable[[], int]
+) -> None:
+    failing = FailingHeld()
+    keeper._hold("failing", failing)
+    wait_until(lambda: failing.closed)
+    keeper.client.hold_snapshot(options(postgresql_url))
+    application.over = True
+    wait_until(lambda: count_holders() == 0)
+
+
+def test_threads_of_leases_end(keeper: Keeper, tmp_path: Path) -> None:
+    def threads() -> list[threading.Thread]:
+        return [thread for thread in threading.enumerate() if thread.name.startswith("delaystore-keeper-lease")]
+
+    for name in ("let go", "replaced", "replaced", "stopped"):
+        keeper.client.renew(name, Lease(tmp_path / "renewals"), 60.0)
+    assert len(threads()) >= 3
+    keeper.client.let_go("let go")
+    wait_until(lambda: len(threads()) == 2)
+    keeper.stop()
+    wait_until(lambda: not threads())
 
 
 def test_a_lost_lease_is_renewed_no_more(keeper: Keeper, tmp_path: Path) -> None:
