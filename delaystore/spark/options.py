@@ -16,7 +16,12 @@ _UNNAMED: Final = "unnamed-"
 _OF_NOBODY: Final = re.compile(rf"{_UNNAMED}[0-9a-f]{{8}}-[0-9a-f]{{4}}-7[0-9a-f]{{3}}-[0-9a-f]{{4}}-[0-9a-f]{{12}}")
 _LARGEST_BODY: Final = 2**30
 """Arrow and PostgreSQL hold no larger value."""
-
+_LONGEST_LEASE: Final = 30 * 86400
+_MOST_PARTITIONS: Final = 10_000
+"""The sample of which boundaries are made has fewer places."""
+_MOST_DIGITS: Final = 20
+_SHOWN: Final = 40
+"""Characters of a wrong value that an error shows."""
 
 Choice = TypeVar("Choice", bound=StrEnum)
 
@@ -121,7 +126,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         time_zone=given.text("timeZone"),
         ambiguous_time=given.choice("ambiguousTime", AmbiguousTime, AmbiguousTime.REJECT),
         max_body_bytes=given.number("maxBodyBytes", WriteOptions.max_body_bytes, at_most=_LARGEST_BODY),
-        lease_seconds=given.number("leaseSeconds", WriteOptions.lease_seconds),
+        lease_seconds=given.number("leaseSeconds", WriteOptions.lease_seconds, at_most=_LONGEST_LEASE),
     )
     given.nothing_left()
     _check_load_id(read.load_id)
@@ -140,7 +145,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         endpoint=given.required("endpoint"),
         schema=given.text("schema"),
         table=given.text("table"),
-        partitions=given.number("partitions", 0) or None,
+        partitions=given.number("partitions", 0, at_most=_MOST_PARTITIONS) or None,
         push_filters=given.choice("pushFilters", YesOrNo, YesOrNo.FALSE) is YesOrNo.TRUE,
     )
     given.nothing_left()
@@ -170,7 +175,7 @@ def _check_load_id(load_id: str | None) -> None:
         return
     if not load_id.isprintable() or not load_id.isascii() or len(load_id) > MAX_LOAD_ID_BYTES:
         raise ConfigurationError(
-            f"loadId {load_id[:40]!r} cannot be used; take up to {MAX_LOAD_ID_BYTES} printable ASCII characters"
+            f"loadId {load_id[:_SHOWN]!r} cannot be used; take up to {MAX_LOAD_ID_BYTES} printable ASCII characters"
         )
 
 
@@ -198,13 +203,15 @@ class _Given:
         except ValueError:
             raise ConfigurationError(f"the option {name} must be one of {', '.join(choices)}, not {value!r}") from None
 
-    def number(self, name: str, default: int, *, at_most: int | None = None) -> int:
+    def number(self, name: str, default: int, *, at_most: int) -> int:
         value = self.text(name)
         if value is None:
             return default
-        if not (value.isascii() and value.isdigit() and int(value) > 0) or (at_most and int(value) > at_most):
-            limit = f" to {at_most}" if at_most else ""
-            raise ConfigurationError(f"the option {name} must be a whole number from 1{limit}, not {value!r}")
+        is_number = value.isascii() and value.isdigit() and len(value) <= _MOST_DIGITS
+        if not is_number or not 1 <= int(value) <= at_most:
+            raise ConfigurationError(
+                f"the option {name} must be a whole number from 1 to {at_most}, not {value[:_SHOWN]!r}"
+            )
         return int(value)
 
     def nothing_left(self) -> None:

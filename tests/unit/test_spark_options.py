@@ -1,0 +1,32 @@
+"""Numbers that users give as options."""
+
+import pytest
+
+from delaystore.errors import ConfigurationError
+from delaystore.spark.options import read_options, write_options
+
+STORE = {"store": "sqlite:///app.db", "endpoint": "sales"}
+ABSURD = ["0", "-1", "1.5", "ten", "²", "99999999999999", "1" * 5000, "0" * 5000]
+
+
+@pytest.mark.parametrize("number", ABSURD, ids=lambda number: number[:20])
+@pytest.mark.parametrize("name", ["leaseSeconds", "maxBodyBytes"])
+def test_a_number_that_cannot_be_is_refused_in_a_short_line(name: str, number: str) -> None:
+    with pytest.raises(
+        ConfigurationError, match=rf"the option {name} must be a whole number from 1 to \d+, "
+    ) as caught:
+        write_options({**STORE, name: number})
+    assert len(str(caught.value)) < 150
+
+
+@pytest.mark.parametrize("number", ABSURD, ids=lambda number: number[:20])
+def test_partitions_are_a_number_that_can_be(number: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"the option partitions must be a whole number from 1 to \d+, "):
+        read_options({**STORE, "partitions": number})
+
+
+def test_numbers_that_can_be_are_taken() -> None:
+    written = write_options({**STORE, "leaseSeconds": "86400", "MAXBODYBYTES": "0000001"})
+    assert (written.lease_seconds, written.max_body_bytes) == (86400, 1)
+    assert read_options({**STORE, "partitions": "1000"}).partitions == 1000
+    assert read_options(STORE).partitions is None
