@@ -16,7 +16,7 @@ Everything delaystore raises on purpose is a `DelaystoreError`; its text says wh
     │   └── DuplicateMessageError     a message_id that already waits
     ├── MigrationError                a migration that cannot begin or go on
     │   └── MigrationLockedError      another process is at it
-    ├── LoadError                     a bulk load that cannot begin or be finished; nothing of it is stored
+    ├── LoadError                     a bulk load that cannot begin or be finished
     │   ├── RejectedRowsError         rows that cannot be messages
     │   ├── LoadInProgressError       another process is loading the same
     │   └── LoadLostError             its staging was lost or taken over; run it again
@@ -103,7 +103,7 @@ class MigrationLockedError(MigrationError):
 
 
 class LoadError(DelaystoreError):
-    """A bulk load that cannot begin or be finished; nothing of it is stored."""
+    """A bulk load that cannot begin or be finished; nothing of it is stored, unless the store cannot undo."""
 
 
 class RejectedRowsError(LoadError):

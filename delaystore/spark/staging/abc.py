@@ -62,6 +62,8 @@ class Staging(ABC):
 
     guarantee: ClassVar[str] = "all or nothing, exactly once"
     """What a load into this kind of store can rely on, in a line."""
+    after_failure: ClassVar[str] = "nothing was loaded"
+    """What is true of a load that failed or was stopped before `promote`, in words that may end a sentence."""
 
     @abstractmethod
     def begin(self, key: LoadKey) -> FinishedLoad | None:

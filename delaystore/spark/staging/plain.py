@@ -37,6 +37,7 @@ class PlainStaging(Staging):
     """
 
     guarantee: ClassVar[str] = "each row at once, at least once; not all or nothing, and not remembered"
+    after_failure: ClassVar[str] = "what was stored until then stays"
 
     def __init__(self, options: StoreOptions) -> None:
         open_store(options.store).close()  # an unknown store is told before what such stores can do

@@ -5,7 +5,7 @@ from typing import Final, TypeVar
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
-from delaystore.errors import StoreUnavailableError
+from delaystore.errors import LoadLostError, StoreUnavailableError
 from delaystore.spark.conversion.rejects import RejectFolder
 from delaystore.spark.options import OnDuplicate
 from delaystore.spark.staging.abc import FinishedLoad, Staging
@@ -28,12 +28,14 @@ def promote(
         _patiently(staging.renew)  # a run that has taken the load over has files of the same names
     try:
         if rejects is None:
-            refuse_rejected(reports)
+            refuse_rejected(reports, staging)
         else:
             rejects.keep(report.rejects for report in reports)
         return _patiently(lambda: staging.promote(staged_of(reports), on_duplicate))
     except StoreUnavailableError:
         raise  # perhaps it was promoted, and these rows were rejected
+    except LoadLostError:
+        raise  # perhaps another run has the load, and files of the same names
     except BaseException:
         if rejects is not None:
             rejects.remove()

@@ -58,12 +58,12 @@ def reports_of(messages: Sequence[WriterCommitMessage | None]) -> list[TaskRepor
     return reports
 
 
-def refuse_rejected(reports: Sequence[TaskReport]) -> None:
-    """RejectedRowsError if any row was rejected."""
+def refuse_rejected(reports: Sequence[TaskReport], staging: Staging) -> None:
+    """RejectedRowsError if any row was rejected; it says what is left in the store."""
     rejections = total(report.rejections for report in reports)
     if rejections.count:
         raise RejectedRowsError(
-            f"{rejections}; nothing was loaded: mend these rows, or name a folder for them with the option rejects"
+            f"{rejections}; {staging.after_failure}: mend these rows, or name a folder for them with the option rejects"
         )
 
 
