@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql.types import BinaryType, LongType, MapType, StringType, TimestampType
 
 from delaystore.errors import ConfigurationError, LoadError
+from delaystore.message import new_message_id
 from delaystore.spark.conversion.rejects import RejectFolder, file_name
 from delaystore.spark.options import UnknownColumns
 from delaystore.spark.staging.abc import LoadKey
@@ -65,6 +66,19 @@ def test_a_load_run_again_overwrites_its_own_files_alone(tmp_path: Path) -> None
     for _ in range(2):
         folder.remove()
         assert kept(tmp_path) == other | {"notes.jsonl": []}
+
+
+def test_what_waits_is_of_one_run_and_goes_with_a_later_one(tmp_path: Path) -> None:
+    killed, slow, third = (RejectFolder.of_load(str(tmp_path), LOAD, run=new_message_id()) for _ in range(3))
+    other = RejectFolder.of_load(str(tmp_path), LoadKey("2026-11-reminders.2"), run=new_message_id())
+    attempt(killed, "k")
+    written = attempt(slow, "s"), attempt(third, "t"), attempt(other, "o")
+    slow.forget_waiting()
+    slow.keep([])
+    assert [len(list(path.iterdir())) for path in tmp_path.iterdir()] == [1, 1]
+    third.keep([written[1]])
+    other.keep([written[2]])
+    assert kept(tmp_path) == names(["t"]) | names(["o"], load="2026-11-reminders.2")
 
 
 def test_a_load_without_rejected_rows_keeps_nothing(tmp_path: Path) -> None:

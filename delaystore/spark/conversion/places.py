@@ -21,8 +21,15 @@ class Folder(NamedTuple):
 
     def finished(self) -> list[str]:
         """The names of its files."""
+        return self._names(fs.FileType.File)
+
+    def folders(self) -> list[str]:
+        """The names of the folders in it."""
+        return self._names(fs.FileType.Directory)
+
+    def _names(self, kind: fs.FileType) -> list[str]:
         found = self.files.get_file_info(fs.FileSelector(self.path, allow_not_found=True))
-        return [info.base_name for info in found if info.type is fs.FileType.File]
+        return [info.base_name for info in found if info.type is kind]
 
 
 def absolute(place: str) -> str:

@@ -1,6 +1,6 @@
 """Files of the rows that cannot be messages: JSON lines of the original columns and the reason.
 
-A task attempt writes one under a temporary name. The driver keeps those of the winning attempts under the load's name
+A task attempt writes one in a folder of its run. The driver keeps those of the winning attempts under the load's name
 and a number, so that the same load, run again, overwrites them.
 """
 
@@ -25,6 +25,7 @@ _LENIENT: Final = Plain(lenient=True)
 _SAFE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,79}")
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9.-]+")
 _SUFFIX: Final = ".jsonl"
+_RUN: Final = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +38,11 @@ class RejectFolder:
     place: str = field(repr=False)
     name: str
     """Of the load, fit for files."""
+    run: str = ""
+    """Of this run of the load: a later one compares greater. Empty: all runs share what waits, as a stream's do."""
 
     @staticmethod
-    def of_load(rejects: str, key: LoadKey) -> "RejectFolder":
+    def of_load(rejects: str, key: LoadKey, run: str = "") -> "RejectFolder":
         """On the driver: that of the load; ConfigurationError if the folder cannot be made."""
         place = absolute(rejects)
         made = folder(place)
@@ -47,14 +50,14 @@ class RejectFolder:
             made.files.create_dir(made.path, recursive=True)
         except OSError:
             raise ConfigurationError(f"the folder for rejects, {shown(place)}, cannot be made; name another") from None
-        return RejectFolder(place, file_name(key))
+        return RejectFolder(place, file_name(key), run)
 
     def file(self) -> "RejectFile":
         """In a task: a file for one attempt. It comes to be with its first row."""
-        return RejectFile(self.place, f"_{self.name}")
+        return RejectFile(self.place, self._waiting)
 
     def keep(self, files: Iterable[str | None]) -> None:
-        """On the driver, before the load is promoted: keep these files, and no other of the load.
+        """On the driver, before the load is promoted: keep these files, and no other of this and earlier runs.
 
         `files`: what `RejectFile.close` returned. LoadError if one of them is not there.
         """
@@ -64,7 +67,7 @@ class RejectFolder:
             for number, file in enumerate((file for file in files if file is not None), start=1):
                 kept = f"{self.name}-{number:05}{_SUFFIX}"
                 try:
-                    opened.files.move(f"{opened.path}/_{self.name}/{file}", f"{opened.path}/{kept}")
+                    opened.files.move(f"{opened.path}/{self._waiting}/{file}", f"{opened.path}/{kept}")
                 except FileNotFoundError:
                     raise LoadError(
                         f"a task's file of rejected rows is not in {shown(self.place)}: name a folder or URI that "
@@ -72,9 +75,11 @@ class RejectFolder:
                     ) from None
                 earlier.discard(kept)
             self._delete(opened, earlier)
+            for abandoned in self._of_earlier_runs(opened):
+                self._delete_folder(opened, abandoned)
 
     def forget_waiting(self) -> None:
-        """On the driver, when the load has failed: remove what tasks have written. May be called twice."""
+        """On the driver, when the run has failed: remove what its tasks have written. May be called twice."""
         with used(self.place):
             self._delete(folder(self.place), ())
 
@@ -84,6 +89,19 @@ class RejectFolder:
         with used(self.place):
             self._delete(opened, self._kept(opened))
 
+    @property
+    def _waiting(self) -> str:
+        """The folder for what tasks write; Spark's readers skip such a name."""
+        return f"_{self.name}.{self.run}" if self.run else f"_{self.name}"
+
+    def _of_earlier_runs(self, opened: Folder) -> list[str]:
+        """Those of killed runs; one that has taken this load over meanwhile is later."""
+        if not self.run:
+            return []
+        runs = re.compile(re.escape(f"_{self.name}.") + f"({_RUN})")
+        found = (runs.fullmatch(name) for name in opened.folders())
+        return [match[0] for match in found if match is not None and match[1] < self.run]
+
     def _kept(self, opened: Folder) -> set[str]:
         mine = re.compile(re.escape(self.name) + r"-\d{5,}" + re.escape(_SUFFIX))
         return {name for name in opened.finished() if mine.fullmatch(name)}
@@ -92,12 +110,15 @@ class RejectFolder:
         for name in kept:
             with suppress(FileNotFoundError):
                 opened.files.delete_file(f"{opened.path}/{name}")
+        self._delete_folder(opened, self._waiting)
+
+    def _delete_folder(self, opened: Folder, name: str) -> None:
         with suppress(FileNotFoundError):
-            opened.files.delete_dir(f"{opened.path}/_{self.name}")
+            opened.files.delete_dir(f"{opened.path}/{name}")
 
 
 class RejectFile:
-    """The rejected rows of one task attempt, in a folder that Spark's readers skip.
+    """The rejected rows of one task attempt; its first row makes the folder `waiting`.
 
     An exception in its block removes it. LoadError where it cannot be written.
     """

@@ -1,0 +1,102 @@
+"""Writers and what they leave of a load that fails, without a session of Spark."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from pyspark.sql.types import BinaryType
+from sqlalchemy import create_engine, text
+
+from delaystore.errors import DuplicateMessageError, LoadLostError, RejectedRowsError
+from delaystore.settings import TransactionMode
+from delaystore.spark.conversion.rejects import RejectFolder
+from delaystore.spark.options import write_options
+from delaystore.spark.staging import plain
+from delaystore.spark.writing import BatchWriter
+from delaystore.stores import InMemoryDelayedMessageStore
+from tests.converting import batch, rows, schema
+
+ROWS = rows(2, body=(BinaryType(), [b"good", None]))
+
+
+def run(url: str, **options: str) -> BatchWriter:
+    """A run of the load "one", as each process that runs it makes one."""
+    given = {"store": url, "endpoint": "sales", "loadId": "one", **options}
+    return BatchWriter(schema(ROWS), write_options(given), None)
+
+
+def end_lease(url: str) -> None:
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE sales_delayed_loads SET lease_until = '2001-01-01 00:00:00.000000'"))
+    engine.dispose()
+
+
+def files(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_run_that_was_taken_over_leaves_what_tasks_of_the_other_have_written(sqlite_url: str, tmp_path: Path) -> None:
+    first = run(sqlite_url, rejects=str(tmp_path / "rejects"))
+    lost = first.write(iter([batch(ROWS)]))
+    end_lease(sqlite_url)
+    second = run(sqlite_url, rejects=str(tmp_path / "rejects"))
+    task = second.write(iter([batch(ROWS)]))
+    with pytest.raises(LoadLostError):
+        first.commit([lost])
+    first.abort([lost])
+    second.commit([task])
+    ((name, line),) = files(tmp_path / "rejects").items()
+    assert name == "one-00001.jsonl"
+    assert json.loads(line)["message_id"] == "id-1"
+
+
+def test_a_run_that_is_taken_over_as_it_ends_leaves_the_files_of_the_other(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep = RejectFolder.keep
+
+    def keep_slowly(folder: RejectFolder, names: Iterable[str | None]) -> None:
+        keep(folder, names)
+        end_lease(sqlite_url)
+        run(sqlite_url, rejects=str(tmp_path))
+        (tmp_path / "one-00001.jsonl").write_text("by the second run")
+
+    first = run(sqlite_url, rejects=str(tmp_path))
+    task = first.write(iter([batch(ROWS)]))
+    monkeypatch.setattr(RejectFolder, "keep", keep_slowly)
+    with pytest.raises(LoadLostError, match="taken over"):
+        first.commit([task])
+    first.abort([task])
+    assert (tmp_path / "one-00001.jsonl").read_text() == "by the second run"
+
+
+def test_a_load_that_cannot_be_promoted_keeps_no_files(sqlite_url: str, tmp_path: Path) -> None:
+    before = run(sqlite_url, loadId="before", rejects=str(tmp_path / "rejects"))
+    before.commit([before.write(iter([batch(ROWS)]))])
+    again = run(sqlite_url, rejects=str(tmp_path / "rejects"))
+    task = again.write(iter([batch(ROWS)]))
+    with pytest.raises(DuplicateMessageError):
+        again.commit([task])
+    again.abort([task])
+    assert list(files(tmp_path / "rejects")) == ["before-00001.jsonl"]
+
+
+def test_of_a_load_with_rejected_rows_nothing_is_loaded(sqlite_url: str) -> None:
+    writer = run(sqlite_url)
+    task = writer.write(iter([batch(ROWS)]))
+    with pytest.raises(RejectedRowsError, match="; nothing was loaded: mend these rows, or name a folder"):
+        writer.commit([task])
+    writer.abort([task])
+
+
+def test_of_a_store_without_a_way_back_it_is_said_what_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = InMemoryDelayedMessageStore()
+    store.initialize("sales", TransactionMode.NONE)
+    monkeypatch.setattr(plain, "open_store", lambda url: store)
+    writer = run("redis://localhost", onDuplicate="ignore")
+    tasks = [writer.write(iter([batch(some)])) for some in (rows(), ROWS)]
+    with pytest.raises(RejectedRowsError, match="; what was stored until then stays: mend these rows, or name"):
+        writer.commit(tasks)
+    assert store.count() == 1
