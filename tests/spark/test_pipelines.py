@@ -242,6 +242,18 @@ def test_what_celery_inspect_prints(spark: SparkSession, tmp_path: Path) -> None
     assert [(row.destination, row.due_time) for row in rows] == [("/exchanges/e/k", microseconds(EARLY))] * 2
 
 
+def test_a_broken_record_of_celery_is_rejected_alone(spark: SparkSession, tmp_path: Path) -> None:
+    good = {"headers": {"id": "good", "eta": EARLY.isoformat()}, "body": "x"}
+    where = [7, {"routing_key": "k", "exchange": 7}, {"routing_key": "k", "exchange": "\ud800"}, {"routing_key": "q"}]
+    records = [{**good, "properties": 7}, *({**good, "properties": {"delivery_info": info}} for info in where)]
+    (tmp_path / "tasks.jsonl").write_text("\n".join(json.dumps(record) for record in records))
+    rows = rows_of(celery_tasks(spark, str(tmp_path)))
+    assert [row.destination for row in readable(rows)] == ["q"]
+    no_address = "its delivery_info has an exchange or a routing_key that no address can hold"
+    no_objects = ["its field delivery_info is no object", "its field properties is no object"]
+    assert reasons(rows) == [*[no_address] * 2, *no_objects]
+
+
 EVENTS = [
     ("17", EARLY, False, 12.5),
     ("a/b", EARLY, None, None),
@@ -297,6 +309,15 @@ def test_times_without_a_zone_are_counted_on_the_calendar(spark: SparkSession) -
     events = spark.createDataFrame([("1", datetime.fromisoformat("2027-03-13T02:30"))], schema)
     (row,) = due_after(events, "at", timedelta(days=1, microseconds=-1), destination="q", key="id").collect()
     assert row.due_time == datetime.fromisoformat("2027-03-14T02:29:59.999999")
+
+
+def test_no_two_rules_make_one_id(spark: SparkSession) -> None:
+    events = spark.createDataFrame([(EARLY, "b", "c", "b/c")], "at timestamp, b string, c string, both string")
+    rules = [("/exchanges/a", ["b", "c"]), ("/exchanges/a/b", ["c"]), ("/exchanges/a", ["both"]), ("b", ["c"])]
+    found = [due_after(events, "at", timedelta(days=1), destination=rule, key=key) for rule, key in rules]
+    ids = [frame.select("message_id").collect()[0].message_id for frame in found]
+    assert len(set(ids)) == len(rules)
+    assert ids[-1] == "b/c"
 
 
 @pytest.mark.parametrize(

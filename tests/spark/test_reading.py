@@ -17,10 +17,18 @@ from sqlalchemy import make_url
 from delaystore.errors import ConfigurationError, StoreError, StoreSetupError, StoreUnavailableError
 from delaystore.message import DelayedMessage
 from delaystore.settings import TransactionMode
+from delaystore.spark.options import StoreOptions
+from delaystore.spark.reading import stores
 from delaystore.spark.reading.columns import SCHEMA, arrow_schema
+from delaystore.spark.reading.filters import Condition
 from delaystore.spark.reading.pages import read_pages
+from delaystore.spark.reading.postgresql import PostgreSqlPlan, read_batches
+from delaystore.spark.reading.rows import read_rows
+from delaystore.spark.reading.stores import open_readable, open_table
 from delaystore.spark.source import DelaystoreDataSource
+from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.memory import InMemoryDelayedMessageStore
+from delaystore.stores.memory.store import SharedMemory
 from delaystore.stores.sql.codec import encode_mapping
 from tests.integration.sql_stores import opened
 from tests.spark.conftest import ODD_TIME_ZONE
@@ -221,6 +229,26 @@ def test_filters_are_applied_by_the_database(spark: SparkSession, filtered_urls:
         assert not optimized(frame.where(condition)).startswith("RelationV2"), condition
 
 
+def test_a_message_that_wants_attention_before_it_is_due_is_found(database_url: str) -> None:
+    early = DelayedMessage(
+        message_id="early", destination="q", due_time=NOON, next_attempt=NOON - timedelta(days=1), body=b""
+    )
+    with opened(database_url) as store:
+        store.store(early)
+    source, conditions = (
+        open_table(StoreOptions(store=database_url, endpoint="sales")),
+        [Condition("due_time", "ge", (NOON,))],
+    )
+    schema = arrow_schema(SCHEMA)
+    if source.is_postgresql:
+        with PostgreSqlPlan(source, schema.names, conditions) as plan:
+            (statement,) = plan.statements(())
+        batches = list(read_batches(source.engine, statement, schema, None, "delaystore read"))
+    else:
+        batches = list(read_rows(source, conditions, schema))
+    assert [batch.column("message_id").to_pylist() for batch in batches] == [["early"]]
+
+
 def test_filters_hold_in_several_partitions(spark: SparkSession, filtered_urls: dict[str, str]) -> None:
     frame = reading(spark, filtered_urls["postgresql"], partitions=3, pushFilters=True)
     frame = frame.where("destination = 'shipping'")
@@ -375,6 +403,18 @@ def test_other_stores_are_read_page_by_page() -> None:
     rows = [row for batch in batches for row in batch.to_pylist()]
     assert sorted(row["message_id"] for row in rows) == [f"m{number:05}" for number in range(2500)]
     assert json.dumps(rows[0]["body"].decode()) == '"0"'
+
+
+def test_a_store_that_others_wrote_is_opened_for_each_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store in memory stands for theirs, so it must not be known as what it is."""
+    memory = SharedMemory()
+    monkeypatch.setattr(stores, "open_store", lambda url: InMemoryDelayedMessageStore(memory=memory))
+    monkeypatch.setattr(stores, "InMemoryDelayedMessageStore", SqlDelayedMessageStore)
+    sales, mail = (open_readable(StoreOptions(store="theirs://there", endpoint=name)) for name in ("sales", "mail"))
+    assert isinstance(sales, InMemoryDelayedMessageStore)
+    assert isinstance(mail, InMemoryDelayedMessageStore)
+    sales.store_many(many(3, float))
+    assert (sales.count(), mail.count()) == (3, 0)
 
 
 @pytest.mark.soak

@@ -103,7 +103,7 @@ def _load(
 ) -> None:
     from delaystore.cli.load.reports import load_document, print_load
     from delaystore.cli.load.run import SparkRun
-    from delaystore.spark.loading.loading import finished_before, load
+    from delaystore.spark.loading.loading import finished_before, finished_meanwhile, left_by_failure, load
 
     report = finished_before(request)
     if report is None:
@@ -113,10 +113,11 @@ def _load(
             except DelaystoreError:
                 if not run.stopped:
                     raise
-                report = finished_before(request)
-        if report is None:
-            say("stopped; nothing was loaded")
-            raise typer.Exit(run.exit_code)
+                report = finished_meanwhile(request)
+                if report is None:
+                    say(f"stopped; {left_by_failure(request)}")
+                    raise typer.Exit(run.exit_code) from None
+                say("too late to stop: the load was finished meanwhile")
     if as_json:
         print_document(load_document(report))
     else:

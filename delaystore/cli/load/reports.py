@@ -49,14 +49,13 @@ def cleanup_document(cleaned: "Cleaned") -> dict[str, Any]:
 
 def print_load(report: "LoadReport") -> None:
     """A load, for people."""
+    messages = "messages" if report.stored is None else counted(report.stored, "message")
     if report.finished_before is not None:
-        tell(
-            f"nothing to do: the load {report.load_id!r} was finished at {instant(report.finished_before)}, with "
-            f"{counted(report.stored, 'message')}"
-        )
+        at = instant(report.finished_before)
+        tell(f"nothing to do: the load {report.load_id!r} was finished at {at}, with {messages}")
         return
-    rate = f", {report.stored / report.seconds:,.0f}/s" if report.seconds else ""
-    tell(f"{counted(report.stored, 'message')} loaded in {report.seconds:.1f} s{rate}")
+    rate = f", {report.stored / report.seconds:,.0f}/s" if report.stored is not None and report.seconds else ""
+    tell(f"{messages} loaded{f' in {report.seconds:.1f} s{rate}' if report.seconds else ''}")
     if report.skipped:
         tell(f"{counted(report.skipped, 'duplicate')} skipped")
     _tell_rejections(report.rejections, "rejected")

@@ -64,7 +64,7 @@ def print_verdicts(verdicts: "Sequence[tuple[str, Verdict]]") -> None:
         if verdict.good:
             tell(f"good: {name}: everything is accounted for" + ("" if verdict.held is None else _compared(verdict)))
         for finding in verdict.findings:
-            tell(f"does not add up: {name}: {finding}")
+            tell(f"not verified: {name}: {finding}")
         for remark in verdict.remarks:
             say(f"{name}: {remark}")
 

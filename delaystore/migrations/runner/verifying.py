@@ -61,8 +61,10 @@ def _uncounted(run: Run, counts: RunCounts, moved: Checksum) -> list[str]:
             f"{counts.prepared:,} were prepared, and {found:,} found again: {counts.moved:,} moved, "
             f"{counts.returned:,} returned, {counts.rejected:,} rejected, {counts.pending:,} pending"
         )
-    if counts.pending or run.status in UNFINISHED:
+    if counts.pending:
         findings.append(f"the run has not ended, {counts.pending:,} have not moved yet; run it again, or abort it")
+    elif run.status in UNFINISHED:
+        findings.append("the run has not ended, and what it took so far is accounted for; run it again, or abort it")
     if moved.count != counts.moved:
         findings.append(f"{counts.moved:,} are counted as moved, and {moved.count:,} are kept as such")
     return findings

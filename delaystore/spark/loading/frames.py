@@ -9,6 +9,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import StringType, StructField, StructType
 
 from delaystore.errors import ConfigurationError
+from delaystore.spark.column import column_of
 from delaystore.spark.conversion.columns import UNREADABLE
 from delaystore.spark.loading.files import DataFiles, Kind
 from delaystore.spark.loading.mapping import renamed
@@ -39,7 +40,7 @@ def read_files(spark: SparkSession, files: DataFiles, mapping: Mapping[str, str]
     names = [name for name in frame.columns if name != _BROKEN]
     if not names:
         raise ConfigurationError("the files have no rows")
-    columns = {new: _named(frame, old) for old, new in renamed(names, mapping)}
+    columns = {new: column_of(frame, old) for old, new in renamed(names, mapping)}
     if files.kind is not Kind.PARQUET:
         columns = _texts(frame, columns)
     return frame.select(*(column.alias(name) for name, column in columns.items()))
@@ -78,8 +79,3 @@ def _texts(frame: DataFrame, columns: dict[str, Column]) -> dict[str, Column]:
     if body := by_field.get("body"):
         columns[body] = sf.coalesce(frame[_BROKEN], columns[body])
     return {**columns, UNREADABLE: why}
-
-
-def _named(frame: DataFrame, name: str) -> Column:
-    """By its exact name, dots included."""
-    return frame["`" + name.replace("`", "``") + "`"]

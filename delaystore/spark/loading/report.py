@@ -11,13 +11,13 @@ from delaystore.spark.rejections import Rejections
 class LoadReport:
     """What a load has done.
 
-    `load_id`: None: it was not named, and is not known again. `skipped`: messages that were duplicates; None: this
-    store does not count them. `finished_before`: when an earlier run finished this load; then nothing was done now, and
+    `load_id`: None: it was not named, and is not known again. `stored`: messages; None: this store does not count
+    them. `skipped`: messages that were duplicates; None: they are not counted either. `finished_before`: when an earlier run finished this load; then nothing was done now, and
     `stored` and `skipped` are of that run. `guarantee`: what a store that cannot stage promises; None: all or nothing.
     """
 
     load_id: str | None
-    stored: int
+    stored: int | None
     skipped: int | None
     rejections: Rejections = field(default_factory=Rejections)
     seconds: float = 0.0

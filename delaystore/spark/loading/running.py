@@ -1,5 +1,6 @@
 """Running a job of Spark's while the main thread watches it."""
 
+import logging
 import threading
 import uuid
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
 Result = TypeVar("Result")
+_logger = logging.getLogger(__name__)
 _INTERVAL: Final = 0.2
 _OF_GROUP: Final = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
 
@@ -39,9 +41,12 @@ def run_watched(spark: SparkSession, action: Callable[[], Result], watcher: Watc
     ended = threading.Event()
 
     def watch() -> None:
-        while not ended.wait(_INTERVAL):
-            if watcher.watch(_tasks(spark, group)):
-                context.cancelJobGroup(group)
+        try:
+            while not ended.wait(_INTERVAL):
+                if watcher.watch(_tasks(spark, group)):
+                    context.cancelJobGroup(group)
+        except Exception:  # Java has gone, perhaps, and then `action` says so
+            _logger.info("the load is no longer watched", exc_info=True)
 
     thread = InheritableThread(watch, name="delaystore-load-watch", daemon=True)
     context.setJobGroup(group, "delaystore load", interruptOnCancel=True)

@@ -60,11 +60,11 @@ class _Tasks:
         raw = _raw(record)
         if not isinstance(raw.get("headers"), Mapping) or not raw["headers"].get("eta"):
             raise InvalidMessageError("it is no task with an eta")
-        properties = raw.get("properties") or {}
+        properties = _object(raw, "properties")
         encoded = properties.get("body_encoding") == "base64"
         body = {"body_base64" if encoded else "body": "body"}
         options = FileOptions(path=Path(), format="jsonl", columns={**_COLUMNS, **body}, due_times=self._times)
-        where = self._queue or _address(properties.get("delivery_info") or {})
+        where = self._queue or _address(_object(properties, "delivery_info"))
         return Records(options).message(0, {**raw, "destination": where})
 
 
@@ -98,9 +98,24 @@ def _raw(record: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
+def _object(record: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """The object of that name, an empty one where there is none; InvalidMessageError for anything else."""
+    found = record.get(name) or {}
+    if not isinstance(found, Mapping):
+        raise InvalidMessageError(f"its field {name} is no object")
+    return found
+
+
 def _address(delivery_info: Mapping[str, Any]) -> str | None:
-    """Where it came from: a queue, or an exchange and its key."""
+    """Where it came from: a queue, or an exchange and its key; None: it does not say."""
     exchange, key = delivery_info.get("exchange"), delivery_info.get("routing_key")
     if not key or not isinstance(key, str):
         return None
-    return f"/exchanges/{quote(exchange, safe='')}/{quote(key, safe='')}" if exchange else key
+    if not exchange:
+        return key
+    try:
+        return f"/exchanges/{quote(exchange, safe='')}/{quote(key, safe='')}"
+    except (TypeError, UnicodeEncodeError):  # no text, or half a surrogate pair
+        raise InvalidMessageError(
+            "its delivery_info has an exchange or a routing_key that no address can hold"
+        ) from None

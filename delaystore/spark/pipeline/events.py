@@ -10,6 +10,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import TimestampNTZType, TimestampType
 
 from delaystore.errors import ConfigurationError
+from delaystore.spark.column import column_of
 
 _MICROSECOND: Final = timedelta(microseconds=1)
 
@@ -69,13 +70,13 @@ def _condition(unless: Column | str) -> Column:
 
 
 def _message_id(events: DataFrame, rule: str, keys: Sequence[str]) -> Column:
-    """`rule/key/key`; null if one of them is. Keys are percent-encoded, so that no two can make one id."""
-    parts = [sf.url_encode(_column(events, name).cast("string")) for name in keys]
-    return sf.concat(sf.lit(rule), *(part for key in parts for part in (sf.lit("/"), key)))
+    """`rule/key/key`; null if one of them is. All are percent-encoded, so that no two can make one id."""
+    parts = [sf.url_encode(column_of(events, name).cast("string")) for name in keys]
+    return sf.concat(sf.url_encode(sf.lit(rule)), *(part for key in parts for part in (sf.lit("/"), key)))
 
 
 def _later(events: DataFrame, name: str, delay: timedelta) -> Column:
-    time = _column(events, name)
+    time = column_of(events, name)
     microseconds = delay // _MICROSECOND
     if isinstance(events.schema[name].dataType, TimestampNTZType):
         return time + sf.expr(f"make_dt_interval(0, 0, 0, {Decimal(microseconds).scaleb(-6):f})")
@@ -84,9 +85,4 @@ def _later(events: DataFrame, name: str, delay: timedelta) -> Column:
 
 
 def _json(events: DataFrame, names: Sequence[str]) -> Column:
-    return sf.to_json(sf.struct(*(_column(events, name) for name in names)), {"ignoreNullFields": "false"})
-
-
-def _column(events: DataFrame, name: str) -> Column:
-    """By its exact name, dots included."""
-    return events["`" + name.replace("`", "``") + "`"]
+    return sf.to_json(sf.struct(*(column_of(events, name) for name in names)), {"ignoreNullFields": "false"})

@@ -3,7 +3,7 @@
 import re
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
@@ -15,13 +15,14 @@ from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.message import DelayedMessage
 from delaystore.migrations.sources.file.due_times import DueTimes
 from delaystore.migrations.sources.legacy.nservicebus_sql import NServiceBusSqlShape
+from delaystore.spark.column import column_of
+from delaystore.spark.conversion.local import EPOCH
 from delaystore.spark.pipeline.rows import messages_in, row
 from delaystore.spark.pipeline.timeouts import address_of
 
 _COLUMNS: Final = tuple(NServiceBusSqlShape.columns)
 _TIME: Final = NServiceBusSqlShape.time_column
 _UTC: Final = DueTimes(zone=ZoneInfo("UTC"))
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _HEXADECIMAL: Final = re.compile(r"(?:0x|\\x)(?:[0-9a-fA-F]{2})*")
 _QUOTES: Final = {"mysql": ("`", "`"), "mariadb": ("`", "`"), "sqlserver": ("[", "]")}
 
@@ -38,7 +39,7 @@ def nservicebus_messages(rows: DataFrame, *, addresses: str = "queue") -> DataFr
     if missing:
         raise ConfigurationError(f"the rows have no column {', '.join(missing)}; they have {', '.join(rows.columns)}")
     shape = NServiceBusSqlShape(address=address_of(addresses))
-    columns = [rows[f"`{found[name.lower()]}`"].alias(name) for name in _COLUMNS]
+    columns = [column_of(rows, found[name.lower()]).alias(name) for name in _COLUMNS]
     flat = rows.select(columns)
     time = flat[_TIME]
     if isinstance(flat.schema[_TIME].dataType, TimestampNTZType):
@@ -91,7 +92,7 @@ def _instant(value: Any) -> datetime | None:
         return None
     if isinstance(value, int):
         try:
-            return _EPOCH + timedelta(microseconds=value)
+            return EPOCH + timedelta(microseconds=value)
         except OverflowError:
             raise InvalidMessageError("its due time is out of range") from None
     return _UTC.parse(value)

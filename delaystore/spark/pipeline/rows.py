@@ -13,6 +13,7 @@ from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, St
 from delaystore.errors import InvalidMessageError
 from delaystore.message import DelayedMessage
 from delaystore.spark.conversion.columns import UNREADABLE
+from delaystore.stores.sql.codec import encode_mapping
 
 MESSAGE: Final = StructType(
     [
@@ -25,7 +26,8 @@ MESSAGE: Final = StructType(
         StructField(UNREADABLE, StringType()),
     ]
 )
-"""`headers` and `properties` are JSON objects. The last column says why a row could not be read; null: it could."""
+"""`headers` and `properties` are JSON objects as the codec of stores writes them. The last column says why a row could
+not be read; null: it could."""
 _ARROW: Final = pa.list_(
     pa.struct(
         [
@@ -66,8 +68,8 @@ def row(read: Read, record: Mapping[str, Any]) -> Mapping[str, Any]:
         "destination": message.destination,
         "due_time": message.due_time,
         "body": message.body,
-        "headers": _json(message.headers),
-        "properties": _json(message.properties),
+        "headers": encode_mapping(message.headers),
+        "properties": encode_mapping(message.properties),
         UNREADABLE: None,
     }
 
@@ -75,11 +77,12 @@ def row(read: Read, record: Mapping[str, Any]) -> Mapping[str, Any]:
 def unreadable(reason: str, raw: str) -> Mapping[str, Any]:
     """A row that the writer rejects for `reason`; its body is `raw`, what could not be read."""
     nothing = dict.fromkeys(MESSAGE.names)
-    return {**nothing, "body": raw.encode(errors="backslashreplace"), UNREADABLE: reason}
+    return {**nothing, "body": _bytes(raw), UNREADABLE: _bytes(reason).decode()}
 
 
-def _json(mapping: Mapping[str, Any]) -> str | None:
-    return json.dumps(dict(mapping), default=_plain, ensure_ascii=False) if mapping else None
+def _bytes(text: str) -> bytes:
+    """Of any text, also of one that UTF-8 cannot have."""
+    return text.encode(errors="backslashreplace")
 
 
 def _plain(value: Any) -> Any:

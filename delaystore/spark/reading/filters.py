@@ -68,16 +68,6 @@ def condition_of(given: Filter) -> Condition | None:
     return None if name is None else _comparison(given.attribute, name, (given.value,))  # type: ignore[attr-defined]
 
 
-def bounded(conditions: Iterable[Condition]) -> Sequence[Condition]:
-    """`conditions`, and what follows from them for the indexed next_attempt: it is never before the due_time."""
-    implied = [
-        Condition("next_attempt", "ge", (min(one.values),))
-        for one in conditions
-        if one.column == "due_time" and one.operator in ("eq", "gt", "ge") and not one.negated
-    ]
-    return [*conditions, *implied]
-
-
 def clauses(source: FromClause, conditions: Iterable[Condition]) -> Sequence[ColumnElement[bool]]:
     """The conditions on the columns of `source`, all of which must hold."""
     return [_clause(source, condition) for condition in conditions]

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Select, exc, select
 from sqlalchemy.engine import Engine
 
 from delaystore.errors import MissingDependencyError
-from delaystore.spark.reading.filters import Condition, bounded, clauses
+from delaystore.spark.reading.filters import Condition, clauses
 from delaystore.spark.reading.partitions import Place, Sample, between, sample
 from delaystore.spark.reading.stores import SqlTable
 from delaystore.stores.sql.engine import CONNECT_TIMEOUT
@@ -35,7 +35,7 @@ class PostgreSqlPlan:
     """What the planning of one read asks of the database; use it as a context manager."""
 
     def __init__(self, source: SqlTable, columns: Sequence[str], conditions: Sequence[Condition]) -> None:
-        self._source, self._columns, self._conditions = source, columns, bounded(conditions)
+        self._source, self._columns, self._conditions = source, columns, conditions
 
     def __enter__(self) -> "PostgreSqlPlan":
         self._connection = self._source.connect()

@@ -6,7 +6,7 @@ from typing import Any, Final
 import pyarrow as pa
 from sqlalchemy import select
 
-from delaystore.spark.reading.filters import Condition, bounded, clauses
+from delaystore.spark.reading.filters import Condition, clauses
 from delaystore.spark.reading.stores import SqlTable
 from delaystore.stores.sql.translation import translated_errors
 
@@ -16,7 +16,7 @@ ROWS_PER_BATCH: Final = 2000
 def read_rows(source: SqlTable, conditions: Sequence[Condition], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The columns of `schema` of what fulfils the conditions. Raises StoreError."""
     wanted = [source.table.c[name] for name in schema.names]
-    statement = select(*wanted).where(*clauses(source.table, bounded(conditions)))
+    statement = select(*wanted).where(*clauses(source.table, conditions))
     with translated_errors(), source.connect() as connection:
         result = connection.execution_options(yield_per=ROWS_PER_BATCH).execute(statement)
         for rows in result.partitions():

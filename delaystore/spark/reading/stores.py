@@ -47,7 +47,7 @@ def open_readable(options: StoreOptions) -> SqlTable | ManagedDelayedMessageStor
 
     A store in memory is refused: Spark's workers are other processes, in whose memory is none.
     """
-    store = _opened(options.store)
+    store = _opened(options.store, options.endpoint)
     if isinstance(store, SqlDelayedMessageStore):
         return SqlTable(store.engine, _table(store.engine, options))
     if isinstance(store, InMemoryDelayedMessageStore):
@@ -69,7 +69,7 @@ def open_table(options: StoreOptions) -> SqlTable:
 
 
 @lru_cache(maxsize=8)
-def _opened(url: str) -> DelayedMessageStore:
+def _opened(url: str, endpoint: str) -> DelayedMessageStore:  # noqa: ARG001 - a store is of one endpoint
     """Spark's workers live for several tasks; what SQLAlchemy has learned about a server need not be asked again."""
     return open_store(url)
 
