@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -280,6 +281,18 @@ def test_a_rehearsal_of_all_endpoints_moves_nothing(
     assert {one["endpoint"]: one["would_move"] for one in result.document["endpoints"]} == {"sales": 5, "support": 7}
     assert kept(postgresql_url) == sales
     assert kept(postgresql_url, "support") == support
+
+
+def test_a_rehearsal_counts_what_the_run_then_rejects(
+    run: CommandLine, postgresql_url: str, rabbitmq_url: str, broker: Any
+) -> None:
+    keep(postgresql_url, message(1), message(2), replace(message(3), destination="nowhere"))
+    aim = v2(rabbitmq_url)
+    ends = ["--from", postgresql_url, "--endpoint", "sales", "--yes", "--allow-rejects", "--json"]
+    (rehearsed,) = run("migrate", "run", "--to", f"noop:{aim}", *ends).document["endpoints"]
+    (moved,) = run("migrate", "run", "--to", aim, *ends).document["endpoints"]
+    assert (rehearsed["would_move"], rehearsed["would_be_rejected"]) == (2, 1)
+    assert (moved["counts"]["moved"], moved["counts"]["rejected"]) == (2, 1)
 
 
 def test_a_phased_migration_takes_the_far_future_first(run: CommandLine, sqlite_url: str, postgresql_url: str) -> None:
