@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -17,7 +18,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
 from delaystore.delivery import DelayedDelivery
+from delaystore.errors import LoadError
 from delaystore.message import DelayedMessage
+from delaystore.spark.loading import loading
+from delaystore.spark.loading.report import LoadReport
+from delaystore.spark.loading.request import LoadRequest
+from delaystore.spark.loading.running import Tasks, Watcher, run_watched
 from delaystore.spark.options import StoreOptions
 from delaystore.spark.staging import list_loads
 from delaystore.stores import SqlDelayedMessageStore
@@ -322,6 +328,58 @@ def test_an_interrupted_load_leaves_nothing(folder: Path, sqlite_url: str, tmp_p
     assert (process.returncode, err) == (130, "stopped; nothing was loaded\n")
     assert waiting(sqlite_url) == {}
     assert list_loads(StoreOptions(store=sqlite_url, endpoint="sales")) == []
+
+
+def test_a_stop_that_comes_too_late_says_what_was_loaded(
+    run: CommandLine, folder: Path, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = loading.load
+
+    def finished_and_stopped(spark: SparkSession, request: LoadRequest, watcher: Watcher) -> LoadReport:
+        load(spark, request, watcher)
+        os.kill(os.getpid(), signal.SIGINT)
+        raise LoadError("Spark failed: the job was cancelled")
+
+    (folder / "a.csv").write_text(f"{csv_of(3)}bad,soon,billing,x\n")
+    monkeypatch.setattr(loading, "load", finished_and_stopped)
+    result = run("load", "a.csv", *MAP, "--rejects", "rejects")
+    assert result.code == 0, result.err
+    assert result.err.startswith("too late to stop: the load was finished meanwhile\n")
+    assert "is not recognised" in result.err
+    assert result.out.startswith("3 messages loaded\n1 row rejected:\n  1 x due_time is no time")
+    assert len(waiting(sqlite_url)) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "says"), [([], "stopped; nothing was loaded\n"), (["--dry-run"], "stopped; a dry run writes nothing\n")]
+)
+def test_a_stop_ends_the_search_for_columns(
+    run: CommandLine, folder: Path, sqlite_url: str, monkeypatch: pytest.MonkeyPatch, options: list[str], says: str
+) -> None:
+    searched = []
+
+    def search_for_long(spark: SparkSession, *_: object) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        searched.append("begun")
+        spark.range(1).selectExpr("java_method('java.lang.Thread', 'sleep', 30000L)").collect()
+        searched.append("ended by itself")
+
+    (folder / "a.csv").write_text(csv_of(1))
+    monkeypatch.setattr(loading, "read_files", search_for_long)
+    result = run("load", "a.csv", *MAP, *options)
+    assert (result.code, result.err) == (130, says)
+    assert searched == ["begun"]
+
+
+def test_a_load_goes_on_when_nobody_can_watch_it(spark: SparkSession) -> None:
+    watched = threading.Event()
+
+    class Failing:
+        def watch(self, tasks: Tasks) -> bool:
+            watched.set()
+            raise ConnectionError(f"Java has gone, {tasks}")
+
+    assert run_watched(spark, lambda: watched.wait(PATIENCE), Failing())
 
 
 def wait_for_running_load(url: str) -> None:

@@ -10,8 +10,8 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
 from delaystore.errors import StoreSetupError
+from delaystore.spark.column import column_of
 from delaystore.spark.conversion.conversion import REASON, Conversion
-from delaystore.spark.conversion.planning import plan_conversion
 from delaystore.spark.errors import plain_error
 from delaystore.spark.loading.due import bars_of, points_of
 from delaystore.spark.loading.loading import checked_frame, plain_errors
@@ -32,15 +32,18 @@ _CHECKED = StructType(
 
 def rehearse(spark: SparkSession, request: LoadRequest, watcher: Watcher, *, stored: bool = True) -> Rehearsal:
     """What `load` would do. `stored`: whether to look for duplicates in the store, too. Raises as `load`."""
-    began, clock = datetime.now(UTC), time.monotonic()
-    with plain_errors():
-        frame = checked_frame(spark, request, began)
-        conversion = plan_conversion(frame.schema, request.given, load_id=request.given.load_id, began=began)
+    clock = time.monotonic()
+
+    def rehearsed() -> Rehearsal:
+        frame, conversion = checked_frame(spark, request, datetime.now(UTC))
         checked = _checked(frame, conversion).persist()
         try:
-            return run_watched(spark, lambda: _rehearsal(spark, request, checked, clock, stored=stored), watcher)
+            return _rehearsal(spark, request, checked, clock, stored=stored)
         finally:
             checked.unpersist()
+
+    with plain_errors():
+        return run_watched(spark, rehearsed, watcher)
 
 
 def _rehearsal(
@@ -84,7 +87,7 @@ def _checked(frame: DataFrame, conversion: Conversion) -> DataFrame:
         ]
         return pa.StructArray.from_arrays(columns, names=_CHECKED.names)
 
-    every = sf.struct(*(frame["`" + name.replace("`", "``") + "`"] for name in frame.columns))
+    every = sf.struct(*(column_of(frame, name) for name in frame.columns))
     checked = sf.arrow_udf(check, _CHECKED)  # type: ignore[attr-defined]  # its home is a star import
     return frame.select(checked(every).alias("row")).select("row.*")
 

@@ -11,9 +11,10 @@ from delaystore.spark.rejections import Rejections
 class LoadReport:
     """What a load has done.
 
-    `load_id`: None: it was not named, and is not known again. `stored`: messages; None: this store does not count
-    them. `skipped`: messages that were duplicates; None: they are not counted either. `finished_before`: when an earlier run finished this load; then nothing was done now, and
-    `stored` and `skipped` are of that run. `guarantee`: what a store that cannot stage promises; None: all or nothing.
+    `load_id`: None: it was not named, and is not known again. `stored`: messages; `skipped`: those that were
+    duplicates; None: this store counts neither. `finished_before`: when an earlier run finished this load; then nothing
+    was done now, and `stored` and `skipped` are of that run. `guarantee`: what a store that cannot stage promises;
+    None: all or nothing. `seconds`: 0 where the load was asked to stop too late.
     """
 
     load_id: str | None
