@@ -41,6 +41,7 @@ from delaystore.spark.staging import (
 )
 from delaystore.spark.staging.sql import cleaning, promotion
 from delaystore.spark.staging.sql import sink as sink_module
+from delaystore.spark.staging.sql.database import load_database
 from delaystore.spark.staging.sql.dialects.base import waiting_already
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.sql import leave_delaystore_alone
@@ -525,6 +526,24 @@ def test_an_attempt_that_still_writes_keeps_nobody_waiting(postgresql_url: str) 
         assert cleanup(options(postgresql_url)).held == (name,)
         zombie.rollback()
         assert cleanup(options(postgresql_url)).tables == (name,)
+
+
+def test_patience_for_a_table_in_use_is_as_before(mariadb_url: str) -> None:
+    own = make_url(mariadb_url).update_query_dict({"init_command": "SET lock_wait_timeout=777"})
+    store_options = options(own.render_as_string(hide_password=False))
+    patience = text("SELECT @@SESSION.lock_wait_timeout")
+    with opened(mariadb_url), begun(mariadb_url), load_database(store_options) as database:
+        (name,) = database.staging_names()
+        with database.reading() as zombie:
+            zombie.execute(text(f"SELECT * FROM {name}"))
+            assert not database.drop(name)
+            assert not database.empty(name)
+        with database.reading() as one, database.reading() as other:
+            assert {one.execute(patience).scalar(), other.execute(patience).scalar()} == {777}
+        assert database.empty(name)
+        assert database.drop(name)
+        with database.reading() as one, database.reading() as other:
+            assert {one.execute(patience).scalar(), other.execute(patience).scalar()} == {777}
 
 
 def test_dispatchers_are_woken_when_something_is_due_soon(postgresql_url: str) -> None:

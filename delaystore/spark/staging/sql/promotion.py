@@ -107,7 +107,7 @@ class Promotion:
     def _insert(self, connection: Connection, now: datetime) -> int:
         dialect, staged = self._database.dialect, self._staged()
         replaces = self._on_duplicate is OnDuplicate.REPLACE
-        if replaces and dialect.claimed_until(connection, self._database.live, staged, now) is not None:
+        if replaces and dialect.is_claimed(connection, self._database.live, staged, now):
             raise _ClaimedError
         if replaces and dialect.replaces_twice and connection.execute(twice(staged)).first() is not None:
             raise _DuplicatesError

@@ -18,13 +18,12 @@ from delaystore.spark.staging.abc import AttemptSink, StagedAttempt
 from delaystore.spark.staging.sql.database import LoadDatabase, load_database
 from delaystore.spark.staging.sql.registry import Registry
 
-log = logging.getLogger("delaystore.spark")
-
 CHUNK_BYTES: Final = 64 * 2**20
 """Bytes that are sorted and copied at once; an attempt takes three or four times as much memory."""
 CHUNK_ROWS: Final = 500_000
 RENEWALS: Final = 4
 """Signs of life in the time of a lease."""
+_logger: Final = logging.getLogger(__name__)
 
 
 class SqlSink(AttemptSink):
@@ -103,4 +102,4 @@ def _keep_alive(
                 lost.set()
                 return
         except DelaystoreError as error:
-            log.warning("the lease of a load could not be renewed, which is tried again: %s", error)
+            _logger.warning("the lease of a load could not be renewed, which is tried again: %s", error)

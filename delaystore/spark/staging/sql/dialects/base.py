@@ -63,19 +63,22 @@ class StagingDialect(ABC):
     def is_duplicate(self, error: DBAPIError) -> bool:
         """Whether `error`, of a promotion, says that a message_id is there twice."""
 
-    @abstractmethod
-    def is_conflict(self, error: DBAPIError) -> bool:
-        """Whether `error` says that another transaction was in the way, so that the same may succeed now."""
+    def is_conflict(self, error: DBAPIError) -> bool:  # noqa: ARG002 - for overriders
+        """Whether `error` says that another transaction was in the way, so that the same may succeed now.
 
-    def claimed_until(
+        False where a transaction that has begun to write meets no other.
+        """
+        return False
+
+    def is_claimed(
         self,
         connection: Connection,  # noqa: ARG002 - for overriders
         live: Table,  # noqa: ARG002
         staged: Select[Any],  # noqa: ARG002
         now: datetime,  # noqa: ARG002
-    ) -> datetime | None:
-        """When the last claim on a message that `staged` would replace ends; None: there is none, or locks tell."""
-        return None
+    ) -> bool:
+        """Whether a dispatcher has claimed a message that `staged` would replace; False where locks tell."""
+        return False
 
 
 def twice(staged: Select[Any]) -> Select[Any]:

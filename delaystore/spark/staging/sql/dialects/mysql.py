@@ -1,6 +1,7 @@
 """MariaDB and MySQL: inserts of many rows each."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, ClassVar, Final
 
 import pyarrow as pa
@@ -8,7 +9,7 @@ import pyarrow.compute as pc
 import pymysql
 from sqlalchemy import Connection, Insert, Select, Table
 from sqlalchemy.dialects import mysql
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from delaystore.spark.options import OnDuplicate
 from delaystore.spark.staging.sql.binary_copy import COLUMNS
@@ -29,13 +30,13 @@ class MySqlStaging(StagingDialect):
 
     def drop(self, connection: Connection, name: str) -> None:
         """Waits briefly."""
-        connection.exec_driver_sql(f"SET SESSION lock_wait_timeout = {DROP_PATIENCE}")
-        run(connection, f"DROP TABLE IF EXISTS {name}")
+        with _impatience(connection):
+            run(connection, f"DROP TABLE IF EXISTS {name}")
 
     def empty(self, connection: Connection, name: str) -> None:
         """Waits briefly."""
-        connection.exec_driver_sql(f"SET SESSION lock_wait_timeout = {DROP_PATIENCE}")
-        run(connection, f"TRUNCATE TABLE {name}")
+        with _impatience(connection):
+            run(connection, f"TRUNCATE TABLE {name}")
 
     def is_held(self, error: DBAPIError) -> bool:
         """By the timeout of the table's lock."""
@@ -71,6 +72,18 @@ class MySqlStaging(StagingDialect):
     def is_conflict(self, error: DBAPIError) -> bool:
         """A deadlock, or a lock that was not to be had in time."""
         return _number(error) in (_DEADLOCK, _LOCK_TIMEOUT)
+
+
+@contextmanager
+def _impatience(connection: Connection) -> Iterator[None]:
+    """Tables in use are waited for briefly in the block; the connection is as it was then, for it goes to a pool."""
+    before = connection.exec_driver_sql("SELECT @@SESSION.lock_wait_timeout").scalar_one()
+    connection.exec_driver_sql(f"SET SESSION lock_wait_timeout = {DROP_PATIENCE}")
+    try:
+        yield
+    finally:
+        with suppress(SQLAlchemyError):  # a connection that was lost goes to no pool
+            connection.exec_driver_sql(f"SET SESSION lock_wait_timeout = {before}")
 
 
 def _number(error: DBAPIError) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlalchemy import Connection, Insert, Select, Table, func, select
+from sqlalchemy import Connection, Insert, Select, Table, select
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
@@ -44,7 +44,7 @@ class SqliteStaging(StagingDialect):
         connection.exec_driver_sql(statement, list(python_rows(rows, attempt, times)))
 
     def promoting(self, live: Table, names: Sequence[str], staged: Select[Any], on_duplicate: OnDuplicate) -> Insert:
-        """A replaced row has no claim: `claimed_until` was asked before, in the same transaction."""
+        """A replaced row has no claim: `is_claimed` was asked before, in the same transaction."""
         if on_duplicate is OnDuplicate.ERROR:
             return plain_insert(live, names, staged)
         statement = sqlite.insert(live).from_select(list(names), staged, include_defaults=False)
@@ -58,14 +58,9 @@ class SqliteStaging(StagingDialect):
         """By its kind and text."""
         return isinstance(error, IntegrityError) and "UNIQUE" in str(error.orig)
 
-    def is_conflict(self, error: DBAPIError) -> bool:
-        """The writer's lock was not to be had in time."""
-        return "locked" in str(error.orig)
-
-    def claimed_until(self, connection: Connection, live: Table, staged: Select[Any], now: datetime) -> datetime | None:
-        """The latest end of a lease."""
+    def is_claimed(self, connection: Connection, live: Table, staged: Select[Any], now: datetime) -> bool:
+        """By a lease that has not ended."""
         rows = staged.subquery("staged")
         claimed = live.c.claimed_by.is_not(None) & (live.c.claimed_until > now)
-        latest = select(func.max(live.c.claimed_until)).where(claimed, live.c.message_id.in_(select(rows.c.message_id)))
-        instant: datetime | None = connection.execute(latest).scalar()
-        return instant
+        found = select(live.c.message_id).where(claimed, live.c.message_id.in_(select(rows.c.message_id))).limit(1)
+        return connection.execute(found).first() is not None
