@@ -101,7 +101,7 @@ class HeldLease(Held):
         self._name, self._lease, self._every = name, lease, every
         self._busy = time.monotonic()
         self._ended = threading.Event()
-        threading.Thread(target=self._keep, name="delaystore-keeper-lease", daemon=True).start()
+        threading.Thread(target=self._keep, name="spark-keeper-lease", daemon=True).start()
 
     def tend(self, *, has_jobs: bool) -> bool:
         """False once it is lost, or Spark has been idle for long."""

@@ -48,9 +48,10 @@ class Keeper:
             "renew": self._renew,
             "let_go": self._let_go,
         }
+        # Named after Spark, with whose application they end; what begins with delaystore- ends with an object of ours.
         self._threads = [
-            threading.Thread(target=self._serve, name="delaystore-keeper", daemon=True),
-            threading.Thread(target=self._watch, name="delaystore-keeper-watch", daemon=True),
+            threading.Thread(target=self._serve, name="spark-keeper", daemon=True),
+            threading.Thread(target=self._watch, name="spark-keeper-watch", daemon=True),
         ]
         for thread in self._threads:
             thread.start()
@@ -80,7 +81,7 @@ class Keeper:
                 except OSError:
                     continue  # a client that went while it was being accepted
                 threading.Thread(
-                    target=self._answer, args=(connection,), name="delaystore-keeper-call", daemon=True
+                    target=self._answer, args=(connection,), name="spark-keeper-call", daemon=True
                 ).start()
 
     def _answer(self, connection: Connection) -> None:

@@ -286,7 +286,7 @@ def test_what_fails_is_let_go_and_the_rest_is_looked_after(
 
 def test_threads_of_leases_end(keeper: Keeper, tmp_path: Path) -> None:
     def threads() -> list[threading.Thread]:
-        return [thread for thread in threading.enumerate() if thread.name.startswith("delaystore-keeper-lease")]
+        return [thread for thread in threading.enumerate() if thread.name.startswith("spark-keeper-lease")]
 
     for name in ("let go", "replaced", "replaced", "stopped"):
         keeper.client.renew(name, Lease(tmp_path / "renewals"), 60.0)
