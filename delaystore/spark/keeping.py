@@ -80,9 +80,7 @@ class Keeper:
                     connection = self._listener.accept()
                 except OSError:
                     continue  # a client that went while it was being accepted
-                threading.Thread(
-                    target=self._answer, args=(connection,), name="spark-keeper-call", daemon=True
-                ).start()
+                threading.Thread(target=self._answer, args=(connection,), name="spark-keeper-call", daemon=True).start()
 
     def _answer(self, connection: Connection) -> None:
         try:
