@@ -31,7 +31,7 @@ def test_a_csv_becomes_dispatched_messages(
     done = shell("export DELAYSTORE_LOAD_MASTER='local[1]'\n" + commands, tmp_path)
     assert done.returncode == 0, done.stderr
     for line in (
-        "a dry run: 2 messages could be loaded; nothing was written",
+        "a dry run: 2 messages would be loaded; nothing was written",
         "2 messages loaded in",
         "nothing to do: the load 'reminders-1' was finished at",
         '"body": "pay me"',

@@ -10,6 +10,7 @@ import threading
 import time
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
+import delaystore.registry
 from delaystore.delivery import DelayedDelivery
 from delaystore.errors import LoadError
 from delaystore.message import DelayedMessage
@@ -27,6 +29,7 @@ from delaystore.spark.loading.running import Tasks, Watcher, run_watched
 from delaystore.spark.options import StoreOptions
 from delaystore.spark.staging import list_loads
 from delaystore.stores import SqlDelayedMessageStore
+from tests.conformance.minimal_store import MinimalStore, Storage
 from tests.integration.cli import PATIENCE, CommandLine, started
 
 QUICK_JAVA = "-XX:TieredStopAtLevel=1"  # not worth a compiler that takes its time
@@ -93,8 +96,11 @@ def test_rows_that_cannot_be_messages_stop_the_load_or_are_set_aside(
     bad = f"a,soon,billing,x\nb,{SOON.isoformat()},,x\nc\n,{SOON.isoformat()},billing,x\n"
     (folder / "a.csv").write_text(csv_of(3) + bad)
     rehearsal = run("load", "a.csv", *MAP, "--dry-run")
-    assert "3 messages could be loaded; nothing was written" in rehearsal.out
+    assert "the load would fail, because rows cannot be messages (see --rejects); nothing was written" in rehearsal.out
     assert "4 rows would be rejected" in rehearsal.out
+    aside = run("load", "a.csv", *MAP, "--dry-run", "--rejects", "rejects")
+    assert "a dry run: 3 messages would be loaded; nothing was written" in aside.out
+    assert not Path("rejects").exists()
     line = run.refused("load", "a.csv", *MAP)
     assert "4 rows cannot be messages" in line
     for reason in ("due_time is no time", "destination is null", "the line is not readable", "message_id is null"):
@@ -117,7 +123,8 @@ def test_rows_that_cannot_be_messages_stop_the_load_or_are_set_aside(
 def test_what_waits_already_is_an_error_a_skip_or_replaced(run: CommandLine, folder: Path, sqlite_url: str) -> None:
     (folder / "a.csv").write_text(csv_of(2) + csv_of(1).removeprefix(HEADER))
     rehearsal = run("load", "a.csv", *MAP, "--dry-run", "--json").document
-    assert rehearsal["would_store"] == 2
+    assert rehearsal["would_store"] == 0
+    assert rehearsal["obstacles"] == ["a message_id comes twice (see --on-duplicate)"]
     assert rehearsal["duplicates"] == {"in_the_files": 1, "waiting": 0, "examples": ["0"]}
     assert not Path(sqlite_url.removeprefix("sqlite:///")).exists()
     assert "message_id '0'" in run.refused("load", "a.csv", *MAP)
@@ -125,6 +132,9 @@ def test_what_waits_already_is_an_error_a_skip_or_replaced(run: CommandLine, fol
     assert run("load", "a.csv", *MAP).code == 0
     (folder / "b.csv").write_text(csv_of(3).replace("hello", "bye"))
     assert run("load", "b.csv", *MAP, "--dry-run", "--json").document["duplicates"]["waiting"] == 2
+    (folder / "twice.csv").write_text(csv_of(4) + csv_of(1).removeprefix(HEADER))
+    ignoring = run("load", "twice.csv", *MAP, "--dry-run", "--on-duplicate", "ignore", "--json").document
+    assert (ignoring["would_store"], ignoring["duplicates"]["waiting"]) == (2, 2)
     assert "already waiting" in run.refused("load", "b.csv", *MAP)
     assert len(waiting(sqlite_url)) == 2
     result = run("load", "b.csv", *MAP, "--on-duplicate", "replace")
@@ -162,6 +172,22 @@ def test_a_time_in_the_year_1_beside_one_of_today_is_plotted(run: CommandLine, f
     bars = result.document["due"]
     assert (bars[0]["start"], bars[0]["about"], bars[-1]["about"]) == ("0001-01-01T00:00:00+00:00", 1, 1)
     assert set(waiting(sqlite_url)) == {"0", "old"}
+
+
+def test_a_dry_run_for_a_store_that_cannot_list_what_waits(
+    run: CommandLine, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plugin = EntryPoint("minimal", "tests.spark.test_load_cli:open_minimal", "delaystore.stores")
+    monkeypatch.setattr(delaystore.registry, "entry_points", lambda group: EntryPoints([plugin]).select(group=group))
+    (folder / "a.csv").write_text(csv_of(3))
+    result = run("load", "a.csv", *MAP, "--store", "minimal:", "--on-duplicate", "ignore", "--dry-run")
+    assert result.code == 0, result.err
+    assert "a dry run: 3 messages would be loaded; nothing was written" in result.out
+    assert "cannot list what waits" in result.err
+
+
+def open_minimal(_: str) -> MinimalStore:
+    return MinimalStore(Storage())
 
 
 def test_json_lines_are_read_as_they_are(run: CommandLine, folder: Path, sqlite_url: str) -> None:

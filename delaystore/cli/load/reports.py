@@ -33,7 +33,8 @@ def rehearsal_document(report: "Rehearsal") -> dict[str, Any]:
     """What would be loaded, as JSON."""
     return {
         "load_id": report.load_id,
-        "would_store": report.messages - report.twice,
+        "would_store": report.would_store,
+        "obstacles": list(report.obstacles),
         "duplicates": {"in_the_files": report.twice, "waiting": report.waiting, "examples": list(report.examples)},
         "rejected": report.rejections.count,
         "rejections": _rejections(report.rejections),
@@ -68,7 +69,12 @@ def print_load(report: "LoadReport") -> None:
 
 def print_rehearsal(report: "Rehearsal") -> None:
     """What would be loaded, for people."""
-    tell(f"a dry run: {counted(report.messages - report.twice, 'message')} could be loaded; nothing was written")
+    if report.obstacles:
+        tell(f"a dry run: the load would fail, because {', and '.join(report.obstacles)}; nothing was written")
+    else:
+        tell(f"a dry run: {counted(report.would_store, 'message')} would be loaded; nothing was written")
+    if report.waiting is None:
+        say("note: this store cannot list what waits in it; those that wait already would be left out")
     if report.twice:
         tell(f"{counted(report.twice, 'row')} with a message_id that came before{_such_as(report.examples)}")
     if report.waiting:

@@ -1,6 +1,7 @@
 """What a load would do: everything is converted and checked, and nothing is written."""
 
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,6 +20,8 @@ from delaystore.spark.loading.report import Rehearsal
 from delaystore.spark.loading.request import LoadRequest
 from delaystore.spark.loading.running import Watcher, run_watched
 from delaystore.spark.rejections import Reason, Rejections
+from delaystore.stores.abc import ManagedDelayedMessageStore
+from delaystore.stores.registry import open_store
 
 _CHECKED = StructType(
     [
@@ -55,14 +58,16 @@ def _rehearsal(
     assert found is not None
     several = good.groupBy("message_id").count().where("count > 1")
     twice = several.agg(sf.sum(sf.col("count") - 1).alias("count"), _some("message_id")).first()
-    waiting = _waiting(spark, request, good) if stored else None
+    waiting, waits = _waiting(spark, request, good) if stored else (0, ())
     return Rehearsal(
         load_id=request.given.load_id,
         messages=found["messages"],
         rejections=_rejections(checked),
         twice=twice["count"] or 0 if twice else 0,
-        waiting=waiting["count"] if waiting else 0,
-        examples=tuple(dict.fromkeys([*(twice["some"] if twice else ()), *(waiting["some"] if waiting else ())])),
+        waiting=waiting,
+        examples=tuple(dict.fromkeys([*(twice["some"] if twice else ()), *waits])),
+        on_duplicate=request.given.on_duplicate,
+        stops_at_rejects=request.given.rejects is None,
         seconds=time.monotonic() - clock,
         due=tuple(bars_of(found["due"])),
     )
@@ -98,16 +103,28 @@ def _rejections(checked: DataFrame) -> Rejections:
     return Rejections({row["reason"]: Reason(row["count"], tuple(row["some"])) for row in rows})
 
 
-def _waiting(spark: SparkSession, request: LoadRequest, good: DataFrame) -> Any:
-    """How many ids wait in the store, and some of them; None: it has no tables yet."""
+def _waiting(spark: SparkSession, request: LoadRequest, good: DataFrame) -> tuple[int | None, Sequence[str]]:
+    """How many ids wait in the store already, and some of them; None: the store cannot list what waits."""
+    if not _is_listed(request):
+        return None, ()
     try:
         store = spark.read.format("delaystore").options(**request.options_to_read()).load().select("message_id")
-        both = good.join(store, "message_id", "left_semi")
-        return both.agg(sf.count(sf.lit(1)).alias("count"), _some("message_id")).first()
+        both = good.select("message_id").distinct().join(store, "message_id", "left_semi")
+        found = both.agg(sf.count(sf.lit(1)).alias("count"), _some("message_id")).first()
     except Exception as error:
-        if isinstance(plain_error(error), StoreSetupError):
-            return None
+        if isinstance(plain_error(error), StoreSetupError):  # it has no tables yet
+            return 0, ()
         raise
+    assert found is not None
+    return found["count"], found["some"]
+
+
+def _is_listed(request: LoadRequest) -> bool:
+    store = open_store(request.given.store)
+    try:
+        return isinstance(store, ManagedDelayedMessageStore)
+    finally:
+        store.close()
 
 
 def _some(column: str) -> Any:

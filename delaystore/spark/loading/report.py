@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from delaystore.spark.loading.due import Bar
+from delaystore.spark.options import OnDuplicate
 from delaystore.spark.rejections import Rejections
 
 
@@ -29,16 +30,39 @@ class LoadReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rehearsal:
-    """What a load would do. `waiting`: messages whose id waits in the store; `twice`: those whose id came before in
-    the load; examples of both.
+    """What a load would do.
+
+    `messages`: rows that can be messages. `twice`: those of them whose id came before in the load; `waiting`: ids that
+    wait in the store already, None: this store cannot list them; `examples` of both. `on_duplicate`: what becomes of
+    these. `stops_at_rejects`: rows that are rejected have no folder to go to.
     """
 
     load_id: str | None
     messages: int
     rejections: Rejections
     twice: int
-    waiting: int
+    waiting: int | None
     examples: tuple[str, ...]
+    on_duplicate: OnDuplicate
+    stops_at_rejects: bool
     seconds: float
-    finished_before: datetime | None = None
     due: tuple[Bar, ...] = ()
+
+    @property
+    def obstacles(self) -> tuple[str, ...]:
+        """Why the load would fail, and store nothing; none: it would not."""
+        found = []
+        if self.stops_at_rejects and self.rejections.count:
+            found.append("rows cannot be messages (see --rejects)")
+        if self.on_duplicate is not OnDuplicate.IGNORE and self.twice:
+            found.append("a message_id comes twice (see --on-duplicate)")
+        if self.on_duplicate is OnDuplicate.ERROR and self.waiting:
+            found.append("a message_id waits in the store already (see --on-duplicate)")
+        return tuple(found)
+
+    @property
+    def would_store(self) -> int:
+        """How many messages; where it is not known what waits, not more than these."""
+        if self.obstacles:
+            return 0
+        return self.messages - (self.twice + (self.waiting or 0) if self.on_duplicate is OnDuplicate.IGNORE else 0)
