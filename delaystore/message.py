@@ -17,6 +17,8 @@ MAX_DESTINATION_BYTES: Final = 255
 """AMQP 0-9-1's limit for a routing key; what an address string decodes to is checked by the transport."""
 MAX_ADDRESS_BYTES: Final = 1600
 """Room for `/exchanges/NAME/KEY` with two short strings, percent-encoded."""
+EARLIEST_DUE_TIME: Final = datetime(1, 1, 2, tzinfo=UTC)
+"""A day after datetime begins, for the same reason as the latest."""
 LATEST_DUE_TIME: Final = datetime(9999, 12, 30, tzinfo=UTC)
 """A day short of what datetime holds, so that every session time zone can show it."""
 PROPERTY_TYPES: Final[Mapping[str, type]] = MappingProxyType(
@@ -76,9 +78,9 @@ class DelayedMessage:
     def __post_init__(self) -> None:
         check_message_id(self.message_id)
         check_destination(self.destination)
-        object.__setattr__(self, "due_time", utc(self.due_time, "due_time"))
+        object.__setattr__(self, "due_time", waiting_until(self.due_time, "due_time"))
         if self.next_attempt is not None:
-            object.__setattr__(self, "next_attempt", utc(self.next_attempt, "next_attempt"))
+            object.__setattr__(self, "next_attempt", waiting_until(self.next_attempt, "next_attempt"))
         if type(self.body) is not bytes:
             raise InvalidMessageError(f"body must be bytes, not {type(self.body).__name__}; encode it first")
         if self.headers is not NOTHING:
@@ -128,6 +130,16 @@ def utc(instant: object, name: str) -> datetime:
             f"{name} {instant.isoformat()} is out of range; the latest is {LATEST_DUE_TIME:%Y-%m-%d}"
         )
     return instant
+
+
+def waiting_until(instant: object, name: str) -> datetime:
+    """`instant` in UTC, as `utc` has it, and not before what every store can keep."""
+    found = utc(instant, name)
+    if found < EARLIEST_DUE_TIME:
+        raise InvalidMessageError(
+            f"{name} {found.isoformat()} is out of range; the earliest is {EARLIEST_DUE_TIME.date()}"
+        )
+    return found
 
 
 def due_after(now: datetime, delay: timedelta | float) -> datetime:

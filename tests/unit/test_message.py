@@ -127,3 +127,11 @@ def test_an_error_with_ids_survives_a_process_pool() -> None:
     error = pickle.loads(pickle.dumps(DuplicateMessageError(["a", "b"])))
     assert error.message_ids == ("a", "b")
     assert "'a', 'b'" in str(error)
+
+
+def test_what_no_session_time_zone_could_show_is_refused() -> None:
+    first = datetime(1, 1, 2, tzinfo=UTC)
+    assert DelayedMessage(message_id="a", destination="billing", due_time=first, body=b"").due_time == first
+    for early in (first - timedelta(microseconds=1), datetime.min.replace(tzinfo=UTC)):
+        with pytest.raises(InvalidMessageError, match="out of range; the earliest is 0001-01-02"):
+            DelayedMessage(message_id="a", destination="billing", due_time=early, body=b"")

@@ -111,10 +111,17 @@ def test_local_times_that_no_datetime_holds_are_out_of_range() -> None:
     assert reasons(due(TimestampNTZType(), far, time_zone="UTC")) == [OUT_OF_RANGE] * 3
 
 
+def test_what_no_store_keeps_is_out_of_range() -> None:
+    values = instants([microseconds(datetime(1, 1, 1, 23, tzinfo=UTC)), microseconds(datetime(1, 1, 2, tzinfo=UTC))])
+    assert reasons(due(TimestampType(), values)) == [OUT_OF_RANGE]
+    west = [datetime(1, 1, 1, 22), datetime(1, 1, 1, 1)]
+    assert reasons(due(TimestampNTZType(), west, time_zone="Etc/GMT+5")) == [OUT_OF_RANGE]
+
+
 def test_instants_count_whatever_the_session_time_zone() -> None:
     values = [
         DUE,
-        datetime(1, 1, 1, tzinfo=UTC),
+        datetime(1, 1, 2, tzinfo=UTC),
         datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=UTC),
         LATEST_DUE_TIME,
     ]

@@ -7,15 +7,15 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delaystore.message import LATEST_DUE_TIME
+from delaystore.message import EARLIEST_DUE_TIME, LATEST_DUE_TIME
 from delaystore.spark.conversion.faults import Faults, Unfit
 from delaystore.spark.options import AmbiguousTime, zone
 
 MICROSECOND: Final = timedelta(microseconds=1)
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-EARLIEST: Final = (datetime.min.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
+EARLIEST: Final = (EARLIEST_DUE_TIME - EPOCH) // MICROSECOND
 LATEST: Final = (LATEST_DUE_TIME - EPOCH) // MICROSECOND
-"""What a due time may be, in microseconds after 1970; no datetime is earlier."""
+"""What a due time may be, in microseconds after 1970."""
 SKIPPED: Final = "due_time does not exist: the clocks of its time zone skip it"
 TWICE: Final = "due_time is ambiguous: the clocks of its time zone bring it twice (see the option ambiguousTime)"
 OUT_OF_RANGE: Final = "due_time is out of range"
@@ -46,10 +46,10 @@ class LocalClock:
 
     def instants(self, local: pa.Array, faults: Faults) -> pa.Array:
         """As `instant`, of microseconds on the clocks: hour by hour, and one by one in an hour when clocks change."""
-        outside = pc.or_(pc.less(local, EARLIEST), pc.greater(local, LATEST + _DAY))
+        outside = pc.or_(pc.less(local, EARLIEST - _DAY), pc.greater(local, LATEST + _DAY))
         faults.add(outside, OUT_OF_RANGE)
         local = pc.if_else(outside, pa.scalar(None, pa.int64()), local)
-        hours = pc.divide(pc.subtract(local, EARLIEST), _HOUR).dictionary_encode()
+        hours = pc.divide(pc.subtract(local, EARLIEST - _DAY), _HOUR).dictionary_encode()
         offsets = pa.array([self._offset(hour) for hour in hours.dictionary.to_pylist()], pa.int64())
         instants = pc.subtract(local, offsets.take(hours.indices))
         changing = pc.and_(instants.is_null(), local.is_valid())

@@ -10,7 +10,7 @@ from typing import Final, Self
 
 from delaystore.clock import Clock, SystemClock
 from delaystore.errors import ConfigurationError, UnsupportedModeError
-from delaystore.message import DelayedMessage, check_message_id, utc
+from delaystore.message import DelayedMessage, check_message_id, utc, waiting_until
 from delaystore.settings import TransactionMode
 from delaystore.stores.abc import DelayedMessageStore, ManagedDelayedMessageStore, ManagementOutcome, Page, PageKey
 from delaystore.stores.memory.copies import copied, rescheduled
@@ -184,7 +184,7 @@ class InMemoryDelayedMessageStore(ManagedDelayedMessageStore):
     def reschedule(self, message_id: str, due_time: datetime) -> ManagementOutcome:
         """Under the lock that fetching takes."""
         check_message_id(message_id)
-        due_time = utc(due_time, "due_time")
+        due_time = waiting_until(due_time, "due_time")
         waiting, now = self._waiting(), self._clock.now()
         with waiting.lock:
             outcome = _may_change(waiting, message_id, now)

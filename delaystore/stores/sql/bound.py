@@ -10,7 +10,7 @@ from sqlalchemy import Connection, CursorResult, Executable, FromClause, Select
 from sqlalchemy.exc import IntegrityError
 
 from delaystore.errors import ConfigurationError, DuplicateMessageError
-from delaystore.message import LATEST_DUE_TIME, DelayedMessage, check_destination, check_message_id, utc
+from delaystore.message import LATEST_DUE_TIME, DelayedMessage, check_destination, check_message_id, utc, waiting_until
 from delaystore.settings import MAXIMUM_SLEEP, TransactionMode
 from delaystore.stores.abc import ManagedDelayedMessageStore, ManagementOutcome, Page, PageKey
 from delaystore.stores.sql.claims import CandidateLocks, Claims, Leases, RowLocks, place_of
@@ -229,7 +229,7 @@ class BoundSqlStore(ManagedDelayedMessageStore):
         """See the dialect."""
         check_message_id(message_id)
         self.written()
-        due_time = utc(due_time, "due_time")
+        due_time = waiting_until(due_time, "due_time")
         with translated_errors():
             table, dialect = self._sql.table, self._parts.dialect
             outcome = dialect.reschedule(self.connection, table, message_id, due_time, self.now())
