@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from delaystore.message import LATEST_DUE_TIME
+from delaystore.message import EARLIEST_DUE_TIME, LATEST_DUE_TIME
 from delaystore.spark.loading.due import bars_of
 
-FIRST = datetime.min.replace(tzinfo=UTC)
 NOW = datetime(2026, 11, 30, 8, tzinfo=UTC)
 
 
@@ -21,12 +20,12 @@ def points(*instants: datetime | float) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("first", "last"),
     [
-        (FIRST, NOW),
-        (FIRST, LATEST_DUE_TIME),
+        (EARLIEST_DUE_TIME, NOW),
+        (EARLIEST_DUE_TIME, LATEST_DUE_TIME),
         (datetime(1970, 1, 1, tzinfo=UTC), LATEST_DUE_TIME),
         (NOW, LATEST_DUE_TIME),
         (NOW, NOW),
-        (FIRST, FIRST),
+        (EARLIEST_DUE_TIME, EARLIEST_DUE_TIME),
         (LATEST_DUE_TIME, LATEST_DUE_TIME),
     ],
 )

@@ -21,7 +21,7 @@ _WIDTHS: Final = (
     *(timedelta(hours=n) for n in (1, 3, 6, 12)),
     *(timedelta(days=n) for n in (1, 2, 7, 14, 28, 91, 182, 364, 1820, 18_200, 182_000, 364_000)),
 )
-"""The widest are wide enough for all years that a datetime can be in."""
+"""The widest are wide enough for all years in which a message can be due."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def bars_of(points: Sequence[Any] | None) -> list[Bar]:
 
 
 def _start(number: float, width: timedelta) -> datetime:
-    """Of the bar of that number after 1970; the first of all would begin before the year 1."""
+    """Of the bar of that number after 1970; the first of all would begin before anything can be due."""
     return EPOCH + max(number * width, timedelta(microseconds=EARLIEST))
 
 
