@@ -2,8 +2,8 @@
 
 from pyspark.sql import SparkSession
 
-from delaystore.spark.keeper import KeeperClient
-from delaystore.spark.keeping import keeper_of
+from delaystore.spark.keeping.client import KeeperClient
+from delaystore.spark.keeping.keeper import keeper_of
 from delaystore.spark.source import DelaystoreDataSource
 
 FILTERS = "spark.sql.python.filterPushdown.enabled"

@@ -6,7 +6,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from delaystore.errors import ConfigurationError
-from delaystore.spark.keeper import KeeperClient
+from delaystore.spark.keeping.client import KeeperClient
 from delaystore.spark.options import read_options, write_options
 
 FORMAT: Final = "delaystore"

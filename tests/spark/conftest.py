@@ -13,7 +13,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql import SparkSession
 
 from delaystore.spark import register
-from delaystore.spark.keeping import stop_keeper
+from delaystore.spark.keeping.keeper import stop_keeper
 
 ROOT = Path(__file__).parents[2]
 POSTGRESQL_JAR = Path("/usr/share/java/postgresql.jar")

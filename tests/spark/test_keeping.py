@@ -14,10 +14,11 @@ from pyspark.sql import SparkSession
 
 from delaystore.errors import ConfigurationError, LoadLostError, StoreUnavailableError
 from delaystore.message import DelayedMessage
-from delaystore.spark import held, register
-from delaystore.spark.held import Held, HeldSnapshot, reader_name
-from delaystore.spark.keeper import KeeperClient
-from delaystore.spark.keeping import Keeper
+from delaystore.spark import register
+from delaystore.spark.keeping import held
+from delaystore.spark.keeping.client import KeeperClient
+from delaystore.spark.keeping.held import Held, HeldSnapshot, reader_name
+from delaystore.spark.keeping.keeper import Keeper
 from delaystore.spark.options import StoreOptions
 from delaystore.spark.registration import registered_keeper
 from tests.integration.sql_stores import message, opened

@@ -347,7 +347,7 @@ def test_a_frame_that_has_rested_is_read_from_another_snapshot(
         assert len(frame.collect()) == 1000
         store.store(DelayedMessage(message_id="new", destination="billing", due_time=NOON, body=b""))
         assert len(frame.collect()) == 1000  # still of that instant
-        monkeypatch.setattr("delaystore.spark.held.IDLE", 0.0)
+        monkeypatch.setattr("delaystore.spark.keeping.held.IDLE", 0.0)
         wait_until(lambda: connection.execute(HOLDERS).fetchall() == [(0,)])
         monkeypatch.undo()
         assert len(frame.collect()) == 1001

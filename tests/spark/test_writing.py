@@ -25,7 +25,7 @@ from delaystore.errors import (
 from delaystore.message import DelayedMessage
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
 from delaystore.spark import DelaystoreDataSource, register
-from delaystore.spark.keeper import KeeperClient
+from delaystore.spark.keeping.client import KeeperClient
 from delaystore.spark.options import write_options
 from delaystore.spark.staging import LoadKey, open_staging
 from delaystore.spark.writing import BatchWriter

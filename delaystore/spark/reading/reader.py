@@ -10,8 +10,8 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from delaystore.errors import ConfigurationError, StoreError
-from delaystore.spark.held import reader_name
-from delaystore.spark.keeper import KeeperClient
+from delaystore.spark.keeping.client import KeeperClient
+from delaystore.spark.keeping.held import reader_name
 from delaystore.spark.options import ReadOptions
 from delaystore.spark.reading.columns import arrow_schema, check_columns
 from delaystore.spark.reading.filters import Condition, condition_of

@@ -14,7 +14,7 @@ from delaystore.errors import ConfigurationError, DelaystoreError, StoreUnavaila
 from delaystore.message import new_message_id
 from delaystore.spark.conversion.planning import plan_conversion
 from delaystore.spark.conversion.rejects import RejectFolder
-from delaystore.spark.keeper import KeeperClient
+from delaystore.spark.keeping.client import KeeperClient
 from delaystore.spark.options import WriteOptions, new_load_id
 from delaystore.spark.rejections import Rejections
 from delaystore.spark.staging import FinishedLoad, Holder, LoadKey, open_staging

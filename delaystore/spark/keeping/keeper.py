@@ -15,9 +15,9 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from delaystore.errors import DelaystoreError, StoreError
-from delaystore.spark.application import Application, SparkApplication
-from delaystore.spark.held import Held, HeldLease, HeldSnapshot, surplus
-from delaystore.spark.keeper import HOST, Call, KeeperClient, Renewable
+from delaystore.spark.keeping.application import Application, SparkApplication
+from delaystore.spark.keeping.client import HOST, Call, KeeperClient, Renewable
+from delaystore.spark.keeping.held import Held, HeldLease, HeldSnapshot, surplus
 from delaystore.spark.options import StoreOptions
 
 TICK: Final = 0.5

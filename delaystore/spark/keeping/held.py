@@ -10,7 +10,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
 from delaystore.errors import DelaystoreError, LoadLostError
-from delaystore.spark.keeper import Renewable
+from delaystore.spark.keeping.client import Renewable
 from delaystore.spark.options import StoreOptions
 from delaystore.spark.reading.stores import open_table
 from delaystore.stores.sql.translation import translated_errors

@@ -1,7 +1,7 @@
 """How Spark's planning workers reach the keeper: a thread of the driver that holds what must outlive them.
 
 Spark plans a read and a write, and commits a write, in Python processes that end right after; none of them could keep
-a database transaction open, or renew a lease while the tasks run. See `keeping` for the keeper itself.
+a database transaction open, or renew a lease while the tasks run. See `keeping.keeper` for the keeper itself.
 """
 
 from collections.abc import Callable
