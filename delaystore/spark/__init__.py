@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from delaystore.errors import MissingDependencyError
+from delaystore.spark.libraries import check_libraries
 
 if TYPE_CHECKING:
     from delaystore.spark.registration import register
@@ -13,7 +13,6 @@ _HOMES = {
     "DelaystoreDataSource": "delaystore.spark.source",
     "register": "delaystore.spark.registration",
 }
-_LIBRARIES = ("pyspark", "pyarrow")
 
 
 def __getattr__(name: str) -> Any:
@@ -22,11 +21,5 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    for library in _LIBRARIES:
-        try:
-            import_module(library)
-        except ModuleNotFoundError:
-            raise MissingDependencyError(
-                f'{library} is not installed, which Spark needs; pip install "delaystore[spark]"'
-            ) from None
+    check_libraries()
     return getattr(import_module(_HOMES[name]), name)

@@ -10,7 +10,7 @@ import threading
 import time
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from importlib.metadata import EntryPoint, EntryPoints
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ QUICK_JAVA = "-XX:TieredStopAtLevel=1"  # not worth a compiler that takes its ti
 HEADER = "order_id,send_at,queue,text\n"
 SOON = datetime(2027, 3, 1, 8, tzinfo=UTC)
 MAP = ["--map", "message_id=order_id", "--map", "due_time=send_at", "--map", "destination=queue", "--map", "body=text"]
+MINIMAL = ["--store", "minimal:", "--on-duplicate", "ignore"]
 
 
 @pytest.fixture
@@ -166,24 +167,29 @@ def test_delays_that_are_none_are_set_aside_as_they_were_written(
 
 
 def test_a_time_in_the_year_1_beside_one_of_today_is_plotted(run: CommandLine, folder: Path, sqlite_url: str) -> None:
-    (folder / "a.csv").write_text(f"{csv_of(1)}old,0001-01-01T00:00:00Z,q,x\n")
+    (folder / "a.csv").write_text(f"{csv_of(1)}old,0001-01-02T00:00:00Z,q,x\n")
     result = run("load", "a.csv", *MAP, "--json")
     assert result.code == 0, result.err
     bars = result.document["due"]
-    assert (bars[0]["start"], bars[0]["about"], bars[-1]["about"]) == ("0001-01-01T00:00:00+00:00", 1, 1)
+    assert (bars[0]["start"], bars[0]["about"], bars[-1]["about"]) == ("0001-01-02T00:00:00+00:00", 1, 1)
     assert set(waiting(sqlite_url)) == {"0", "old"}
 
 
-def test_a_dry_run_for_a_store_that_cannot_list_what_waits(
-    run: CommandLine, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plugin = EntryPoint("minimal", "tests.spark.test_load_cli:open_minimal", "delaystore.stores")
-    monkeypatch.setattr(delaystore.registry, "entry_points", lambda group: EntryPoints([plugin]).select(group=group))
+@pytest.mark.usefixtures("plugged_in")
+def test_a_dry_run_for_a_store_that_cannot_list_what_waits(run: CommandLine, folder: Path) -> None:
     (folder / "a.csv").write_text(csv_of(3))
-    result = run("load", "a.csv", *MAP, "--store", "minimal:", "--on-duplicate", "ignore", "--dry-run")
+    result = run("load", "a.csv", *MAP, *MINIMAL, "--dry-run")
     assert result.code == 0, result.err
     assert "a dry run: 3 messages would be loaded; nothing was written" in result.out
     assert "cannot list what waits" in result.err
+
+
+@pytest.fixture
+def plugged_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody's store, which has no more than it must."""
+    plugin = EntryPoint("minimal", "tests.spark.test_load_cli:open_minimal", "delaystore.stores")
+    plugins = EntryPoints([*entry_points(group="delaystore.stores"), plugin])
+    monkeypatch.setattr(delaystore.registry, "entry_points", lambda group: plugins.select(group=group))
 
 
 def open_minimal(_: str) -> MinimalStore:
@@ -300,7 +306,7 @@ def test_without_spark_or_java_the_line_says_what_to_install(
     (folder / "a.csv").write_text(csv_of(1))
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "pyspark", None)
-        assert "pip install 'delaystore[spark]'" in run.refused("load", "a.csv", *MAP)
+        assert 'pip install "delaystore[spark]"' in run.refused("load", "a.csv", *MAP)
     with monkeypatch.context() as patch:
         patch.setenv("PATH", str(tmp_path))
         patch.delenv("JAVA_HOME", raising=False)
@@ -376,8 +382,14 @@ def test_a_stop_that_comes_too_late_says_what_was_loaded(
     assert len(waiting(sqlite_url)) == 3
 
 
+@pytest.mark.usefixtures("plugged_in")
 @pytest.mark.parametrize(
-    ("options", "says"), [([], "stopped; nothing was loaded\n"), (["--dry-run"], "stopped; a dry run writes nothing\n")]
+    ("options", "says"),
+    [
+        ([], "stopped; nothing was loaded\n"),
+        (MINIMAL, "stopped; what was stored until then stays\n"),
+        (["--dry-run"], "stopped; a dry run writes nothing\n"),
+    ],
 )
 def test_a_stop_ends_the_search_for_columns(
     run: CommandLine, folder: Path, sqlite_url: str, monkeypatch: pytest.MonkeyPatch, options: list[str], says: str

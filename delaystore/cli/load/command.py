@@ -82,15 +82,14 @@ def load(
         return
     from delaystore.spark.loading.files import find_files, kind_of_name
     from delaystore.spark.loading.java import check_spark_can_run
-    from delaystore.spark.loading.mapping import parse_mapping
 
     settings = dict(_setting(pair) for pair in conf or ())
-    columns = parse_mapping(mapping or ())
     found = find_files(files or (), None if kind is None else kind_of_name(kind))
     check_spark_can_run()
+    from delaystore.spark.loading.mapping import parse_mapping
     from delaystore.spark.loading.request import LoadRequest
 
-    request = LoadRequest(found, given, columns)
+    request = LoadRequest(found, given, parse_mapping(mapping or ()))
     log = None if spark_log is None else Path(spark_log)
     if dry_run:
         _rehearse(request, master, settings, log, as_json=as_json)

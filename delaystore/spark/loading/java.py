@@ -4,11 +4,11 @@ import os
 import re
 import shutil
 import subprocess
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from delaystore.errors import ConfigurationError, MissingDependencyError
+from delaystore.errors import ConfigurationError
+from delaystore.spark.libraries import check_libraries
 
 OLDEST_JAVA: Final = 17
 _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
@@ -20,9 +20,7 @@ def check_spark_can_run() -> None:
 
     Under spark-submit, Java runs already.
     """
-    for library in ("pyspark", "pyarrow"):
-        if find_spec(library) is None:
-            raise MissingDependencyError(f"loading needs {library}; install it with: pip install 'delaystore[spark]'")
+    check_libraries()
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         _check_java()
 

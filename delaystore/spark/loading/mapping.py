@@ -1,12 +1,9 @@
 """Which of the files' columns is which of a message's."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from delaystore.errors import ConfigurationError
-
-COLUMNS: Final = ("message_id", "destination", "due_time", "delay", "body", "headers", "properties")
-"""What a message has."""
+from delaystore.spark.conversion.columns import MESSAGE_COLUMNS
 
 
 def parse_mapping(pairs: Sequence[str]) -> dict[str, str]:
@@ -19,8 +16,8 @@ def parse_mapping(pairs: Sequence[str]) -> dict[str, str]:
         name, mark, column = (part.strip() for part in pair.partition("="))
         if not mark or not column:
             raise ConfigurationError(f"--map {pair!r} is not of the form due_time=COLUMN")
-        if name.lower() not in COLUMNS:
-            raise ConfigurationError(f"--map {pair!r}: a message has no {name!r}; it has {', '.join(COLUMNS)}")
+        if name.lower() not in MESSAGE_COLUMNS:
+            raise ConfigurationError(f"--map {pair!r}: a message has no {name!r}; it has {', '.join(MESSAGE_COLUMNS)}")
         if name.lower() in mapping:
             raise ConfigurationError(f"--map gives {name.lower()} twice")
         mapping[name.lower()] = column
