@@ -1,6 +1,7 @@
 """Streams into a store: each batch once, across restarts from the checkpoint."""
 
 import random
+import shutil
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from delaystore.errors import ConfigurationError, DuplicateMessageError, RejectedRowsError
+from delaystore.errors import ConfigurationError, DuplicateMessageError, LoadLostError, RejectedRowsError
 from delaystore.spark import register
 from tests.faults.scale import scaled
 from tests.spark.driving import Driver
@@ -117,6 +118,21 @@ def test_a_batch_that_was_stored_is_not_stored_again_after_a_crash(source: Sourc
     source.forget_last_commit()
     source.run(url)
     assert count(url) == A_FILE
+
+
+def test_an_older_checkpoint_ends_the_query_and_loses_nothing_unsaid(source: Source, url: str, tmp_path: Path) -> None:
+    source.add()
+    source.run(url)
+    kept = tmp_path / "kept"
+    shutil.copytree(source.checkpoint, kept)
+    source.add(2)
+    source.run(url)
+    for missing in (source.checkpoint, *(tmp_path / "in").glob("00002*")):
+        shutil.rmtree(missing) if missing.is_dir() else missing.unlink()
+    shutil.copytree(kept, source.checkpoint)
+    with refused(LoadLostError, "the checkpoint is older than the store"):
+        source.run(url)
+    assert count(url) == 3 * A_FILE
 
 
 def test_queries_do_not_take_each_others_batches_for_their_own(

@@ -114,7 +114,7 @@ def test_local_times_that_no_datetime_holds_are_out_of_range() -> None:
 def test_what_no_store_keeps_is_out_of_range() -> None:
     values = instants([microseconds(datetime(1, 1, 1, 23, tzinfo=UTC)), microseconds(datetime(1, 1, 2, tzinfo=UTC))])
     assert reasons(due(TimestampType(), values)) == [OUT_OF_RANGE]
-    west = [datetime(1, 1, 1, 22), datetime(1, 1, 1, 1)]
+    west = [datetime(1, 1, 1, hour, tzinfo=UTC).replace(tzinfo=None) for hour in (22, 1)]
     assert reasons(due(TimestampNTZType(), west, time_zone="Etc/GMT+5")) == [OUT_OF_RANGE]
 
 

@@ -13,10 +13,9 @@ from delaystore.errors import ConfigurationError, LoadLostError
 from delaystore.spark.conversion.planning import plan_conversion
 from delaystore.spark.conversion.rejects import RejectFolder
 from delaystore.spark.options import WriteOptions
-from delaystore.spark.rejections import Rejections
-from delaystore.spark.staging import LoadKey, open_staging
+from delaystore.spark.staging import FinishedLoad, LoadKey, open_staging
 from delaystore.spark.writing.promoting import promote
-from delaystore.spark.writing.task import TaskReport, reports_of, stage
+from delaystore.spark.writing.task import count_again, reports_of, stage
 
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
@@ -42,7 +41,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """In a task: stage its rows, unless the batch was promoted before."""
         key = _key_of_task()
         if self._staging.join(key) is not None:
-            return TaskReport(None, Rejections(), None, key)
+            return count_again(iterator, self._conversion, key)
         return stage(iterator, self._conversion, self._staging, self._rejects(key), key)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
@@ -53,14 +52,32 @@ class StreamWriter(DataSourceStreamArrowWriter):
             return  # a batch without tasks
         if key.batch != batchId:
             raise LoadLostError(f"batch {batchId} of the stream brings what was staged for batch {key.batch}")
-        if self._staging.join(key) is None:
+        finished = self._staging.join(key)
+        if finished is None:
             promote(reports, self._staging, self._rejects(key), self._options.on_duplicate)
+        else:
+            _check_same(finished, key, sum(report.again for report in reports))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """What tasks have staged stays where nobody sees it; the query's next batch empties it."""
 
     def _rejects(self, key: LoadKey) -> RejectFolder | None:
         return None if self._options.rejects is None else RejectFolder.of_load(self._options.rejects, key)
+
+
+def _check_same(finished: FinishedLoad, key: LoadKey, again: int) -> None:
+    """Spark repeats the last batch if it died before it noted that this was finished; nothing else may be passed over.
+
+    Raises LoadLostError for an earlier batch, and for another number of messages.
+    """
+    before = finished.stored + finished.skipped
+    if finished.key.batch == key.batch and again == before:
+        return
+    raise LoadLostError(
+        f"batch {key.batch} brings {again} messages, and the store has batch {finished.key.batch} of this stream, of "
+        f"{before}: the checkpoint is older than the store; go on with the one that the stream had last, or begin a "
+        "new one with onDuplicate=ignore"
+    )
 
 
 def _key_of_task() -> LoadKey:

@@ -18,13 +18,19 @@ from delaystore.spark.staging.abc import LoadKey, StagedAttempt, Staging
 class TaskReport(WriterCommitMessage):
     """What a task attempt has done. `staged`: None: the load was finished before. `rejects`: its file's name.
 
-    `key`: which batch of which stream; None: no stream.
+    `key`: which batch of which stream; None: no stream. `again`: rows of a batch that was finished before.
     """
 
     staged: StagedAttempt | None
     rejections: Rejections
     rejects: str | None
     key: LoadKey | None = None
+    again: int = 0
+
+
+def count_again(batches: Iterator[pa.RecordBatch], conversion: Conversion, key: LoadKey) -> TaskReport:
+    """Count the messages of a batch that was finished before, and stage none."""
+    return TaskReport(None, Rejections(), None, key, sum(conversion.convert(one).staged.num_rows for one in batches))
 
 
 def stage(
