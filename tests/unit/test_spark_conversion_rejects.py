@@ -12,6 +12,7 @@ from pyspark.sql.types import BinaryType, LongType, MapType, StringType, Timesta
 from delaystore.errors import ConfigurationError, LoadError
 from delaystore.message import new_message_id
 from delaystore.spark.conversion.rejects import RejectFolder, file_name
+from delaystore.spark.loading.rejected import rejected_by
 from delaystore.spark.options import UnknownColumns
 from delaystore.spark.staging.abc import LoadKey
 from tests.converting import DUE, convert, instants, not_utf8, rows
@@ -79,6 +80,17 @@ def test_what_waits_is_of_one_run_and_goes_with_a_later_one(tmp_path: Path) -> N
     third.keep([written[1]])
     other.keep([written[2]])
     assert kept(tmp_path) == names(["t"]) | names(["o"], load="2026-11-reminders.2")
+
+
+def test_the_rows_of_a_load_are_counted_and_no_others(tmp_path: Path) -> None:
+    for load in (LOAD, LoadKey("2026-11-reminders-00001")):
+        folder = RejectFolder.of_load(str(tmp_path), load)
+        folder.keep([attempt(folder, "a", "b"), attempt(folder, "c")])
+    (tmp_path / f"{LOAD.load_id}-7.jsonl").write_text("of somebody else")
+    found = rejected_by(LOAD.load_id, str(tmp_path))
+    assert found.count == 3
+    assert list(found.reasons) == ["body is null"]
+    assert rejected_by("another", str(tmp_path)).count == rejected_by("another", None).count == 0
 
 
 def test_a_load_without_rejected_rows_keeps_nothing(tmp_path: Path) -> None:

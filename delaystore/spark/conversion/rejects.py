@@ -5,10 +5,11 @@ and a number, so that the same load, run again, overwrites them.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from io import TextIOWrapper
 from types import TracebackType
 from typing import Any, Final, Self
 from uuid import uuid4
@@ -77,6 +78,14 @@ class RejectFolder:
             self._delete(opened, earlier)
             for abandoned in self._of_earlier_runs(opened):
                 self._delete_folder(opened, abandoned)
+
+    def kept_lines(self) -> Iterator[str]:
+        """What `keep` has kept, line by line; nothing where there is no folder."""
+        opened = folder(self.place)
+        with used(self.place):
+            for name in sorted(self._kept(opened)):
+                with opened.files.open_input_stream(f"{opened.path}/{name}") as stream:
+                    yield from TextIOWrapper(stream, encoding="utf-8")
 
     def forget_waiting(self) -> None:
         """On the driver, when the run has failed: remove what its tasks have written. May be called twice."""
