@@ -22,6 +22,7 @@ from sqlalchemy import MetaData, Select, Table, create_engine, false, make_url, 
 from delaystore.errors import (
     ConfigurationError,
     DuplicateMessageError,
+    LoadError,
     LoadInProgressError,
     LoadLostError,
     StorePermissionError,
@@ -337,6 +338,14 @@ def test_a_cleanup_says_what_it_removed(store: SqlDelayedMessageStore, database_
         assert cleaned.held == ()
         assert cleanup(options(database_url)).tables == ()
         assert alive.promote([staged(alive, rows(2))], OnDuplicate.ERROR).stored == 2
+
+
+def test_a_body_that_mariadb_would_not_take_is_named(mariadb_url: str) -> None:
+    with opened(mariadb_url) as store, store.engine.connect() as connection:
+        packet = connection.exec_driver_sql("SELECT @@max_allowed_packet").scalar_one()
+    with begun(mariadb_url) as staging, pytest.raises(LoadError, match=r"'large', \d+ bytes, is more than .*packet"):
+        staged(staging, [row("small"), row("large", body=b"\0" * (packet // 4))])
+    load(mariadb_url, "two", [row("plain", body=b"x" * (packet // 2 - 2**18))])
 
 
 def test_only_loads_without_a_name_are_forgotten(

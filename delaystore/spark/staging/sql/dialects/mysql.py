@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Insert, Select, Table
 from sqlalchemy.dialects import mysql
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
+from delaystore.errors import LoadError
 from delaystore.spark.options import OnDuplicate
 from delaystore.spark.staging.sql.binary_copy import COLUMNS
 from delaystore.spark.staging.sql.dialects.base import StagingDialect, plain_insert, python_rows, run
@@ -18,6 +19,10 @@ from delaystore.stores.sql.names import quoted_name
 
 DROP_PATIENCE: Final = 2
 """Seconds that a drop waits for an attempt that still writes."""
+_ESCAPED: Final = (b"\0", b"\\", b"\n", b"\r", b"\x1a", b'"', b"'")
+"""What takes two bytes in a statement."""
+_ROOM: Final = 2**17
+"""Bytes of a statement for all but the body; headers that are larger still than this are told by the server."""
 _DUPLICATE: Final = 1062
 _LOCK_TIMEOUT: Final = 1205
 _DEADLOCK: Final = 1213
@@ -48,6 +53,7 @@ class MySqlStaging(StagingDialect):
         values = ", ".join(["%s"] * len(COLUMNS))
         statement = f"INSERT INTO {name} ({', '.join(COLUMNS)}) VALUES ({values})"  # noqa: S608 - names are quoted
         times = pc.strftime(rows.column("due_time"), "%Y-%m-%d %H:%M:%S")
+        _check_packets(connection, rows)
         cursor: pymysql.cursors.Cursor = connection.connection.cursor()  # type: ignore[assignment]
         try:
             with cursor:
@@ -72,6 +78,22 @@ class MySqlStaging(StagingDialect):
     def is_conflict(self, error: DBAPIError) -> bool:
         """A deadlock, or a lock that was not to be had in time."""
         return _number(error) in (_DEADLOCK, _LOCK_TIMEOUT)
+
+
+def _check_packets(connection: Connection, rows: pa.RecordBatch) -> None:
+    """LoadError for a row that no statement could bring: the server would drop the connection without a word.
+
+    MariaDB 10.11 was seen to take a statement of half of its max_allowed_packet, and none longer.
+    """
+    longest = int(connection.exec_driver_sql("SELECT @@max_allowed_packet").scalar_one()) // 2 - _ROOM
+    sizes = pc.binary_length(rows.column("body"))
+    for index in pc.indices_nonzero(pc.greater(sizes, longest // 2)).to_pylist():
+        body = rows.column("body")[index].as_py()
+        if len(body) + sum(map(body.count, _ESCAPED)) > longest:
+            raise LoadError(
+                f"the body of message_id {rows.column('message_id')[index].as_py()!r}, {len(body)} bytes, is more than "
+                "the server's max_allowed_packet lets through; raise that, or set maxBodyBytes lower"
+            )
 
 
 @contextmanager
