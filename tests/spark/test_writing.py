@@ -409,9 +409,9 @@ def test_bad_rows_are_counted_by_reason_and_nothing_is_loaded(spark: SparkSessio
 
 
 def test_bad_rows_are_written_to_a_folder_and_the_rest_loads(spark: SparkSession, url: str, tmp_path: Path) -> None:
-    folder = tmp_path / "rejects"
     frame = mixed(spark)
-    load(frame, url, maxBodyBytes=LARGEST, rejects=str(folder), loadId="mixed")
+    load(frame, url, maxBodyBytes=LARGEST, rejects=str(tmp_path / "rejects"), loadId="mixed")
+    (folder,) = (tmp_path / "rejects").iterdir()
     assert waiting(url) == sorted(f"m{n}" for n in range(100))
     rejected = spark.read.json(str(folder))
     assert rejected.count() == len(BAD)
@@ -419,7 +419,7 @@ def test_bad_rows_are_written_to_a_folder_and_the_rest_loads(spark: SparkSession
     assert sorted(rejected.columns) == sorted([*frame.columns, "reason"])
     files = sorted(path.name for path in folder.iterdir())
     assert all(name.startswith("mixed-") for name in files)
-    load(frame, url, maxBodyBytes=LARGEST, rejects=str(folder), loadId="mixed")
+    load(frame, url, maxBodyBytes=LARGEST, rejects=str(tmp_path / "rejects"), loadId="mixed")
     assert sorted(path.name for path in folder.iterdir()) == files
 
 

@@ -2,18 +2,21 @@
 
 import json
 import pickle
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql.types import BinaryType, LongType, MapType, StringType, TimestampType
 
 from delaystore.errors import ConfigurationError, LoadError
 from delaystore.message import new_message_id
-from delaystore.spark.conversion.rejects import RejectFolder, file_name
+from delaystore.spark.conversion.rejects import RejectFolder, file_name, reject_place
 from delaystore.spark.loading.rejected import rejected_by
-from delaystore.spark.options import UnknownColumns
+from delaystore.spark.options import UnknownColumns, WriteOptions
 from delaystore.spark.staging.abc import LoadKey
 from tests.converting import DUE, convert, instants, not_utf8, rows
 
@@ -83,14 +86,17 @@ def test_what_waits_is_of_one_run_and_goes_with_a_later_one(tmp_path: Path) -> N
 
 
 def test_the_rows_of_a_load_are_counted_and_no_others(tmp_path: Path) -> None:
+    options = WriteOptions(store="sqlite:///app.db", endpoint="sales", rejects=str(tmp_path))
+    place = reject_place(options)
+    assert place is not None
     for load in (LOAD, LoadKey("2026-11-reminders-00001")):
-        folder = RejectFolder.of_load(str(tmp_path), load)
+        folder = RejectFolder.of_load(place, load)
         folder.keep([attempt(folder, "a", "b"), attempt(folder, "c")])
-    (tmp_path / f"{LOAD.load_id}-7.jsonl").write_text("of somebody else")
-    found = rejected_by(LOAD.load_id, str(tmp_path))
+    (Path(place) / f"{LOAD.load_id}-7.jsonl").write_text("of somebody else")
+    found = rejected_by(LOAD.load_id, options)
     assert found.count == 3
     assert list(found.reasons) == ["body is null"]
-    assert rejected_by("another", str(tmp_path)).count == rejected_by("another", None).count == 0
+    assert rejected_by("another", options).count == rejected_by("another", replace(options, rejects=None)).count == 0
 
 
 def test_a_load_without_rejected_rows_keeps_nothing(tmp_path: Path) -> None:
@@ -174,6 +180,25 @@ def test_a_row_is_written_whole(tmp_path: Path) -> None:
         "_reason": "message_id is not UTF-8",
     }
     assert DUE.isoformat() not in line
+
+
+def test_every_endpoint_of_every_store_has_its_own_folder() -> None:
+    def place(store: str = "postgresql://me:secret@host/app", endpoint: str = "sales", **more: Any) -> str | None:
+        return reject_place(WriteOptions(store=store, endpoint=endpoint, rejects="s3://bucket/rejects/", **more))
+
+    assert reject_place(WriteOptions(store="sqlite:///app.db", endpoint="sales")) is None
+    assert place() == place("postgresql://you@host/app?sslmode=require")
+    others = [
+        place(endpoint="billing"),
+        place(endpoint="a/b"),
+        place(schema="x"),
+        place(table="x"),
+        place("mysql://host/app"),
+    ]
+    assert len({place(), *others}) == 6
+    for found in (place(), *others):
+        assert found is not None
+        assert re.fullmatch(r"s3://bucket/rejects/[A-Za-z0-9.-]+_[0-9a-f]{8}", found)
 
 
 def test_every_load_has_its_own_name() -> None:

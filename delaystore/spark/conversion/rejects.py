@@ -12,6 +12,7 @@ from hashlib import blake2b
 from io import TextIOWrapper
 from types import TracebackType
 from typing import Any, Final, Self
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from delaystore.errors import ConfigurationError, LoadError
 from delaystore.spark.conversion.encodings import Plain
 from delaystore.spark.conversion.objects import braced, of_columns
 from delaystore.spark.conversion.places import Folder, absolute, folder, shown, used
+from delaystore.spark.options import WriteOptions
 from delaystore.spark.staging.abc import LoadKey
 
 _LENIENT: Final = Plain(lenient=True)
@@ -179,6 +181,21 @@ def lines(rejected: pa.RecordBatch) -> bytes:
     """A JSON object of each row, null for null, each with its newline."""
     entries, _ = of_columns(_distinct(rejected.schema.names), rejected.columns, _LENIENT, nulls=True)
     return "".join(f"{line}\n" for line in braced(entries).to_pylist()).encode()
+
+
+def reject_place(options: WriteOptions) -> str | None:
+    """Where in the folder of the option `rejects` those of this store's endpoint are: a loadId is known by both.
+
+    None: no option.
+    """
+    if options.rejects is None:
+        return None
+    parts = urlsplit(options.store)
+    store = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
+    identity = (store, options.schema, options.table, options.endpoint)
+    digest = blake2b(repr(identity).encode(), digest_size=4).hexdigest()
+    endpoint = _UNSAFE.sub("-", options.endpoint)[:60].strip(".-") or "endpoint"
+    return f"{options.rejects.rstrip('/')}/{endpoint}_{digest}"
 
 
 def file_name(key: LoadKey) -> str:

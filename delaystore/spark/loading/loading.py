@@ -52,7 +52,7 @@ def finished_meanwhile(request: LoadRequest) -> LoadReport | None:
     report = finished_before(request)
     if report is None:
         return None
-    return replace(report, finished_before=None, rejections=rejected_by(request.load_id, request.given.rejects))
+    return replace(report, finished_before=None, rejections=rejected_by(request.load_id, request.given))
 
 
 def left_by_failure(request: LoadRequest) -> str:
@@ -69,7 +69,7 @@ def load(spark: SparkSession, request: LoadRequest, watcher: Watcher) -> LoadRep
     with plain_errors():
         found = run_watched(spark, lambda: _written(spark, request, began), watcher).get
         seconds = time.monotonic() - clock
-        rejections = rejected_by(request.load_id, request.given.rejects)
+        rejections = rejected_by(request.load_id, request.given)
     status = load_status(request.given, request.load_id)
     return LoadReport(
         load_id=request.given.load_id,

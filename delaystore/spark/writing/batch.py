@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from delaystore.errors import ConfigurationError, DelaystoreError, StoreUnavailableError
 from delaystore.message import new_message_id
 from delaystore.spark.conversion.planning import plan_conversion
-from delaystore.spark.conversion.rejects import RejectFolder
+from delaystore.spark.conversion.rejects import RejectFolder, reject_place
 from delaystore.spark.keeping.client import KeeperClient
 from delaystore.spark.options import WriteOptions, new_load_id
 from delaystore.spark.rejections import Rejections
@@ -37,9 +37,8 @@ class BatchWriter(DataSourceArrowWriter):
         key = LoadKey(options.load_id or new_load_id())
         began = datetime.now(UTC)
         self._conversion = plan_conversion(schema, options, load_id=options.load_id, began=began)
-        self._rejects = (
-            None if options.rejects is None else RejectFolder.of_load(options.rejects, key, run=new_message_id())
-        )
+        rejects = reject_place(options)
+        self._rejects = None if rejects is None else RejectFolder.of_load(rejects, key, run=new_message_id())
         self._on_duplicate = options.on_duplicate
         self._staging = open_staging(options, options.lease_seconds, None if keeper is None else Holder.of(keeper.pid))
         self._keeper = keeper

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from delaystore.errors import ConfigurationError, LoadLostError
 from delaystore.spark.conversion.planning import plan_conversion
-from delaystore.spark.conversion.rejects import RejectFolder
+from delaystore.spark.conversion.rejects import RejectFolder, reject_place
 from delaystore.spark.options import WriteOptions
 from delaystore.spark.staging import FinishedLoad, LoadKey, open_staging
 from delaystore.spark.writing.promoting import promote
@@ -62,7 +62,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """What tasks have staged stays where nobody sees it; the query's next batch empties it."""
 
     def _rejects(self, key: LoadKey) -> RejectFolder | None:
-        return None if self._options.rejects is None else RejectFolder.of_load(self._options.rejects, key)
+        place = reject_place(self._options)
+        return None if place is None else RejectFolder.of_load(place, key)
 
 
 def _check_same(finished: FinishedLoad, key: LoadKey, again: int) -> None:
