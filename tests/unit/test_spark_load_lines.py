@@ -1,0 +1,195 @@
+"""Lines and files of text are read as they are, or not at all."""
+
+import bz2
+import csv
+import gzip
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from delaystore.errors import ConfigurationError
+from delaystore.spark.loading.csv_files import can_be_checked, check_csv
+from delaystore.spark.loading.json_lines import Line, read_keys, read_line, read_lines
+
+HEADER = "id,body\n"
+
+
+def fields(line: str) -> dict[str, str | None]:
+    found = read_line(line.encode())
+    assert found is not None
+    assert found.why is None, found.why
+    return found.fields
+
+
+def why(line: bytes) -> str:
+    found = read_line(line)
+    assert found is not None
+    assert found.why is not None, found.fields
+    assert not found.fields
+    return found.why
+
+
+def test_values_are_their_text() -> None:
+    line = ' {"a": "x\\n\\u00fc\\ud83d\\ude00", "b" : 1.10, "c":1e400,"d":12345678901234567890, "e":true, "f":null}\t'
+    assert fields(line) == {
+        "a": "x\nü😀",
+        "b": "1.10",
+        "c": "1e400",
+        "d": "12345678901234567890",
+        "e": "true",
+        "f": None,
+    }
+
+
+def test_objects_and_arrays_stay_as_they_were_written() -> None:
+    assert fields('{"a": { "n" : [1, 2.50], "m": "\\u00fc}" } , "b":[ ]}') == {
+        "a": '{ "n" : [1, 2.50], "m": "\\u00fc}" }',
+        "b": "[ ]",
+    }
+
+
+def test_a_number_may_have_more_digits_than_python_reads() -> None:
+    assert fields(f'{{"a":{"9" * 5000}}}') == {"a": "9" * 5000}
+
+
+def test_an_empty_object_has_no_fields() -> None:
+    assert fields("{ }") == {}
+    assert fields("\ufeff{}") == {}
+
+
+def test_the_replacement_character_may_be_written() -> None:
+    assert fields('{"a":"\ufffd"}') == {"a": "\ufffd"}
+
+
+@pytest.mark.parametrize("line", ["", " \t", "\ufeff", "\r"])
+def test_a_blank_line_is_none(line: str) -> None:
+    assert read_line(line.encode()) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ('{"a":1}{"a":2}', "more behind"),
+        ('{"a":1} trailing', "more behind"),
+        ('{"a":1},', "more behind"),
+        ('{"a":1} {"x"', "more behind"),
+        ("{} {}", "more behind"),
+        ("[{}]", "no JSON object"),
+        ('"text"', "no JSON object"),
+        ("7", "no JSON object"),
+        ("a,b", "no JSON object"),
+        ('{"a":1', "Expecting ',' delimiter"),
+        ('{"a":1,}', "Expecting property name"),
+        ('{"a" 1}', "Expecting ':' delimiter"),
+        ('{"a":}', "Expecting value"),
+        ('{"a":', "Expecting value"),
+        ("{", "Expecting property name"),
+        ("{'a':1}", "Expecting property name"),
+        ('{"a":{"b":}}', "Expecting value"),
+        ('{"a":"x', "Unterminated string"),
+        ('{"a":"x\ty"}', "Invalid control character"),
+        ('{"a":1,"b":2,"a":3}', "comes twice"),
+        ('{"a":1,"A":2}', "differ in case"),
+        ('{"a":"x\\ud800"}', "surrogate"),
+        ('{"\\udc00":1}', "surrogate"),
+        ('{"a":' + "[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_a_line_in_doubt_is_not_read(line: str, reason: str) -> None:
+    found = why(line.encode())
+    assert found.startswith("the line is not readable: ")
+    assert reason in found
+    assert "char " not in found  # reasons are counted by their text
+    assert read_line(line.encode()) == Line(why=found, raw=line)
+
+
+def test_a_line_of_other_bytes_than_utf_8_is_not_read() -> None:
+    line = '{"a":"für"}'.encode("latin-1")
+    assert read_line(line) == Line(why="the line is not readable: it is not UTF-8", raw='{"a":"f\\xfcr"}')
+
+
+def test_each_line_is_a_row_and_blank_ones_are_none() -> None:
+    rows = read_lines(pa.array([b'{"b":1,"c":2}', b"", None, b"{}", b"x"]), ["a", "b"])
+    nothing = {"a": None, "b": None, "_delaystore_broken_record": None, "_delaystore_why": None}
+    unread = "the line is not readable: it is no JSON object"
+    assert rows.to_pylist() == [
+        [{**nothing, "b": "1"}],
+        [],
+        [],
+        [nothing],
+        [{**nothing, "_delaystore_broken_record": "x", "_delaystore_why": unread}],
+    ]
+
+
+def test_keys_are_found_once() -> None:
+    found = read_keys(pa.array([b'{"b":1,"a":2}', b"", None, b'{"a":3,"c":0}', b"x", b"x"])).to_pylist()
+    assert [[pair["key"] for pair in pairs] for pairs in found] == [["b", "a"], [], [], ["c"], [None], []]
+    assert [pair["why"] for pairs in found for pair in pairs if pair["key"] is None] == [
+        "the line is not readable: it is no JSON object"
+    ]
+
+
+def written(folder: Path, text: str | bytes, name: str = "a.csv") -> Path:
+    path = folder / name
+    data = text if isinstance(text, bytes) else text.encode()
+    path.write_bytes({".gz": gzip.compress, ".bz2": bz2.compress}.get(path.suffix, bytes)(data))
+    return path
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.csv.bz2"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        HEADER,
+        HEADER + '1,"a ""b"", \nc"\n2,a"b\n3,"a\\"\n4,""\n5',
+        HEADER.replace("\n", "\r\n") + '1,"x\ny"\r\n2,z\r\n',
+        HEADER + '1,"x\r\ny"\n',
+        "\ufeff" + HEADER + '1,"\ufffdü\0"\n',
+        HEADER + f'1,"{"y" * 200_000}"\n',
+    ],
+)
+def test_a_csv_file_that_spark_reads_as_it_is_passes(tmp_path: Path, name: str, text: str) -> None:
+    limit = csv.field_size_limit()
+    check_csv(written(tmp_path, text, name))
+    assert csv.field_size_limit() == limit
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.csv.bz2"])
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (HEADER + '1,"x\n2,y\n3,z\n', "begins at line 2: a quote is not closed"),
+        (HEADER + '1,x\n2,"abc"def\n', "begins at line 3: a quote is not closed, or there is text behind"),
+        (HEADER + '1,"x\n2,y\n3,"z"\n', "begins at line 2: a quote is not closed, or there is text behind"),
+        (HEADER + '1,"a\\"b"\n', "text behind a closing quote (line 2)"),
+        (HEADER.encode() + b"1,x\n2,f\xfcr\n", "not UTF-8 (line 3)"),
+        (HEADER.encode("utf-16"), "not UTF-8 (line 1)"),
+        (HEADER + "1,x\r\n", "(line 1: LF, line 2: CR LF)"),
+    ],
+)
+def test_a_csv_file_that_spark_would_change_is_refused(tmp_path: Path, name: str, text: str | bytes, says: str) -> None:
+    path = written(tmp_path, text, name)
+    with pytest.raises(ConfigurationError) as raised:
+        check_csv(path)
+    assert says in str(raised.value)
+    assert repr(str(path)) in str(raised.value)
+
+
+def test_a_file_that_is_not_compressed_as_it_says_is_refused(tmp_path: Path) -> None:
+    for name in ("a.csv.gz", "a.csv.bz2"):
+        path = tmp_path / name
+        path.write_text(HEADER)
+        with pytest.raises(ConfigurationError, match="cannot be read"):
+            check_csv(path)
+    path = tmp_path / "a.csv.gz"
+    path.write_bytes(gzip.compress(json.dumps([*range(1000)]).encode())[:-20])
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        check_csv(path)
+
+
+def test_files_compressed_otherwise_are_not_checked() -> None:
+    assert can_be_checked(Path("a.csv.gz"))
+    assert not can_be_checked(Path("a.csv.zst"))
