@@ -67,3 +67,19 @@ def test_a_file_that_spark_would_read_twice_is_refused(folder: Path, given: list
 def test_a_file_named_twice_alike_is_read_once(folder: Path) -> None:
     made(folder, ["in/a.csv"])
     assert of_spark(folder, find_files(["in/a.csv", str(folder / "in" / "a.csv"), "in/*"])) == ["in/a.csv"]
+
+
+def test_files_of_folders_are_listed_and_those_elsewhere_told(folder: Path) -> None:
+    made(folder, ["in/day=1/a.csv", "in/day=2/b.csv", "in/_SUCCESS", "c.csv"])
+    found = find_files(["in", "c.csv"])
+    assert found.local == (Path("in/day=1/a.csv"), Path("in/day=2/b.csv"), Path("c.csv"))
+    assert not found.elsewhere
+    found = find_files(["c.csv", "s3a://bucket/d.csv"])
+    assert found.local == (Path("c.csv"),)
+    assert found.elsewhere
+
+
+@pytest.mark.parametrize(("path", "given"), [("a:b.csv", "a:b.csv"), ("d:e/a.csv", "d:e/a.csv"), ("in/a:b.csv", "in")])
+def test_a_colon_in_a_path_is_refused(folder: Path, path: str, given: str) -> None:
+    made(folder, [path])
+    assert "has a colon in its path, which Spark cannot read" in refused(given)

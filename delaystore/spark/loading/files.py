@@ -42,11 +42,16 @@ def kind_of_name(name: str) -> Kind:
 
 @dataclass(frozen=True, slots=True)
 class DataFiles:
-    """What is to be read. `paths`: as Spark takes them; `size`: bytes of all of them, 0 where that is not known."""
+    """What is to be read. `paths`: as Spark takes them; `size`: bytes of all of them, 0 where that is not known.
+
+    `local`: each file on this computer; `elsewhere`: whether there are others.
+    """
 
     paths: tuple[str, ...]
     kind: Kind
     size: int = 0
+    local: tuple[Path, ...] = ()
+    elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,7 @@ class _Found:
     name: str
     given: str
     size: int = 0
+    local: bool = False
 
 
 def find_files(given: Sequence[str], kind: Kind | None = None) -> DataFiles:
@@ -74,7 +80,13 @@ def find_files(given: Sequence[str], kind: Kind | None = None) -> DataFiles:
         examples = ", ".join(f"{name!r} is {each}" for each, name in sorted(by_kind.items()))
         raise ConfigurationError(f"the files are of several kinds ({examples}); load one kind at a time")
     ((only, _),) = by_kind.items()
-    return DataFiles(tuple(dict.fromkeys(file.given for file in found)), only, sum(file.size for file in found))
+    return DataFiles(
+        paths=tuple(dict.fromkeys(file.given for file in found)),
+        kind=only,
+        size=sum(file.size for file in found),
+        local=tuple(dict.fromkeys(Path(file.name) for file in found if file.local)),
+        elsewhere=not all(file.local for file in found),
+    )
 
 
 def _find(path: str) -> Iterator[_Found]:
@@ -89,16 +101,18 @@ def _find(path: str) -> Iterator[_Found]:
 
 
 def _local(path: Path) -> Iterator[_Found]:
+    _check_name(path)
     given = _for_spark(path)
     if not path.is_dir():
-        yield _Found(str(path), given, _size(path))
+        yield _Found(str(path), given, _size(path), local=True)
         return
     files = [file for file in sorted(path.rglob("*")) if file.is_file() and not _is_hidden(file.relative_to(path))]
     if not files:
         raise ConfigurationError(f"the folder {str(path)!r} has no files in it")
     _check_folders(path, files)
     for file in files:
-        yield _Found(str(file), given, _size(file))
+        _check_name(file)
+        yield _Found(str(file), given, _size(file), local=True)
 
 
 def _check_folders(path: Path, files: Sequence[Path]) -> None:
@@ -134,6 +148,14 @@ def _check_once(found: Sequence[_Found]) -> None:
             raise ConfigurationError(
                 f"the file {file.name!r} is named twice, by itself and by its folder; name it once"
             )
+
+
+def _check_name(path: Path) -> None:
+    """Hadoop takes what is before a colon for a URI's scheme (HADOOP-14217), however it is written."""
+    if ":" in str(path.absolute()):
+        raise ConfigurationError(
+            f"{str(path)!r} has a colon in its path, which Spark cannot read; rename it, or pass a link without one"
+        )
 
 
 def _size(path: Path) -> int:
