@@ -1,21 +1,27 @@
 """Files as DataFrames whose columns are a message's, or say so in an error."""
 
 from collections.abc import Mapping
+from functools import reduce
+from operator import or_
 from typing import Final
 
+import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
 from delaystore.errors import ConfigurationError
 from delaystore.spark.column import column_of
 from delaystore.spark.conversion.columns import UNREADABLE
+from delaystore.spark.loading.csv_files import can_be_checked, check_csv
 from delaystore.spark.loading.files import DataFiles, Kind
+from delaystore.spark.loading.json_lines import NO_OBJECT, RAW, WHY, read_keys, read_lines
 from delaystore.spark.loading.mapping import renamed
 
-_BROKEN: Final = "_delaystore_broken_record"
-"""Where Spark puts a line that it cannot read."""
+_LINE: Final = "_delaystore_line"
+_EMPTY: Final = "\0_delaystore_empty"
+"""A quoted field with nothing in it, which Spark would else make null as it does one without quotes."""
 _CSV: Final = {
     "header": "true",
     "enforceSchema": "false",  # each file's header is compared, for columns are read by their place
@@ -23,6 +29,9 @@ _CSV: Final = {
     "escape": '"',  # RFC 4180
     "encoding": "UTF-8",
 }
+_KEYS: Final = ArrayType(StructType([StructField("key", StringType()), StructField("why", StringType())]))
+_REPLACED: Final = "\ufffd"
+"""What Spark makes of bytes that are no UTF-8."""
 _BYTES_A_TASK: Final = 32 * 1024 * 1024
 
 
@@ -37,18 +46,30 @@ def read_files(spark: SparkSession, files: DataFiles, mapping: Mapping[str, str]
         frame = _READERS[files.kind](spark, files)
     except AnalysisException as error:
         raise ConfigurationError(f"the files cannot be read: {str(error).splitlines()[0]}") from None
-    names = [name for name in frame.columns if name != _BROKEN]
+    names = [name for name in frame.columns if name not in (RAW, WHY)]
     if not names:
         raise ConfigurationError("the files have no rows")
     columns = {new: column_of(frame, old) for old, new in renamed(names, mapping)}
+    if files.kind is Kind.CSV:
+        texts = {new for old, new in renamed(names, mapping) if frame.schema[old].dataType == StringType()}
+        columns = {name: _field(column, name) if name in texts else column for name, column in columns.items()}
     if files.kind is not Kind.PARQUET:
         columns = _texts(frame, columns)
     return frame.select(*(column.alias(name) for name, column in columns.items()))
 
 
 def _csv(spark: SparkSession, files: DataFiles) -> DataFrame:
+    checked = [path for path in files.local if can_be_checked(path)]
+    for path in checked:
+        check_csv(path)
     names = spark.read.options(**_CSV).csv(list(files.paths)).columns
-    frame = spark.read.options(**_CSV, columnNameOfCorruptRecord=_BROKEN).csv(list(files.paths), _all_text(names))
+    options = {**_CSV, "columnNameOfCorruptRecord": RAW, "emptyValue": _EMPTY}
+    frame = spark.read.options(**options).csv(list(files.paths), _all_text([*names, RAW]))
+    why = sf.when(frame[RAW].isNotNull(), sf.lit("the line is not readable, or has other columns"))
+    if files.elsewhere or len(checked) < len(files.local):
+        replaced = reduce(or_, (sf.coalesce(column.contains(_REPLACED), sf.lit(False)) for column in _columns(frame)))
+        why = sf.when(replaced, sf.lit("the line is not UTF-8, or holds U+FFFD")).otherwise(why)
+    frame = frame.withColumn(WHY, why)
     tasks = files.size // _BYTES_A_TASK
     # a CSV file is read by one task, which may meet a quoted line end anywhere
     return frame.repartition(tasks) if tasks > len(files.paths) else frame
@@ -56,9 +77,46 @@ def _csv(spark: SparkSession, files: DataFiles) -> DataFrame:
 
 def _json(spark: SparkSession, files: DataFiles) -> DataFrame:
     """Read twice: the first time for the columns alone, of which any line may have a new one."""
-    names = spark.read.options(primitivesAsString="true", columnNameOfCorruptRecord=_BROKEN).json(list(files.paths))
-    kept = [name for name in names.columns if name != _BROKEN]
-    return spark.read.options(columnNameOfCorruptRecord=_BROKEN).json(list(files.paths), _all_text(kept))
+    lines = spark.read.schema(_all_text([_LINE])).text(list(files.paths))
+    folders = [name for name in lines.columns if name != _LINE]
+    if folders:  # day=01 is text, too
+        lines = spark.read.schema(_all_text([_LINE, *folders])).text(list(files.paths))
+    taken = {name.lower() for name in (*folders, RAW, WHY)}
+    names = [name for name in _keys(lines) if name.lower() not in taken]
+
+    # The annotations tell Spark what kind of function it is. It is no mapInArrow, which asks for pandas.
+    def rows(values: pa.Array) -> pa.Array:
+        return read_lines(values, names)
+
+    read = sf.arrow_udf(rows, ArrayType(_all_text([*names, RAW, WHY])))  # type: ignore[attr-defined]  # a star
+    return lines.select(sf.inline(read(_bytes(lines))), *(column_of(lines, name) for name in folders))
+
+
+def _keys(lines: DataFrame) -> list[str]:
+    """Of all lines, sorted. ConfigurationError where no line can be read, or two differ but in case."""
+
+    def keys(values: pa.Array) -> pa.Array:
+        return read_keys(values)
+
+    read = sf.arrow_udf(keys, _KEYS)  # type: ignore[attr-defined]  # its home is a star import
+    found = lines.select(sf.inline(read(_bytes(lines)))).distinct().collect()
+    names = sorted(row["key"] for row in found if row["key"] is not None)
+    reasons = sorted(row["why"] for row in found if row["why"] is not None)
+    if reasons and not names:
+        raise ConfigurationError(_nothing_read(reasons))
+    by_lower: dict[str, str] = {}
+    for name in names:
+        if (other := by_lower.setdefault(name.lower(), name)) != name:
+            raise ConfigurationError(
+                f"the lines have keys {other!r} and {name!r}, which differ in case alone; make them one"
+            )
+    return names
+
+
+def _nothing_read(reasons: list[str]) -> str:
+    if NO_OBJECT in reasons:
+        return "no line is a JSON object (is it one array over several lines? jq -c '.[]' makes lines of it)"
+    return f"no line can be read as a JSON object; {' / '.join(reasons)}"
 
 
 def _parquet(spark: SparkSession, files: DataFiles) -> DataFrame:
@@ -68,14 +126,27 @@ def _parquet(spark: SparkSession, files: DataFiles) -> DataFrame:
 _READERS: Final = {Kind.CSV: _csv, Kind.JSON: _json, Kind.PARQUET: _parquet}
 
 
+def _bytes(lines: DataFrame) -> Column:
+    """The lines as they are in the file: Spark does not look whether its texts are UTF-8."""
+    return lines[_LINE].cast("binary")
+
+
 def _all_text(names: list[str]) -> StructType:
-    return StructType([StructField(name, StringType()) for name in (*names, _BROKEN)])
+    return StructType([StructField(name, StringType()) for name in names])
+
+
+def _field(column: Column, name: str) -> Column:
+    """The column of a CSV file: an empty field in quotes is an empty body, and null in all other columns."""
+    return sf.when(column == _EMPTY, "" if name.lower() == "body" else None).otherwise(column)
+
+
+def _columns(frame: DataFrame) -> list[Column]:
+    return [column_of(frame, name) for name, kind in frame.dtypes if kind == "string"]
 
 
 def _texts(frame: DataFrame, columns: dict[str, Column]) -> dict[str, Column]:
-    """With why a line was not readable."""
+    """With why a line was not readable, and the line as its body."""
     by_field = {name.lower(): name for name in columns}
-    why = sf.when(frame[_BROKEN].isNotNull(), sf.lit("the line is not readable, or has other columns"))
     if body := by_field.get("body"):
-        columns[body] = sf.coalesce(frame[_BROKEN], columns[body])
-    return {**columns, UNREADABLE: why}
+        columns[body] = sf.coalesce(frame[RAW], columns[body])
+    return {**columns, UNREADABLE: frame[WHY]}
