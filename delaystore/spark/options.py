@@ -184,9 +184,11 @@ class _Given:
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._left = {name.lower(): (name, value) for name, value in options.items()}
+        self._asked: list[str] = []
 
     def text(self, name: str) -> str | None:
         """The option's value; None: not given, or empty."""
+        self._asked.append(name)
         _, value = self._left.pop(name.lower(), (name, ""))
         return value or None
 
@@ -216,4 +218,4 @@ class _Given:
 
     def nothing_left(self) -> None:
         for name, _ in self._left.values():
-            raise ConfigurationError(f"the option {name} is unknown; see docs/spark.md for those there are")
+            raise ConfigurationError(f"the option {name} is unknown here; there are {', '.join(self._asked)}")

@@ -237,7 +237,7 @@ def test_parquet_in_folders_with_ids_from_a_key(
     frame.write.partitionBy("part").parquet(str(folder / "out"))
     options = ["--destination", "q", "--key-columns", "order", "--unknown-columns", "body"]
     assert "--load-id" in run.refused("load", "out", *options)
-    assert "timeZone" in run.refused("load", "out", *options, "--load-id", "a")
+    assert "set --time-zone" in run.refused("load", "out", *options, "--load-id", "a")
     zone = ["--time-zone", "Europe/Berlin"]  # where the clocks skip that hour on that day
     assert "1 x due_time does not exist" in run.refused("load", "out", *options, "--load-id", "a", *zone)
     assert run("load", "out", *options, "--load-id", "a", *zone, "--rejects", "r").code == 0

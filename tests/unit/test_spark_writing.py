@@ -34,7 +34,9 @@ def end_lease(url: str) -> None:
 
 
 def files(folder: Path) -> dict[str, str]:
-    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+    """Those of the endpoint."""
+    (endpoint,) = folder.glob("sales_*")
+    return {str(path.relative_to(endpoint)): path.read_text() for path in endpoint.rglob("*") if path.is_file()}
 
 
 def test_a_run_that_was_taken_over_leaves_what_tasks_of_the_other_have_written(sqlite_url: str, tmp_path: Path) -> None:
@@ -61,7 +63,8 @@ def test_a_run_that_is_taken_over_as_it_ends_leaves_the_files_of_the_other(
         keep(folder, names)
         end_lease(sqlite_url)
         run(sqlite_url, rejects=str(tmp_path))
-        (tmp_path / "one-00001.jsonl").write_text("by the second run")
+        (kept,) = tmp_path.glob("sales_*/one-00001.jsonl")
+        kept.write_text("by the second run")
 
     first = run(sqlite_url, rejects=str(tmp_path))
     task = first.write(iter([batch(ROWS)]))
@@ -69,7 +72,7 @@ def test_a_run_that_is_taken_over_as_it_ends_leaves_the_files_of_the_other(
     with pytest.raises(LoadLostError, match="taken over"):
         first.commit([task])
     first.abort([task])
-    assert (tmp_path / "one-00001.jsonl").read_text() == "by the second run"
+    assert files(tmp_path)["one-00001.jsonl"] == "by the second run"
 
 
 def test_a_load_that_cannot_be_promoted_keeps_no_files(sqlite_url: str, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from delaystore.cli.load.options import (
     TimeZone,
     Unknown,
 )
+from delaystore.cli.load.wording import words_of_the_command
 from delaystore.cli.opening import required
 from delaystore.cli.options import Endpoint, Json, Schema, StoreUrl, Table
 from delaystore.cli.output import print_document, say
@@ -80,6 +81,22 @@ def load(
     if cleanup:
         _clean_up(given, as_json=as_json)
         return
+    with words_of_the_command():
+        _run(given, files, kind, mapping, master, conf, spark_log, dry_run=dry_run, as_json=as_json)
+
+
+def _run(
+    options: dict[str, str],
+    files: Files,
+    kind: Format,
+    mapping: Map,
+    master: Master,
+    conf: Conf,
+    spark_log: SparkLog,
+    *,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
     from delaystore.spark.loading.files import find_files, kind_of_name
     from delaystore.spark.loading.java import check_spark_can_run
 
@@ -89,7 +106,7 @@ def load(
     from delaystore.spark.loading.mapping import parse_mapping
     from delaystore.spark.loading.request import LoadRequest
 
-    request = LoadRequest(found, given, parse_mapping(mapping or ()))
+    request = LoadRequest(found, options, parse_mapping(mapping or ()))
     log = None if spark_log is None else Path(spark_log)
     if dry_run:
         _rehearse(request, master, settings, log, as_json=as_json)

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class SparkRun:
     """A session, its progress bar, and what a request to stop does; for the block.
 
-    While Spark starts, an interrupt ends the command at once; then it ends Spark's tasks, and what is being made
-    visible is finished. Raises as `spark_session`.
+    An interrupt ends Spark's tasks once it has started, and what is being made visible is finished. Raises as
+    `spark_session`.
     """
 
     def __init__(self, master: str | None, settings: Mapping[str, str], log: Path | None) -> None:
@@ -31,9 +31,9 @@ class SparkRun:
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             stack.enter_context(self._bar)
+            self._stop = stack.enter_context(stop_requests())
             self.spark = stack.enter_context(self._session)
             register(self.spark)
-            self._stop = stack.enter_context(stop_requests())
             self._stack = stack.pop_all()
         return self
 

@@ -1,10 +1,9 @@
 """A Spark session for one command, which leaves the terminal alone."""
 
 import os
-import signal
 import sys
-import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -114,18 +113,22 @@ def _java(conf: SparkConf, log: Path) -> Iterator[None]:
 
 @contextmanager
 def _session(conf: SparkConf) -> Iterator[SparkSession]:
-    handler = signal.getsignal(signal.SIGINT)
     try:
+        _make_context(conf)
         session = SparkSession.builder.config(conf=conf).getOrCreate()
     except Exception as error:
         raise LoadError(f"Spark does not start: {_first_line(error)}") from None
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, handler)  # Spark's own would raise in the middle of anything
     try:
         yield session
     finally:
         with suppress(Exception):  # what is gone need not be stopped
             session.stop()
+
+
+def _make_context(conf: SparkConf) -> None:
+    """In a thread of its own: in the main one Spark sets a handler of interrupts, which raises in the midst of all."""
+    with ThreadPoolExecutor(1, thread_name_prefix="spark-start") as starting:
+        starting.submit(SparkContext.getOrCreate, conf).result()
 
 
 def _first_line(error: BaseException) -> str:
