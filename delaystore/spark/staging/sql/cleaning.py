@@ -52,7 +52,8 @@ def _forget(database: LoadDatabase, registry: Registry, own: str | None) -> list
             row = registry.locked(bound.connection, found.load_id)
             if row is not None and row.token == found.token and is_abandoned(row, now):
                 registry.release(bound.connection, row)
-                forgotten.append(row.load_id)
+                if row.finished_at is None:  # of a stream, what it has finished stays known
+                    forgotten.append(row.load_id)
     return forgotten
 
 
