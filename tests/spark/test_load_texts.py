@@ -108,6 +108,13 @@ def test_csv_fields_are_read_by_rfc_4180(files: Files) -> None:
     assert rows[-1][UNREADABLE] == "the line is not readable, or has other columns"
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_line_ends_in_quotes_stay_as_they_are(files: Files, end: str) -> None:
+    body = "one\r\ntwo\nthree\r\n"
+    found = files.found("a.csv", f'message_id,destination,body{end}a,q,"{body}"{end}b,q,x{end}')
+    assert [row["body"] for row in files.rows(found)] == [body, "x"]
+
+
 def test_csv_files_that_spark_would_change_are_refused(files: Files) -> None:
     assert "begins at line 2: a quote is not closed" in files.refused("day=1/a.csv", HEADER + 'a,q,"x\nb,q,y\n')
     assert "not UTF-8 (line 2)" in files.refused("day=1/a.csv", HEADER.encode() + b"a,q,f\xfcr\n")

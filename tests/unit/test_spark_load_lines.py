@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from delaystore.errors import ConfigurationError
-from delaystore.spark.loading.csv_files import can_be_checked, check_csv
+from delaystore.spark.loading.csv_files import can_be_checked, check_csv, common_end
 from delaystore.spark.loading.json_lines import Line, read_keys, read_line, read_lines
 
 HEADER = "id,body\n"
@@ -167,7 +167,9 @@ def test_a_csv_file_that_spark_reads_as_it_is_passes(tmp_path: Path, name: str, 
         (HEADER + '1,"a\\"b"\n', "text behind a closing quote (line 2)"),
         (HEADER.encode() + b"1,x\n2,f\xfcr\n", "not UTF-8 (line 3)"),
         (HEADER.encode("utf-16"), "not UTF-8 (line 1)"),
-        (HEADER + "1,x\r\n", "(line 1: LF, line 2: CR LF)"),
+        (HEADER.replace("\n", "\r\n") + "1,x\n", "(its first row: CR LF, line 2: LF)"),
+        (HEADER + "1,x\ry\n", "(its first row: LF, line 2: CR)"),
+        (HEADER + "1,x\r\n", "(its first row: LF, line 2: CR LF)"),
     ],
 )
 def test_a_csv_file_that_spark_would_change_is_refused(tmp_path: Path, name: str, text: str | bytes, says: str) -> None:
@@ -193,3 +195,14 @@ def test_a_file_that_is_not_compressed_as_it_says_is_refused(tmp_path: Path) -> 
 def test_files_compressed_otherwise_are_not_checked() -> None:
     assert can_be_checked(Path("a.csv.gz"))
     assert not can_be_checked(Path("a.csv.zst"))
+
+
+def test_files_of_one_load_have_one_line_end(tmp_path: Path) -> None:
+    short = written(tmp_path, HEADER + '1,"x\r\ny"\n', "a.csv")
+    without = written(tmp_path, "id,body", "b.csv")
+    long = written(tmp_path, '"id","bo\ndy"\r\n1,x\r\n', "c.csv")
+    assert common_end([without, short]) == "\n"
+    assert common_end([long, without]) == "\r\n"
+    assert common_end([without]) is None
+    with pytest.raises(ConfigurationError, match="different line ends"):
+        common_end([short, without, long])

@@ -7,7 +7,7 @@ import bz2
 import csv
 import gzip
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
@@ -17,6 +17,7 @@ from delaystore.errors import ConfigurationError
 
 _OPENERS: Final[Mapping[str, Callable[[Path], Any]]] = {".gz": gzip.open, ".bz2": bz2.open}
 _OTHERS: Final = frozenset({".zst", ".lz4", ".snappy", ".deflate"})
+_NAMES: Final = {"\r\n": "CR LF", "\n": "LF", "\r": "CR"}
 _LONGEST: Final = 2**31 - 1
 """Of a field, in characters; more than Spark can hold."""
 
@@ -26,14 +27,14 @@ def can_be_checked(path: Path) -> bool:
     return path.suffix not in _OTHERS
 
 
-def check_csv(path: Path) -> None:
-    """Read through the file. ConfigurationError, with the line, for what Spark would change or lose in silence.
+def check_csv(path: Path) -> str | None:
+    """Read through the file: what its lines end with; None: it has one line at most, without an end.
 
-    That is text that is no UTF-8, a quote that is not closed, text behind a closing quote, and a carriage return that
-    Spark would take for the last field's end.
+    ConfigurationError, with the line, for what Spark would change or lose in silence: text that is no UTF-8, a quote
+    that is not closed, text behind a closing quote, rows that end unlike the first.
     """
     try:
-        _check(path)
+        return _check(path)
     except UnicodeDecodeError:
         raise ConfigurationError(
             f"{str(path)!r} is not UTF-8 (line {_first_not_utf8(path)}); convert it, as by iconv -t UTF-8"
@@ -42,46 +43,60 @@ def check_csv(path: Path) -> None:
         raise ConfigurationError(f"the file {str(path)!r} cannot be read: {error}") from None
 
 
-def _check(path: Path) -> None:
+def _check(path: Path) -> str | None:
     with _open(path) as binary, TextIOWrapper(binary, "utf-8-sig", newline="") as stream, _long_fields():
         lines = _Lines(stream)
         rows = csv.reader(lines, strict=True)
-        begin = 1
+        begin, end = 1, None
         try:
             for _ in rows:
-                lines.check_end(path, rows.line_num)
+                found = lines.end
+                if end is None:
+                    end = found
+                elif found != end and found is not None:
+                    raise ConfigurationError(
+                        f"{str(path)!r} has line ends of two kinds (its first row: {_NAMES[end]}, line "
+                        f"{rows.line_num}: {_NAMES[found]}); make them one"
+                    )
                 begin = rows.line_num + 1
         except csv.Error:
             raise ConfigurationError(
                 f"{str(path)!r} is no CSV in the row that begins at line {begin}: a quote is not closed, or there is "
                 f"text behind a closing quote (line {rows.line_num}); double the quotes inside of quoted fields"
             ) from None
+    return end
 
 
 class _Lines:
-    """Lines, of which the last one's end is remembered."""
+    """Lines, of which the last one is remembered."""
 
     def __init__(self, stream: Iterator[str]) -> None:
         self._stream = stream
         self._line = ""
-        self._short: bool | None = None
-        """Whether the first line ends with a line feed alone; Spark takes all lines to end like it."""
 
     def __iter__(self) -> Iterator[str]:
         return self
 
     def __next__(self) -> str:
         self._line = next(self._stream)
-        if self._short is None:
-            self._short = self._line.endswith("\n") and not self._line.endswith("\r\n")
         return self._line
 
-    def check_end(self, path: Path, number: int) -> None:
-        """ConfigurationError where the row's end would be a letter to Spark."""
-        if self._short and self._line.endswith("\r\n"):
-            raise ConfigurationError(
-                f"{str(path)!r} has line ends of two kinds (line 1: LF, line {number}: CR LF); make them one"
-            )
+    @property
+    def end(self) -> str | None:
+        """What the last line ends with; None: the file ends there."""
+        return next((end for end in _NAMES if self._line.endswith(end)), None)
+
+
+def common_end(paths: Iterable[Path]) -> str | None:
+    """Check all: what all their lines end with; None: they have no ends. ConfigurationError if they differ, too."""
+    known: dict[str, Path] = {}
+    for path in paths:
+        if (end := check_csv(path)) is not None:
+            known.setdefault(end, path)
+    if len(known) > 1:
+        examples = ", ".join(f"{str(path)!r}: {_NAMES[end]}" for end, path in known.items())
+        raise ConfigurationError(f"the files have different line ends ({examples}); load them apart, or make them one")
+    return next(iter(known), None)
 
 
 def _open(path: Path) -> IO[bytes]:

@@ -14,7 +14,7 @@ from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 from delaystore.errors import ConfigurationError
 from delaystore.spark.column import column_of
 from delaystore.spark.conversion.columns import UNREADABLE
-from delaystore.spark.loading.csv_files import can_be_checked, check_csv
+from delaystore.spark.loading.csv_files import can_be_checked, common_end
 from delaystore.spark.loading.files import DataFiles, Kind
 from delaystore.spark.loading.json_lines import NO_OBJECT, RAW, WHY, read_keys, read_lines
 from delaystore.spark.loading.mapping import renamed
@@ -60,13 +60,15 @@ def read_files(spark: SparkSession, files: DataFiles, mapping: Mapping[str, str]
 
 def _csv(spark: SparkSession, files: DataFiles) -> DataFrame:
     checked = [path for path in files.local if can_be_checked(path)]
-    for path in checked:
-        check_csv(path)
-    names = spark.read.options(**_CSV).csv(list(files.paths)).columns
-    options = {**_CSV, "columnNameOfCorruptRecord": RAW, "emptyValue": _EMPTY}
-    frame = spark.read.options(**options).csv(list(files.paths), _all_text([*names, RAW]))
+    end = common_end(checked)
+    unchecked = files.elsewhere or len(checked) < len(files.local)
+    # where Spark finds the line ends itself, it makes a CR LF in quotes LF
+    options = _CSV if end is None or unchecked else {**_CSV, "lineSep": end}
+    names = spark.read.options(**options).csv(list(files.paths)).columns
+    reader = spark.read.options(**options, columnNameOfCorruptRecord=RAW, emptyValue=_EMPTY)
+    frame = reader.csv(list(files.paths), _all_text([*names, RAW]))
     why = sf.when(frame[RAW].isNotNull(), sf.lit("the line is not readable, or has other columns"))
-    if files.elsewhere or len(checked) < len(files.local):
+    if unchecked:
         replaced = reduce(or_, (sf.coalesce(column.contains(_REPLACED), sf.lit(False)) for column in _columns(frame)))
         why = sf.when(replaced, sf.lit("the line is not UTF-8, or holds U+FFFD")).otherwise(why)
     frame = frame.withColumn(WHY, why)
