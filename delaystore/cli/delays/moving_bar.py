@@ -3,37 +3,17 @@
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextColumn, TimeRemainingColumn
-from rich.text import Text
+from delaystore.cli.messages_progress import messages_progress
 
 if TYPE_CHECKING:
     from delaystore.transports.rabbitmq.moving.report import MoveReport
-
-
-class _Rate(TextColumn):
-    def __init__(self) -> None:
-        super().__init__("")
-
-    def render(self, task: Task) -> Text:
-        """Messages a second, lately."""
-        return Text("" if task.speed is None else f"{task.speed:,.0f}/s")
 
 
 class MovingBar:
     """A bar on standard error, where that is a terminal, with rate and time left; else nothing."""
 
     def __init__(self) -> None:
-        console = Console(stderr=True)
-        self._progress = Progress(
-            TextColumn("{task.description:>7}"),
-            BarColumn(bar_width=40),
-            MofNCompleteColumn(),
-            _Rate(),
-            TimeRemainingColumn(),
-            console=console,
-            disable=not console.is_terminal,
-        )
+        self._progress = messages_progress(7)
         self._task = self._progress.add_task("moved", total=None)
 
     def __enter__(self) -> Self:

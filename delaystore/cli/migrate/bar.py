@@ -3,34 +3,16 @@
 from types import TracebackType
 from typing import Self
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TaskID, TextColumn, TimeRemainingColumn
-from rich.text import Text
+from rich.progress import TaskID
 
-
-class _Rate(TextColumn):
-    def __init__(self) -> None:
-        super().__init__("")
-
-    def render(self, task: Task) -> Text:
-        """Messages a second, lately."""
-        return Text("" if task.speed is None else f"{task.speed:,.0f}/s")
+from delaystore.cli.messages_progress import messages_progress
 
 
 class MigrationBar:
     """A bar on standard error for each phase, with rate and time left, where that is a terminal; else nothing."""
 
     def __init__(self) -> None:
-        console = Console(stderr=True)
-        self._progress = Progress(
-            TextColumn("{task.description:>10}"),
-            BarColumn(bar_width=40),
-            MofNCompleteColumn(),
-            _Rate(),
-            TimeRemainingColumn(),
-            console=console,
-            disable=not console.is_terminal,
-        )
+        self._progress = messages_progress(10)
         self._task: TaskID | None = None
 
     def __enter__(self) -> Self:
