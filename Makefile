@@ -1,7 +1,9 @@
 # `make help` lists what there is to make.
 PYTHON ?= python3
-# Processes that run tests; each starts servers of its own.
-WORKERS ?= 2
+# Processes that run tests; each starts servers of its own. One more than the cores of a small machine: tests also wait.
+WORKERS ?= 3
+# What tests start as processes should find the package compiled.
+unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
 BIN := $(VENV)/bin
 # The warning is setuptools' general advice on every editable installation.
@@ -21,8 +23,9 @@ help: ## Show this list
 demo: $(RUNTIME) ## See delayed messages stored, waiting and delivered; needs no server
 	@$(BIN)/delaystore demo $(ARGS)
 
-test: lint types layers servers ## Check everything: style, types, layers, tests (ARGS=... for pytest)
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(ARGS)
+test: $(DEVELOPMENT) servers ## Check everything: style, types, layers, tests (ARGS=... for pytest)
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint types layers
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 unit: $(DEVELOPMENT) ## Run the tests that need no server
 	$(BIN)/python -m pytest tests/unit $(ARGS)

@@ -12,7 +12,7 @@ from benchmarks.arena import Arena
 from benchmarks.bench import PATIENCE
 from delaystore.message import DelayedMessage
 from delaystore.transports import RabbitMQTransport
-from delaystore.transports.rabbitmq.administration.declaring import declare_part, parts
+from delaystore.transports.rabbitmq.declaring import declare_part
 from delaystore.transports.rabbitmq.topology import CascadeTopology, Layout
 
 BATCH: Final = 1000
@@ -33,7 +33,7 @@ class Cascade:
         self._channel: Any = self._connection.channel()
         self._channel.queue_declare(QUEUE, durable=True, arguments={"x-queue-type": "quorum"})
         destination = Layout(bindings=topology.destination_bindings(QUEUE))
-        for part in parts(topology.layout() + destination):
+        for part in (topology.layout() + destination).parts:
             declare_part(self._channel, part)
 
     def close(self) -> None:

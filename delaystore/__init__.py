@@ -1,35 +1,50 @@
 """delaystore: a durable, listable, cancellable delayed-message store for Python and RabbitMQ."""
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from delaystore.delivery import DelayedDelivery
     from delaystore.message import DelayedMessage
     from delaystore.settings import DelayedDeliverySettings, TransactionMode
-    from delaystore.stores.abc import DelayedMessageStore
+    from delaystore.stores.abc import DelayedMessageStore, ManagementOutcome
+    from delaystore.stores.sql import SqlDelayedMessageStore
+    from delaystore.transports.rabbitmq import RabbitMQTransport
+
+    __version__: str
 
 __all__ = [
     "DelayedDelivery",
     "DelayedDeliverySettings",
     "DelayedMessage",
     "DelayedMessageStore",
+    "ManagementOutcome",
+    "RabbitMQTransport",
+    "SqlDelayedMessageStore",
     "TransactionMode",
+    "__version__",
 ]
-_HOMES = {
+_HOMES: Final = {
     "DelayedDelivery": "delaystore.delivery",
     "DelayedDeliverySettings": "delaystore.settings",
     "DelayedMessage": "delaystore.message",
     "DelayedMessageStore": "delaystore.stores.abc",
+    "ManagementOutcome": "delaystore.stores.abc",
+    "RabbitMQTransport": "delaystore.transports.rabbitmq",
+    "SqlDelayedMessageStore": "delaystore.stores.sql",
     "TransactionMode": "delaystore.settings",
 }
 
-# what a library logs is for those who ask; without this Python would print warnings of those who do not
+# without this, Python would print warnings of the library in programs that have not configured logging
 logging.getLogger("delaystore").addHandler(logging.NullHandler())
 
 
 def __getattr__(name: str) -> Any:
-    """A public name, imported when it is first asked for; the command line begins here too, and asks for none."""
+    """Import a public name at its first use: SQLAlchemy, Alembic and pika load slowly, and pika is an extra."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("delaystore")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

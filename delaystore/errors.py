@@ -6,19 +6,19 @@ Everything delaystore raises on purpose is a `DelaystoreError`; its text says wh
     ├── ConfigurationError            a setting, name or URL that cannot work (also a ValueError)
     │   ├── UnknownSchemeError        no store or transport is registered for a URL's scheme
     │   ├── MissingDependencyError    an extra that is not installed
-    │   └── UnsupportedModeError      a store or pair asked for a TransactionMode it cannot honour
+    │   └── UnsupportedModeError      a store, or it and the transport, cannot honour a TransactionMode
     ├── InvalidMessageError           a message no store or transport could carry (also a ValueError)
     │   └── UnsupportedMessageError   a message this transport cannot carry unchanged
     ├── StoreError                    the store failed
     │   ├── StoreUnavailableError     it cannot be reached, or refuses the login
-    │   ├── StorePermissionError      it may not do what was asked
+    │   ├── StorePermissionError      its user may not do what was asked
     │   ├── StoreSetupError           tables missing, or of a version this release does not know
     │   └── DuplicateMessageError     a message_id that already waits
     ├── MigrationError                a migration that cannot begin or go on
-    │   └── MigrationLockedError      another process is at it
+    │   └── MigrationLockedError      another process is working on the same source
     ├── LoadError                     a bulk load that cannot begin or be finished
     │   ├── RejectedRowsError         rows that cannot be messages
-    │   ├── LoadInProgressError       another process is loading the same
+    │   ├── LoadInProgressError       another process is loading the same load_id
     │   └── LoadLostError             its staging was lost or taken over; run it again
     └── TransportError                the transport failed
         ├── TransportUnavailableError it cannot be reached, or refuses the login
@@ -65,7 +65,7 @@ class StoreUnavailableError(StoreError):
 
 
 class StorePermissionError(StoreError):
-    """The store may not do what was asked."""
+    """The store's user may not do what was asked."""
 
 
 class StoreSetupError(StoreError):

@@ -1,4 +1,4 @@
-"""Names of headers that delaystore writes. NServiceBus' own, where it has one: its tools read them."""
+"""Names of headers that delaystore writes: NServiceBus' own where it has one, so that its tools can read them."""
 
 from typing import Final
 
@@ -10,4 +10,4 @@ FAILED_QUEUE: Final = "NServiceBus.FailedQ"
 FAILURE_COUNT: Final = "delaystore.failure-count"
 DUE_TIME: Final = "delaystore.due-time"
 EXPIRATION: Final = "delaystore.expiration"
-"""A message's own expiration, where that must not take effect: in the error queue, in native delays."""
+"""Keeps a message's own expiration where it must not take effect: in the error queue and in native delays."""

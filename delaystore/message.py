@@ -1,26 +1,26 @@
-"""The message that waits."""
+"""A message that waits, and what any message must satisfy."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Self
 
 import uuid_utils
 
 from delaystore.errors import InvalidMessageError
 
 MAX_MESSAGE_ID_BYTES: Final = 255
-"""AMQP 0-9-1's limit for a short string, which is what message-id is."""
+"""AMQP 0-9-1 sends message-id as a short string."""
 MAX_DESTINATION_BYTES: Final = 255
-"""AMQP 0-9-1's limit for a routing key; what an address string decodes to is checked by the transport."""
+"""AMQP 0-9-1's limit for a routing key. The transport checks the names within an address."""
 MAX_ADDRESS_BYTES: Final = 1600
 """Room for `/exchanges/NAME/KEY` with two short strings, percent-encoded."""
 EARLIEST_DUE_TIME: Final = datetime(1, 1, 2, tzinfo=UTC)
-"""A day after datetime begins, for the same reason as the latest."""
+"""A day after the first of datetime, so that every session's time zone can show it."""
 LATEST_DUE_TIME: Final = datetime(9999, 12, 30, tzinfo=UTC)
-"""A day short of what datetime holds, so that every session time zone can show it."""
+"""A day before the last of datetime, so that every session's time zone can show it."""
 PROPERTY_TYPES: Final[Mapping[str, type]] = MappingProxyType(
     {
         "content_type": str,
@@ -37,7 +37,7 @@ PROPERTY_TYPES: Final[Mapping[str, type]] = MappingProxyType(
 )
 """The AMQP 0-9-1 message properties that are kept, and their Python types."""
 PROPERTY_RANGES: Final = {"priority": range(256), "delivery_mode": range(1, 3)}
-"""What AMQP 0-9-1 allows. What an `expiration` may be is the broker's to say: its transport checks it."""
+"""The numbers that AMQP 0-9-1 allows. The transport checks `expiration`, as its limits are the broker's."""
 NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 """No headers, no properties."""
 MAX_HEADER_DEPTH: Final = 32
@@ -57,11 +57,11 @@ class DelayedMessage:
     hand-over and migration, so that a receiver can deduplicate.
     `destination`: a queue name (1 to 255 bytes), or `/queues/NAME` or `/exchanges/NAME/ROUTING.KEY`, percent-encoded.
     `due_time`: aware, kept in UTC with microseconds; retries never change it.
-    `headers`: str to None, bool, int, float, Decimal, str, bytes, aware datetime, and lists and str-keyed
-    mappings of these; what the transport cannot carry is refused when the message is sent.
+    `headers`: str to None, bool, int, float, Decimal, str, bytes, aware datetime, and lists and str-keyed mappings of
+    these; `send` refuses what the transport cannot carry.
     `properties`: AMQP message properties by name, see `PROPERTY_TYPES`.
     `failure_count`: how often forwarding has failed.
-    `next_attempt`: when a store shows it again; None means at its due time.
+    `next_attempt`: when to forward it: the due time unless given, and later after a failure.
 
     Raises InvalidMessageError at construction, naming what is wrong.
     """
@@ -73,14 +73,15 @@ class DelayedMessage:
     headers: Mapping[str, Any] = field(default_factory=lambda: NOTHING)
     properties: Mapping[str, Any] = field(default_factory=lambda: NOTHING)
     failure_count: int = 0
-    next_attempt: datetime | None = None
+    next_attempt: datetime = None  # type: ignore[assignment]  # `__post_init__` puts the due time there
 
     def __post_init__(self) -> None:
         check_message_id(self.message_id)
         check_destination(self.destination)
         object.__setattr__(self, "due_time", waiting_until(self.due_time, "due_time"))
-        if self.next_attempt is not None:
-            object.__setattr__(self, "next_attempt", waiting_until(self.next_attempt, "next_attempt"))
+        given: datetime | None = self.next_attempt
+        next_attempt = self.due_time if given is None else waiting_until(given, "next_attempt")
+        object.__setattr__(self, "next_attempt", next_attempt)
         if type(self.body) is not bytes:
             raise InvalidMessageError(f"body must be bytes, not {type(self.body).__name__}; encode it first")
         if self.headers is not NOTHING:
@@ -90,29 +91,50 @@ class DelayedMessage:
         if type(self.failure_count) is not int or self.failure_count < 0:
             raise InvalidMessageError(f"failure_count must be a whole number from 0, not {self.failure_count!r}")
 
-    @property
-    def attention_time(self) -> datetime:
-        """When this message next wants to be forwarded: its next attempt, or else its due time."""
-        return self.next_attempt or self.due_time
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnreadableMessage(DelayedMessage):
     """A stored message whose headers or properties cannot be decoded.
 
-    A store returns it in place of the message, so that one bad row harms itself alone: `headers` holds the raw
-    text under `delaystore.raw-headers` and `delaystore.raw-properties`, `reason` what was wrong. The dispatcher
-    moves it to the error queue.
+    A store returns it in place of the message, so that a bad row does not stop the others. `headers` holds the raw text
+    under `delaystore.raw-headers` and `delaystore.raw-properties`; `reason` says what was wrong. The dispatcher moves
+    it to the error queue.
     """
 
     reason: str
 
     def __post_init__(self) -> None:
-        """Nothing is checked: it is here because something is wrong with it."""
+        """Checks nothing: something is wrong with this message anyway."""
+        given: datetime | None = self.next_attempt
+        object.__setattr__(self, "next_attempt", given or self.due_time)
+
+
+class Position(NamedTuple):
+    """A point in the order in which stores show and list messages."""
+
+    next_attempt: datetime
+    message_id: str
+
+    def __str__(self) -> str:
+        return f"{self.next_attempt.astimezone(UTC).isoformat()}~{self.message_id}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The inverse of `str`; raises ValueError for anything else."""
+        instant, mark, message_id = text.partition("~")
+        next_attempt = datetime.fromisoformat(instant)
+        if not mark or next_attempt.tzinfo is None:
+            raise ValueError(f"not a position: {text!r}")
+        return cls(next_attempt, message_id)
+
+
+def position_of(message: Any) -> Position:
+    """The position of a message, or of a row that has the columns of one."""
+    return Position(message.next_attempt, message.message_id)
 
 
 def utc(instant: object, name: str) -> datetime:
-    """`instant` in UTC; InvalidMessageError for a naive one or one out of range, calling it `name`."""
+    """`instant` in UTC. Raises InvalidMessageError, which calls it `name`, if it is naive or out of range."""
     if not isinstance(instant, datetime):
         raise InvalidMessageError(f"{name} must be a datetime, not {type(instant).__name__}")
     if instant.tzinfo is UTC and instant <= LATEST_DUE_TIME:
@@ -133,7 +155,7 @@ def utc(instant: object, name: str) -> datetime:
 
 
 def waiting_until(instant: object, name: str) -> datetime:
-    """`instant` in UTC, as `utc` has it, and not before what every store can keep."""
+    """As `utc`, but refuses also a time before EARLIEST_DUE_TIME."""
     found = utc(instant, name)
     if found < EARLIEST_DUE_TIME:
         raise InvalidMessageError(
@@ -143,7 +165,7 @@ def waiting_until(instant: object, name: str) -> datetime:
 
 
 def due_after(now: datetime, delay: timedelta | float) -> datetime:
-    """The due time `delay` (a timedelta, or seconds) after `now`; InvalidMessageError for a negative or endless one."""
+    """`now` and `delay`, a timedelta or seconds; raises InvalidMessageError if that is negative or too long."""
     try:
         if isinstance(delay, bool):
             raise TypeError
@@ -161,12 +183,12 @@ def due_after(now: datetime, delay: timedelta | float) -> datetime:
 
 
 def check_message_id(message_id: str) -> None:
-    """InvalidMessageError unless `message_id` fits AMQP's message-id and every store's key."""
+    """Raise InvalidMessageError unless `message_id` fits AMQP's message-id and every store's key."""
     _check_text(message_id, "message_id", MAX_MESSAGE_ID_BYTES)
 
 
 def check_destination(destination: str) -> None:
-    """InvalidMessageError unless `destination` is a queue name or an address string of bearable length."""
+    """Raise InvalidMessageError unless `destination` is a queue name or an address string of bearable length."""
     is_address = isinstance(destination, str) and destination.startswith("/")
     _check_text(destination, "destination", MAX_ADDRESS_BYTES if is_address else MAX_DESTINATION_BYTES)
 
@@ -190,7 +212,7 @@ def _check_text(text: str, name: str, limit: int) -> None:
 
 
 def check_properties(properties: Mapping[str, Any]) -> None:
-    """InvalidMessageError for a property that is not in `PROPERTY_TYPES`, or of the wrong type."""
+    """Raise InvalidMessageError for a property that is not in `PROPERTY_TYPES`, or of the wrong type."""
     if not isinstance(properties, Mapping):
         raise InvalidMessageError(f"properties must be a mapping, not {type(properties).__name__}")
     for name, value in properties.items():
@@ -209,7 +231,7 @@ def check_properties(properties: Mapping[str, Any]) -> None:
 
 
 def check_headers(headers: Mapping[str, Any]) -> None:
-    """InvalidMessageError for a header name or value no store could bring back as it went in, naming the header."""
+    """Raise InvalidMessageError, naming the header, for a name or value that a store could not return unchanged."""
     if not isinstance(headers, Mapping):
         raise InvalidMessageError(f"headers must be a mapping, not {type(headers).__name__}")
     for name, value in headers.items():

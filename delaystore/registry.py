@@ -7,7 +7,7 @@ from delaystore.errors import ConfigurationError, MissingDependencyError, Unknow
 
 
 def open_url(group: str, kind: str, url: str) -> Any:
-    """What the plug-in for `url`'s scheme makes of it; `group` names the entry points, `kind` the thing in errors.
+    """Open `url` with the plug-in for its scheme. `group`: of the entry points. `kind`: what errors call the thing.
 
     The scheme `postgresql+psycopg` is looked up as `postgresql`. Raises UnknownSchemeError, ConfigurationError for
     text that is no URL, MissingDependencyError when the plug-in needs a library that is not installed.
@@ -35,5 +35,5 @@ def _load(plugin: EntryPoint, kind: str) -> Any:
 
 
 def _redacted(url: str) -> str:
-    """Enough of a broken URL to recognise it, without what might be a password."""
+    """The text of a broken URL, unless it might hold a password."""
     return repr(url) if len(url) < 40 and "@" not in url else "the given text"

@@ -1,4 +1,4 @@
-"""How an endpoint's delayed delivery behaves: frozen values, validated where they are made."""
+"""Settings of an endpoint's delayed delivery: frozen, and checked at construction."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -31,8 +31,8 @@ class TransactionMode(StrEnum):
 class DelayedDeliverySettings:
     """Settings of one endpoint's delayed delivery; durations are timedeltas or seconds.
 
-    Names and defaults up to `maximum_recovery_failures_per_second` are the MSMQ transport's
-    (seed 000), but for `number_of_retries`, whose default there is 0.
+    Names and defaults up to `maximum_recovery_failures_per_second` are those of NServiceBus' MSMQ transport
+    (https://github.com/Particular/NServiceBus.Transport.Msmq), but for `number_of_retries`, whose default there is 0.
 
     Raises ConfigurationError at construction, naming the setting.
     """
@@ -43,7 +43,7 @@ class DelayedDeliverySettings:
     time_to_trigger_fetch_circuit_breaker: timedelta = timedelta(seconds=30)
     time_to_trigger_dispatch_circuit_breaker: timedelta = timedelta(seconds=30)
     maximum_recovery_failures_per_second: float = 1
-    """Failures of failure handling (counting one, moving to the error queue) borne before its breaker triggers."""
+    """How often counting a failure or moving to the error queue may fail before the recovery breaker triggers."""
     transaction_mode: TransactionMode = TransactionMode.RECEIVE_ONLY
     error_queue: str = "error"
     retry_span: timedelta = timedelta(minutes=15)
@@ -57,11 +57,12 @@ class DelayedDeliverySettings:
     maximum_sleep: timedelta = MAXIMUM_SLEEP
     """The longest sleep where the store can wake the dispatcher from another process; at most 60 s."""
     poll_interval: timedelta = timedelta(seconds=0.5)
-    """The longest sleep where it cannot."""
+    """The longest sleep where the store cannot wake the dispatcher."""
     handover_horizon: timedelta = timedelta(0)
     """How long before its due time a message is handed over to the transport's native delay; 0: only when it is due.
 
-    Failures within it are shown again as much later, so lowering it delays those once by the difference."""
+    A failed message's next attempt is stored later by this; lowering it delays such messages once, by the
+    difference."""
     max_body_bytes: int = 16 * 1024 * 1024
     """A longer body is refused by send; 16 MiB is RabbitMQ 4's own default limit."""
     automatic_setup: bool = True

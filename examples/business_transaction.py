@@ -10,8 +10,7 @@ from pathlib import Path
 from sqlalchemy import String, create_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from delaystore import DelayedDelivery
-from delaystore.stores import SqlDelayedMessageStore
+from delaystore import DelayedDelivery, SqlDelayedMessageStore
 
 
 class Base(DeclarativeBase):

@@ -44,10 +44,10 @@ class DirectoryStore(DelayedMessageStore):
     def fetch_next_due_timeout(self, at: datetime) -> DelayedMessage | None:
         """Find the oldest, and hide it for the length of the lease."""
         with self._lock:
-            due = [message for message in self._all() if message.attention_time <= at]
+            due = [message for message in self._all() if message.next_attempt <= at]
             if not due:
                 return None
-            oldest = min(due, key=lambda message: message.attention_time)
+            oldest = min(due, key=lambda message: message.next_attempt)
             self._write(replace(oldest, next_attempt=self.now() + LEASE))
             return oldest
 
@@ -63,13 +63,14 @@ class DirectoryStore(DelayedMessageStore):
         with self._lock:
             if not self._path(message).exists():
                 return False
-            self._write(replace(message, failure_count=message.failure_count + 1, next_attempt=next_attempt))
+            shown = next_attempt or message.due_time
+            self._write(replace(message, failure_count=message.failure_count + 1, next_attempt=shown))
             return True
 
     def next(self) -> datetime | None:
         """Look at every file."""
         with self._lock:
-            return min((message.attention_time for message in self._all()), default=None)
+            return min((message.next_attempt for message in self._all()), default=None)
 
     def _path(self, message: DelayedMessage) -> Path:
         return self._directory / sha256(message.message_id.encode()).hexdigest()

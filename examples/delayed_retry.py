@@ -11,9 +11,9 @@ from typing import Any
 
 import pika
 
-from delaystore.transports.rabbitmq.administration import Administered
-from delaystore.transports.rabbitmq.administration.declaring import ensure_declared
-from delaystore.transports.rabbitmq.retry import Fate, original, retry_later, settle_expired
+from delaystore.cascades import BrokerClient
+from delaystore.transports.rabbitmq.declaring import ensure_declared
+from delaystore.transports.rabbitmq.retry import RetryResult, original, retry_later, settle_expired
 from delaystore.transports.rabbitmq.topology import topology_named
 
 CASCADE = topology_named("custom:example:10:ms")
@@ -37,7 +37,7 @@ class Consumer:
             channel.basic_ack(method.delivery_tag)
             self._done += 1
         except OSError as error:
-            fate = retry_later(
+            result = retry_later(
                 channel,
                 method,
                 properties,
@@ -49,8 +49,8 @@ class Consumer:
                 error_queue=ERROR_QUEUE,
                 error=error,
             )
-            print(f"{body.decode()}: {error}: {fate.value}")
-            self._done += fate is Fate.FAILED
+            print(f"{body.decode()}: {error}: {result.value}")
+            self._done += result is RetryResult.FAILED
         if self._done == 2:
             channel.stop_consuming()
 
@@ -77,7 +77,7 @@ def prepare(channel: Any) -> None:
 
 def main(url: str) -> None:
     """Consume until both orders are settled."""
-    with Administered(url) as broker:
+    with BrokerClient(url) as broker:
         ensure_declared(broker.connections, CASCADE)
     with pika.BlockingConnection(pika.URLParameters(url)) as connection:
         channel = connection.channel()

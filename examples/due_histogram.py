@@ -2,7 +2,7 @@
 
 Run it with `python examples/due_histogram.py due.png`, for a small store made up on the spot, or
 `python examples/due_histogram.py due.png postgresql+psycopg://localhost/app sales` for one of yours.
-It needs Java 17 and `pip install "delaystore[spark,postgresql]" pillow`.
+It needs Java 17 and `pip install "delaystore[spark,postgresql]" matplotlib`.
 """
 
 import os
@@ -11,7 +11,8 @@ import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from PIL import Image, ImageDraw
+from matplotlib import pyplot
+from matplotlib.dates import DateFormatter, DayLocator
 from pyspark.sql import SparkSession
 
 from delaystore import DelayedMessage, TransactionMode
@@ -19,7 +20,6 @@ from delaystore.spark import register
 from delaystore.stores import SqlDelayedMessageStore
 
 HOURS = 7 * 24
-HEIGHT, MARGIN, BAR = 320, 40, 6
 
 
 def main(png: str, store: str | None = None, endpoint: str = "sales") -> None:
@@ -27,7 +27,7 @@ def main(png: str, store: str | None = None, endpoint: str = "sales") -> None:
     start = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
     with tempfile.TemporaryDirectory() as directory:
         counts = due_per_hour(store or made_up(directory, endpoint, start), endpoint, start)
-    draw(counts, start).save(png)
+    draw(counts, start, png)
     busiest = max(range(HOURS), key=counts.__getitem__)
     print(f"{sum(counts)} messages are due within the week")
     print(f"the busiest hour begins in {busiest} hours: {counts[busiest]} messages")
@@ -54,19 +54,17 @@ def due_per_hour(store: str, endpoint: str, start: datetime) -> list[int]:
     return counts
 
 
-def draw(counts: list[int], start: datetime) -> Image.Image:
+def draw(counts: list[int], start: datetime, png: str) -> None:
     """A bar for each hour, a line and a date for each midnight (UTC)."""
-    image = Image.new("RGB", (2 * MARGIN + HOURS * BAR, HEIGHT + 2 * MARGIN), "white")
-    canvas = ImageDraw.Draw(image)
-    bottom, most = HEIGHT + MARGIN, max(counts) or 1
-    for hour, count in enumerate(counts):
-        left, instant = MARGIN + hour * BAR, start + timedelta(hours=hour)
-        if instant.hour == 0:
-            canvas.line([(left, MARGIN), (left, bottom)], fill="lightgray")
-            canvas.text((left, bottom + 8), f"{instant:%a %d %b}", fill="black")
-        canvas.rectangle([(left + 1, bottom - HEIGHT * count // most), (left + BAR - 1, bottom)], fill="steelblue")
-    canvas.text((MARGIN, MARGIN // 3), f"messages due per hour, at most {most}", fill="black")
-    return image
+    pyplot.switch_backend("agg")  # it needs no screen
+    figure, axes = pyplot.subplots(figsize=(12, 4), layout="constrained")
+    hours = [start + timedelta(hours=hour) for hour in range(HOURS)]
+    axes.bar(hours, counts, width=timedelta(minutes=50), align="edge", color="steelblue")
+    axes.xaxis.set_major_locator(DayLocator(tz=UTC))
+    axes.xaxis.set_major_formatter(DateFormatter("%a %d %b", tz=UTC))
+    axes.grid(axis="x", color="lightgray")
+    axes.set_title("messages due per hour")
+    figure.savefig(png)
 
 
 def made_up(directory: str, endpoint: str, start: datetime) -> str:

@@ -8,8 +8,7 @@ import tempfile
 from datetime import timedelta
 from pathlib import Path
 
-from delaystore import DelayedDelivery, DelayedDeliverySettings, TransactionMode
-from delaystore.stores import SqlDelayedMessageStore
+from delaystore import DelayedDelivery, DelayedDeliverySettings, SqlDelayedMessageStore, TransactionMode
 from delaystore.transports import SqlQueueTransport
 
 

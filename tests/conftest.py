@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import pytest
@@ -34,17 +34,39 @@ ENVIRONMENT = dict(os.environ)  # as it was before the first test hid parts of i
 POSTGRESQL_SETTINGS = {"fsync": "off", "full_page_writes": "off"}  # a killed process loses nothing it has written
 MARIADB_SETTINGS = {"innodb_flush_log_at_trx_commit": "2"}  # written at each commit, flushed once a second
 
+SPARK = "tests/spark/"
+SPARK_PROCESSES = ("test_load_faults.py", "test_load_cli.py", "test_documents_spark.py")
+LONGEST_FIRST = (SPARK, "tests/faults/", "tests/integration/", "tests/conformance/", "tests/unit/")
+"""The order in which workers get files: a long one at the end would keep one worker busy and the others waiting."""
+
 private_servers: list[Server] = []
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the long campaigns out, unless DELAYSTORE_SOAK=1."""
+    """Leave the long campaigns out, unless DELAYSTORE_SOAK=1. Let workers begin with the longest files."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=_longest_first)
     if ENVIRONMENT.get("DELAYSTORE_SOAK") == "1":
         return
     soak = [item for item in items if item.get_closest_marker("soak")]
     if soak:
         config.hook.pytest_deselected(items=soak)
         items[:] = [item for item in items if item not in soak]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give workers whole files, and those with Spark in two parts: a session takes long to start and to get going."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            if not file.startswith(SPARK):
+                return file
+            return "Spark, in processes" if file.endswith(SPARK_PROCESSES) else "Spark"
+
+    return Scheduling(config, log)
 
 
 @pytest.fixture(autouse=True)
@@ -135,22 +157,28 @@ def rabbitmq_url(rabbitmq: RabbitMQVhosts) -> Iterator[str]:
     rabbitmq.delete_vhost(url)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def private_postgresql() -> Iterator[PostgreSQL]:
-    """A PostgreSQL that this module's tests may kill and pause."""
+    """A PostgreSQL that tests may kill and pause."""
     yield from _private(lambda: PostgreSQL(POSTGRESQL_SETTINGS))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def private_mariadb() -> Iterator[MariaDB]:
-    """A MariaDB that this module's tests may kill and pause."""
+    """A MariaDB that tests may kill and pause."""
     yield from _private(lambda: MariaDB(MARIADB_SETTINGS))
 
 
-@pytest.fixture(scope="module")
-def private_rabbitmq() -> Iterator[RabbitMQ]:
-    """A RabbitMQ that this module's tests may kill and pause."""
+@pytest.fixture(scope="session")
+def _private_rabbitmq() -> Iterator[RabbitMQ]:
     yield from _private(lambda: RabbitMQ(management=True))
+
+
+@pytest.fixture(scope="module")
+def private_rabbitmq(_private_rabbitmq: RabbitMQ) -> Iterator[RabbitMQ]:
+    """A RabbitMQ that tests may kill and pause; each module finds it empty."""
+    yield _private_rabbitmq
+    _private_rabbitmq.empty()
 
 
 @pytest.fixture
@@ -158,6 +186,10 @@ def start_server() -> Iterator[Callable[[Callable[[], Server]], Server]]:
     """Start a server of the test's own, such as start_server(lambda: RabbitMQ(tls=True)); it ends with the test."""
     with ExitStack() as stack:
         yield lambda make: stack.enter_context(contextmanager(_running)(make))
+
+
+def _longest_first(item: pytest.Item) -> int:
+    return next((n for n, folder in enumerate(LONGEST_FIRST) if item.nodeid.startswith(folder)), len(LONGEST_FIRST))
 
 
 def _private(make: Callable[[], AnyServer]) -> Iterator[AnyServer]:

@@ -111,10 +111,10 @@ class FiveMethodStore(DelayedMessageStore):
 
     def fetch_next_due_timeout(self, at: datetime) -> DelayedMessage | None:
         with self._lock:
-            free = [one for key, one in self._waiting.items() if key not in self._claimed and one.attention_time <= at]
+            free = [one for key, one in self._waiting.items() if key not in self._claimed and one.next_attempt <= at]
             if not free:
                 return None
-            first = min(free, key=lambda message: message.attention_time)
+            first = min(free, key=lambda message: message.next_attempt)
             self._claimed.add(first.message_id)
             return first
 
@@ -139,7 +139,7 @@ class FiveMethodStore(DelayedMessageStore):
 
     def next(self) -> datetime | None:
         with self._lock:
-            free = [one.attention_time for key, one in self._waiting.items() if key not in self._claimed]
+            free = [one.next_attempt for key, one in self._waiting.items() if key not in self._claimed]
             return min(free, default=None)
 
 

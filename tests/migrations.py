@@ -12,10 +12,10 @@ from uuid import uuid4
 
 from delaystore.errors import MigrationLockedError
 from delaystore.message import DelayedMessage
+from delaystore.migrations._checksum import Checksum, checksum
 from delaystore.migrations.abc import (
     Batch,
     BatchStatus,
-    EndpointPreview,
     MigrationSource,
     MigrationTarget,
     Problem,
@@ -25,8 +25,8 @@ from delaystore.migrations.abc import (
     RunCounts,
     RunParameters,
     RunStatus,
+    Waiting,
 )
-from delaystore.migrations.checksum import Checksum, checksum
 from delaystore.transports.abc import DELIVERED, Outcome
 
 P = ParamSpec("P")
@@ -95,9 +95,9 @@ class MemorySource(MigrationSource):
         return self.problems
 
     @alone
-    def preview(self, endpoint: str, cutoff: datetime | None) -> EndpointPreview:
+    def waiting(self, endpoint: str, cutoff: datetime | None) -> Waiting:
         found = [message for message in self.rows.values() if message and (not cutoff or message.due_time >= cutoff)]
-        return EndpointPreview(
+        return Waiting(
             endpoint=endpoint,
             count=sum(self._eligible(message, cutoff) for message in self.rows.values()),
             earliest=min((message.due_time for message in found), default=None),

@@ -5,7 +5,7 @@ from typing import Any
 
 import pika
 
-from delaystore.transports.rabbitmq.native.headers import due_time
+from delaystore.transports.rabbitmq.delay_headers import due_time
 from delaystore.transports.rabbitmq.topology import CascadeTopology
 
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pika
 
-from delaystore.transports.rabbitmq.address import Address
+from delaystore.address import Address
 
 PERSISTENT: Final = 2
 

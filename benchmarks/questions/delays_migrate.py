@@ -11,12 +11,12 @@ from benchmarks.arena import Arena
 from benchmarks.bench import BODY_BYTES
 from benchmarks.peers.one_at_a_time import migrate_one_at_a_time
 from benchmarks.results import Measurement, Question, Rounds, per_second
+from delaystore.cascades.moving.broker_cascade import BrokerCascade
+from delaystore.cascades.moving.mover import MoveSettings, move
 from delaystore.message import new_message_id
-from delaystore.transports.rabbitmq.administration.declaring import ensure_declared
-from delaystore.transports.rabbitmq.moving.mover import MoveSettings, move
-from delaystore.transports.rabbitmq.moving.places import Place
-from delaystore.transports.rabbitmq.moving.report import MoveReport
-from delaystore.transports.rabbitmq.native.headers import DELAY_IN_SECONDS, TIME_SENT, time_sent_text
+from delaystore.progress import unwatched
+from delaystore.transports.rabbitmq.declaring import ensure_declared
+from delaystore.transports.rabbitmq.delay_headers import DELAY_IN_SECONDS, TIME_SENT, time_sent_text
 from delaystore.transports.rabbitmq.topology import NSERVICEBUS_V1, NSERVICEBUS_V2
 
 OURS: Final = "delays migrate"
@@ -58,7 +58,10 @@ def _rate(arena: Arena, count: int, migrate: Callable[[str, int], int]) -> float
 
 
 def _fill(url: str, count: int) -> None:
-    with Place(url, NSERVICEBUS_V1, "nservicebus-v1") as source, Place(url, NSERVICEBUS_V2, "nservicebus-v2") as target:
+    with (
+        BrokerCascade(url, NSERVICEBUS_V1, "nservicebus-v1") as source,
+        BrokerCascade(url, NSERVICEBUS_V2, "nservicebus-v2") as target,
+    ):
         ensure_declared(source.connections, source.cascade)
         ensure_declared(target.connections, target.cascade)
     connection = pika.BlockingConnection(pika.URLParameters(url))
@@ -78,7 +81,7 @@ def _fill(url: str, count: int) -> None:
 
 def _await_arrival(url: str, count: int) -> None:
     """Until the broker has worked off what was published: it should not be doing so while somebody is measured."""
-    with Place(url, NSERVICEBUS_V1, "nservicebus-v1") as source:
+    with BrokerCascade(url, NSERVICEBUS_V1, "nservicebus-v1") as source:
         for _ in range(600):
             if sum(source.ready()) == count:
                 return
@@ -91,15 +94,11 @@ def _one_at_a_time(url: str, count: int) -> int:
 
 
 def _ours(url: str, _count: int) -> int:
-    with Place(url, NSERVICEBUS_V1, "nservicebus-v1") as source, Place(url, NSERVICEBUS_V2, "nservicebus-v2") as target:
-        return move(source, target, MoveSettings(), _Nobody(), lambda: False).moved
-
-
-class _Nobody:
-    """Watches nothing."""
-
-    def show(self, report: MoveReport) -> None:
-        """Called some ten times a second."""
+    with (
+        BrokerCascade(url, NSERVICEBUS_V1, "nservicebus-v1") as source,
+        BrokerCascade(url, NSERVICEBUS_V2, "nservicebus-v2") as target,
+    ):
+        return move(source, target, MoveSettings(), unwatched, lambda: False).moved
 
 
 QUESTION = Question(

@@ -12,7 +12,7 @@ from benchmarks.bench import BODY_BYTES, ENDPOINT, Bench
 from benchmarks.results import Measurement, Question, Rounds, per_second
 from delaystore import DelayedDelivery
 from delaystore.message import new_message_id
-from delaystore.transports import RabbitMQTransport
+from delaystore.transports import open_transport
 
 BODY = b"x" * BODY_BYTES
 FAR, SOON = timedelta(days=3), timedelta(seconds=30)
@@ -27,7 +27,7 @@ def measure(arena: Arena, quick: bool) -> Measurement:
         psycopg.connect(bench.dsn, autocommit=True) as autocommitting,
         DelayedDelivery(ENDPOINT, bench.store) as unchecked,
     ):
-        transport = RabbitMQTransport(bench.transport_url)
+        transport = open_transport(bench.transport_url)
         delivery = DelayedDelivery(ENDPOINT, bench.store, transport)
         candidates: dict[str, Callable[[], object]] = {
             "insert and commit": _bare(bench, committing),

@@ -1,1 +1,3 @@
 """The command line: wiring only."""
+
+__all__: list[str] = []

@@ -1,12 +1,9 @@
-"""Where the process begins: it imports the command line itself, so that an interrupt meanwhile is answered, too."""
+"""Where the process begins. It imports the command line inside `main`, where an interrupt is handled."""
 
 import os
+import signal
 import sys
 from contextlib import suppress
-from typing import Final
-
-INTERRUPTED: Final = 130
-"""What shells say of a program that SIGINT ended: 128 + 2."""
 
 
 def main() -> None:
@@ -18,4 +15,4 @@ def main() -> None:
     except KeyboardInterrupt:
         with suppress(OSError):
             os.write(2, b"stopped\n")
-        sys.exit(INTERRUPTED)
+        sys.exit(128 + signal.SIGINT)

@@ -6,41 +6,41 @@ from typing import Annotated, Any, Final, cast
 
 import typer
 import typer.core
+from typing_extensions import override
 
-from delaystore.cli.changing import cancel, reschedule
-from delaystore.cli.delays.app import delays_app
-from delaystore.cli.demo.command import demo
-from delaystore.cli.dispatch import dispatch
-from delaystore.cli.entry import INTERRUPTED
-from delaystore.cli.health import health
-from delaystore.cli.listing import count, list_messages, show
-from delaystore.cli.load.command import load
-from delaystore.cli.migrate.app import migrate_app
-from delaystore.cli.options import ENVIRONMENT_PREFIX
-from delaystore.cli.output import ReaderGoneError, let_go_of_what_cannot_be_written, say, show_any_character
-from delaystore.cli.receive import receive
-from delaystore.cli.send import send
-from delaystore.cli.setup import setup
+from delaystore.cli._changing import cancel, reschedule
+from delaystore.cli._delays.app import delays_app
+from delaystore.cli._demo import demo
+from delaystore.cli._dispatch import dispatch
+from delaystore.cli._health import health
+from delaystore.cli._listing import count, list_messages, show
+from delaystore.cli._load.command import load
+from delaystore.cli._migrate.app import migrate_app
+from delaystore.cli._options import ENVIRONMENT_PREFIX
+from delaystore.cli._output import ReaderGoneError, drop_unwritable_output, say, show_any_character
+from delaystore.cli._receive import receive
+from delaystore.cli._send import send
+from delaystore.cli._setup import setup
+from delaystore.cli._signals import INTERRUPTED, READER_GONE
 from delaystore.errors import DelaystoreError
 
-READER_GONE: Final = 141
-"""What shells say of a program that SIGPIPE ended, which is how other tools end then: 128 + 13."""
 _UsageError: Final = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
-"""typer exports no name for what it raises for a wrong call."""
+"""What typer raises for a wrong call; it exports no name for it."""
 
 
 class Commands(typer.core.TyperGroup):
-    """Ends every error of ours, and every wrong call, in one line and exit code 2."""
+    """Reports each of our errors, and each wrong call, in one line, and exits with 2."""
 
+    @override
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """Parse what precedes the command; without any argument: show the help."""
+        """Parse what precedes the command. Without any argument, show the help."""
         if not args:
             return super().make_context(info_name, args, parent, **extra)
         with _errors_in_one_line():
             return super().make_context(info_name, args, parent, **extra)
 
+    @override
     def invoke(self, ctx: Any) -> Any:
-        """Run the command."""
         with _errors_in_one_line():
             return super().invoke(ctx)
 
@@ -96,9 +96,9 @@ app.add_typer(migrate_app, name="migrate")
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
+        from delaystore import __version__
 
-        typer.echo(f"delaystore {version('delaystore')}")
+        typer.echo(f"delaystore {__version__}")
         raise typer.Exit
 
 
@@ -123,12 +123,12 @@ def delaystore(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line (None: the process's own) and exit: 0 done, 1 not done, 2 an error.
+    """Run the command line `arguments` (None: the process's own), and exit: 0 done, 1 not done, 2 an error.
 
-    From 128: what a signal ended, as shells count.
+    128 and a signal's number: the signal ended it.
     """
     show_any_character()
     try:
         app(args=None if arguments is None else list(arguments), prog_name="delaystore")
     finally:
-        let_go_of_what_cannot_be_written()
+        drop_unwritable_output()

@@ -1,6 +1,6 @@
 """What an endpoint embeds."""
 
-from delaystore.delivery.delivery import DelayedDelivery
-from delaystore.delivery.enlisted import EnlistedDelivery
+from delaystore.delivery._delivery import DelayedDelivery
+from delaystore.delivery._enlisted import EnlistedDelivery
 
 __all__ = ["DelayedDelivery", "EnlistedDelivery"]

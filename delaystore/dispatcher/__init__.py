@@ -1,6 +1,17 @@
 """Forwarding what is due."""
 
+from delaystore.dispatcher.breakers import BreakerChange, BreakerState
 from delaystore.dispatcher.dispatcher import Dispatcher
 from delaystore.dispatcher.health import DispatchReport, Health
+from delaystore.dispatcher.observer import DispatchObserver, PassDurations, PassReport
 
-__all__ = ["DispatchReport", "Dispatcher", "Health"]
+__all__ = [
+    "BreakerChange",
+    "BreakerState",
+    "DispatchObserver",
+    "DispatchReport",
+    "Dispatcher",
+    "Health",
+    "PassDurations",
+    "PassReport",
+]

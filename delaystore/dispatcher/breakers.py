@@ -1,18 +1,19 @@
-"""Circuit breakers: they tell an outage from a hiccup, and somebody of it.
+"""Circuit breakers: they tell an outage from a hiccup, and report it.
 
-Names, states and delays are those of the MSMQ transport. No timer threads: elapsed time is looked at on each failure,
-and whoever fails keeps probing at least once a second.
+Names, states and delays are those of NServiceBus' MSMQ transport. There are no timer threads: each failure checks how
+long it has been failing, and whoever fails tries again after at most ten seconds.
 """
 
 import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from typing import Final
 
-from delaystore.settings import CriticalErrorAction
+from delaystore.settings import CriticalErrorAction, DelayedDeliverySettings
 
 logger = logging.getLogger("delaystore.dispatcher")
 
@@ -25,7 +26,7 @@ RATE_WINDOW: Final = 30.0
 
 
 class BreakerState(StrEnum):
-    """How bad it is."""
+    """The state of a circuit breaker."""
 
     DISARMED = "disarmed"
     """No failure since the last success."""
@@ -33,6 +34,28 @@ class BreakerState(StrEnum):
     """Failing, for less than the time to trigger."""
     TRIGGERED = "triggered"
     """Failing for longer: the critical-error action has been called."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerChange:
+    """A circuit breaker's change of state."""
+
+    name: str
+    """`fetch`, `dispatch`, `recovery` or `store`, as in `Health.breakers`."""
+    before: BreakerState
+    after: BreakerState
+
+
+BreakerListener = Callable[[BreakerChange], None]
+StateListener = Callable[[BreakerState, BreakerState], None]
+"""Called with the states before and after, outside of locks."""
+
+
+def listener_of(name: str, listener: BreakerListener | None) -> StateListener | None:
+    """A function that tells `listener` of changes of the breaker `name`; None: there is no listener."""
+    if listener is None:
+        return None
+    return lambda before, after: listener(BreakerChange(name=name, before=before, after=after))
 
 
 class RepeatedFailuresOverTimeCircuitBreaker:
@@ -47,8 +70,10 @@ class RepeatedFailuresOverTimeCircuitBreaker:
         time_to_trigger: timedelta,
         on_critical_error: CriticalErrorAction | None = None,
         monotonic: Callable[[], float] = time.monotonic,
+        on_change: StateListener | None = None,
     ) -> None:
         self._name = name
+        self._on_change = on_change
         self._seconds_to_trigger = time_to_trigger.total_seconds()
         self._on_critical_error = on_critical_error
         self._monotonic = monotonic
@@ -62,7 +87,7 @@ class RepeatedFailuresOverTimeCircuitBreaker:
         return self._state
 
     def success(self) -> None:
-        """It works (again)."""
+        """Note a success."""
         if self._state is BreakerState.DISARMED:
             return
         with self._lock:
@@ -70,12 +95,14 @@ class RepeatedFailuresOverTimeCircuitBreaker:
             self._state = BreakerState.DISARMED
         if before is not BreakerState.DISARMED:
             logger.warning("%s works again", self._name)
+            _tell(self._on_change, before, BreakerState.DISARMED)
 
     def failure(self, error: Exception) -> float:
-        """It failed with `error`; returns the seconds to wait before the next attempt."""
+        """Note a failure; returns the seconds to wait before the next attempt."""
         before, state = self._advance()
         if before is BreakerState.DISARMED:
             logger.warning("%s fails: %s", self._name, error)
+        _tell(self._on_change, before, state)
         if state is BreakerState.TRIGGERED and before is not BreakerState.TRIGGERED:
             description = f"{self._name} has failed for {self._seconds_to_trigger:g} s without a success in between"
             report_critical_error(self._on_critical_error, description, error)
@@ -104,8 +131,10 @@ class FailureRateCircuitBreaker:
         maximum_per_second: float,
         on_critical_error: CriticalErrorAction | None = None,
         monotonic: Callable[[], float] = time.monotonic,
+        on_change: StateListener | None = None,
     ) -> None:
         self._name = name
+        self._on_change = on_change
         self._most = maximum_per_second * RATE_WINDOW
         self._on_critical_error = on_critical_error
         self._monotonic = monotonic
@@ -117,18 +146,23 @@ class FailureRateCircuitBreaker:
     def state(self) -> BreakerState:
         """The present state: armed from the window's first failure on."""
         with self._lock:
+            former = self._judge()
             self._end_window()
-            return self._judge()
+            state = self._judge()
+        _tell(self._on_change, former, state)
+        return state
 
     def failure(self, error: Exception, count: int = 1) -> None:
-        """It failed `count` times, the last time with `error`."""
+        """Note `count` failures, the last one with `error`."""
         with self._lock:
+            former = self._judge()
             self._end_window()
             before = self._judge()
             if before is BreakerState.DISARMED:
                 self._window_began = self._monotonic()
             self._failures += count
             state = self._judge()
+        _tell(self._on_change, former, state)
         if state is BreakerState.TRIGGERED and before is not BreakerState.TRIGGERED:
             description = f"{self._name} fails more often than {self._most:g} times in {RATE_WINDOW:g} s"
             report_critical_error(self._on_critical_error, description, error)
@@ -141,6 +175,44 @@ class FailureRateCircuitBreaker:
         if self._failures == 0:
             return BreakerState.DISARMED
         return BreakerState.TRIGGERED if self._failures > self._most else BreakerState.ARMED
+
+
+class Breakers:
+    """The dispatcher's three circuit breakers."""
+
+    def __init__(self, settings: DelayedDeliverySettings, listener: BreakerListener | None = None) -> None:
+        action = settings.on_critical_error
+        self.fetch: Final = RepeatedFailuresOverTimeCircuitBreaker(
+            "fetching due messages from the store",
+            settings.time_to_trigger_fetch_circuit_breaker,
+            action,
+            on_change=listener_of("fetch", listener),
+        )
+        self.dispatch: Final = RepeatedFailuresOverTimeCircuitBreaker(
+            "forwarding to the broker",
+            settings.time_to_trigger_dispatch_circuit_breaker,
+            action,
+            on_change=listener_of("dispatch", listener),
+        )
+        self.recovery: Final = FailureRateCircuitBreaker(
+            "moving failed messages to the error queue",
+            settings.maximum_recovery_failures_per_second,
+            action,
+            on_change=listener_of("recovery", listener),
+        )
+
+    def states(self) -> dict[str, str]:
+        """Each breaker's state by name."""
+        return {
+            "fetch": self.fetch.state.value,
+            "dispatch": self.dispatch.state.value,
+            "recovery": self.recovery.state.value,
+        }
+
+
+def _tell(listener: StateListener | None, before: BreakerState, after: BreakerState) -> None:
+    if listener is not None and before is not after:
+        listener(before, after)
 
 
 def report_critical_error(action: CriticalErrorAction | None, description: str, error: Exception) -> None:

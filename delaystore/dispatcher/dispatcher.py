@@ -3,22 +3,23 @@
 import threading
 from datetime import datetime, timedelta
 
-from delaystore.dispatcher.error_queue import ErrorQueue
-from delaystore.dispatcher.forks import renew_in_children
-from delaystore.dispatcher.health import NOTHING_DONE, DispatchReport, Health, Tally
-from delaystore.dispatcher.loop import DispatchLoop
-from delaystore.dispatcher.passes import Breakers, DispatchPass
-from delaystore.dispatcher.wakeup import WakeUp
+from delaystore.dispatcher._context import DispatchContext
+from delaystore.dispatcher._loop import DispatchLoop
+from delaystore.dispatcher._passes import DispatchPass
+from delaystore.dispatcher._wakeup import WakeUp
+from delaystore.dispatcher.health import DispatchReport, Health
+from delaystore.dispatcher.observer import DispatchObserver
 from delaystore.errors import ConfigurationError, TransportUnavailableError, UnsupportedModeError
+from delaystore.forks import renew_in_children
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
 from delaystore.stores.abc import DelayedMessageStore
 from delaystore.transports.abc import Transport
 
 
 def check_pair(store: DelayedMessageStore, transport: Transport, settings: DelayedDeliverySettings) -> None:
-    """UnsupportedModeError when TRANSACTION_SCOPE is asked for and the two share no transaction.
+    """Raise UnsupportedModeError if TRANSACTION_SCOPE is asked for and the two cannot share a transaction.
 
-    ConfigurationError for a `handover_horizon` beyond what the transport delays natively.
+    Raises ConfigurationError for a `handover_horizon` longer than the transport can delay natively.
     """
     longest = transport.longest_native_delay or timedelta(0)
     if settings.handover_horizon > longest:
@@ -39,9 +40,10 @@ class Dispatcher:
     """Forwards the messages of one store as they fall due, and moves those that cannot be forwarded to the error queue.
 
     Any number of dispatchers, in any number of processes, may work on one store. After a fork the child has no
-    dispatcher running and may start its own. Neither store nor transport is closed by it.
+    dispatcher running and may start its own. It closes neither store nor transport.
 
-    `endpoint`: initializes the store for it; None: that was done. Raises UnsupportedModeError, ConfigurationError.
+    `endpoint`: the store is initialized for it; None: the store is initialized already. `observer`: is told of passes
+    and breakers; None: nobody is. Raises UnsupportedModeError, ConfigurationError.
     """
 
     def __init__(
@@ -50,9 +52,12 @@ class Dispatcher:
         transport: Transport,
         settings: DelayedDeliverySettings | None = None,
         endpoint: str | None = None,
+        *,
+        observer: DispatchObserver | None = None,
     ) -> None:
         self._store = store
         self._transport = transport
+        self._observer = observer
         self._loop: DispatchLoop | None = None
         self._settings = settings or DelayedDeliverySettings()
         self._name = "delaystore-dispatcher" if endpoint is None else f"delaystore-dispatcher-{endpoint}"
@@ -61,12 +66,12 @@ class Dispatcher:
         check_pair(store, transport, self._settings)
         self._inherited: list[DispatchLoop] = []
         self._assemble()
-        renew_in_children(self)
+        renew_in_children(self, Dispatcher._renew_after_fork)
 
     def start(self) -> None:
         """Dispatch in a daemon thread; returns at once, also while store or broker are down. May be called twice.
 
-        After a `stop` that came back with False the thread first waits until what was in flight then has ended.
+        After a `stop` that returned False, the new thread first waits until the old one has finished.
         """
         with self._lifecycle:
             if self._is_running():
@@ -76,7 +81,7 @@ class Dispatcher:
             try:
                 threading.Thread(target=loop.run, name=self._name, daemon=True).start()
             except RuntimeError:
-                self._loop = former  # no thread to be had: there is nothing else that stop could wait for
+                self._loop = former  # no thread can be started: stop still has only the former run to wait for
                 raise
 
     def run(self) -> None:
@@ -91,11 +96,10 @@ class Dispatcher:
         loop.run()
 
     def stop(self, timeout: float | None = None) -> bool:
-        """Finish what is in flight and end. May be called twice, never started, and from a signal handler.
+        """Finish what is in flight, and end. May be called twice, without `start`, and from a signal handler.
 
-        Waits up to `timeout` seconds (None: as long as it takes, which is without end where a database neither answers
-        nor breaks the connection). True: it has ended; False: it is still finishing, as it is when a thread of its own
-        calls this.
+        Waits up to `timeout` seconds (None: as long as it takes, for ever if a database neither answers nor breaks the
+        connection). True: it has ended; False: it is still finishing. A call from one of its own threads does not wait.
         """
         loop = self._loop
         if loop is None:
@@ -111,27 +115,25 @@ class Dispatcher:
         It ends early when the broker stops answering.
         Raises TransportUnavailableError when the transport cannot send, and what the store raises.
         """
-        WakeUp().pause(self._settings.dispatch_timeout.total_seconds(), self._can_send, poll=0.02)
-        reason = self._transport.unavailable()
-        if reason is not None:
-            raise TransportUnavailableError(reason)
-        self._error_queue.ensure()
-        at = self._store.now() + self._settings.handover_horizon
-        total = NOTHING_DONE
-        while True:
-            result = self._passes.run(at)
+        seconds = self._settings.dispatch_timeout.total_seconds()
+        WakeUp().pause(seconds, lambda: self._transport.unavailable() is None, poll=0.02)
+        result = self._passes.run()
+        if result.outage is not None and not result.report.fetched:
+            raise TransportUnavailableError(result.outage)
+        total = result.report
+        while result.report.progress and not result.hindered:
+            result = self._passes.run(result.at)
             total += result.report
-            if result.delay or not result.report.progress:
-                return total
+        return total
 
     def wake_up(self, due_time: datetime | None = None) -> None:
-        """Something was stored that is due at `due_time` (None: perhaps now). Cheap; nothing unless running."""
+        """Begin a pass at `due_time` (None: now): something was stored. Cheap; does nothing unless running."""
         loop = self._loop
         if loop is not None:
             loop.wake.wake_up(due_time)
 
     def health(self) -> Health:
-        """How it is doing; asks the store once, and raises nothing.
+        """How it is doing. Asks the store; raises nothing.
 
         The transport is asked only while the loop runs: asking it may make it connect.
         """
@@ -143,53 +145,35 @@ class Dispatcher:
         except Exception as error:
             store_reason = str(error) or type(error).__name__
         running = self._is_running()
-        total = self._tally.total
+        tally = self._context.tally
         return Health(
             running=running,
-            breakers=self._breakers.states(),
+            breakers=self._context.breakers.states(),
             oldest_overdue=overdue,
-            last_success=self._tally.last_success,
-            delivered=total.delivered,
-            moved_to_error_queue=total.moved_to_error_queue,
-            failed=total.failed,
+            last_success=tally.last_success,
             store=store_reason,
             transport=self._transport.unavailable() if running else None,
             subscription_alive=running and self._loop is not None and self._loop.subscription.alive,
+            **tally.total.counts(),
         )
 
-    def renew_after_fork(self) -> None:
-        """In a forked child: the parent's thread is not here, and its locks may be held for ever."""
+    def _renew_after_fork(self) -> None:
+        """In a forked child: go on without the parent's thread, and with new locks in place of its own."""
         if self._loop is not None:
-            # Kept, so that nothing closes the parent's connections from here.
+            # Kept alive: its end would close the parent's connections.
             self._inherited.append(self._loop)
             self._loop = None
         self._assemble()
 
     def _assemble(self) -> None:
         self._lifecycle = threading.RLock()
-        self._tally = Tally()
-        self._breakers = Breakers(self._settings)
-        self._error_queue = ErrorQueue(self._transport, self._settings)
-        self._passes = DispatchPass(
-            self._store, self._transport, self._settings, self._breakers, self._error_queue, self._tally
-        )
+        self._context = DispatchContext(self._store, self._transport, self._settings, self._observer)
+        self._passes = DispatchPass(self._context)
 
     def _new_loop(self) -> DispatchLoop:
-        return DispatchLoop(
-            self._store,
-            self._transport,
-            self._settings,
-            self._passes,
-            self._breakers,
-            self._error_queue,
-            self._name,
-            self._loop,
-        )
+        return DispatchLoop(self._context, self._passes, self._name, self._loop)
 
     def _is_running(self) -> bool:
         """Whether a loop runs that was not told to stop."""
         loop = self._loop
         return loop is not None and not loop.wake.stopped and not loop.finished.is_set()
-
-    def _can_send(self) -> bool:
-        return self._transport.unavailable() is None

@@ -1,8 +1,8 @@
-"""How the dispatcher is doing."""
+"""What the dispatcher did, and how it is doing."""
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -23,23 +23,22 @@ class DispatchReport:
     """Failed attempts that were counted and will be made again."""
     unsettled: int = 0
     """No answer from the broker: left as they were."""
+    unsuited: int = 0
+    """Not due yet, and the transport cannot delay them natively: kept in the store until they are due."""
     claims_lost: int = 0
-    """Forwarded, but by then no longer ours to remove: another dispatcher may have forwarded them too."""
+    """Forwarded, but no longer claimed when they were to be removed: another dispatcher may have forwarded them too."""
 
     @property
     def progress(self) -> bool:
         """Whether anything in the store changed."""
         return self.delivered + self.moved_to_error_queue + self.failed > self.claims_lost
 
+    def counts(self) -> dict[str, int]:
+        """Each of the counts by its name."""
+        return {field.name: getattr(self, field.name) for field in fields(DispatchReport)}
+
     def __add__(self, other: "DispatchReport") -> "DispatchReport":
-        return DispatchReport(
-            fetched=self.fetched + other.fetched,
-            delivered=self.delivered + other.delivered,
-            moved_to_error_queue=self.moved_to_error_queue + other.moved_to_error_queue,
-            failed=self.failed + other.failed,
-            unsettled=self.unsettled + other.unsettled,
-            claims_lost=self.claims_lost + other.claims_lost,
-        )
+        return DispatchReport(**{name: count + getattr(other, name) for name, count in self.counts().items()})
 
 
 NOTHING_DONE: Final = DispatchReport()
@@ -56,7 +55,7 @@ class Tally:
         """When a message was last delivered, on the store's clock."""
 
     def add(self, report: DispatchReport, now: datetime) -> None:
-        """Count a pass that ended at about `now`."""
+        """Count a pass that began at `now`."""
         with self._lock:
             self.total += report
             if report.delivered:
@@ -64,8 +63,8 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Health:
-    """How the dispatcher of this process is doing."""
+class Health(DispatchReport):
+    """How the dispatcher of this process is doing, and what it has done since it was made or forked."""
 
     running: bool
     """Whether its loop runs in this process."""
@@ -75,14 +74,10 @@ class Health:
     """How long the message that waits longest is overdue; None: nothing is, or the store does not answer."""
     last_success: datetime | None = None
     """When this process last delivered a message; None: not yet."""
-    delivered: int = 0
-    moved_to_error_queue: int = 0
-    failed: int = 0
-    """Failed attempts counted so far."""
     store: str | None = None
     """Why the store does not answer; None: it does."""
     transport: str | None = None
-    """Why nothing can be sent at present; None: it can, or it is not known, as while the loop does not run."""
+    """Why nothing can be sent at present; None: it can, or that is unknown, as while the loop does not run."""
     subscription_alive: bool = False
     """Whether sends of other processes wake this dispatcher; False: it polls for them."""
 
@@ -99,16 +94,13 @@ class Health:
 
     def as_dict(self) -> dict[str, Any]:
         """The same for JSON: durations in seconds, times in ISO 8601."""
-        return {
-            "healthy": self.healthy,
-            "running": self.running,
-            "breakers": dict(self.breakers),
-            "oldest_overdue": None if self.oldest_overdue is None else self.oldest_overdue.total_seconds(),
-            "last_success": None if self.last_success is None else self.last_success.isoformat(),
-            "delivered": self.delivered,
-            "moved_to_error_queue": self.moved_to_error_queue,
-            "failed": self.failed,
-            "store": self.store,
-            "transport": self.transport,
-            "subscription_alive": self.subscription_alive,
-        }
+        own = {field.name: _as_json(getattr(self, field.name)) for field in fields(self)}
+        return {"healthy": self.healthy, **own}
+
+
+def _as_json(value: object) -> object:
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return dict(value) if isinstance(value, Mapping) else value

@@ -1,8 +1,8 @@
 """What a migration moves from and to.
 
-A source hides the rows that are to move from its dispatchers, in bounded chunks, in a table of the run beside its own.
-So each row is either dispatched by the old side or migrated, and it is in one place at every moment. What the target
-has confirmed is marked then; what is marked is never sent again, what is not goes back when the run is aborted.
+A source hides the rows that are to move from its dispatchers, a batch at a time, in a table of the run beside its own.
+So each row is either dispatched by the old side or migrated, and it is in one place at every moment. Once the target
+has confirmed a batch, it is COMPLETED, and never sent again; an abort puts the other batches back.
 """
 
 from abc import ABC, abstractmethod
@@ -14,39 +14,43 @@ from enum import StrEnum
 from typing import Any
 
 from delaystore.message import DelayedMessage
-from delaystore.migrations.checksum import Checksum
+from delaystore.migrations._checksum import Checksum
 from delaystore.transports.abc import Outcome
 
 
 class RunStatus(StrEnum):
-    """How far a run is."""
+    """How far a run has come."""
 
     PREPARING = "preparing"
-    """Rows are being hidden from the dispatchers; batches that are may be moved already."""
+    """Batches are being hidden from the dispatchers, and moved."""
     RUNNING = "running"
-    """All rows of the run are hidden, and the batches that are left are being moved."""
+    """All rows of the run are hidden; the remaining batches are being moved."""
     COMPLETED = "completed"
-    """No batch is left to move."""
+    """Every batch has moved."""
     ABORTED = "aborted"
     """What had not moved has gone back."""
 
+    @property
+    def unfinished(self) -> bool:
+        """Whether the run can be resumed."""
+        return self in (RunStatus.PREPARING, RunStatus.RUNNING)
+
 
 class BatchStatus(StrEnum):
-    """How far a numbered batch is."""
+    """How far a numbered batch has come."""
 
     PENDING = "pending"
     STAGED = "staged"
-    """It is being sent: the target may have any of it. A resumed run sends all of it again."""
+    """It is being sent: the target may have some of it. A resumed run sends all of it again."""
     COMPLETED = "completed"
-    """The target has confirmed all of it but what was rejected."""
+    """The target has confirmed all of it, except for what was rejected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunParameters:
-    """What a run is about; a run is resumed with the same, or not at all.
+    """What a run is about. A run can only be resumed with the same parameters.
 
-    `target`: the target's own name of itself, without a password. `cutoff`: only what is due then or later moves;
-    None: everything.
+    `target`: the target's label. `cutoff`: only what is due then or later moves; None: everything moves.
     """
 
     endpoint: str
@@ -78,8 +82,8 @@ class RunCounts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EndpointPreview:
-    """What waits for one endpoint, and is eligible: due at the cut-off or later."""
+class Waiting:
+    """What waits for one endpoint. All but `staying` is about what would move: what is due at the cut-off or later."""
 
     endpoint: str
     count: int
@@ -88,12 +92,12 @@ class EndpointPreview:
     destinations: Mapping[str, int]
     """How many for each destination."""
     staying: int = 0
-    """How many stay, since they are due before the cut-off."""
+    """How many stay, because they are due before the cut-off."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A row that cannot be moved, and why. `row_id`: how its table knows it."""
+    """A row that cannot be moved, and why. `row_id`: its key in its table."""
 
     row_id: str
     reason: str
@@ -101,7 +105,7 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row to move, decoded. `row_id`: how its table knows it; `message.message_id` may differ."""
+    """A row to move, decoded. `row_id`: its key in its table, from which `message.message_id` may differ."""
 
     row_id: str
     message: DelayedMessage
@@ -109,7 +113,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A numbered batch."""
+    """A numbered batch of `count` rows."""
 
     number: int
     status: BatchStatus
@@ -118,18 +122,18 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why a run cannot begin, or what it would leave behind. `subject`: a destination, an endpoint, a server."""
+    """Why a run cannot begin, or what it would leave behind. `subject`: the destination, endpoint or server."""
 
     subject: str
     text: str
     fatal: bool = True
     """False: a warning."""
     messages: int = 0
-    """How many would be rejected for it, and the others move where that is allowed; 0: it is about the run."""
+    """How many messages would be rejected because of it. 0: it concerns the whole run."""
 
 
 class MigrationSource(ABC):
-    """Where messages wait now. Errors of the database are StoreErrors. Not for several threads at once."""
+    """Where messages wait now. Used by one thread at a time. Errors of a database are raised as StoreErrors."""
 
     @property
     @abstractmethod
@@ -142,65 +146,65 @@ class MigrationSource(ABC):
 
     @abstractmethod
     def check(self, endpoint: str) -> Sequence[Problem]:
-        """What hinders a run: a missing table or column, a missing right. Changes nothing."""
+        """What hinders a run, such as a missing table, column or right. Changes nothing."""
 
     @abstractmethod
-    def preview(self, endpoint: str, cutoff: datetime | None) -> EndpointPreview:
-        """What waits. Changes nothing."""
+    def waiting(self, endpoint: str, cutoff: datetime | None) -> Waiting:
+        """What waits, and what of it a run would move. Changes nothing."""
 
     @abstractmethod
     def late(self, endpoint: str, due_after: datetime) -> int:
-        """How many are due after that, more than a target may take. Changes nothing."""
+        """How many messages are due later than `due_after`. Changes nothing."""
 
     @abstractmethod
     def lock(self, endpoint: str, holder: str) -> AbstractContextManager[None]:
-        """Hold the endpoint for one process until the block ends, or the process.
+        """Lock the endpoint for this process, until the block or the process ends.
 
-        `holder`: who this is, for others to read. Raises MigrationLockedError naming who holds it.
+        `holder`: who this is, for others to read. Raises MigrationLockedError, which names who has the lock.
         """
 
     @abstractmethod
     def run(self, endpoint: str) -> Run | None:
-        """The latest run; None: there was none, or it was cleaned up."""
+        """The latest run. None: there was none, or it was cleaned up."""
 
     @abstractmethod
     def begin(self, parameters: RunParameters) -> Run:
-        """A new run, PREPARING. Creates the run's tables where they are missing."""
+        """Begin a run, whose status is PREPARING. Creates the run's tables where they are missing."""
 
     @abstractmethod
     def prepare(self, run: Run) -> Iterator[Batch]:
-        """Hide eligible rows, a batch in each transaction, until none is left; yields each. Goes on where it was."""
+        """Hide the rows that are to move, a batch in each transaction; yield each batch. Goes on where it stopped."""
 
     @abstractmethod
     def set_status(self, run: Run, status: RunStatus) -> Run:
-        """The run as it is now. COMPLETED and ABORTED note the time."""
+        """Set the status, and return the run with it. COMPLETED and ABORTED also set the run's time of completion."""
 
     @abstractmethod
     def batches(self, run: Run, *statuses: BatchStatus) -> Sequence[Batch]:
-        """The run's batches of these statuses (none given: all), by number."""
+        """The run's batches of these statuses (all, where none is given), ordered by number."""
 
     @abstractmethod
     def stage(self, run: Run, batch: Batch) -> Sequence[Row | Rejected]:
-        """Mark the batch STAGED, and return its rows in the order of their due time; undecodable ones Rejected."""
+        """Mark the batch STAGED, and return its rows in the order of their due times; Rejected: cannot be decoded."""
 
     @abstractmethod
     def complete(self, run: Run, batch: Batch, rejected: Sequence[Rejected]) -> None:
-        """Mark the batch COMPLETED, and those rows as rejected, which stay in the run's table. One transaction."""
+        """Mark the batch COMPLETED and these rows rejected, in one transaction. The rows stay in the run's table."""
 
     @abstractmethod
     def give_back(self, run: Run, *, rejected: bool) -> Iterator[int]:
-        """Put rows back where they were, bit for bit, in bounded transactions; yields how many each put back.
+        """Put the rows of PENDING and STAGED batches back where they were, bit for bit.
 
-        Those of batches that are PENDING or STAGED; with `rejected` also those that were rejected.
+        With `rejected` also the rejected rows. In bounded transactions; yields how many rows each has put back.
         """
 
     @abstractmethod
     def counts(self, run: Run) -> RunCounts:
-        """What became of its rows."""
+        """What became of the run's rows."""
 
     @abstractmethod
     def rejections(self, run: Run, limit: int) -> Sequence[Rejected]:
-        """Rejected rows with their reasons, at most `limit`."""
+        """At most `limit` of the rejected rows."""
 
     @abstractmethod
     def moved_checksum(self, run: Run) -> Checksum:
@@ -212,15 +216,15 @@ class MigrationSource(ABC):
 
     @abstractmethod
     def clean_up(self, run: Run) -> None:
-        """Drop the run's tables. The caller has verified."""
+        """Drop the run's tables. The caller has verified the run."""
 
     @abstractmethod
     def now(self) -> datetime:
-        """The source's clock, aware, UTC."""
+        """The present instant on the source's clock, aware, in UTC."""
 
     @abstractmethod
     def close(self) -> None:
-        """Give back connections; may be called twice."""
+        """Close connections. May be called twice."""
 
 
 class MigrationTarget(ABC):
@@ -233,49 +237,52 @@ class MigrationTarget(ABC):
 
     @property
     def maximum(self) -> timedelta | None:
-        """The longest delay it takes; None: any."""
+        """The longest delay it takes. None: any."""
         return None
 
     @property
-    def rehearsal(self) -> bool:
-        """Whether it takes nothing for good: no batch is completed, and everything goes back."""
+    def dry_run(self) -> bool:
+        """Whether it keeps nothing. If so, no batch is completed, and all rows go back."""
         return False
 
     @abstractmethod
     def check(self, destinations: Mapping[str, int]) -> Sequence[Problem]:
-        """What hinders: not reachable, infrastructure missing, a destination that does not exist. Changes nothing."""
+        """What hinders a run: no answer, missing infrastructure, a missing destination. Changes nothing.
+
+        `destinations`: how many messages would go to each.
+        """
 
     def set_up(self, destinations: Mapping[str, int]) -> None:  # noqa: B027 - a target may need nothing
-        """Create and bind what is needed, just before rows are moved. Raises TransportSetupError, StoreError."""
+        """Create and bind what is needed, before rows are moved. Raises TransportSetupError, StoreError."""
 
     @abstractmethod
     def send(self, messages: Sequence[DelayedMessage], now: datetime) -> Sequence[Outcome]:
-        """Take `messages` for good: one outcome for each.
+        """Take `messages`, and return an outcome for each. `now`: by the source's clock.
 
-        DELIVERED: it is there, durably (and where the target can tell, it is there once however often it was sent).
-        UNROUTABLE, REFUSED, UNSUITED: the row is rejected. UNSETTLED: an outage; the batch is to be sent again.
+        DELIVERED: it is there, durably (once, however often it was sent, where the target can tell that). UNROUTABLE,
+        REFUSED, UNSUITED: the row is to be rejected. UNSETTLED: an outage; the message is to be sent again.
         """
 
     def checksum(self, ids: Iterator[Sequence[str]]) -> Checksum | None:  # noqa: ARG002 - for overriders
-        """Over what it holds of these messages; None: it cannot be read."""
+        """The checksum of the messages with these ids that wait at the target. None: the target cannot be read."""
         return None
 
     @abstractmethod
     def close(self) -> None:
-        """Give back connections; may be called twice."""
+        """Close connections. May be called twice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What a run did."""
+    """What a run or an abort did. `run`: None where nothing was done."""
 
     run: Run | None
     counts: RunCounts
     seconds: float = 0.0
-    """Of this process's work on it."""
+    """How long this process worked on the run."""
     sent: int = 0
-    """Messages sent by this process, those sent again after a stop included."""
+    """How many messages this process sent, repeats included."""
     resumed: bool = False
     rejections: Sequence[Rejected] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """What a target has to tell: a rehearsal's findings."""
+    """What else there is to report, by JSON key; see `runner.run` and `runner.abort`."""

@@ -2,16 +2,16 @@
 
 from typing import TYPE_CHECKING, Any
 
-from delaystore.spark.libraries import check_libraries
+from delaystore.spark.requirements import check_libraries
 
 if TYPE_CHECKING:
-    from delaystore.spark.registration import register
-    from delaystore.spark.source import DelaystoreDataSource
+    from delaystore.spark._registration import register
+    from delaystore.spark._source import DelaystoreDataSource
 
 __all__ = ["DelaystoreDataSource", "register"]
 _HOMES = {
-    "DelaystoreDataSource": "delaystore.spark.source",
-    "register": "delaystore.spark.registration",
+    "DelaystoreDataSource": "delaystore.spark._source",
+    "register": "delaystore.spark._registration",
 }
 
 

@@ -1,4 +1,8 @@
-"""What a user says with `.option(...)`, checked."""
+"""What a user says with `.option(...)`, checked.
+
+Errors that the command `delaystore load` may show as well name an option in words: "load id" is `loadId` there, and
+`--load-id` here.
+"""
 
 import re
 from collections.abc import Mapping
@@ -18,7 +22,7 @@ _LARGEST_BODY: Final = 2**30
 """Arrow and PostgreSQL hold no larger value."""
 _LONGEST_LEASE: Final = 30 * 86400
 _MOST_PARTITIONS: Final = 10_000
-"""The sample of which boundaries are made has fewer places."""
+"""No sample has more positions to make boundaries of."""
 _MOST_DIGITS: Final = 20
 _SHOWN: Final = 40
 """Characters of a wrong value that an error shows."""
@@ -34,7 +38,7 @@ class OnDuplicate(StrEnum):
     IGNORE = "ignore"
     """Keep what waits; of two in the load, keep one."""
     REPLACE = "replace"
-    """Replace what waits, once no dispatcher holds it; two in the load are an error, for neither is the newer."""
+    """Replace what waits, once no dispatcher has claimed it. Two in the load are an error, for neither is newer."""
 
 
 class UnknownColumns(StrEnum):
@@ -47,7 +51,7 @@ class UnknownColumns(StrEnum):
 
 
 class AmbiguousTime(StrEnum):
-    """Which instant a local time means that a change of the clocks brings twice."""
+    """Which instant is meant by a local time that comes twice when the clocks change."""
 
     REJECT = "reject"
     EARLIEST = "earliest"
@@ -78,11 +82,11 @@ class StoreOptions:
 class WriteOptions(StoreOptions):
     """How to write.
 
-    `load_id`: None: the load is not known again. `key_columns`: what a message_id is derived from where there is no
+    `load_id`: None: the load will not be recognised. `key_columns`: what a message_id is derived from where there is no
     such column. `destination`: for rows without one. `rejects`: a folder or URI for rows that cannot be messages;
-    None: nothing is loaded if there is one. `time_zone`: of timestamps without zone; None: they are refused.
-    `max_body_bytes`: larger bodies are rejected. `lease_seconds`: how long a load that shows no sign of life keeps
-    its staging.
+    None: if there is one, nothing is loaded. `time_zone`: of timestamps without zone; None: they are refused.
+    `max_body_bytes`: larger bodies are rejected. `lease_seconds`: how long a load without a sign of life keeps its
+    staging.
     """
 
     load_id: str | None = None
@@ -167,7 +171,7 @@ def zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ConfigurationError(f"timeZone {name!r} is unknown; write it as in Europe/Berlin or UTC") from None
+        raise ConfigurationError(f"the time zone {name!r} is unknown; write it as in Europe/Berlin or UTC") from None
 
 
 def _check_load_id(load_id: str | None) -> None:
@@ -175,7 +179,8 @@ def _check_load_id(load_id: str | None) -> None:
         return
     if not load_id.isprintable() or not load_id.isascii() or len(load_id) > MAX_LOAD_ID_BYTES:
         raise ConfigurationError(
-            f"loadId {load_id[:_SHOWN]!r} cannot be used; take up to {MAX_LOAD_ID_BYTES} printable ASCII characters"
+            f"the load id {load_id[:_SHOWN]!r} cannot be used; "
+            f"take up to {MAX_LOAD_ID_BYTES} printable ASCII characters"
         )
 
 

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
+from delaystore.registry import open_url
 from delaystore.stores.abc import DelayedMessageStore, ManagedDelayedMessageStore
 from delaystore.stores.memory import InMemoryDelayedMessageStore
-from delaystore.stores.registry import open_store
 
 if TYPE_CHECKING:
     from delaystore.stores.sql import SqlDelayedMessageStore
@@ -18,8 +18,17 @@ __all__ = [
 ]
 
 
+def open_store(url: str) -> DelayedMessageStore:
+    """The store for `url`, from the entry points `delaystore.stores`.
+
+    Raises UnknownSchemeError, ConfigurationError, MissingDependencyError.
+    """
+    store: DelayedMessageStore = open_url("delaystore.stores", "store", url)
+    return store
+
+
 def __getattr__(name: str) -> Any:
-    """Import the SQL store when it is asked for: SQLAlchemy and Alembic take half a second."""
+    """Import the SQL store at its first use: SQLAlchemy and Alembic take half a second."""
     if name == "SqlDelayedMessageStore":
         from delaystore.stores.sql import SqlDelayedMessageStore
 

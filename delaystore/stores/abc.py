@@ -1,7 +1,7 @@
 """The store contract. Its semantics live here and only here; `delaystore.testing` checks them.
 
 Five methods and `initialize` make a store; everything else has a working default built on them. They are the Python
-form of the `IDelayedMessageStore` of NServiceBus' MSMQ transport (seed 003).
+form of the `IDelayedMessageStore` of NServiceBus' MSMQ transport (https://github.com/Particular/NServiceBus.Transport.Msmq).
 """
 
 from abc import ABC, abstractmethod
@@ -10,13 +10,12 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Self
 
-from delaystore.message import DelayedMessage
+from delaystore.message import DelayedMessage, Position
 from delaystore.settings import TransactionMode
 
 WakeUpCallback = Callable[[datetime | None], None]
-"""Called with the due time of a message stored elsewhere; None where it is not known (look now)."""
+"""Called with the due time of a message stored elsewhere; None: it is unknown, perhaps now."""
 
 
 class WakeUpSubscription(ABC):
@@ -58,7 +57,7 @@ class DelayedMessageStore(ABC):
 
     @abstractmethod
     def fetch_next_due_timeout(self, at: datetime) -> DelayedMessage | None:
-        """Claim and return the oldest message that wants attention at or before `at`; None when there is none free."""
+        """Claim and return the first message whose next attempt is at or before `at`; None: none is free."""
 
     @abstractmethod
     def remove(self, message: DelayedMessage) -> bool:
@@ -73,9 +72,9 @@ class DelayedMessageStore(ABC):
 
     @abstractmethod
     def next(self) -> datetime | None:
-        """When the next message wants attention; None when nothing waits.
+        """The earliest next attempt of all waiting messages; None: nothing waits.
 
-        A claimed message may be counted or left out; one whose claim ends by itself (a lease) is counted from then.
+        A message claimed by a lease counts with the lease's end; one claimed otherwise may be left out.
         """
 
     def setup_infrastructure(self) -> None:  # noqa: B027 - a store may need nothing
@@ -95,8 +94,8 @@ class DelayedMessageStore(ABC):
     def store_many(self, messages: Iterable[DelayedMessage]) -> int:
         """Store all of `messages` and return how many.
 
-        Raises DuplicateMessageError; a store with transactions then has stored none of them, the default those
-        before the duplicate.
+        Raises DuplicateMessageError: a store with transactions has then stored none of them, this default those before
+        the duplicate.
         """
         count = 0
         for message in messages:
@@ -105,7 +104,7 @@ class DelayedMessageStore(ABC):
         return count
 
     def fetch_due(self, at: datetime, limit: int) -> Sequence[DelayedMessage]:
-        """Claim up to `limit` messages that want attention at or before `at`, the longest waiting first.
+        """Claim up to `limit` messages whose next attempt is at or before `at`, in the order of positions.
 
         The default returns at most one.
         """
@@ -133,40 +132,20 @@ class ManagementOutcome(StrEnum):
 
     DONE = "done"
     BEING_DISPATCHED = "being_dispatched"
-    """A dispatcher holds the message: it may already be at its destination."""
+    """A dispatcher has claimed the message: it may already be at its destination."""
     NOT_FOUND = "not_found"
 
 
 @dataclass(frozen=True, slots=True)
-class PageKey:
-    """Where a page of `list` ended: the last message's attention time and id."""
-
-    attention_time: datetime
-    message_id: str
-
-    def __str__(self) -> str:
-        return f"{self.attention_time.astimezone(UTC).isoformat()}~{self.message_id}"
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """The inverse of `str`; ValueError for anything else."""
-        instant, mark, message_id = text.partition("~")
-        attention_time = datetime.fromisoformat(instant)
-        if not mark or attention_time.tzinfo is None:
-            raise ValueError(f"not a page key: {text!r}")
-        return cls(attention_time, message_id)
-
-
-@dataclass(frozen=True, slots=True)
 class Page:
-    """One page of `list`; `next_key` is None on the last one."""
+    """One page of `list`. `next_key`: the position of its last message; None: it is the last page."""
 
     messages: Sequence[DelayedMessage]
-    next_key: PageKey | None
+    next_key: Position | None
 
 
 class ManagedDelayedMessageStore(DelayedMessageStore):
-    """A store that can also say what waits in it, cancel and reschedule.
+    """A store that can also list, count, cancel and reschedule what waits.
 
     `cancel` and `reschedule` are decided by one race-free statement that never waits for a dispatcher.
     """
@@ -182,12 +161,12 @@ class ManagedDelayedMessageStore(DelayedMessageStore):
         destination: str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
-        after: PageKey | None = None,
+        after: Position | None = None,
         limit: int = 100,
     ) -> Page:
-        """A page of what waits, ordered by (attention time, message_id), following `after`.
+        """A page of what waits, in the order of positions, behind `after` (None: from the beginning).
 
-        `destination` filters by equality; `since` <= attention time < `until`.
+        `destination` filters by equality; `since` <= next attempt < `until`.
         """
 
     @abstractmethod
@@ -196,12 +175,12 @@ class ManagedDelayedMessageStore(DelayedMessageStore):
 
     @abstractmethod
     def count_by_due_time(self, bucket: timedelta, *, destination: str | None = None) -> Mapping[datetime, int]:
-        """How many are due in each bucket of that length (counted from 1970-01-01 UTC), by the bucket's start."""
+        """How many messages are due in each `bucket` (a length, counted from 1970-01-01 UTC), by the bucket's start."""
 
     @abstractmethod
     def cancel(self, message_id: str) -> ManagementOutcome:
-        """Delete a waiting message, unless a dispatcher holds it."""
+        """Delete a waiting message, unless a dispatcher has claimed it."""
 
     @abstractmethod
     def reschedule(self, message_id: str, due_time: datetime) -> ManagementOutcome:
-        """Give a waiting message a new due time and a failure count of 0, unless a dispatcher holds it."""
+        """Give a waiting message a new due time and a failure count of 0, unless a dispatcher has claimed it."""

@@ -1,4 +1,4 @@
-"""What authors of stores and transports, and the tests of users, need.
+"""For authors of stores and transports, and for users' own tests.
 
 `SettableClock` and `RecordingTransport` need delaystore alone; the conformance kit needs `delaystore[testing]`.
 """
@@ -8,29 +8,41 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from delaystore.errors import MissingDependencyError
-from delaystore.testing.capabilities import StoreCapabilities, TransportCapabilities
-from delaystore.testing.clock import SettableClock
-from delaystore.testing.recording import RecordingTransport
+from delaystore.testing._capabilities import StoreCapabilities, TransportCapabilities
+from delaystore.testing._clock import SettableClock
+from delaystore.testing._recording import RecordingTransport
 
 if TYPE_CHECKING:
-    from delaystore.testing.kit import StoreConformance, TransportConformance, store_state_machine
+    from delaystore.testing._kit import (
+        Outage,
+        StoreConformance,
+        StoreFactory,
+        TransportConformance,
+        TransportFactory,
+        store_state_machine,
+    )
 
 __all__ = [
+    "Outage",
     "RecordingTransport",
     "SettableClock",
     "StoreCapabilities",
     "StoreConformance",
+    "StoreFactory",
     "TransportCapabilities",
     "TransportConformance",
+    "TransportFactory",
     "store_state_machine",
 ]
 
-_KIT: Final = "delaystore.testing.kit"
-_IN_KIT: Final = frozenset({"StoreConformance", "TransportConformance", "store_state_machine"})
+_KIT: Final = "delaystore.testing._kit"
+_IN_KIT: Final = frozenset(
+    {"Outage", "StoreConformance", "StoreFactory", "TransportConformance", "TransportFactory", "store_state_machine"}
+)
 
 
 def __getattr__(name: str) -> Any:
-    """Import the kit when it is asked for: pytest and hypothesis are an extra."""
+    """Import the kit at its first use: pytest and hypothesis are an extra."""
     if name not in _IN_KIT:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
+from delaystore.registry import open_url
 from delaystore.transports.abc import Transport
 from delaystore.transports.memory import InMemoryTransport
-from delaystore.transports.registry import open_transport
 
 if TYPE_CHECKING:
     from delaystore.transports.rabbitmq import RabbitMQTransport
@@ -13,8 +13,17 @@ if TYPE_CHECKING:
 __all__ = ["InMemoryTransport", "RabbitMQTransport", "SqlQueueTransport", "Transport", "open_transport"]
 
 
+def open_transport(url: str) -> Transport:
+    """The transport for `url`, from the entry points `delaystore.transports`.
+
+    Raises UnknownSchemeError, ConfigurationError, MissingDependencyError.
+    """
+    transport: Transport = open_url("delaystore.transports", "transport", url)
+    return transport
+
+
 def __getattr__(name: str) -> Any:
-    """Import these when they are asked for: pika is an extra, and SQLAlchemy takes its time."""
+    """Import a transport at its first use: pika is an extra, and SQLAlchemy loads slowly."""
     if name == "RabbitMQTransport":
         from delaystore.transports.rabbitmq import RabbitMQTransport
 

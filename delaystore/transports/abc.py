@@ -24,11 +24,11 @@ class OutcomeKind(Enum):
     UNROUTABLE = "unroutable"
     """No such destination; it came back."""
     REFUSED = "refused"
-    """Nacked, or this very message closes the channel."""
+    """Nacked, or the broker closes the channel because of this message."""
     UNSETTLED = "unsettled"
     """No answer before the deadline, or before the connection went: it may or may not have arrived."""
     UNSUITED = "unsuited"
-    """Only from `send_delayed`: it cannot be delayed natively, and is to be kept until it is due."""
+    """Only from `send_delayed`: the message cannot be delayed natively, and stays in the store until it is due."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,8 @@ class Transport(ABC):
     ) -> Sequence[Outcome]:
         """Forward `messages` and return one outcome for each, in their order, within about `timeout` seconds.
 
-        `transaction` is the store bound to the transaction to send in, given only where `shares_transaction_with`
-        said True and exactly once was asked for; DELIVERED is then true once it commits. An outage is an outcome
+        `transaction`: the store bound to the transaction to send in, for exactly once; None unless
+        `shares_transaction_with` returned True. DELIVERED then holds once it commits. An outage is an outcome
         (UNSETTLED), never an exception. But a failure that may have spoilt a shared transaction raises TransportError,
         and the caller rolls the transaction back.
         """
@@ -80,9 +80,8 @@ class Transport(ABC):
     ) -> Sequence[Outcome]:
         """Forward `messages`, each to arrive at its due time and not before; `now` is the time by the store's clock.
 
-        Returns as `send`, but no failure is the message's: DELIVERED, the broker keeps it until it is due; UNSETTLED,
-        an outage; UNSUITED, it is to be sent when it is due. Raises ConfigurationError where `longest_native_delay`
-        is None.
+        Returns one outcome for each: DELIVERED: the broker keeps it until it is due; UNSETTLED: an outage; UNSUITED:
+        `send` it when it is due. Raises ConfigurationError where `longest_native_delay` is None.
         """
         raise ConfigurationError(f"native delays are switched off for {self!r}; give it one, as in delays=...")
 
@@ -103,10 +102,9 @@ class Transport(ABC):
         """Raise UnsupportedMessageError for a message this transport cannot carry unchanged; needs no connection."""
 
     def unavailable(self) -> str | None:
-        """Why nothing can be sent at present (no connection, a broker alarm); None: it can, or it is not known.
+        """Why nothing can be sent at present (no connection, a broker alarm); None: it can, or that is unknown.
 
-        The dispatcher asks before it claims messages. Returns at once, and sees to it that a lost connection is
-        being re-established.
+        The dispatcher asks before it claims messages. Returns at once, and starts to re-establish a lost connection.
         """
         return None
 

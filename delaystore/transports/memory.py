@@ -6,18 +6,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import Condition, Lock
 from typing import Final
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
+from typing_extensions import override
+
+from delaystore.address import named_queue, queue_of
 from delaystore.errors import ConfigurationError, TransportSetupError, UnsupportedMessageError
 from delaystore.message import DelayedMessage
 from delaystore.stores.abc import DelayedMessageStore
 from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind, ReceivedMessage, Transport
 
-_QUEUES: Final = "/queues/"
-
 
 class _Queue:
-    """Messages that wait, and how many a `receive` block has in hand."""
+    """Messages in a queue, and how many `receive` blocks have taken."""
 
     def __init__(self) -> None:
         self.messages: deque[ReceivedMessage] = deque()
@@ -33,7 +34,7 @@ class InMemoryTransport(Transport):
     `auto_declare`: create a queue when something is sent to it; False: a queue that was not declared is unroutable.
     `max_length`: a queue with so many messages refuses more; None: it never does.
 
-    What a `receive` block has taken still counts towards `max_length` until the block ends.
+    Messages that a `receive` block has taken count towards `max_length` until it ends.
     """
 
     def __init__(self, *, auto_declare: bool = False, max_length: int | None = None) -> None:
@@ -44,29 +45,28 @@ class InMemoryTransport(Transport):
         self._changed = Condition()
         self._queues: dict[str, _Queue] = {}
 
+    @override
     def send(
         self,
         messages: Sequence[DelayedMessage],
-        transaction: DelayedMessageStore | None,  # noqa: ARG002 - it shares none
-        timeout: float,  # noqa: ARG002 - nothing here takes time
+        transaction: DelayedMessageStore | None,
+        timeout: float,
     ) -> Sequence[Outcome]:
-        """Put each into its queue, visible at once."""
         with self._changed:
             outcomes = [self._put(message) for message in messages]
             self._changed.notify_all()
         return outcomes
 
+    @override
     def declare(self, queue: str) -> None:
-        """Create the queue if it does not exist."""
-        name = _queue_of(queue)
-        if name is None:
-            raise TransportSetupError(f"{queue!r} is no queue; use a queue name or /queues/NAME")
+        name = named_queue(queue)
         with self._changed:
             self._queues.setdefault(name, _Queue())
 
+    @override
     @contextmanager
     def receive(self, queue: str, limit: int = 1, timeout: float = 0) -> Iterator[Sequence[ReceivedMessage]]:
-        """The oldest messages; TransportSetupError for a queue that does not exist."""
+        """The oldest messages; raises TransportSetupError for a queue that does not exist."""
         source = self._existing(queue)
         taken = self._take(source, limit, time.monotonic() + timeout)
         try:
@@ -76,19 +76,19 @@ class InMemoryTransport(Transport):
             raise
         self._settle(source, len(taken), returned=[])
 
+    @override
     def check(self, message: DelayedMessage) -> None:
         """Refuse an exchange's address: there are only queues here."""
-        if _queue_of(message.destination) is None:
-            raise UnsupportedMessageError(
-                f"the destination {message.destination!r} is no queue; the in-memory transport takes a queue name"
-                " or /queues/NAME"
-            )
+        queue_of(message.destination)
 
     def _put(self, message: DelayedMessage) -> Outcome:
-        name = _queue_of(message.destination)
-        if name is not None and self._auto_declare:
+        try:
+            name = queue_of(message.destination)
+        except UnsupportedMessageError as error:
+            return Outcome(OutcomeKind.UNROUTABLE, str(error))
+        if self._auto_declare:
             self._queues.setdefault(name, _Queue())
-        if name is None or name not in self._queues:
+        if name not in self._queues:
             return Outcome(OutcomeKind.UNROUTABLE, f"there is no queue {message.destination!r}; declare it first")
         queue = self._queues[name]
         if self._max_length is not None and len(queue) >= self._max_length:
@@ -104,9 +104,9 @@ class InMemoryTransport(Transport):
         return DELIVERED
 
     def _existing(self, queue: str) -> _Queue:
-        name = _queue_of(queue)
+        name = named_queue(queue)
         with self._changed:
-            if name is None or name not in self._queues:
+            if name not in self._queues:
                 raise TransportSetupError(f"there is no queue {queue!r}; declare it first")
             return self._queues[name]
 
@@ -125,24 +125,12 @@ class InMemoryTransport(Transport):
             self._changed.notify_all()
 
 
-def _queue_of(destination: str) -> str | None:
-    """The queue that a name or `/queues/NAME` (percent-encoded) means; None for any other address."""
-    if not destination.startswith("/"):
-        return destination
-    if not destination.startswith(_QUEUES):
-        return None
-    try:
-        return unquote(destination.removeprefix(_QUEUES), errors="strict")
-    except UnicodeDecodeError:
-        return None
-
-
 _named: Final[dict[str, InMemoryTransport]] = {}
 _lock: Final = Lock()
 
 
 def open_memory_transport(url: str) -> InMemoryTransport:
-    """`memory://` opens a transport of its own; `memory://NAME` the one this process has by that name.
+    """`memory://` opens a transport of its own; `memory://NAME` this process's transport of that name.
 
     `?auto_declare=true` creates queues when something is sent to them; for a name, the first URL decides.
     Raises ConfigurationError for anything else in the URL.

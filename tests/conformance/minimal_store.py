@@ -41,11 +41,11 @@ class MinimalStore(DelayedMessageStore):
             free = [
                 message
                 for message in self._storage.messages.values()
-                if message.attention_time <= at and self._lease_end(message) <= now
+                if message.next_attempt <= at and self._lease_end(message) <= now
             ]
             if not free:
                 return None
-            oldest = min(free, key=lambda message: message.attention_time)
+            oldest = min(free, key=lambda message: message.next_attempt)
             self._storage.claims[oldest.message_id] = (self, now + LEASE_SECONDS)
             return oldest
 
@@ -64,7 +64,7 @@ class MinimalStore(DelayedMessageStore):
 
     def next(self) -> datetime | None:
         with self._storage.lock:
-            return min((message.attention_time for message in self._storage.messages.values()), default=None)
+            return min((message.next_attempt for message in self._storage.messages.values()), default=None)
 
     def _lease_end(self, message: DelayedMessage) -> float:
         return self._storage.claims.get(message.message_id, (None, 0.0))[1]

@@ -3,8 +3,7 @@ from typing import ClassVar
 import pytest
 
 from delaystore.stores.memory import InMemoryDelayedMessageStore
-from delaystore.testing import StoreCapabilities, StoreConformance
-from delaystore.testing.kit.base import StoreFactory
+from delaystore.testing import StoreCapabilities, StoreConformance, StoreFactory
 
 
 class TestInMemoryStore(StoreConformance):

@@ -1,9 +1,10 @@
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import ClassVar
 
 import pytest
 
-from delaystore.testing import RecordingTransport, TransportCapabilities, TransportConformance
-from delaystore.testing.kit.transport import TransportFactory
+from delaystore.testing import Outage, RecordingTransport, TransportCapabilities, TransportConformance, TransportFactory
 from delaystore.transports.memory import InMemoryTransport
 
 
@@ -15,9 +16,24 @@ class TestInMemoryTransport(TransportConformance):
 
 
 class TestRecordingTransport(TransportConformance):
-    capabilities: ClassVar = TransportCapabilities(unroutable=False, queue_addresses=False)
+    capabilities: ClassVar = TransportCapabilities(
+        unroutable=False, queue_addresses=False, outages=True, availability=True
+    )
 
     @pytest.fixture
-    def transport_factory(self) -> TransportFactory:
-        transport = RecordingTransport()
-        return lambda: transport
+    def recording(self) -> RecordingTransport:
+        return RecordingTransport()
+
+    @pytest.fixture
+    def transport_factory(self, recording: RecordingTransport) -> TransportFactory:
+        return lambda: recording
+
+    @pytest.fixture
+    def outage(self, recording: RecordingTransport) -> Outage:
+        @contextmanager
+        def pretended() -> Iterator[None]:
+            recording.unavailable_reason = "a pretended outage"
+            yield
+            recording.unavailable_reason = None
+
+        return pretended

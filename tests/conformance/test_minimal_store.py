@@ -2,8 +2,7 @@ from functools import partial
 
 import pytest
 
-from delaystore.testing import StoreConformance
-from delaystore.testing.kit.base import StoreFactory
+from delaystore.testing import StoreConformance, StoreFactory
 from tests.conformance.minimal_store import MinimalStore, Storage
 
 

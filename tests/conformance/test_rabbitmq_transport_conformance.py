@@ -1,16 +1,26 @@
 from functools import partial
+from typing import ClassVar
 
 import pytest
 
-from delaystore.testing import TransportConformance
-from delaystore.testing.kit.transport import TransportFactory
+from delaystore.testing import Outage, TransportCapabilities, TransportConformance, TransportFactory
 from delaystore.transports import RabbitMQTransport
+from delaystore.transports.rabbitmq.topology import NSERVICEBUS_V2
+from tests.conformance.outages import outage_of
+from tests.servers import RabbitMQ
 
 
 class TestRabbitMQ(TransportConformance):
+    capabilities: ClassVar = TransportCapabilities(native_delays=True, outages=True, availability=True)
+
     @pytest.fixture
-    def transport_factory(self, rabbitmq_url: str) -> TransportFactory:
-        return partial(RabbitMQTransport, rabbitmq_url, queue_type="classic")
+    def transport_factory(self, private_rabbitmq: RabbitMQ) -> TransportFactory:
+        url = private_rabbitmq.create_vhost()
+        return partial(RabbitMQTransport, url, queue_type="classic", delays=NSERVICEBUS_V2)
+
+    @pytest.fixture
+    def outage(self, private_rabbitmq: RabbitMQ) -> Outage:
+        return outage_of(private_rabbitmq)
 
 
 class TestRabbitMQQuorumQueues(TransportConformance):

@@ -1,10 +1,12 @@
 from functools import partial
+from typing import ClassVar
 
 import pytest
 
-from delaystore.testing import TransportConformance
-from delaystore.testing.kit.transport import TransportFactory
+from delaystore.testing import Outage, TransportCapabilities, TransportConformance, TransportFactory
 from delaystore.transports import SqlQueueTransport
+from tests.conformance.outages import outage_of
+from tests.servers import PostgreSQL
 
 
 class TestSqliteQueue(TransportConformance):
@@ -14,9 +16,15 @@ class TestSqliteQueue(TransportConformance):
 
 
 class TestPostgreSQLQueue(TransportConformance):
+    capabilities: ClassVar = TransportCapabilities(outages=True)
+
     @pytest.fixture
-    def transport_factory(self, postgresql_url: str) -> TransportFactory:
-        return partial(SqlQueueTransport, postgresql_url)
+    def transport_factory(self, private_postgresql: PostgreSQL) -> TransportFactory:
+        return partial(SqlQueueTransport, private_postgresql.create_database())
+
+    @pytest.fixture
+    def outage(self, private_postgresql: PostgreSQL) -> Outage:
+        return outage_of(private_postgresql)
 
 
 class TestMariaDBQueue(TransportConformance):

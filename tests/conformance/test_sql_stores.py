@@ -1,5 +1,6 @@
 """The SQL store on each database it is for."""
 
+import multiprocessing
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -10,8 +11,9 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from delaystore.stores import SqlDelayedMessageStore
-from delaystore.testing import StoreCapabilities, StoreConformance
-from delaystore.testing.kit.base import StoreFactory
+from delaystore.testing import StoreCapabilities, StoreConformance, StoreFactory
+
+multiprocessing.set_forkserver_preload([__name__])  # the processes that the kit kills start with it imported
 
 TABLE = "conformance messages"
 LORD_HOWE = "Australia/Lord_Howe"  # its clocks go forward by half an hour

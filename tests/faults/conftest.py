@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from delaystore.transports import RabbitMQTransport
+from delaystore.transports import Transport, open_transport
 from tests.faults.scale import SOAK
 
 HERE: Final = Path(__file__).parent
@@ -39,8 +39,8 @@ def database_url(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def rabbitmq_transport(rabbitmq_url: str) -> Iterator[RabbitMQTransport]:
+def rabbitmq_transport(rabbitmq_url: str) -> Iterator[Transport]:
     """A transport to an empty virtual host, closed after the test."""
-    transport = RabbitMQTransport(rabbitmq_url)
+    transport = open_transport(rabbitmq_url)
     yield transport
     transport.close()

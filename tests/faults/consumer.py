@@ -11,7 +11,7 @@ from tests.faults.patience import PATIENCE
 from tests.integration.cascades import channel_to
 
 PREFETCH = 1000
-STALLED = 30.0  # seconds without an arrival, after which what is not there is lost
+STALLED = 60.0  # seconds without an arrival, after which what is not there is lost
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from delaystore.migrations.abc import Report, RunCounts
 from delaystore.migrations.runner import abort, verify
 from delaystore.migrations.sources import open_source
 from delaystore.migrations.targets import open_target
-from delaystore.transports import RabbitMQTransport
+from delaystore.transports import open_transport
 from delaystore.transports.rabbitmq.topology import NSERVICEBUS_V2
 from tests.faults.backlog import DESTINATION, ENDPOINT
 from tests.faults.patience import PATIENCE, wait_until
@@ -23,6 +23,7 @@ from tests.integration.cli import started
 
 HIDDEN = f"{ENDPOINT}_delayed_migrating"
 BATCHES = f"{ENDPOINT}_delayed_migration_batches"
+LOOK = 0.1  # seconds between looks, each of which connects anew
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Migration:
 
     def set_up(self) -> None:
         """The destination, and the cascade that leads to it."""
-        transport = RabbitMQTransport(self._broker)
+        transport = open_transport(self._broker)
         transport.declare(DESTINATION)
         transport.close()
         with closing(open_target(self._target, ENDPOINT)) as target:
@@ -85,9 +86,9 @@ class Migration:
     def verified(self) -> RunCounts:
         """What became of everything, after `verify` has passed."""
         with closing(open_source(self.store)) as source, closing(open_target(self._target, ENDPOINT)) as target:
-            verdict = verify(source, target, ENDPOINT)
-        assert verdict.good, verdict.findings
-        return verdict.counts
+            verified = verify(source, target, ENDPOINT)
+        assert verified.good, verified.findings
+        return verified.counts
 
     def await_moved(self, process: subprocess.Popen[str], count: int) -> None:
         """Wait until the run has completed batches with `count` messages; AssertionError if it ends before."""
@@ -96,7 +97,7 @@ class Migration:
             assert process.poll() is None, process.communicate()
             return self.moved() >= count
 
-        wait_until(has_moved, f"{count} messages have moved")
+        wait_until(has_moved, f"{count} messages have moved", pause=LOOK)
 
     def moved(self) -> int:
         """How many the run counts as moved."""
@@ -121,7 +122,7 @@ class Migration:
             with closing(open_source(self.store)) as source, source.lock(ENDPOINT, "a test"):
                 return True
 
-        wait_until(is_free, "the lock of a killed process is free")
+        wait_until(is_free, "the lock of a killed process is free", pause=LOOK)
 
     def waiting(self) -> Counter[str]:
         """How often each message_id waits in the cascade, which is empty afterwards; nothing may fall due."""

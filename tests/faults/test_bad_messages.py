@@ -12,7 +12,7 @@ from delaystore.dispatcher import Dispatcher
 from delaystore.message import DelayedMessage
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores.sql import SqlDelayedMessageStore
-from delaystore.transports import RabbitMQTransport
+from delaystore.transports import Transport
 from tests.faults.arrivals import assert_arrived, drain, receive_all
 from tests.faults.backlog import DESTINATION, ENDPOINT, ids, message, messages, open_store
 from tests.faults.patience import PATIENCE, wait_until
@@ -39,13 +39,13 @@ def store(postgresql_url: str) -> Iterator[SqlDelayedMessageStore]:
 
 
 @pytest.fixture
-def transport(rabbitmq_transport: RabbitMQTransport) -> RabbitMQTransport:
+def transport(rabbitmq_transport: Transport) -> Transport:
     rabbitmq_transport.declare(DESTINATION)
     return rabbitmq_transport
 
 
 @contextmanager
-def dispatching(store: SqlDelayedMessageStore, transport: RabbitMQTransport, **settings: Any) -> Iterator[Dispatcher]:
+def dispatching(store: SqlDelayedMessageStore, transport: Transport, **settings: Any) -> Iterator[Dispatcher]:
     """A dispatcher at work, with short back-offs."""
     defaults = {"batch_size": BATCH, "max_body_bytes": 1024, "number_of_retries": RETRIES, "retry_span": 1}
     dispatcher = Dispatcher(store, transport, DelayedDeliverySettings(**{**defaults, **settings}), ENDPOINT)
@@ -79,7 +79,7 @@ def store_in_the_middle(store: SqlDelayedMessageStore, *bad: DelayedMessage) -> 
 
 @pytest.mark.parametrize("kind", BAD)
 def test_a_bad_message_alone_goes_to_the_error_queue(
-    kind: str, store: SqlDelayedMessageStore, transport: RabbitMQTransport
+    kind: str, store: SqlDelayedMessageStore, transport: Transport
 ) -> None:
     bad = BAD[kind]()
     good = store_in_the_middle(store, bad)
@@ -95,7 +95,7 @@ def test_a_bad_message_alone_goes_to_the_error_queue(
 
 
 def test_headers_too_large_for_a_frame_stay_in_the_store_and_harm_nobody(
-    store: SqlDelayedMessageStore, transport: RabbitMQTransport
+    store: SqlDelayedMessageStore, transport: Transport
 ) -> None:
     bad = message(headers={"large": "x" * 200_000})
     good = store_in_the_middle(store, bad)
@@ -107,7 +107,7 @@ def test_headers_too_large_for_a_frame_stay_in_the_store_and_harm_nobody(
     assert not drain(transport, "error")
 
 
-def test_all_kinds_at_once(store: SqlDelayedMessageStore, transport: RabbitMQTransport) -> None:
+def test_all_kinds_at_once(store: SqlDelayedMessageStore, transport: Transport) -> None:
     bad = [make() for make in BAD.values() for _ in range(5)]
     good = store_in_the_middle(store, *bad)
     with dispatching(store, transport):
@@ -117,7 +117,7 @@ def test_all_kinds_at_once(store: SqlDelayedMessageStore, transport: RabbitMQTra
 
 
 def test_a_full_queue_is_tried_again_until_it_has_room(
-    store: SqlDelayedMessageStore, transport: RabbitMQTransport, rabbitmq_url: str
+    store: SqlDelayedMessageStore, transport: Transport, rabbitmq_url: str
 ) -> None:
     declare(rabbitmq_url, "small", **{"max-length": 10, "overflow": "reject-publish"})
     many = messages(50, "small")
@@ -134,7 +134,7 @@ def test_a_full_queue_is_tried_again_until_it_has_room(
 
 
 def test_a_queue_that_stays_full_sends_its_messages_to_the_error_queue(
-    store: SqlDelayedMessageStore, transport: RabbitMQTransport, rabbitmq_url: str
+    store: SqlDelayedMessageStore, transport: Transport, rabbitmq_url: str
 ) -> None:
     declare(rabbitmq_url, "small", **{"max-length": 10, "overflow": "reject-publish"})
     many = messages(50, "small")
@@ -160,7 +160,7 @@ def full(rabbitmq_url: str) -> None:
 def test_without_an_error_queue_a_bad_message_stays_and_good_ones_flow(
     error_queue: Callable[[str], None],
     store: SqlDelayedMessageStore,
-    transport: RabbitMQTransport,
+    transport: Transport,
     rabbitmq_url: str,
 ) -> None:
     error_queue(rabbitmq_url)
@@ -181,11 +181,11 @@ def test_without_an_error_queue_a_bad_message_stays_and_good_ones_flow(
 
 def test_an_error_queue_that_somebody_deletes_is_declared_again(
     store: SqlDelayedMessageStore,
-    transport: RabbitMQTransport,
+    transport: Transport,
     rabbitmq_url: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("delaystore.dispatcher.error_queue.DECLARE_AGAIN", 1.0)
+    monkeypatch.setattr("delaystore.dispatcher._error_queue.DECLARE_AGAIN", 1.0)
     with dispatching(store, transport):
         store.store(message("nowhere"))
         wait_until(lambda: store.count() == 0, "the error queue is there")

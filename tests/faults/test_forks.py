@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from delaystore.delivery import DelayedDelivery
 from delaystore.stores.sql import SqlDelayedMessageStore
-from delaystore.transports import RabbitMQTransport
+from delaystore.transports import Transport, open_transport
 from tests.faults.arrivals import assert_arrived, drain
 from tests.faults.backlog import DESTINATION, ENDPOINT
 from tests.faults.patience import wait_until
@@ -46,10 +46,10 @@ def send_numbered(delivery: DelayedDelivery, child: int) -> None:
 
 
 def test_parent_and_children_send_while_the_parent_dispatches(
-    postgresql_url: str, rabbitmq_url: str, rabbitmq_transport: RabbitMQTransport
+    postgresql_url: str, rabbitmq_url: str, rabbitmq_transport: Transport
 ) -> None:
     rabbitmq_transport.declare(DESTINATION)
-    store, transport = SqlDelayedMessageStore(postgresql_url), RabbitMQTransport(rabbitmq_url)
+    store, transport = SqlDelayedMessageStore(postgresql_url), open_transport(rabbitmq_url)
     with DelayedDelivery(ENDPOINT, store, transport) as delivery:
         send_numbered(delivery, 0)
         children = [fork(lambda child=child: send_numbered(delivery, child)) for child in range(1, CHILDREN + 1)]  # type: ignore[misc]
@@ -61,11 +61,9 @@ def test_parent_and_children_send_while_the_parent_dispatches(
     assert_arrived(drain(rabbitmq_transport, DESTINATION), sent)
 
 
-def test_a_child_dispatches_as_well(
-    postgresql_url: str, rabbitmq_url: str, rabbitmq_transport: RabbitMQTransport
-) -> None:
+def test_a_child_dispatches_as_well(postgresql_url: str, rabbitmq_url: str, rabbitmq_transport: Transport) -> None:
     rabbitmq_transport.declare(DESTINATION)
-    store, transport = SqlDelayedMessageStore(postgresql_url), RabbitMQTransport(rabbitmq_url)
+    store, transport = SqlDelayedMessageStore(postgresql_url), open_transport(rabbitmq_url)
     delivery = DelayedDelivery(ENDPOINT, store, transport)
 
     def dispatch_and_send() -> None:

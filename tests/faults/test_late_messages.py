@@ -1,4 +1,4 @@
-"""Messages that turn up before the place up to which a dispatcher has searched."""
+"""Messages that turn up before the position up to which a dispatcher has searched."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

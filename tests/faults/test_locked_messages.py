@@ -1,4 +1,4 @@
-"""Overdue messages that another dispatcher holds, and a store that others want to write to meanwhile."""
+"""Overdue messages that another dispatcher has claimed, and a store that others want to write to meanwhile."""
 
 import threading
 import time
@@ -14,7 +14,7 @@ from delaystore.delivery import DelayedDelivery
 from delaystore.dispatcher import Dispatcher
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores.sql import SqlDelayedMessageStore
-from delaystore.transports import RabbitMQTransport, SqlQueueTransport
+from delaystore.transports import SqlQueueTransport, open_transport
 from tests.faults.arrivals import assert_arrived, drain
 from tests.faults.backlog import DESTINATION, ENDPOINT, ids, message, messages, open_store
 from tests.faults.patience import PATIENCE, wait_until
@@ -22,7 +22,7 @@ from tests.faults.scale import scaled
 from tests.servers import RabbitMQ
 
 MOST_QUERIES = 25
-"""A second, by a dispatcher that finds what is due held by another."""
+"""A second, by a dispatcher that finds what is due claimed by another."""
 WATCHED = scaled(2, 30)
 """Seconds."""
 
@@ -76,7 +76,7 @@ def test_a_dispatcher_does_not_spin_over_what_another_holds(database_url: str, t
         assert rate <= MOST_QUERIES
         assert store.count() == len(overdue)
         store.store(free := message())
-        wait_until(lambda: store.get(free.message_id) is None, "what nobody holds is forwarded")
+        wait_until(lambda: store.get(free.message_id) is None, "what nobody has claimed is forwarded")
     wait_until(lambda: store.count() == 0, "what the other let go is forwarded", patience=30)
     assert dispatcher.stop(PATIENCE)
     assert_arrived(drain(transport, DESTINATION), ids([*overdue, free]))
@@ -84,25 +84,25 @@ def test_a_dispatcher_does_not_spin_over_what_another_holds(database_url: str, t
 
 
 def test_sends_go_on_while_a_batch_waits_for_the_broker(database_url: str, private_rabbitmq: RabbitMQ) -> None:
-    transport = RabbitMQTransport(private_rabbitmq.create_vhost())
+    transport = open_transport(private_rabbitmq.create_vhost())
     transport.declare(DESTINATION)
     settings = DelayedDeliverySettings(dispatch_timeout=timedelta(seconds=PATIENCE))
     with DelayedDelivery(ENDPOINT, SqlDelayedMessageStore(database_url), transport, settings) as delivery:
         sent = [delivery.send(DESTINATION, b"warm up", delay=0)]
         wait_until(lambda: delivery.count() == 0, "the dispatcher is at work")
         private_rabbitmq.pause()
-        held = messages(3)
-        delivery.send_many(held)
-        wait_until(lambda: is_held(delivery, held[0].message_id), "a batch waits for the broker")
+        claimed = messages(3)
+        delivery.send_many(claimed)
+        wait_until(lambda: is_claimed(delivery, claimed[0].message_id), "a batch waits for the broker")
         sent += send_promptly(delivery, 50)
-        assert is_held(delivery, held[0].message_id)
+        assert is_claimed(delivery, claimed[0].message_id)
         private_rabbitmq.resume()
         wait_until(lambda: delivery.count() == 0, "everything flows again")
         delivery.stop()
-        assert_arrived(drain(transport, DESTINATION), sent + ids(held), duplicates=len(sent) + len(held))
+        assert_arrived(drain(transport, DESTINATION), sent + ids(claimed), duplicates=len(sent) + len(claimed))
 
 
-def is_held(delivery: DelayedDelivery, message_id: str) -> bool:
+def is_claimed(delivery: DelayedDelivery, message_id: str) -> bool:
     """Whether a dispatcher has that message under way."""
     store = delivery._store
     with store.transaction() as tx:

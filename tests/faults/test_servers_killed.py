@@ -7,7 +7,7 @@ import pytest
 from delaystore.delivery import DelayedDelivery
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
 from delaystore.stores.sql import SqlDelayedMessageStore
-from delaystore.transports import RabbitMQTransport, SqlQueueTransport
+from delaystore.transports import SqlQueueTransport, Transport, open_transport
 from tests.faults.arrivals import assert_arrived, drain
 from tests.faults.backlog import DESTINATION, ENDPOINT, ids, messages
 from tests.faults.patience import wait_until
@@ -18,8 +18,8 @@ from tests.servers.server import Server
 
 OUTAGES = scaled(1, 10)
 BATCH = 500
-LANES = 2  # a backlog is forwarded by two threads, each with a batch under way
-AT_RISK = LANES * BATCH
+WORKERS = 2  # a backlog is forwarded by two threads, each with a batch under way
+AT_RISK = WORKERS * BATCH
 """Messages on their way when RabbitMQ dies: they may have arrived, but nobody heard the confirms."""
 
 
@@ -29,7 +29,7 @@ def delivery(private_postgresql: PostgreSQL, private_rabbitmq: RabbitMQ) -> Iter
     delivery = DelayedDelivery(
         ENDPOINT,
         SqlDelayedMessageStore(private_postgresql.create_database()),
-        RabbitMQTransport(private_rabbitmq.create_vhost()),
+        open_transport(private_rabbitmq.create_vhost()),
         DelayedDeliverySettings(batch_size=BATCH, max_body_bytes=1024),
     )
     delivery.setup_infrastructure()
@@ -39,9 +39,9 @@ def delivery(private_postgresql: PostgreSQL, private_rabbitmq: RabbitMQ) -> Iter
         yield delivery
 
 
-def transport_of(delivery: DelayedDelivery) -> RabbitMQTransport:
+def transport_of(delivery: DelayedDelivery) -> Transport:
     transport = delivery._transport
-    assert isinstance(transport, RabbitMQTransport)
+    assert transport is not None
     return transport
 
 

@@ -11,7 +11,7 @@ from sqlalchemy import make_url
 from delaystore.delivery import DelayedDelivery
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores.sql import SqlDelayedMessageStore
-from delaystore.transports import RabbitMQTransport
+from delaystore.transports import Transport, open_transport
 from tests.faults.arrivals import assert_arrived, drain
 from tests.faults.backlog import DESTINATION, ENDPOINT, ids, message, messages
 from tests.faults.patience import wait_until
@@ -20,8 +20,8 @@ from tests.faults.sender import Sender
 from tests.servers import PostgreSQL, RabbitMQ
 
 BATCH = 200
-LANES = 2
-AT_RISK = LANES * BATCH
+WORKERS = 2
+AT_RISK = WORKERS * BATCH
 """Messages that a dispatcher may send again after an outage: they arrived, but nobody heard the confirms."""
 
 ANSWER = timedelta(seconds=2)
@@ -34,14 +34,14 @@ def store_url(private_postgresql: PostgreSQL) -> str:
 
 
 @pytest.fixture
-def transport(private_rabbitmq: RabbitMQ) -> RabbitMQTransport:
-    transport = RabbitMQTransport(private_rabbitmq.create_vhost())
+def transport(private_rabbitmq: RabbitMQ) -> Transport:
+    transport = open_transport(private_rabbitmq.create_vhost())
     transport.declare(DESTINATION)
     return transport
 
 
 @pytest.fixture
-def delivery(store_url: str, transport: RabbitMQTransport) -> Iterator[DelayedDelivery]:
+def delivery(store_url: str, transport: Transport) -> Iterator[DelayedDelivery]:
     """A delivery between the two servers, its dispatcher running."""
     settings = DelayedDeliverySettings(batch_size=BATCH, max_body_bytes=1024, dispatch_timeout=ANSWER)
     with DelayedDelivery(ENDPOINT, SqlDelayedMessageStore(store_url), transport, settings) as delivery:
@@ -53,7 +53,7 @@ def failure_counts(delivery: DelayedDelivery) -> set[int]:
 
 
 def test_rabbitmq_raises_its_memory_alarm(
-    delivery: DelayedDelivery, transport: RabbitMQTransport, private_rabbitmq: RabbitMQ
+    delivery: DelayedDelivery, transport: Transport, private_rabbitmq: RabbitMQ
 ) -> None:
     sent = messages(scaled(2000, 50_000))
     with Sender(delivery) as sender:
@@ -77,7 +77,7 @@ def test_rabbitmq_raises_its_memory_alarm(
 
 
 def test_postgresql_stands_still(
-    delivery: DelayedDelivery, transport: RabbitMQTransport, private_postgresql: PostgreSQL
+    delivery: DelayedDelivery, transport: Transport, private_postgresql: PostgreSQL
 ) -> None:
     sent = messages(20_000)
     with Sender(delivery) as sender:
@@ -93,7 +93,7 @@ def test_postgresql_stands_still(
 
 
 def test_wake_ups_come_back_after_their_connection_was_killed(
-    delivery: DelayedDelivery, transport: RabbitMQTransport, store_url: str
+    delivery: DelayedDelivery, transport: Transport, store_url: str
 ) -> None:
     elsewhere = DelayedDelivery(ENDPOINT, SqlDelayedMessageStore(store_url))
     for _ in range(scaled(2, 10)):
@@ -116,7 +116,7 @@ def kill_listener(store_url: str) -> int:
 
 
 def test_an_early_message_of_another_process_wakes_a_sleeping_dispatcher(
-    delivery: DelayedDelivery, transport: RabbitMQTransport, store_url: str
+    delivery: DelayedDelivery, transport: Transport, store_url: str
 ) -> None:
     delivery.send(DESTINATION, b"later", delay=3600)
     wait_until(lambda: delivery.health().subscription_alive, "wake-ups arrive")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from delaystore.transports import RabbitMQTransport, SqlQueueTransport
+from delaystore.transports import SqlQueueTransport, Transport
 from tests.faults.arrivals import assert_arrived, drain
 from tests.faults.backlog import DESTINATION, ids, messages, open_store
 from tests.faults.patience import wait_until
@@ -13,7 +13,7 @@ DISPATCHERS = 3
 
 
 def test_three_dispatchers_forward_each_message_once(
-    postgresql_url: str, rabbitmq_url: str, rabbitmq_transport: RabbitMQTransport
+    postgresql_url: str, rabbitmq_url: str, rabbitmq_transport: Transport
 ) -> None:
     store = open_store(postgresql_url)
     rabbitmq_transport.declare(DESTINATION)

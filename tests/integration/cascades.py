@@ -9,7 +9,7 @@ from typing import Any
 import pika
 from pika import exceptions
 
-from delaystore.transports.rabbitmq.administration.declaring import declare_part, parts
+from delaystore.transports.rabbitmq.declaring import declare_part
 from delaystore.transports.rabbitmq.topology import CascadeTopology, Layout
 
 PATIENCE = 60.0
@@ -43,7 +43,7 @@ def channel_to(url: str) -> Iterator[Any]:
 
 def declare(channel: Any, layout: Layout) -> None:
     """Declare the layout as it is."""
-    for part in parts(layout):
+    for part in layout.parts:
         declare_part(channel, part)
 
 

@@ -10,14 +10,14 @@ import pyarrow as pa
 from sqlalchemy import create_engine, inspect
 
 from delaystore.message import DelayedMessage
+from delaystore.spark._arrow import STAGED
 from delaystore.spark.options import OnDuplicate, StoreOptions
-from delaystore.spark.staged import STAGED
-from delaystore.spark.staging import FinishedLoad, Holder, LoadKey, StagedAttempt, Staging, open_staging
-from delaystore.stores.sql.codec import encode_mapping
+from delaystore.spark.staging import FinishedLoad, LoadKey, Owner, StagedAttempt, Staging, open_staging
+from delaystore.stores.sql.rows import to_row
 
 DUE = datetime(2033, 5, 18, 3, 33, 20, 123456, tzinfo=UTC)
-DEAD = replace(Holder.of(os.getpid()), pid=2**22 + 1)  # above the largest pid there can be
-HERE = Holder("here", 7)  # nobody can tell whether it has ended
+DEAD = replace(Owner.of(os.getpid()), pid=2**22 + 1)  # above the largest pid there can be
+HERE = Owner("here", 7)  # nobody can tell whether it has ended
 
 
 def row(message_id: str, seconds: float = 0, **fields: Any) -> DelayedMessage:
@@ -30,22 +30,11 @@ def rows(count: int, prefix: str = "m", **fields: Any) -> list[DelayedMessage]:
 
 
 def batch(messages: Sequence[DelayedMessage]) -> pa.RecordBatch:
-    values = [
-        {
-            "message_id": message.message_id,
-            "destination": message.destination,
-            "due_time": message.due_time,
-            "headers": encode_mapping(message.headers),
-            "properties": encode_mapping(message.properties),
-            "body": message.body,
-        }
-        for message in messages
-    ]
-    return pa.RecordBatch.from_pylist(values, STAGED)
+    return pa.RecordBatch.from_pylist([to_row(message) for message in messages], STAGED)
 
 
-def staging_of(url: str, holder: Holder | None = HERE, *, lease: int = 600, **options: Any) -> Staging:
-    return open_staging(StoreOptions(store=url, endpoint="sales", **options), lease, holder)
+def staging_of(url: str, owner: Owner | None = HERE, *, lease: int = 600, **options: Any) -> Staging:
+    return open_staging(StoreOptions(store=url, endpoint="sales", **options), lease, owner)
 
 
 def staged(staging: Staging, *batches: Sequence[DelayedMessage]) -> StagedAttempt:

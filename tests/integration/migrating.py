@@ -11,9 +11,9 @@ from sqlalchemy import Connection, Inspector, create_engine, inspect, text
 from delaystore.errors import InvalidMessageError
 from delaystore.message import DelayedMessage
 from delaystore.migrations.abc import Run, RunParameters, RunStatus
-from delaystore.migrations.sources.sql.opening import open_delaystore_source
-from delaystore.migrations.sources.sql.shape import TableShape
-from delaystore.migrations.sources.sql.source import SqlSource
+from delaystore.migrations.sources._sql.delaystore import open_delaystore_source
+from delaystore.migrations.sources._sql.shape import TableShape
+from delaystore.migrations.sources._sql.source import SqlSource
 
 HOLDER = "this test"
 AWKWARD = 'Odd "T%me:`outs'

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine, inspect
 
-from delaystore.cli.demo import run as demo_run
-from delaystore.cli.demo.arrivals import Arrivals
-from delaystore.cli.demo.clock import StoreClock
-from delaystore.cli.demo.receiver import Receiver
+from delaystore.clock import SystemClock
+from delaystore.demo import _run as demo_run
+from delaystore.demo._arrivals import Arrivals
+from delaystore.demo._receiver import Receiver
 from delaystore.message import DelayedMessage
-from delaystore.stores.memory import InMemoryDelayedMessageStore
 from delaystore.transports import InMemoryTransport, SqlQueueTransport
 from delaystore.transports.abc import DELIVERED
 from tests.integration.cli import PATIENCE, CommandLine
@@ -96,7 +95,7 @@ def test_each_arrival_is_compared_with_its_due_time() -> None:
 
 
 def test_the_receiver_outlives_an_outage(sqlite_url: str) -> None:
-    transport, clock, arrivals = SqlQueueTransport(sqlite_url), StoreClock(InMemoryDelayedMessageStore()), Arrivals()
+    transport, clock, arrivals = SqlQueueTransport(sqlite_url), SystemClock(), Arrivals()
     receiver = Receiver(transport, "billing", arrivals, clock)
     receiver.start()
     arrivals.expect("a", clock.now())

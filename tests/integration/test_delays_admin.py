@@ -11,20 +11,17 @@ from urllib.parse import quote, urlsplit
 import pika
 import pytest
 
-from delaystore.errors import TransportSetupError, TransportUnavailableError, UnsupportedMessageError
-from delaystore.transports.rabbitmq.administration import (
-    Administered,
-    DeclarationError,
+from delaystore.cascades import (
+    BrokerClient,
     FindingKind,
     MessagesWaitError,
+    check_deletion,
     create,
     delete,
-    ensure_bound,
-    ensure_declared,
-    survey,
     verify,
 )
-from delaystore.transports.rabbitmq.administration.declaring import declare_part
+from delaystore.errors import TransportSetupError, TransportUnavailableError, UnsupportedMessageError
+from delaystore.transports.rabbitmq.declaring import DeclarationError, declare_part, ensure_bound, ensure_declared
 from delaystore.transports.rabbitmq.topology import NSERVICEBUS_V2, custom, topology_named
 from tests.integration.cli import PATIENCE, CommandLine, started
 from tests.servers import RabbitMQ, RabbitMQVhosts
@@ -57,8 +54,8 @@ def run(bare: CommandLine, monkeypatch: pytest.MonkeyPatch, management: str) -> 
 
 
 @pytest.fixture
-def broker(rabbitmq_url: str, management: str) -> Iterator[Administered]:
-    with Administered(rabbitmq_url, management) as opened:
+def broker(rabbitmq_url: str, management: str) -> Iterator[BrokerClient]:
+    with BrokerClient(rabbitmq_url, management) as opened:
         yield opened
 
 
@@ -102,7 +99,7 @@ def as_user(url: str, name: str, password: str) -> str:
     return parts._replace(netloc=f"{name}:{quote(password, safe='')}@{host}").geturl()
 
 
-def queues_of(broker: Administered) -> set[str]:
+def queues_of(broker: BrokerClient) -> set[str]:
     assert broker.management is not None
     return set(broker.management.queues())
 
@@ -150,7 +147,7 @@ def test_without_the_management_api_it_is_created_and_what_is_unknown_is_said(ba
     assert "not checked: which bindings" in bare("delays", "verify").err
 
 
-def test_a_dry_run_changes_nothing(run: CommandLine, broker: Administered) -> None:
+def test_a_dry_run_changes_nothing(run: CommandLine, broker: BrokerClient) -> None:
     planned = run("delays", "create", "--dry-run")
     assert planned.code == 0
     assert f"would declare: queue '{LEVEL}'" in planned.out.splitlines()
@@ -165,7 +162,7 @@ def test_a_dry_run_changes_nothing(run: CommandLine, broker: Administered) -> No
 
 @pytest.mark.parametrize("with_management", [True, False])
 def test_a_queue_of_another_kind_is_refused_before_anything_is_declared(
-    bare: CommandLine, broker: Administered, channel: Any, management: str, with_management: bool
+    bare: CommandLine, broker: BrokerClient, channel: Any, management: str, with_management: bool
 ) -> None:
     channel.queue_declare(LEVEL, durable=True, arguments={"x-message-ttl": 1000})
     options = ["--management", management] if with_management else []
@@ -197,7 +194,7 @@ def test_a_queue_of_another_kind_is_refused_before_anything_is_declared(
 )
 def test_a_user_with_too_few_permissions_changes_nothing(
     bare: CommandLine,
-    broker: Administered,
+    broker: BrokerClient,
     management: str,
     new_user: Callable[..., str],
     permissions: dict[str, str],
@@ -246,7 +243,7 @@ def test_bindings_missing_and_too_many_are_named(run: CommandLine, channel: Any)
     assert "'spy'" in extra["subject"]
 
 
-def test_what_a_failure_leaves_is_said(broker: Administered, channel: Any) -> None:
+def test_what_a_failure_leaves_is_said(broker: BrokerClient, channel: Any) -> None:
     topology = custom("mine", levels=3)
     channel.queue_declare("mine.delay-level-01", durable=True)
     with pytest.raises(DeclarationError, match="left so: 5 exchanges, 2 queues") as failure:
@@ -266,7 +263,10 @@ def test_a_connection_lost_while_declaring_says_what_is_left(rabbitmq: RabbitMQV
         if len(declared) == 40:
             rabbitmq.delete_vhost(url)
 
-    with Administered(url) as broker, pytest.raises(TransportUnavailableError, match="left so: 30 exchanges, ") as lost:
+    with (
+        BrokerClient(url) as broker,
+        pytest.raises(TransportUnavailableError, match="left so: 30 exchanges, ") as lost,
+    ):
         create(broker, NSERVICEBUS_V2, on_declared=lose_the_connection)
     assert "\n" not in str(lost.value)
 
@@ -280,7 +280,7 @@ def test_an_interrupted_create_says_what_is_left(run: CommandLine, monkeypatch: 
             raise KeyboardInterrupt
         declare_part(channel, part)
 
-    monkeypatch.setattr("delaystore.transports.rabbitmq.administration.declaring.declare_part", interrupted)
+    monkeypatch.setattr("delaystore.transports.rabbitmq.declaring.declare_part", interrupted)
     result = run("delays", "create")
     assert result.code == 130
     assert result.err.splitlines() == [
@@ -289,7 +289,7 @@ def test_an_interrupted_create_says_what_is_left(run: CommandLine, monkeypatch: 
     ]
 
 
-def test_a_queue_is_bound_where_it_exists(broker: Administered, channel: Any) -> None:
+def test_a_queue_is_bound_where_it_exists(broker: BrokerClient, channel: Any) -> None:
     topology = custom("mine", levels=3)
     channel.queue_declare("billing", durable=True)
     with pytest.raises(TransportSetupError, match="run delaystore delays create"):
@@ -324,7 +324,7 @@ def test_the_printed_command_sets_the_policy(bare: CommandLine, rabbitmq: Rabbit
     assert bare("delays", "verify", "--management", management).code == 0
 
 
-def test_another_policy_is_not_overridden(run: CommandLine, broker: Administered, rabbitmq: RabbitMQVhosts) -> None:
+def test_another_policy_is_not_overridden(run: CommandLine, broker: BrokerClient, rabbitmq: RabbitMQVhosts) -> None:
     assert broker.management is not None
     path = f"/api/policies/{broker.management.virtual_host}/theirs"
     theirs = {"pattern": "^nsb", "definition": {"alternate-exchange": "lost"}, "priority": 3}
@@ -351,7 +351,7 @@ def test_a_user_who_may_not_set_policies_gets_the_command(run: CommandLine, new_
 
 
 def test_a_cascade_is_deleted_with_its_policy_and_its_destinations_stay(
-    run: CommandLine, broker: Administered, channel: Any
+    run: CommandLine, broker: BrokerClient, channel: Any
 ) -> None:
     channel.queue_declare("billing", durable=True)
     assert run("delays", "create").code == 0
@@ -372,7 +372,7 @@ def test_a_cascade_is_deleted_with_its_policy_and_its_destinations_stay(
 
 
 def test_messages_that_wait_keep_it_from_being_deleted(
-    run: CommandLine, bare: CommandLine, broker: Administered, channel: Any
+    run: CommandLine, bare: CommandLine, broker: BrokerClient, channel: Any
 ) -> None:
     cascade = ["--cascade", "custom:mine:20"]
     assert run("delays", "create", *cascade).code == 0
@@ -390,7 +390,7 @@ def test_messages_that_wait_keep_it_from_being_deleted(
     assert queues_of(broker) == set()
 
 
-def test_without_the_management_api_only_force_deletes(bare: CommandLine, broker: Administered) -> None:
+def test_without_the_management_api_only_force_deletes(bare: CommandLine, broker: BrokerClient) -> None:
     cascade = ["--cascade", "custom:mine:3"]
     assert bare("delays", "create", *cascade).code == 0
     assert "nobody can know" in bare.refused("delays", "delete", "--yes", *cascade)
@@ -401,22 +401,22 @@ def test_without_the_management_api_only_force_deletes(bare: CommandLine, broker
 
 
 def test_messages_stuck_behind_a_missing_destination_are_counted(
-    bare: CommandLine, broker: Administered, channel: Any
+    bare: CommandLine, broker: BrokerClient, channel: Any
 ) -> None:
     assert bare("delays", "create").code == 0  # no policy: what has no destination stays where it expired
     publish(channel, "nservicebus-v2", 1, "nobody")
     level = "nsb.v2.delay-level-00"
     until(lambda: channel.queue_declare(level, passive=True).method.message_count == 0)
-    until(lambda: survey(broker, NSERVICEBUS_V2).waiting[level] == 1)
+    until(lambda: check_deletion(broker, NSERVICEBUS_V2).waiting[level] == 1)
     assert channel.queue_declare(level, passive=True).method.message_count == 0
     with pytest.raises(MessagesWaitError, match="1 messages wait"):
         delete(broker, NSERVICEBUS_V2)
 
 
-def test_a_message_that_comes_at_the_last_moment_is_kept(broker: Administered, rabbitmq_url: str) -> None:
+def test_a_message_that_comes_at_the_last_moment_is_kept(broker: BrokerClient, rabbitmq_url: str) -> None:
     topology = custom("mine", levels=20)
     create(broker, topology)
-    until(lambda: survey(broker, topology).obstacle is None)
+    until(lambda: check_deletion(broker, topology).obstacle is None)
     late = []
 
     def publish_late(_part: Any) -> None:
@@ -428,14 +428,14 @@ def test_a_message_that_comes_at_the_last_moment_is_kept(broker: Administered, r
     with pytest.raises(MessagesWaitError, match="is restored"):
         delete(broker, topology, statistics_age=0, on_deleted=publish_late)
     assert verify(broker, topology).good
-    assert survey(broker, topology).messages == 1
+    assert check_deletion(broker, topology).messages == 1
 
 
-def test_an_interrupted_delete_has_deleted_nothing(run: CommandLine, broker: Administered) -> None:
+def test_an_interrupted_delete_has_deleted_nothing(run: CommandLine, broker: BrokerClient) -> None:
     assert run("delays", "create", "--cascade", "custom:mine:3").code == 0
     process = started(["delays", "delete", "--yes", "--cascade", "custom:mine:3"], run.environment)
     assert process.stderr is not None
-    assert "looking again in 6 s" in process.stderr.readline()
+    assert "checking again in 6 s" in process.stderr.readline()
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out) == (130, "")
@@ -513,7 +513,7 @@ def test_bindings_of_others_that_mix_messages_up_are_named(run: CommandLine, cha
     bound = run("delays", "bind", "a.b")
     assert bound.code == 0
     assert "caution" in bound.err
-    assert "queue 'b' also gets what is for 'a.b'" in bound.err
+    assert "queue 'b' also gets messages for 'a.b'" in bound.err
     found = run("delays", "verify", "--json")
     assert [one["kind"] for one in found.document["findings"]] == ["collision"]
     assert found.code == 1

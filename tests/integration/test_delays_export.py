@@ -9,8 +9,8 @@ from typing import cast
 
 import pytest
 
-from delaystore.transports.rabbitmq.administration.policies import complete_layout, policy_for
-from delaystore.transports.rabbitmq.management import Management
+from delaystore.cascades._management import Management
+from delaystore.cascades.policies import complete_layout, policy_for
 from delaystore.transports.rabbitmq.parameters import broker_from_url
 from delaystore.transports.rabbitmq.topology import Layout, topology_named
 from tests.integration.cli import CommandLine

@@ -12,15 +12,15 @@ from datetime import UTC, datetime, timedelta
 import pika
 import pytest
 
+from delaystore.cascades.moving._messages import Copy
+from delaystore.cascades.moving._planning import POISON_QUEUE, POISON_REASON, POISON_ROUTING_KEY
+from delaystore.cascades.moving._raw import RawProperties
+from delaystore.cascades.moving._tables import Entry, bytes_value, join_table, text_value
+from delaystore.cascades.moving.broker_cascade import BrokerCascade
+from delaystore.cascades.moving.mover import BATCH, WORKERS
 from delaystore.headers import EXPIRATION
 from delaystore.transports.abc import DELIVERED
-from delaystore.transports.rabbitmq.moving.messages import Copy
-from delaystore.transports.rabbitmq.moving.mover import BATCH, LANES
-from delaystore.transports.rabbitmq.moving.places import Place
-from delaystore.transports.rabbitmq.moving.poison import POISON_QUEUE, POISON_REASON, POISON_ROUTING_KEY
-from delaystore.transports.rabbitmq.moving.raw import RawProperties
-from delaystore.transports.rabbitmq.moving.tables import Entry, bytes_value, join_table, text_value
-from delaystore.transports.rabbitmq.native.headers import DELAY_IN_SECONDS, TIME_SENT, due_time, time_sent_text
+from delaystore.transports.rabbitmq.delay_headers import DELAY_IN_SECONDS, TIME_SENT, due_time, time_sent_text
 from delaystore.transports.rabbitmq.topology import NSERVICEBUS_V1, NSERVICEBUS_V2, celery
 from tests.integration.cli import PATIENCE, CommandLine, started
 from tests.integration.waiting_messages import (
@@ -75,8 +75,9 @@ def killed_while_moving(arguments: list[str], environment: dict[str, str], progr
         process.communicate()
 
 
-def test_20000_messages_outlive_kills_while_they_are_migrated(broker: str, rabbitmq: RabbitMQVhosts) -> None:
-    count, kills = 20_000, 2
+@pytest.mark.parametrize("count", [5000, pytest.param(20_000, marks=pytest.mark.soak)])
+def test_messages_outlive_kills_while_they_are_migrated(broker: str, rabbitmq: RabbitMQVhosts, count: int) -> None:
+    kills = 2
     put_many(broker, NSERVICEBUS_V1, range(count), "sales")
     environment = {"DELAYSTORE_BROKER": broker, "DELAYSTORE_MANAGEMENT": rabbitmq.management_url or ""}
     for kill in range(1, kills + 1):
@@ -97,7 +98,7 @@ def test_20000_messages_outlive_kills_while_they_are_migrated(broker: str, rabbi
     found = take_all(broker, level_queues(V2))
     ids = Counter(properties.message_id for _, _, properties, _ in found)
     assert ids.keys() == {str(number) for number in range(count)}
-    assert ids.total() - count <= kills * LANES * BATCH
+    assert ids.total() - count <= kills * WORKERS * BATCH
     for _, method, properties, body in found[:: count // 500]:
         key = NSERVICEBUS_V2.read_key(method.routing_key)
         due = due_time(properties.headers)
@@ -285,11 +286,11 @@ def moved_within(broker: str, enough: int) -> tuple[float, int]:
     return 10 + 50 * (time.monotonic() - looked), moved - first
 
 
+@pytest.mark.parametrize("count", [4000, pytest.param(8000, marks=pytest.mark.soak)])
 def test_messages_are_transferred_to_another_broker_through_a_kill(
-    broker: str, start_server: Callable[[Callable[[], RabbitMQ]], RabbitMQ]
+    broker: str, private_rabbitmq: RabbitMQ, count: int
 ) -> None:
-    count = 8000
-    other = start_server(RabbitMQ).url
+    other = private_rabbitmq.url
     declare_cascades(other, V2)
     with channel_to(other) as channel:
         channel.queue_declare("sales", durable=True, arguments=QUORUM)
@@ -304,7 +305,7 @@ def test_messages_are_transferred_to_another_broker_through_a_kill(
     assert json.loads(out)["adds_up"]
     ids = Counter(properties.message_id for _, _, properties, _ in take_all(other, level_queues(V2)))
     assert ids.keys() == {str(number) for number in range(count)}
-    assert ids.total() - count <= LANES * BATCH
+    assert ids.total() - count <= WORKERS * BATCH
     poisoned = {properties.message_id for _, _, properties, _ in take_all(broker, ["delays.poison"])}
     assert poisoned == {str(number) for number in range(count, count + 10)}
     assert depth(broker, level_queues(V2)) == 0
@@ -433,6 +434,6 @@ def odd_properties() -> RawProperties:
 
 
 def publish_raw(url: str, properties: RawProperties, address: str) -> None:
-    with Place(url, NSERVICEBUS_V1, V1) as place:
+    with BrokerCascade(url, NSERVICEBUS_V1, V1) as cascade:
         copy = Copy(NSERVICEBUS_V1.route(5000, address), properties, b"odd")
-        assert place.publish([copy], PATIENCE) == [DELIVERED]
+        assert cascade.publish([copy], PATIENCE) == [DELIVERED]

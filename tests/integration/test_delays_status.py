@@ -8,9 +8,9 @@ from typing import Any
 import pika
 import pytest
 
-from delaystore.transports.rabbitmq.administration.declaring import declare
+from delaystore.cascades._management import Management
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
-from delaystore.transports.rabbitmq.management import Management
+from delaystore.transports.rabbitmq.declaring import declare
 from delaystore.transports.rabbitmq.parameters import broker_from_url
 from delaystore.transports.rabbitmq.topology import CascadeTopology, Layout, Routing, topology_named
 from tests.integration.cli import PATIENCE, CommandLine
@@ -134,17 +134,17 @@ def test_what_is_stuck_behind_a_destination_is_told_with_the_destination(run: Co
     broker.publish(1, "full", 60)
     broker.publish(2, "dead end", 40)
     broker.publish(4, "good", 5)
-    broker.wait_for(lambda: broker.ready("good") == 5)  # its level is not held up by what jams the others
+    broker.wait_for(lambda: broker.ready("good") == 5)  # what jams the other levels does not block its own
 
     def counted() -> bool:
         queues = broker.management.queues()
-        held = [queues[f"mine.delay-level-0{level}"].dead_lettering for level in range(3)]
-        return bool(held[0] and held[1] and held[2] == 0 and queues["full"].ready)
+        dead_lettering = [queues[f"mine.delay-level-0{level}"].dead_lettering for level in range(3)]
+        return bool(dead_lettering[0] and dead_lettering[1] and dead_lettering[2] == 0 and queues["full"].ready)
 
     broker.wait_for(counted)
     document = status(run, "--watch", "6s", code=1)
-    held = {level["number"]: (bool(level["held"]), level["stuck"]) for level in document["levels"]}
-    assert held == {2: (False, False), 1: (True, True), 0: (True, True)}
+    levels = {level["number"]: (bool(level["held"]), level["stuck"]) for level in document["levels"]}
+    assert levels == {2: (False, False), 1: (True, True), 0: (True, True)}
     assert broker.ready("mine.delay-level-00") == 0, "what AMQP can tell of it"
     assert broker.ready("mine.undeliverable") == 0, "no alternate exchange catches what goes to a dead end"
     queue, exchange = document["blocked"]
@@ -154,7 +154,7 @@ def test_what_is_stuck_behind_a_destination_is_told_with_the_destination(run: Co
     told = run("delays", "status", "--watch", "0")
     assert told.code == 1
     assert "blocked: queue 'full' is full" in told.out
-    assert "not known: whether what is held leaves" in told.out
+    assert "not known: whether dead-lettering messages leave their levels" in told.out
 
 
 def test_each_undeliverable_message_is_told_with_its_reason(run: CommandLine, broker: Broker) -> None:
@@ -182,9 +182,9 @@ def test_each_undeliverable_message_is_told_with_its_reason(run: CommandLine, br
     assert reasons.pop("late")[1].startswith("bound since: queue 'late' would get it now")
     assert reasons.pop(None)[1] == "its routing key is none of this cascade"
     assert reasons == {}
-    assert broker.ready("mine.undeliverable") == 9, "what was looked at stays"
+    broker.wait_for(lambda: broker.ready("mine.undeliverable") == 9)  # what was read is put back, a moment later
     told = run("delays", "status", "--sample", "4").out
-    assert "undeliverable: 9 messages in queue 'mine.undeliverable', of which 4 were looked at" in told
+    assert "undeliverable: 9 messages in queue 'mine.undeliverable', of which 4 were read" in told
 
 
 def test_without_a_management_api_it_says_what_cannot_be_known(
@@ -199,11 +199,13 @@ def test_without_a_management_api_it_says_what_cannot_be_known(
     first = document["levels"][0]
     assert (first["ready"], first["messages"], first["held"]) == (3, None, None)
     assert undelivered(document) == {"nowhere": (1, "no queue or exchange has this name")}
-    assert any("held" in sentence for sentence in document["unknown"])
-    assert "not known: what is unacknowledged or held in the levels" in run("delays", "status").out
+    assert any("dead-lettering" in sentence for sentence in document["unknown"])
+    assert (
+        "not known: how many messages of the levels are unacknowledged or dead-lettering" in run("delays", "status").out
+    )
 
 
-def test_messages_that_a_look_would_wear_out_are_not_looked_at(run: CommandLine, broker: Broker) -> None:
+def test_messages_that_reading_would_wear_out_are_not_read(run: CommandLine, broker: Broker) -> None:
     with broker.channel() as channel:
         arguments = {"x-queue-type": "quorum", "x-delivery-limit": 5}
         channel.queue_declare("worn", durable=True, arguments=arguments)

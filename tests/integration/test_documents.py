@@ -15,7 +15,8 @@ from sqlalchemy import text as sql_text
 
 from delaystore import DelayedDelivery
 from delaystore.stores import SqlDelayedMessageStore
-from delaystore.transports import RabbitMQTransport
+from delaystore.transports import open_transport
+from tests.dispatching import wait_until
 from tests.servers import RabbitMQVhosts
 
 ROOT = Path(__file__).parents[2]
@@ -41,6 +42,14 @@ def test_the_readmes_program_runs(postgresql_url: str, rabbitmq_url: str, capsys
     names["engine"].dispose()
 
 
+def test_the_guides_observer_counts_what_is_dispatched() -> None:
+    (program,) = blocks("docs/guide.md", "python")
+    names: dict[str, Any] = {"wait_until": wait_until}
+    exec(f"{program}    wait_until(lambda: metrics.messages['billing', 'delivered'])\n", names)
+    assert names["metrics"].messages["billing", "delivered"] == 1
+    assert names["metrics"].most_late >= 0
+
+
 def shell(commands: str, folder: Path) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = {**os.environ, "PATH": path}
@@ -60,7 +69,7 @@ def test_the_commands_for_native_delays_run(rabbitmq: RabbitMQVhosts, rabbitmq_u
     (commands,) = blocks("docs/native-delays.md", "bash")
     commands = commands.replace("amqp://localhost", rabbitmq_url)
     commands = commands.replace("http://localhost:15672", rabbitmq.management_url or "")
-    with closing(RabbitMQTransport(rabbitmq_url)) as transport:
+    with closing(open_transport(rabbitmq_url)) as transport:
         transport.declare("billing")
         transport.declare("shipping")
     done = shell(commands.replace("delays delete", "delays delete --yes"), tmp_path)
@@ -81,7 +90,7 @@ def test_the_walk_through_a_migration_runs(postgresql_url: str, rabbitmq_url: st
     with closing(DelayedDelivery("sales", SqlDelayedMessageStore(postgresql_url))) as delivery:
         for days in (0.01, 2, 40, 400):
             delivery.send("billing", b"pay me", delay=timedelta(days=days))
-    with closing(RabbitMQTransport(rabbitmq_url)) as transport:
+    with closing(open_transport(rabbitmq_url)) as transport:
         transport.declare("billing")
     assert shell(f"delaystore delays create --broker '{rabbitmq_url}'", tmp_path).returncode == 0
     commands = "\n".join(blocks("docs/migrating.md", "bash"))
@@ -106,7 +115,7 @@ def test_leaving_the_plugin_by_a_record_of_what_was_sent(tmp_path: Path) -> None
 def test_leaving_nservicebus_timeouts(rabbitmq: RabbitMQVhosts, rabbitmq_url: str, postgresql_url: str) -> None:
     text = (ROOT / "docs/leaving-nservicebus-timeouts.md").read_text()
     create, preview = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
-    with closing(RabbitMQTransport(rabbitmq_url)) as transport:
+    with closing(open_transport(rabbitmq_url)) as transport:
         transport.declare("My.Sales")
     engine = create_engine(postgresql_url)
     with engine.begin() as connection:

@@ -115,10 +115,10 @@ def test_messages_go_from_postgresql_into_the_cascade_and_arrive(
     assert waiting_in_cascade(broker) == 250
     assert not kept(postgresql_url)
 
-    verdict = run("migrate", "verify", *ends, "--json")
-    assert verdict.code == 0
-    assert verdict.document["good"]
-    assert "cannot be read" in verdict.document["endpoints"][0]["remarks"][0]
+    verified = run("migrate", "verify", *ends, "--json")
+    assert verified.code == 0
+    assert verified.document["good"]
+    assert "cannot be read" in verified.document["endpoints"][0]["remarks"][0]
     assert "completed" in run("migrate", "status", "--from", postgresql_url).out
     assert run("migrate", "cleanup", *ends).code == 0
     assert tables(postgresql_url) == {"sales_delayed", "sales_delayed_version"}
@@ -194,9 +194,9 @@ def test_messages_go_from_sqlite_to_postgresql_and_both_checksums_are_the_same(
     assert run("migrate", "run", *ends, "--yes", "--batch-size", "7").code == 0
     assert kept(postgresql_url) == originals
     assert not kept(sqlite_url)
-    (verdict,) = run("migrate", "verify", *ends, "--json").document["endpoints"]
-    assert verdict["source_checksum"] == verdict["target_checksum"]
-    assert verdict["no_longer_there"] == 0
+    (verified,) = run("migrate", "verify", *ends, "--json").document["endpoints"]
+    assert verified["source_checksum"] == verified["target_checksum"]
+    assert verified["no_longer_there"] == 0
 
 
 def test_messages_that_were_changed_meanwhile_do_not_pass(
@@ -270,7 +270,7 @@ def test_only_what_is_due_goes_directly_to_its_queue(
     assert kept(postgresql_url) == [originals[1]]
 
 
-def test_a_rehearsal_of_all_endpoints_moves_nothing(
+def test_a_dry_run_of_all_endpoints_moves_nothing(
     run: CommandLine, postgresql_url: str, rabbitmq_url: str, broker: Any
 ) -> None:
     sales = keep(postgresql_url, *(message(number) for number in range(5)))
@@ -283,15 +283,15 @@ def test_a_rehearsal_of_all_endpoints_moves_nothing(
     assert kept(postgresql_url, "support") == support
 
 
-def test_a_rehearsal_counts_what_the_run_then_rejects(
+def test_a_dry_run_counts_what_the_run_then_rejects(
     run: CommandLine, postgresql_url: str, rabbitmq_url: str, broker: Any
 ) -> None:
     keep(postgresql_url, message(1), message(2), replace(message(3), destination="nowhere"))
     aim = v2(rabbitmq_url)
     ends = ["--from", postgresql_url, "--endpoint", "sales", "--yes", "--allow-rejects", "--json"]
-    (rehearsed,) = run("migrate", "run", "--to", f"noop:{aim}", *ends).document["endpoints"]
+    (dry_run,) = run("migrate", "run", "--to", f"noop:{aim}", *ends).document["endpoints"]
     (moved,) = run("migrate", "run", "--to", aim, *ends).document["endpoints"]
-    assert (rehearsed["would_move"], rehearsed["would_be_rejected"]) == (2, 1)
+    assert (dry_run["would_move"], dry_run["would_be_rejected"]) == (2, 1)
     assert (moved["counts"]["moved"], moved["counts"]["rejected"]) == (2, 1)
 
 

@@ -10,13 +10,13 @@ import pytest
 from delaystore.errors import MigrationError
 from delaystore.migrations.abc import BatchStatus, MigrationSource, Rejected, RunCounts, RunStatus
 from delaystore.migrations.abc import Row as SourceRow
-from delaystore.migrations.runner import RunSettings, examine, run, verify
+from delaystore.migrations.runner import RunSettings, check, run, verify
 from delaystore.migrations.sources import open_source
-from delaystore.migrations.sources.sql.source import SqlSource
+from delaystore.migrations.sources._sql.source import SqlSource
 from delaystore.migrations.targets import open_target
 from delaystore.settings import TransactionMode
 from delaystore.stores import SqlDelayedMessageStore
-from delaystore.transports.rabbitmq.native.headers import due_time
+from delaystore.transports.rabbitmq.delay_headers import due_time
 from tests.integration.cascades import arrivals, channel_to, make_queue
 from tests.integration.legacy_tables import (
     HEADERS,
@@ -70,11 +70,11 @@ def test_endpoints_are_found_and_counted_by_queue(legacy: tuple[Kind, str], sour
     kind, _ = legacy
     assert source.endpoints() == ["My_Sales" if kind.name == "nservicebus-sql" else "My.Sales"]
     assert source.check("My.Sales") == []
-    found = source.preview("My.Sales", None)
+    found = source.waiting("My.Sales", None)
     assert (found.count, found.earliest, found.latest) == (7, NOW - timedelta(days=1), NOW + 9 * YEAR)
     assert found.destinations == {"": 1, "Büro 'x' %s": 1, "orders": 5}
     assert source.late("My.Sales", NOW + 8.5 * YEAR) == 1
-    later = source.preview("My.Sales", NOW + timedelta(hours=2))
+    later = source.waiting("My.Sales", NOW + timedelta(hours=2))
     assert (later.count, later.staying) == (5, 2)
 
 
@@ -150,7 +150,7 @@ def test_what_is_due_in_nine_years_is_refused_by_name(postgresql_url: str, rabbi
         closing(open_source(f"nservicebus-sql+{postgresql_url}")) as source,
         closing(open_target(f"{rabbitmq_url}?delays=nservicebus-v2", "sales")) as target,
     ):
-        texts = [problem.text for problem in examine(source, target, "My.Sales", None).problems]
+        texts = [problem.text for problem in check(source, target, "My.Sales", None).problems]
         assert any("1 message is due after" in text for text in texts)
         with pytest.raises(MigrationError, match="nothing was moved"):
             run(source, target, "My.Sales", RunSettings())
@@ -164,11 +164,11 @@ def test_one_table_of_all_endpoints_moves_one_at_a_time(database: tuple[str, str
     insert_more(url, other, [Row(8, NOW), Row(9, NOW)])
     with closing(open_source(f"nhibernate+{url}")) as source:
         assert source.endpoints() == ["Billing", "My.Sales"]
-        assert source.preview("Billing", None).count == 2
+        assert source.waiting("Billing", None).count == 2
         assert isinstance(source, SqlSource)
         found = begun(source, "Billing")
         assert source.counts(found).prepared == 2
-        assert source.preview("My.Sales", None).count == 2
+        assert source.waiting("My.Sales", None).count == 2
         assert len(dump(url, kind.table)) == 2
         assert source.run("My.Sales") is None
         source.set_status(found, RunStatus.ABORTED)
@@ -181,7 +181,7 @@ def test_tables_of_other_names_are_named_by_a_template(database: tuple[str, str]
     mark = "&" if "?" in url else "?"
     with closing(open_source(f"msmq-sql+{url}{mark}table={{endpoint}}.delayed")) as source:
         assert source.endpoints() == ["My.Sales"]
-        assert source.preview("My.Sales", None).count == len(GOOD)
+        assert source.waiting("My.Sales", None).count == len(GOOD)
 
 
 def test_machines_are_left_out_where_the_url_says_so(postgresql_url: str) -> None:
@@ -189,7 +189,7 @@ def test_machines_are_left_out_where_the_url_says_so(postgresql_url: str) -> Non
     make_table(postgresql_url, Kind(usual.name, usual.table, usual.endpoint, usual.types, "@SRV1"), GOOD[:1])
     for parameters, queue in (("", "orders@SRV1"), ("?addresses=msmq", "orders")):
         with closing(open_source(f"nservicebus-sql+{postgresql_url}{parameters}")) as source:
-            assert source.preview("My.Sales", None).destinations == {queue: 1}
+            assert source.waiting("My.Sales", None).destinations == {queue: 1}
 
 
 def test_another_table_of_that_name_is_told_apart(database: tuple[str, str]) -> None:
@@ -210,7 +210,7 @@ def test_times_are_utc_whatever_the_session_thinks(database: tuple[str, str]) ->
     zone = {"postgresql": "options=-c%20timezone%3DAsia/Tokyo", "mysql": "init_command=SET%20time_zone%3D'%2B09:00'"}
     mark = "&" if "?" in url else "?"
     with closing(open_source(f"nservicebus-sql+{url}{mark}{zone[name]}")) as source:
-        assert source.preview("My.Sales", None).earliest == GOOD[0].due_time
+        assert source.waiting("My.Sales", None).earliest == GOOD[0].due_time
         assert isinstance(source, SqlSource)
         (row,) = staged(source, begun(source, "My.Sales"))
         assert isinstance(row, SourceRow)

@@ -16,7 +16,7 @@ from sqlalchemy import Engine, event, make_url, text
 
 from delaystore.errors import MigrationLockedError, StoreError, StorePermissionError, StoreUnavailableError
 from delaystore.migrations.abc import BatchStatus, RunParameters, RunStatus
-from delaystore.migrations.sources.sql.source import SqlSource
+from delaystore.migrations.sources._sql.source import SqlSource
 from delaystore.stores import SqlDelayedMessageStore
 from tests.integration.migrating import begun, connected, count, dump, execute, source_of, tables_of
 from tests.integration.sql_stores import message, opened
@@ -30,7 +30,8 @@ ROOT = Path(__file__).parents[2]
 def hiding_process(url: str, batch_size: int, deaths: int = 0) -> Iterator["subprocess.Popen[bytes]"]:
     """A process that holds the source and hides its rows."""
     arguments = [sys.executable, "-m", "tests.integration.migrating_process", url, str(batch_size), str(deaths)]
-    process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT)
+    # without a buffer: two words read at once would leave `select` nothing to see
+    process = subprocess.Popen(arguments, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT)
     try:
         yield process
     finally:

@@ -8,9 +8,9 @@ import pytest
 
 from delaystore.errors import MigrationError, StoreSetupError
 from delaystore.message import DelayedMessage
+from delaystore.migrations._checksum import checksum
 from delaystore.migrations.abc import BatchStatus, Rejected, Row, Run, RunCounts, RunParameters, RunStatus
-from delaystore.migrations.checksum import checksum
-from delaystore.migrations.sources.sql.source import SqlSource
+from delaystore.migrations.sources._sql.source import SqlSource
 from delaystore.stores import SqlDelayedMessageStore
 from tests.integration.migrating import (
     AWKWARD,
@@ -175,7 +175,7 @@ def test_a_message_stored_anew_is_not_overwritten_by_the_one_that_goes_back(
 def test_the_cut_off_keeps_what_is_due_sooner(source: SqlSource, store: SqlDelayedMessageStore) -> None:
     messages = stored(store)
     cutoff = START + timedelta(seconds=20)
-    preview = source.preview("sales", cutoff)
+    preview = source.waiting("sales", cutoff)
     assert (preview.count, preview.staying) == (5, 20)
     assert (preview.earliest, preview.latest) == (messages[20].due_time, messages[24].due_time)
     assert preview.destinations == {"queue0": 2, "queue1": 1, "queue2": 2}
@@ -186,7 +186,7 @@ def test_the_cut_off_keeps_what_is_due_sooner(source: SqlSource, store: SqlDelay
 
 
 def test_nothing_to_move_is_a_run_without_batches(source: SqlSource) -> None:
-    preview = source.preview("sales", None)
+    preview = source.waiting("sales", None)
     assert (preview.count, preview.earliest, preview.latest, preview.destinations) == (0, None, None, {})
     run = begun(source)
     assert source.batches(run) == []
@@ -272,7 +272,7 @@ def test_a_table_of_somebody_elses_comes_back_bit_for_bit(database_url: str) -> 
     with source_of(database_url, AwkwardShape()) as source, source.lock(AWKWARD, "me"):
         assert source.check(AWKWARD) == []
         assert source.endpoints() == [AWKWARD]
-        preview = source.preview(AWKWARD, None)
+        preview = source.waiting(AWKWARD, None)
         assert preview.destinations == {"Büro": 14, "a%s 'b'": 13, "büro": 13}
         assert preview.earliest == START + timedelta(microseconds=1)
         run = begun(source, AWKWARD, batch_size=16)
@@ -303,7 +303,7 @@ def test_a_missing_table_is_named_with_those_that_are_there(source: SqlSource) -
     assert problem.fatal
     assert problem.text == "there is no table 'sails_delayed' for the endpoint 'sails'; endpoints found here: sales"
     with pytest.raises(StoreSetupError, match="endpoints found here: sales"):
-        source.preview("sails", None)
+        source.waiting("sails", None)
 
 
 def test_no_run_begins_while_another_is_under_way(source: SqlSource) -> None:
@@ -336,6 +336,6 @@ def test_a_source_that_was_altered_since_is_refused(source: SqlSource, database_
 def test_a_table_of_another_kind_is_told(source: SqlSource, database_url: str) -> None:
     execute(database_url, "CREATE TABLE odd_delayed (message_id varchar(9), due_time integer, migration_batch integer)")
     texts = " ".join(problem.text for problem in source.check("odd"))
-    assert "has no column 'destination' (where it goes); is it delaystore's?" in texts
+    assert "has no column 'destination' (the message's destination); is it delaystore's?" in texts
     assert "has a column 'migration_batch'" in texts
     assert "'message_id' of 'odd_delayed' is no primary key" in texts

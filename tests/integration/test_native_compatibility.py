@@ -18,7 +18,7 @@ from kombu.transport import native_delayed_delivery as native
 
 from delaystore import DelayedDelivery
 from delaystore.stores import SqlDelayedMessageStore
-from delaystore.transports import RabbitMQTransport
+from delaystore.transports import open_transport
 from delaystore.transports.rabbitmq.topology import NSERVICEBUS_V2, Layout, Routing, celery
 from tests.integration.cascades import PATIENCE, arrivals, channel_to, declare, send
 from tests.servers import RabbitMQVhosts
@@ -172,7 +172,7 @@ def test_a_celery_worker_runs_tasks_that_we_delayed_in_the_cascade_and_in_the_st
     due = {"by the cascade": time.time() + 2, "by the store": time.time() + 2}
     send(channel, celery(), 2, QUEUE, body, headers=headers, **properties)
     body, headers, properties = task("by the store")
-    with DelayedDelivery("sales", SqlDelayedMessageStore(sqlite_url), RabbitMQTransport(rabbitmq_url)) as delivery:
+    with DelayedDelivery("sales", SqlDelayedMessageStore(sqlite_url), open_transport(rabbitmq_url)) as delivery:
         due["by the store"] = time.time() + 2
         delivery.send(QUEUE, body, delay=2, headers=headers, properties=properties)
         deadline = time.monotonic() + PATIENCE

@@ -19,6 +19,7 @@ from delaystore.stores import InMemoryDelayedMessageStore, SqlDelayedMessageStor
 from delaystore.testing import RecordingTransport
 from delaystore.transports import RabbitMQTransport
 from delaystore.transports.abc import Outcome, OutcomeKind, ReceivedMessage
+from delaystore.transports.rabbitmq.delay_headers import DELAY_IN_SECONDS, due_time
 from delaystore.transports.rabbitmq.native import (
     CascadeDelay,
     DelayedMessagePluginDelay,
@@ -26,7 +27,6 @@ from delaystore.transports.rabbitmq.native import (
     FixedDelay,
     NativeDelay,
 )
-from delaystore.transports.rabbitmq.native.headers import DELAY_IN_SECONDS, due_time
 from delaystore.transports.rabbitmq.topology import custom
 from tests.integration.cli import CommandLine
 from tests.servers import RabbitMQ, RabbitMQVhosts
@@ -91,7 +91,7 @@ def test_messages_leave_the_store_before_they_are_due_and_arrive_when_they_are(
     delivery: DelayedDelivery, transport: RabbitMQTransport
 ) -> None:
     now = datetime.now(UTC)
-    due = {f"{n}": now + timedelta(seconds=n / 2) for n in (6, 4, 5)}
+    due = {f"{n}": now + timedelta(seconds=6 + n / 2) for n in (6, 4, 5)}
     with delivery:
         for message_id, at in due.items():
             delivery.send("billing", b"pay", at=at, message_id=message_id, headers={"kind": "reminder"})
@@ -268,7 +268,7 @@ def test_a_queue_that_may_not_be_bound_harms_no_other(
 def test_a_queue_that_was_declared_anew_is_bound_again(
     rabbitmq_url: str, transport: RabbitMQTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delaystore.transports.rabbitmq.native.known.LIFE", 0.1)
+    monkeypatch.setattr("delaystore.transports.rabbitmq.native._abc.ASK_AGAIN_AFTER", 0.1)
     assert outcomes(transport, SECOND, {}) == [OutcomeKind.DELIVERED]
     assert received(transport, "billing", 1)
     transport.delete("billing")

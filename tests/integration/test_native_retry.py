@@ -9,8 +9,8 @@ import pytest
 
 from delaystore import headers as names
 from delaystore.errors import ConfigurationError, TransportError, UnsupportedMessageError
-from delaystore.transports.rabbitmq.native.headers import DELAY_IN_SECONDS, TIME_SENT, time_sent_text
-from delaystore.transports.rabbitmq.retry import Expired, Fate, next_step, original, retry_later, settle_expired
+from delaystore.transports.rabbitmq.delay_headers import DELAY_IN_SECONDS, TIME_SENT, time_sent_text
+from delaystore.transports.rabbitmq.retry import Expired, RetryResult, next_step, original, retry_later, settle_expired
 from delaystore.transports.rabbitmq.topology import CascadeTopology, celery, custom
 from tests.integration.cascades import arrivals, channel_to, declare, leave_only, make_destination, make_queue, ready
 from tests.servers import RabbitMQVhosts
@@ -47,7 +47,7 @@ def take(channel: Any, queue: str = QUEUE) -> tuple[Any, Any, bytes]:
     raise AssertionError(f"nothing came to {queue!r}")
 
 
-def again(channel: Any, message: tuple[Any, Any, bytes], **options: Any) -> Fate:
+def again(channel: Any, message: tuple[Any, Any, bytes], **options: Any) -> RetryResult:
     options = {"queue": QUEUE, "topology": FAST, "delay": DELAY} | options
     return retry_later(channel, *message, options.pop("delay"), **options)
 
@@ -55,7 +55,7 @@ def again(channel: Any, message: tuple[Any, Any, bytes], **options: Any) -> Fate
 def test_a_message_comes_back_after_the_delay_as_it_was_sent(channel: Any) -> None:
     publish(channel, headers={"kind": "order"}, expiration="60000", priority=3, reply_to="answers", delivery_mode=2)
     began = time.monotonic()
-    assert again(channel, take(channel), delay=0.3) is Fate.DELAYED
+    assert again(channel, take(channel), delay=0.3) is RetryResult.DELAYED
     method, properties, body = take(channel)
     assert time.monotonic() - began >= 0.3
     first = original(method, properties, topology=FAST)
@@ -75,7 +75,7 @@ def test_a_message_comes_back_fifty_times(channel: Any, topology: CascadeTopolog
     for attempt in range(50):
         method, properties, body = take(channel)
         assert original(method, properties, topology=topology).attempt == attempt
-        assert again(channel, (method, properties, body), topology=topology) is Fate.DELAYED
+        assert again(channel, (method, properties, body), topology=topology) is RetryResult.DELAYED
     method, properties, _ = take(channel)
     first = original(method, properties, topology=topology)
     assert (first.exchange, first.routing_key, first.attempt) == ("sales", "orders.created", 50)
@@ -105,13 +105,13 @@ def test_the_delivery_is_acknowledged_on_a_channel_that_had_no_confirms(rabbitmq
 def test_beyond_the_limit_a_message_goes_to_the_error_queue_with_the_reason(channel: Any) -> None:
     make_queue(channel, "error")
     publish(channel, headers={"kind": "order"}, expiration="60000")
-    fates = []
+    results = []
     for _ in range(3):
         try:
             raise ValueError("no such customer")
         except ValueError as error:
-            fates.append(again(channel, take(channel), limit=2, error_queue="error", error=error))
-    assert fates == [Fate.DELAYED, Fate.DELAYED, Fate.FAILED]
+            results.append(again(channel, take(channel), limit=2, error_queue="error", error=error))
+    assert results == [RetryResult.DELAYED, RetryResult.DELAYED, RetryResult.FAILED]
     method, properties, body = take(channel, "error")
     headers = properties.headers
     assert body == b"body"
@@ -133,7 +133,7 @@ def test_a_message_returned_from_the_error_queue_begins_anew(channel: Any) -> No
     _, properties, body = take(channel, "error")
     time.sleep(0.1)
     channel.basic_publish("", QUEUE, body, properties)
-    assert again(channel, take(channel), limit=1, error_queue="error") is Fate.DELAYED
+    assert again(channel, take(channel), limit=1, error_queue="error") is RetryResult.DELAYED
     first = original(*take(channel)[:2], topology=FAST)
     assert (first.exchange, first.routing_key, first.attempt) == ("sales", "orders.created", 1)
 
@@ -141,7 +141,7 @@ def test_a_message_returned_from_the_error_queue_begins_anew(channel: Any) -> No
 def test_beyond_the_limit_a_message_fails_even_where_the_delay_is_too_long(channel: Any) -> None:
     make_queue(channel, "error")
     publish(channel)
-    assert again(channel, take(channel), delay=2.0**30, limit=0, error_queue="error") is Fate.FAILED
+    assert again(channel, take(channel), delay=2.0**30, limit=0, error_queue="error") is RetryResult.FAILED
     take(channel, "error")
     assert ready(channel, QUEUE) == 0
 
@@ -163,7 +163,7 @@ def test_a_message_whose_time_to_live_would_end_is_dropped_or_dead_lettered(chan
     channel.basic_publish("", "short", b"", pika.BasicProperties(expiration="60000", headers={TIME_SENT: sent}))
     eleven = custom("eleven", levels=4)
     assert again(channel, take(channel, "short"), queue="short", topology=eleven, delay=11, expired=expired) is (
-        Fate.EXPIRED
+        RetryResult.EXPIRED
     )
     leave_only(channel, "dead", 1 if expired is Expired.DEAD_LETTER else 0)
     assert ready(channel, "short") == 0
@@ -172,7 +172,7 @@ def test_a_message_whose_time_to_live_would_end_is_dropped_or_dead_lettered(chan
 def test_a_message_that_came_back_too_late_is_settled_before_it_is_handled(channel: Any) -> None:
     publish(channel, expiration="400")
     assert not settle_expired(channel, *(message := take(channel))[:2])
-    assert again(channel, message, delay=0.1) is Fate.DELAYED
+    assert again(channel, message, delay=0.1) is RetryResult.DELAYED
     leave_only(channel, QUEUE, 1)
     time.sleep(0.4)
     assert settle_expired(channel, *take(channel)[:2])
@@ -181,9 +181,9 @@ def test_a_message_that_came_back_too_late_is_settled_before_it_is_handled(chann
 
 def test_time_to_live_is_counted_from_the_timestamp_where_there_is_one(channel: Any) -> None:
     publish(channel, expiration="60000", timestamp=int(time.time()) - 70)
-    assert again(channel, take(channel)) is Fate.EXPIRED
+    assert again(channel, take(channel)) is RetryResult.EXPIRED
     publish(channel, expiration="60000", timestamp=int(time.time()) - 50)
-    assert again(channel, take(channel)) is Fate.DELAYED
+    assert again(channel, take(channel)) is RetryResult.DELAYED
     expires = original(*take(channel)[:2], topology=FAST).expires
     assert expires is not None
     assert 5 < (expires - datetime.now(UTC)).total_seconds() < 12

@@ -12,10 +12,10 @@ from urllib.parse import quote, urlsplit
 import pika
 import pytest
 
+from delaystore.cascades import BrokerClient, bind, check_deletion, create, delete, verify
+from delaystore.cascades._management import Management, ManagementRefusedError
+from delaystore.cascades._snapshot import NO_PERMISSIONS, Permissions, Policy
 from delaystore.errors import ConfigurationError, TransportError, TransportUnavailableError
-from delaystore.transports.rabbitmq.administration import Administered, bind, create, delete, survey, verify
-from delaystore.transports.rabbitmq.held import NO_PERMISSIONS, Permissions, Policy
-from delaystore.transports.rabbitmq.management import Management, ManagementRefusedError
 from delaystore.transports.rabbitmq.parameters import broker_from_url
 from delaystore.transports.rabbitmq.topology import NSERVICEBUS_V2, Binding, DestinationKind
 from tests.servers import RabbitMQVhosts
@@ -123,10 +123,10 @@ def test_what_only_an_administrator_sees_is_none_for_others(
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        ((200, "text/html", b"<h1>Welcome</h1>"), "something that RabbitMQ does not"),
-        ((200, "application/json", b"{}"), "something that RabbitMQ does not"),
-        ((200, "application/json", b"[1]"), "something that RabbitMQ does not"),
-        ((200, "application/json", b"null"), "something that RabbitMQ does not"),
+        ((200, "text/html", b"<h1>Welcome</h1>"), "something that RabbitMQ would not"),
+        ((200, "application/json", b"{}"), "something that RabbitMQ would not"),
+        ((200, "application/json", b"[1]"), "something that RabbitMQ would not"),
+        ((200, "application/json", b"null"), "something that RabbitMQ would not"),
         ((404, "text/html", b"nothing here"), "404 Not Found"),
         ((500, "application/json", json.dumps({"reason": "two\n\nlines"}).encode()), "500 two lines"),
         ((302, "text/html", b""), "302 Found"),
@@ -174,8 +174,8 @@ def test_https_trusts_whom_the_amqp_connection_trusts(serve: Callable[..., str],
 
 def test_the_api_of_another_broker_is_refused(serve: Callable[..., str], rabbitmq_url: str) -> None:
     url = serve(200, "application/json", b'{"cluster_name": "another"}')
-    with Administered(rabbitmq_url, url) as broker:
-        for ask in (create, verify, delete, survey):
+    with BrokerClient(rabbitmq_url, url) as broker:
+        for ask in (create, verify, delete, check_deletion):
             with pytest.raises(ConfigurationError, match=r"'another'.*give the API of the same broker"):
                 ask(broker, NSERVICEBUS_V2)
         with pytest.raises(ConfigurationError, match="'another'"):

@@ -152,6 +152,16 @@ def test_rabbitmqctl_speaks_to_the_private_broker_alone(private_rabbitmq: Rabbit
         private_rabbitmq.ctl("no_such_command")
 
 
+def test_an_emptied_broker_has_its_default_virtual_host_alone(private_rabbitmq: RabbitMQ) -> None:
+    for url in (private_rabbitmq.url, private_rabbitmq.create_vhost()):
+        with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+            connection.channel().queue_declare("left")
+    private_rabbitmq.empty()
+    assert [vhost["name"] for vhost in private_rabbitmq.request("GET", "/api/vhosts")] == ["/"]  # type: ignore[attr-defined]
+    with pika.BlockingConnection(pika.URLParameters(private_rabbitmq.url)) as connection:
+        connection.channel().queue_declare("left", durable=True)  # refused if it were still there, as it is another
+
+
 @pytest.fixture(params=["private_postgresql", "private_mariadb", "private_rabbitmq"])
 def server(request: pytest.FixtureRequest) -> Server:
     found: Server = request.getfixturevalue(request.param)

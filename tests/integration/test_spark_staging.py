@@ -31,19 +31,19 @@ from delaystore.errors import (
 from delaystore.message import DelayedMessage
 from delaystore.spark.options import OnDuplicate, StoreOptions, new_load_id
 from delaystore.spark.staging import (
-    Holder,
     LoadKey,
     LoadState,
+    Owner,
     StagedAttempt,
     Staging,
     cleanup,
     list_loads,
     load_status,
 )
-from delaystore.spark.staging.sql import cleaning, promotion
-from delaystore.spark.staging.sql import sink as sink_module
-from delaystore.spark.staging.sql.database import load_database
-from delaystore.spark.staging.sql.dialects.base import waiting_already
+from delaystore.spark.staging._sql import leftovers, promotion
+from delaystore.spark.staging._sql import sink as sink_module
+from delaystore.spark.staging._sql.database import load_database
+from delaystore.spark.staging._sql.dialects import waiting_already
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.sql import leave_delaystore_alone
 from tests.integration.loading import DEAD, DUE, HERE, batch, load, row, rows, staged, staging_of, tables
@@ -299,7 +299,7 @@ def test_a_late_promotion_of_a_load_that_nobody_took_over_is_good(
 
 def test_the_load_of_a_process_that_has_ended_is_taken_over_at_once(database_url: str) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        staging_of(database_url, Holder.of(process.pid)).begin(LoadKey("one"))
+        staging_of(database_url, Owner.of(process.pid)).begin(LoadKey("one"))
         with pytest.raises(LoadInProgressError, match=f"process {process.pid} on "):
             staging_of(database_url).begin(LoadKey("one"))
         process.kill()
@@ -325,7 +325,7 @@ def test_the_next_load_removes_what_others_left(store: SqlDelayedMessageStore, d
 def test_a_cleanup_says_what_it_removed(store: SqlDelayedMessageStore, database_url: str) -> None:
     assert cleanup(options(database_url)).loads == ()
     assert list_loads(options(database_url)) == []
-    with begun(database_url, "alive", holder=HERE) as alive:
+    with begun(database_url, "alive", owner=HERE) as alive:
         dead = staging_of(database_url, DEAD)
         dead.begin(LoadKey("dead"))
         assert [(status.load_id, status.state) for status in list_loads(options(database_url))] == [
@@ -335,7 +335,7 @@ def test_a_cleanup_says_what_it_removed(store: SqlDelayedMessageStore, database_
         cleaned = cleanup(options(database_url))
         assert cleaned.loads == ("dead",)
         assert len(cleaned.tables) == 1
-        assert cleaned.held == ()
+        assert cleaned.in_use == ()
         assert cleanup(options(database_url)).tables == ()
         assert alive.promote([staged(alive, rows(2))], OnDuplicate.ERROR).stored == 2
 
@@ -357,7 +357,7 @@ def test_only_loads_without_a_name_are_forgotten(
         load(database_url, load_id, rows(1, load_id))
     cleanup(options(database_url))
     assert len(list_loads(options(database_url))) == 5
-    monkeypatch.setattr(cleaning, "UNNAMED_KEPT", timedelta(0))
+    monkeypatch.setattr(leftovers, "UNNAMED_KEPT", timedelta(0))
     assert cleanup(options(database_url)).loads == ()
     assert {status.load_id for status in list_loads(options(database_url))} == by_users
 
@@ -532,7 +532,7 @@ def test_an_attempt_that_still_writes_keeps_nobody_waiting(postgresql_url: str) 
         zombie.execute(text(f"LOCK TABLE {name} IN ROW EXCLUSIVE MODE"))
         assert staging.promote([staged(staging, rows(3))], OnDuplicate.ERROR).stored == 3
         assert store.count() == 3
-        assert cleanup(options(postgresql_url)).held == (name,)
+        assert cleanup(options(postgresql_url)).in_use == (name,)
         zombie.rollback()
         assert cleanup(options(postgresql_url)).tables == (name,)
 

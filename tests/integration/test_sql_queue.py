@@ -23,7 +23,7 @@ from delaystore.settings import DelayedDeliverySettings, TransactionMode
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.transports import SqlQueueTransport, open_transport
 from delaystore.transports.abc import Outcome, OutcomeKind
-from delaystore.transports.sql_queue import transport as sql_queue
+from delaystore.transports.sql_queue import _transport as sql_queue
 from tests.integration.sql_stores import message
 from tests.servers import PostgreSQL, PostgreSQLDatabases
 

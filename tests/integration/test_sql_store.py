@@ -380,7 +380,7 @@ def test_a_listener_whose_connection_is_cut_comes_back(heard: tuple[SqlDelayedMe
 
 def test_a_listener_that_hears_nothing_is_not_alive(postgresql_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As behind pgbouncer, which takes a LISTEN and delivers nothing."""
-    from delaystore.stores.sql import listener
+    from delaystore.stores.sql import _listener as listener
 
     monkeypatch.setattr(listener, "PING_TIMEOUT", 0.2)
     monkeypatch.setattr(listener, "PING_EVERY", 0.2)

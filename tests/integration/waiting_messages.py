@@ -8,10 +8,10 @@ from typing import Any
 
 import pika
 
-from delaystore.transports.rabbitmq.administration.declaring import ensure_declared
-from delaystore.transports.rabbitmq.moving.connection import RawConnection
-from delaystore.transports.rabbitmq.moving.places import Place
-from delaystore.transports.rabbitmq.native.headers import DELAY_IN_SECONDS, TIME_SENT, time_sent_text
+from delaystore.cascades.moving._connection import RawConnection
+from delaystore.cascades.moving.broker_cascade import BrokerCascade
+from delaystore.transports.rabbitmq.declaring import ensure_declared
+from delaystore.transports.rabbitmq.delay_headers import DELAY_IN_SECONDS, TIME_SENT, time_sent_text
 from delaystore.transports.rabbitmq.topology import CascadeTopology, topology_named
 
 QUORUM = {"x-queue-type": "quorum"}
@@ -34,7 +34,7 @@ def channel_to(url: str, *, raw: bool = False) -> Iterator[Any]:
 
 def declare_cascades(url: str, *names: str) -> None:
     for name in names:
-        with Place(url, topology_named(name), name) as place:
+        with BrokerCascade(url, topology_named(name), name) as place:
             ensure_declared(place.connections, place.cascade)
 
 

@@ -88,6 +88,14 @@ class RabbitMQ(Server, RabbitMQVhosts):
         else:
             self.ctl("delete_vhost", self.vhost_name(url))
 
+    def empty(self) -> None:
+        """Delete every virtual host, and make the default one anew. Needs `management`."""
+        vhosts = self.request("GET", "/api/vhosts")
+        assert isinstance(vhosts, list)
+        for vhost in vhosts:
+            self.delete_vhost(self.vhost_url(vhost["name"]))
+        self.add_vhost("/")
+
     @property
     def _node(self) -> str:
         return f"delaystore{self.port}@localhost"

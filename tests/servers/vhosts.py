@@ -26,15 +26,20 @@ class RabbitMQVhosts:
     def create_vhost(self) -> str:
         """Make an empty virtual host that the user of `url` may do anything in; its URL."""
         name = self.new_vhost_name()
-        user = urlsplit(self._url).username or ""
-        self.request("PUT", f"/api/vhosts/{name}")
-        everything = {"configure": ".*", "write": ".*", "read": ".*"}
-        self.request("PUT", f"/api/permissions/{name}/{user}", everything)
+        self.add_vhost(name)
         return self.vhost_url(name)
+
+    def add_vhost(self, name: str) -> None:
+        """Make an empty virtual host of this name."""
+        user = urlsplit(self._url).username or ""
+        path = quote(name, safe="")
+        self.request("PUT", f"/api/vhosts/{path}")
+        everything = {"configure": ".*", "write": ".*", "read": ".*"}
+        self.request("PUT", f"/api/permissions/{path}/{user}", everything)
 
     def delete_vhost(self, url: str) -> None:
         """Delete a virtual host that create_vhost() made, with its queues and connections."""
-        self.request("DELETE", f"/api/vhosts/{self.vhost_name(url)}")
+        self.request("DELETE", f"/api/vhosts/{quote(self.vhost_name(url), safe='')}")
 
     @contextmanager
     def user(self, url: str, *, configure: str = "", write: str = "", read: str = "", tags: str = "") -> Iterator[str]:

@@ -13,10 +13,11 @@ pytest.importorskip("pyspark")
 from pyspark.sql import SparkSession
 
 from delaystore.spark import register
-from delaystore.spark.keeping.keeper import stop_keeper
+from delaystore.spark._driver_service.service import stop_driver_service
 
 ROOT = Path(__file__).parents[2]
 POSTGRESQL_JAR = Path("/usr/share/java/postgresql.jar")
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # not worth a compiler and a collector that take their time
 ODD_TIME_ZONE = "Asia/Kathmandu"  # UTC+05:45
 
 
@@ -37,7 +38,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         register(session)
         yield session
         session.stop()
-        stop_keeper()
+        stop_driver_service()
 
 
 def settings(builder: SparkSession.Builder, folder: Path) -> SparkSession.Builder:
@@ -46,7 +47,7 @@ def settings(builder: SparkSession.Builder, folder: Path) -> SparkSession.Builde
     for name, value in {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
-        "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder} -Djava.io.tmpdir={folder}",
+        "spark.driver.extraJavaOptions": f"{QUICK_JAVA} -Dderby.system.home={folder} -Djava.io.tmpdir={folder}",
         "spark.driver.memory": "1g",
         "spark.jars": str(POSTGRESQL_JAR) if POSTGRESQL_JAR.exists() else "",
         "spark.sql.session.timeZone": ODD_TIME_ZONE,

@@ -16,7 +16,7 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from delaystore.spark import register
-from delaystore.spark.errors import plain_error
+from delaystore.spark._errors import plain_error
 from tests.spark.conftest import settings
 from tests.spark.gates import is_open
 from tests.spark.loads import ENDPOINT, Mapper, load, rows, rows_through

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from sqlalchemy import create_engine, inspect, text
 
 from delaystore.errors import DelaystoreError
-from delaystore.spark.errors import plain_error
+from delaystore.spark._errors import plain_error
 
 ENDPOINT: Final = "sales"
 TABLE: Final = "sales_delayed"

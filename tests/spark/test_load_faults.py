@@ -1,6 +1,6 @@
 """Tasks, workers, drivers and databases that die during a load: the same load, run again, leaves each message once."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -119,39 +119,43 @@ def test_a_driver_killed_between_the_promotion_and_its_return(spark: SparkSessio
     assert count(url) == 0
 
 
-def test_postgresql_killed_in_the_middle_of_a_load(spark: SparkSession, private_postgresql: PostgreSQL) -> None:
-    """The unlogged staging is empty afterwards, which the promotion notices; or a task's connection breaks."""
-    url = private_postgresql.create_database()
-    gate = free_port()
-    with Driver(mapper="held_back", gate=gate, url=url, load_id="l", count=ROWS) as driver:
+def test_postgresql_killed_and_restarted_in_the_middle_of_loads(
+    spark: SparkSession, private_postgresql: PostgreSQL
+) -> None:
+    """Killed: the unlogged staging is empty, which the promotion notices; or a task's connection breaks.
+
+    Restarted: the staging is kept, and the load need not fail.
+    """
+    jobs: list[dict[str, Any]] = [
+        {
+            "mapper": "held_back",
+            "gate": free_port(),
+            "url": private_postgresql.create_database(),
+            "load_id": "l",
+            "count": ROWS,
+        }
+        for _ in range(2)
+    ]
+    with Driver(jobs=jobs) as driver:
         driver.wait_for("started")
-        wait_until(lambda: staged_rows(url) >= ROWS / 2, "a task has staged")
-        private_postgresql.kill()
-        private_postgresql.start()
-        with opened(gate):
-            failure = driver.said()
-    assert failure.startswith("failed: "), failure
-    assert count(url) == 0
-    load(rows(spark, ROWS), url, loadId="l")
-    assert checksum_there(url) == checksum_here(rows(spark, ROWS))
-    assert not staging_tables(url)
+        killed = said_after(driver, jobs[0], private_postgresql, private_postgresql.kill)
+        assert killed.startswith("failed: "), killed
+        assert count(jobs[0]["url"]) == 0
+        restarted = said_after(driver, jobs[1], private_postgresql, private_postgresql.stop)
+        assert restarted == "done" or restarted.startswith("failed: the"), restarted
+    for job in jobs:
+        load(rows(spark, ROWS), job["url"], loadId="l")
+        assert checksum_there(job["url"]) == checksum_here(rows(spark, ROWS))
+        assert not staging_tables(job["url"])
 
 
-def test_postgresql_restarted_while_a_load_runs(spark: SparkSession, private_postgresql: PostgreSQL) -> None:
-    """A clean restart keeps the staging: the load need not fail."""
-    url = private_postgresql.create_database()
-    gate = free_port()
-    with Driver(mapper="held_back", gate=gate, url=url, load_id="l", count=ROWS) as driver:
-        driver.wait_for("started")
-        wait_until(lambda: staged_rows(url) >= ROWS / 2, "a task has staged")
-        private_postgresql.stop()
-        private_postgresql.start()
-        with opened(gate):
-            said = driver.said()
-    assert said == "done" or said.startswith("failed: the"), said
-    load(rows(spark, ROWS), url, loadId="l")
-    assert checksum_there(url) == checksum_here(rows(spark, ROWS))
-    assert not staging_tables(url)
+def said_after(driver: Driver, job: dict[str, Any], server: PostgreSQL, fault: Callable[[], None]) -> str:
+    """What the driver says of a load whose database ends by `fault`, and starts again, once a task has staged."""
+    wait_until(lambda: staged_rows(job["url"]) >= ROWS / 2, "a task has staged")
+    fault()
+    server.start()
+    with opened(job["gate"]):
+        return driver.said()
 
 
 SPECULATING = {

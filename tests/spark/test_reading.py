@@ -17,19 +17,18 @@ from sqlalchemy import make_url
 from delaystore.errors import ConfigurationError, StoreError, StoreSetupError, StoreUnavailableError
 from delaystore.message import DelayedMessage
 from delaystore.settings import TransactionMode
+from delaystore.spark import _tables as stores
+from delaystore.spark._reading.columns import SCHEMA, arrow_schema
+from delaystore.spark._reading.filters import Condition
+from delaystore.spark._reading.postgresql import PostgreSqlPlan, read_batches
+from delaystore.spark._reading.rows import read_pages, read_rows
+from delaystore.spark._source import DelaystoreDataSource
+from delaystore.spark._tables import open_readable, open_table
 from delaystore.spark.options import StoreOptions
-from delaystore.spark.reading import stores
-from delaystore.spark.reading.columns import SCHEMA, arrow_schema
-from delaystore.spark.reading.filters import Condition
-from delaystore.spark.reading.pages import read_pages
-from delaystore.spark.reading.postgresql import PostgreSqlPlan, read_batches
-from delaystore.spark.reading.rows import read_rows
-from delaystore.spark.reading.stores import open_readable, open_table
-from delaystore.spark.source import DelaystoreDataSource
+from delaystore.sql.codec import encode_mapping
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.memory import InMemoryDelayedMessageStore
-from delaystore.stores.memory.store import SharedMemory
-from delaystore.stores.sql.codec import encode_mapping
+from delaystore.stores.memory._store import SharedMemory
 from tests.integration.sql_stores import opened
 from tests.spark.conftest import ODD_TIME_ZONE
 from tests.spark.loads import refused
@@ -229,7 +228,7 @@ def test_filters_are_applied_by_the_database(spark: SparkSession, filtered_urls:
         assert not optimized(frame.where(condition)).startswith("RelationV2"), condition
 
 
-def test_a_message_that_wants_attention_before_it_is_due_is_found(database_url: str) -> None:
+def test_a_message_whose_next_attempt_is_before_it_is_due_is_found(database_url: str) -> None:
     early = DelayedMessage(
         message_id="early", destination="q", due_time=NOON, next_attempt=NOON - timedelta(days=1), body=b""
     )
@@ -347,7 +346,7 @@ def test_a_frame_that_has_rested_is_read_from_another_snapshot(
         assert len(frame.collect()) == 1000
         store.store(DelayedMessage(message_id="new", destination="billing", due_time=NOON, body=b""))
         assert len(frame.collect()) == 1000  # still of that instant
-        monkeypatch.setattr("delaystore.spark.keeping.held.IDLE", 0.0)
+        monkeypatch.setattr("delaystore.spark._driver_service.resources.IDLE", 0.0)
         wait_until(lambda: connection.execute(HOLDERS).fetchall() == [(0,)])
         monkeypatch.undo()
         assert len(frame.collect()) == 1001

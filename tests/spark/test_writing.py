@@ -25,13 +25,13 @@ from delaystore.errors import (
 from delaystore.message import DelayedMessage
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
 from delaystore.spark import DelaystoreDataSource, register
-from delaystore.spark.keeping.client import KeeperClient
+from delaystore.spark._driver_service.client import DriverClient
+from delaystore.spark._writing import BatchWriter
 from delaystore.spark.options import write_options
 from delaystore.spark.staging import LoadKey, open_staging
-from delaystore.spark.writing import BatchWriter
 from delaystore.stores.sql import SqlDelayedMessageStore
 from delaystore.testing import RecordingTransport
-from delaystore.transports import RabbitMQTransport, SqlQueueTransport
+from delaystore.transports import SqlQueueTransport, open_transport
 from tests.dispatching import running, wait_until
 from tests.faults.arrivals import drain
 from tests.servers import PostgreSQLDatabases
@@ -152,7 +152,7 @@ def test_a_million_rows_arrive_at_rabbitmq(spark: SparkSession, url: str, rabbit
     frame = rows(spark, 1_000_000, parts=8, due=PAST)
     load(frame, url, loadId="million")
     assert checksum_there(url) == checksum_here(frame)
-    store, transport = store_of(url), RabbitMQTransport(rabbitmq_url)
+    store, transport = store_of(url), open_transport(rabbitmq_url)
     for queue in ("billing", "shipping", "mail"):
         transport.declare(queue)
     load(frame, url, loadId="million")
@@ -205,10 +205,10 @@ def test_unknown_columns_become_headers_or_the_body(spark: SparkSession, url: st
         ({"body": "7"}, {}, "body"),
         ({"due_time": "7"}, {}, "due_time"),
         ({"delay": "7"}, {}, "delay"),
-        ({"due_time": "timestamp_ntz'2027-01-01 12:00:00'"}, {}, "timeZone"),
+        ({"due_time": "timestamp_ntz'2027-01-01 12:00:00'"}, {}, 'the option "time zone"'),
         ({}, {"onDuplicate": "perhaps"}, "onDuplicate"),
         ({}, {"onDuplicat": "error"}, "onduplicat is unknown"),
-        ({}, {"timeZone": "Mars/Olympus"}, "timeZone"),
+        ({}, {"timeZone": "Mars/Olympus"}, "time zone 'Mars/Olympus' is unknown"),
         ({}, {"endpoint": ""}, "endpoint"),
         ({}, {"store": "memory://"}, "memory"),
     ],
@@ -486,16 +486,16 @@ def test_a_load_that_fails_before_its_tasks_can_be_run_again_at_once(spark: Spar
     assert count(url) == 100
 
 
-def test_without_a_keeper_tasks_keep_the_lease(other_session: SparkSession, url: str) -> None:
+def test_without_a_driver_service_tasks_keep_the_lease(other_session: SparkSession, url: str) -> None:
     other_session.dataSource.register(DelaystoreDataSource)
     load(rows(other_session, 100), url, loadId="by hand")
     assert count(url) == 100
 
 
-def test_a_keeper_that_has_gone_leaves_nothing_begun(spark: SparkSession, url: str) -> None:
+def test_a_driver_service_that_has_gone_leaves_nothing_begun(spark: SparkSession, url: str) -> None:
     options = write_options({"store": url, "endpoint": ENDPOINT, "loadId": "kept"})
     with pytest.raises(ConfigurationError, match="has stopped"):
-        BatchWriter(rows(spark, 1).schema, options, KeeperClient(free_port(), os.getpid(), b"gone"))
+        BatchWriter(rows(spark, 1).schema, options, DriverClient(free_port(), os.getpid(), b"gone"))
     load(rows(spark, 10), url, loadId="kept")
     assert count(url) == 10
 

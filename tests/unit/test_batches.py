@@ -1,6 +1,6 @@
 import pytest
 
-from delaystore.dispatcher.batches import BatchSizer
+from delaystore.dispatcher._batch import BatchSizer
 from delaystore.message import DelayedMessage
 from tests.dispatching import NOON
 

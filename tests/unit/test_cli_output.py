@@ -7,10 +7,10 @@ from decimal import Decimal
 
 import pytest
 
-from delaystore.cli import documents
-from delaystore.cli.demo.report import DemoReport
-from delaystore.cli.dispatch import outcome_line
-from delaystore.cli.output import body_preview, counted, print_document, print_table, printable
+from delaystore.cli import _documents as documents
+from delaystore.cli._dispatch import outcome_line
+from delaystore.cli._output import body_preview, counted, print_document, print_table, printable
+from delaystore.demo._report import DemoReport
 from delaystore.dispatcher.health import DispatchReport
 from delaystore.message import DelayedMessage
 from delaystore.transports.abc import ReceivedMessage

@@ -16,7 +16,7 @@ from hypothesis import Phase, settings
 from delaystore.stores.memory import InMemoryDelayedMessageStore as Memory
 from delaystore.stores.abc import ManagementOutcome, Page
 from delaystore.testing import *
-from delaystore.testing.kit import waiting
+from delaystore.testing._kit import waiting
 from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind
 from delaystore.transports.memory import InMemoryTransport
 from dataclasses import replace
@@ -45,16 +45,26 @@ class TestBroken(TransportConformance):
 """
 
 
-def failures(folder: Path, module: str, *names: str) -> set[str]:
-    """The tests that fail, of those whose name contains one of `names`, without their parameters."""
-    path = folder / "test_broken.py"
-    path.write_text(module)
-    command = [sys.executable, "-m", "pytest", path, "--rootdir", folder, "-q", "-rfE", "--tb=no", "--no-header"]
-    options = ["-p", "no:cacheprovider", "-k", " or ".join(names)]
+def failures(folder: Path, modules: dict[str, tuple[str, set[str]]]) -> dict[str, set[str]]:
+    """The tests that fail in each module, of those whose name contains one of the module's names; no parameters.
+
+    One process runs them all: starting it takes longer than the tests of a module.
+    """
+    chosen, files = [], {}
+    for number, (name, (module, names)) in enumerate(modules.items()):
+        files[f"test_{number:03}.py"] = name
+        (folder / f"test_{number:03}.py").write_text(module)
+        chosen.append(f"test_{number:03} and ({' or '.join(names)})")
+    command = [sys.executable, "-m", "pytest", folder, "--rootdir", folder, "-q", "-rfE", "--tb=no", "--no-header"]
+    options = ["-p", "no:cacheprovider", "-k", " or ".join(chosen)]
     run = subprocess.run([*command, *options], capture_output=True, text=True, cwd=folder, timeout=250, check=False)
     assert run.returncode in (0, 1), run.stdout + run.stderr
-    lines = [line for line in run.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    return {line.split("::")[2].split(" ")[0].partition("[")[0] for line in lines}
+    found: dict[str, set[str]] = {name: set() for name in modules}
+    for line in run.stdout.splitlines():
+        if line.startswith(("FAILED", "ERROR")):
+            file, _, test = line.split(" ", 1)[1].split("::")
+            found[files[file]].add(test.split(" ")[0].partition("[")[0])
+    return found
 
 
 BROKEN_STORES = {
@@ -76,7 +86,7 @@ class Broken(Memory):
         """
 class Broken(Memory):
     def fetch_due(self, at, limit):
-        return [m for m in self.list(limit=limit).messages if m.attention_time <= at]
+        return [m for m in self.list(limit=limit).messages if m.next_attempt <= at]
 """,
         {"test_what_was_fetched_is_not_fetched_again", "test_a_claimed_message_is_its_claimers_alone"},
     ),
@@ -102,7 +112,8 @@ class Broken(Memory):
                 if not block.remove(message):
                     return False
                 later = next_attempt or block.now()
-                block.store(replace(message, due_time=later, failure_count=message.failure_count + 1))
+                count = message.failure_count + 1
+                block.store(replace(message, due_time=later, next_attempt=later, failure_count=count))
                 return True
             block.increment_failure_count = count
             yield block
@@ -156,7 +167,7 @@ class Broken(Memory):
     def transaction(self):
         yield self
     def fetch_due(self, at, limit):
-        return [m for m in self.list(limit=1000).messages if m.attention_time <= at][:limit]
+        return [m for m in self.list(limit=1000).messages if m.next_attempt <= at][:limit]
 """,
         {
             "test_each_message_goes_to_one_dispatcher_alone",
@@ -209,7 +220,7 @@ class Broken(Memory):
         page = super().list(after=after, **filters)
         if after is None:
             return page
-        return Page([m for m in page.messages if m.attention_time != after.attention_time], page.next_key)
+        return Page([m for m in page.messages if m.next_attempt != after.next_attempt], page.next_key)
 """,
         {"test_pages_cover_everything_once_also_of_one_instant"},
     ),
@@ -231,7 +242,7 @@ class Broken(Memory):
         message = self.get(message_id)
         outcome = super().reschedule(message_id, due_time)
         if outcome is ManagementOutcome.DONE:
-            self._waiting().entries[message_id].message = replace(message, due_time=due_time, next_attempt=None)
+            self._waiting().entries[message_id].message = replace(message, due_time=due_time, next_attempt=due_time)
         return outcome
 """,
         {"test_a_rescheduled_message_is_due_then_as_if_it_had_never_failed", MACHINE},
@@ -239,10 +250,232 @@ class Broken(Memory):
 }
 
 
+@pytest.fixture(scope="module")
+def found_in_stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
+    """The tests that fail for each defect."""
+    modules = {name: (HEAD + store + STORE_TAIL, expected) for name, (store, expected) in BROKEN_STORES.items()}
+    return failures(tmp_path_factory.mktemp("stores"), modules)
+
+
 @pytest.mark.parametrize("defect", BROKEN_STORES)
-def test_the_store_kit_finds(tmp_path: Path, defect: str) -> None:
-    store, expected = BROKEN_STORES[defect]
-    assert failures(tmp_path, HEAD + store + STORE_TAIL, *expected) == expected
+def test_the_store_kit_finds(found_in_stores: dict[str, set[str]], defect: str) -> None:
+    assert found_in_stores[defect] == BROKEN_STORES[defect][1]
+
+
+WORKING_TRANSPORT = """
+import threading
+from contextlib import contextmanager
+from delaystore.testing._kit import native_delays, outages
+native_delays.DELAY = timedelta(seconds=1)
+outages.TIMEOUT = 0.1
+waiting.DEADLINE = 3.0
+
+class Working(InMemoryTransport):
+    longest_native_delay = timedelta(minutes=1)
+    reason = None
+
+    def send(self, messages, transaction, timeout):
+        if self.reason is not None:
+            return [Outcome(OutcomeKind.UNSETTLED, self.reason)] * len(messages)
+        return super().send(messages, transaction, timeout)
+
+    def send_delayed(self, messages, now, timeout):
+        if self.reason is not None:
+            return [Outcome(OutcomeKind.UNSETTLED, self.reason)] * len(messages)
+        return [self.delay(message, message.due_time - now) for message in messages]
+
+    def delay(self, message, span):
+        if span > self.longest_native_delay:
+            return Outcome(OutcomeKind.UNSUITED, "too far")
+        threading.Timer(span.total_seconds(), self.send, [[message], None, 1]).start()
+        return DELIVERED
+
+    def unavailable(self):
+        return self.reason
+"""
+DELAYING_TAIL = """
+class TestBroken(TransportConformance):
+    capabilities = TransportCapabilities(native_delays=True, outages=True, availability=True)
+
+    @pytest.fixture
+    def one(self):
+        return Broken()
+
+    @pytest.fixture
+    def transport_factory(self, one):
+        return lambda: one
+
+    @pytest.fixture
+    def outage(self, one):
+        @contextmanager
+        def away():
+            one.reason = "no connection"
+            yield
+            one.reason = None
+        return away
+"""
+DELAYED = "test_delayed_messages_arrive_when_they_are_due_and_not_before"
+COMES_BACK = "test_what_cannot_be_delayed_natively_comes_back_and_is_not_sent"
+SAYS_WHETHER = "test_a_transport_says_whether_it_delays_natively"
+NOTHING_TO_DELAY = "test_nothing_to_delay_has_no_outcomes"
+PASSES = "test_an_outage_leaves_all_unsettled_and_passes"
+SAYS_WHY = "test_a_transport_says_why_it_cannot_send_and_when_it_can_again"
+ALL_OF_DELAYS_AND_OUTAGES = {DELAYED, COMES_BACK, SAYS_WHETHER, NOTHING_TO_DELAY, PASSES, SAYS_WHY}
+BROKEN_DELAYS_AND_OUTAGES: dict[str, tuple[str, set[str]]] = {
+    "it is sound": ("class Broken(Working): pass", set()),
+    "delayed messages arrive at once": (
+        """
+class Broken(Working):
+    def delay(self, message, span):
+        return super().delay(message, min(span, timedelta(0)) if span < self.longest_native_delay else span)
+""",
+        {DELAYED},
+    ),
+    "delayed messages lose their headers": (
+        """
+class Broken(Working):
+    def delay(self, message, span):
+        return super().delay(replace(message, headers={}), span)
+""",
+        {DELAYED},
+    ),
+    "delayed messages get lost": (
+        """
+class Broken(Working):
+    def delay(self, message, span):
+        return DELIVERED if span < self.longest_native_delay else super().delay(message, span)
+""",
+        {DELAYED, COMES_BACK},
+    ),
+    "what is too far is delayed all the same": (
+        """
+class Broken(Working):
+    def delay(self, message, span):
+        return super().delay(message, min(span, timedelta(seconds=1)))
+""",
+        {DELAYED, COMES_BACK},
+    ),
+    "one message that is too far ends the batch": (
+        """
+class Broken(Working):
+    def send_delayed(self, messages, now, timeout):
+        outcomes = super().send_delayed(messages, now, timeout)
+        far = Outcome(OutcomeKind.UNSUITED, "too far")
+        return [far] * len(messages) if far in outcomes else outcomes
+""",
+        {COMES_BACK},
+    ),
+    "what is too far comes back without a reason": (
+        """
+class Broken(Working):
+    def delay(self, message, span):
+        outcome = super().delay(message, span)
+        return outcome if outcome is DELIVERED else Outcome(outcome.kind)
+""",
+        {COMES_BACK},
+    ),
+    "it hides its native delays": ("class Broken(Working): longest_native_delay = None", {SAYS_WHETHER}),
+    "nothing to delay is one outcome": (
+        """
+class Broken(Working):
+    def send_delayed(self, messages, now, timeout):
+        return super().send_delayed(messages, now, timeout) or [DELIVERED]
+""",
+        {NOTHING_TO_DELAY},
+    ),
+    "an outage is raised": (
+        """
+class Broken(Working):
+    def send(self, messages, transaction, timeout):
+        if self.reason is not None:
+            raise ConnectionError(self.reason)
+        return super().send(messages, transaction, timeout)
+""",
+        {PASSES},
+    ),
+    "an outage is raised by send_delayed": (
+        """
+class Broken(Working):
+    def send_delayed(self, messages, now, timeout):
+        if self.reason is not None:
+            raise ConnectionError(self.reason)
+        return super().send_delayed(messages, now, timeout)
+""",
+        {PASSES},
+    ),
+    "what is sent in an outage counts as delivered": (
+        """
+class Broken(Working):
+    def send(self, messages, transaction, timeout):
+        super().send(messages, transaction, timeout)
+        return [DELIVERED] * len(messages)
+""",
+        {PASSES},
+    ),
+    "it gives no reason for what is unsettled": (
+        """
+class Broken(Working):
+    def send(self, messages, transaction, timeout):
+        return [Outcome(outcome.kind) for outcome in super().send(messages, transaction, timeout)]
+""",
+        {PASSES},
+    ),
+    "it never sends again": (
+        """
+class Broken(Working):
+    dead = False
+    def send(self, messages, transaction, timeout):
+        self.dead = self.dead or self.reason is not None
+        if self.dead:
+            return [Outcome(OutcomeKind.UNSETTLED, "no connection")] * len(messages)
+        return super().send(messages, transaction, timeout)
+""",
+        {PASSES},
+    ),
+    "it does not say that there is an outage": (
+        """
+class Broken(Working):
+    def unavailable(self):
+        return None
+""",
+        {SAYS_WHY},
+    ),
+    "it does not say why there is an outage": (
+        """
+class Broken(Working):
+    def unavailable(self):
+        return None if self.reason is None else ""
+""",
+        {SAYS_WHY},
+    ),
+    "it believes that an outage never ends": (
+        """
+class Broken(Working):
+    seen = None
+    def unavailable(self):
+        self.seen = self.seen or self.reason
+        return self.seen
+""",
+        {SAYS_WHY},
+    ),
+}
+
+
+def test_the_transport_kit_finds_what_is_wrong_with_delays_and_outages(tmp_path: Path) -> None:
+    """All in one run, each transport with the tests that it fails; the sound one with all of them."""
+    module, tests, expected = HEAD + WORKING_TRANSPORT, [], {}
+    for number, (defect, (transport, failing)) in enumerate(BROKEN_DELAYS_AND_OUTAGES.items()):
+        module += (transport + "\n" + DELAYING_TAIL).replace("Broken", f"Broken{number}")
+        tests += [f"TestBroken{number}::{name}" for name in failing or ALL_OF_DELAYS_AND_OUTAGES]
+        expected |= {f"TestBroken{number}::{name}": defect for name in failing}
+    path = tmp_path / "test_broken.py"
+    path.write_text(module)
+    command = [sys.executable, "-m", "pytest", "--rootdir", tmp_path, "-q", "-rfE", "--tb=no", "--no-header"]
+    command += ["-p", "no:cacheprovider", *(f"{path}::{test}" for test in tests)]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=250, check=False)
+    lines = [line for line in run.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    failed = {line.partition("::")[2].split(" ")[0] for line in lines}
+    assert {test: expected.get(test, "it is sound") for test in failed} == expected, run.stdout + run.stderr
 
 
 BROKEN_TRANSPORTS = {
@@ -297,11 +530,19 @@ class Broken(InMemoryTransport):
 }
 
 
+@pytest.fixture(scope="module")
+def found_in_transports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
+    """The tests that fail for each defect."""
+    modules = {
+        name: (HEAD + transport + TRANSPORT_TAIL, {*expected, "test_what_is_sent_is_received"})
+        for name, (transport, expected) in BROKEN_TRANSPORTS.items()
+    }
+    return failures(tmp_path_factory.mktemp("transports"), modules)
+
+
 @pytest.mark.parametrize("defect", BROKEN_TRANSPORTS)
-def test_the_transport_kit_finds(tmp_path: Path, defect: str) -> None:
-    transport, expected = BROKEN_TRANSPORTS[defect]
-    names = {*expected, "test_what_is_sent_is_received"}
-    assert failures(tmp_path, HEAD + transport + TRANSPORT_TAIL, *names) == expected
+def test_the_transport_kit_finds(found_in_transports: dict[str, set[str]], defect: str) -> None:
+    assert found_in_transports[defect] == BROKEN_TRANSPORTS[defect][1]
 
 
 def test_capabilities_decide_which_tests_there_are() -> None:

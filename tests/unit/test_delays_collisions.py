@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaystore.transports.rabbitmq.administration.collisions import collisions, collisions_of
+from delaystore.cascades._collisions import collisions, collisions_of
 from delaystore.transports.rabbitmq.topology import (
     NSERVICEBUS_V2,
     Binding,
@@ -29,7 +29,7 @@ def exact(address: str, routing: Routing = Routing.DIRECT) -> Binding:
 def test_a_name_that_ends_another_gets_its_messages() -> None:
     (finding,) = collisions(NSERVICEBUS_V2, [loose("b"), loose("a.b"), loose("ab")])
     assert "'#.b'" in finding.subject
-    assert "exchange 'b' also gets what is for 'a.b'" in finding.text
+    assert "exchange 'b' also gets messages for 'a.b'" in finding.text
 
 
 def test_exact_bindings_collide_with_nothing() -> None:

@@ -6,9 +6,10 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from delaystore.transports.rabbitmq.administration.comparing import Holdings
-from delaystore.transports.rabbitmq.administration.findings import FindingKind
-from delaystore.transports.rabbitmq.administration.policies import (
+from delaystore.cascades._differences import Snapshot
+from delaystore.cascades._findings import FindingKind
+from delaystore.cascades._snapshot import ExchangeState, Policy
+from delaystore.cascades.policies import (
     check_policy,
     command_for,
     competitor,
@@ -16,7 +17,6 @@ from delaystore.transports.rabbitmq.administration.policies import (
     policy_for,
     undeliverable_name,
 )
-from delaystore.transports.rabbitmq.held import ExchangeState, Policy
 from delaystore.transports.rabbitmq.topology import (
     NSERVICEBUS_V2,
     SKIPPING,
@@ -33,12 +33,12 @@ assert OURS is not None
 MIRRORED = Policy(name="mirrored", pattern="^nsb", definition={"ha-mode": "all"}, apply_to="all", priority=5)
 
 
-def held(
+def snapshot(
     *policies: Policy, applied: str | None = None, arguments: Mapping[str, Any] | None = None, caught_by: str = ""
-) -> Holdings:
+) -> Snapshot:
     delivery = ExchangeState(name=DELIVERY, type="topic", durable=True, policy=applied, arguments=arguments or {})
     bindings = frozenset({Binding(caught_by, "somewhere", DestinationKind.QUEUE)} if caught_by else ())
-    return Holdings({DELIVERY: delivery}, {}, bindings, policies)
+    return Snapshot({DELIVERY: delivery}, {}, bindings, policies)
 
 
 def test_the_policy_fits_the_delivery_exchange_alone() -> None:
@@ -54,7 +54,7 @@ def test_cascades_with_a_place_of_their_own_need_none() -> None:
     for topology in (SKIPPING, custom("mine"), custom("gist", skipping=True, addresses=False)):
         assert policy_for(topology) is None
         assert complete_layout(topology) == topology.layout()
-        assert check_policy(topology, Holdings(), "/") == []
+        assert check_policy(topology, Snapshot(), "/") == []
     assert undeliverable_name(SKIPPING) == "delaystore.skipping.undeliverable"
     assert undeliverable_name(custom("gist", skipping=True, addresses=False)) is None
 
@@ -77,27 +77,27 @@ def test_the_command_survives_a_shell() -> None:
 
 
 def test_an_exchange_without_a_policy_is_a_finding_with_the_command() -> None:
-    (finding,) = check_policy(NSERVICEBUS_V2, held(), "/")
+    (finding,) = check_policy(NSERVICEBUS_V2, snapshot(), "/")
     assert finding.kind is FindingKind.UNDELIVERABLE
     assert command_for(OURS, "/") in finding.text
     assert not finding.hinders
 
 
 def test_our_policy_is_good_where_it_leads_somewhere() -> None:
-    assert check_policy(NSERVICEBUS_V2, held(OURS, applied=OURS.name, caught_by=UNDELIVERABLE), "/") == []
-    (finding,) = check_policy(NSERVICEBUS_V2, held(OURS, applied=OURS.name), "/")
+    assert check_policy(NSERVICEBUS_V2, snapshot(OURS, applied=OURS.name, caught_by=UNDELIVERABLE), "/") == []
+    (finding,) = check_policy(NSERVICEBUS_V2, snapshot(OURS, applied=OURS.name), "/")
     assert "leads nowhere" in finding.text
 
 
 def test_another_policy_or_an_argument_may_catch_as_well() -> None:
     theirs = Policy(name="theirs", pattern=".*", definition={"alternate-exchange": "lost"})
-    assert check_policy(NSERVICEBUS_V2, held(theirs, applied="theirs", caught_by="lost"), "/") == []
-    by_argument = held(MIRRORED, applied="mirrored", arguments={"alternate-exchange": "lost"}, caught_by="lost")
+    assert check_policy(NSERVICEBUS_V2, snapshot(theirs, applied="theirs", caught_by="lost"), "/") == []
+    by_argument = snapshot(MIRRORED, applied="mirrored", arguments={"alternate-exchange": "lost"}, caught_by="lost")
     assert check_policy(NSERVICEBUS_V2, by_argument, "/") == []
 
 
 def test_a_policy_that_keeps_ours_from_applying_is_named() -> None:
-    (finding,) = check_policy(NSERVICEBUS_V2, held(OURS, MIRRORED, applied="mirrored"), "/")
+    (finding,) = check_policy(NSERVICEBUS_V2, snapshot(OURS, MIRRORED, applied="mirrored"), "/")
     assert "'mirrored' (priority 5)" in finding.text
     assert "rabbitmqctl" not in finding.text
 
@@ -105,9 +105,9 @@ def test_a_policy_that_keeps_ours_from_applying_is_named() -> None:
 def test_before_the_exchange_is_there_policies_that_would_apply_compete() -> None:
     queues_only = Policy(name="queues", pattern=".*", definition={"max-length": 5}, apply_to="queues", priority=9)
     elsewhere = Policy(name="else", pattern="^celery", definition={}, priority=9)
-    assert competitor(NSERVICEBUS_V2, Holdings(policies=(queues_only, elsewhere))) is None
-    assert competitor(NSERVICEBUS_V2, Holdings(policies=(queues_only, MIRRORED, elsewhere))) == MIRRORED
+    assert competitor(NSERVICEBUS_V2, Snapshot(policies=(queues_only, elsewhere))) is None
+    assert competitor(NSERVICEBUS_V2, Snapshot(policies=(queues_only, MIRRORED, elsewhere))) == MIRRORED
     weaker = Policy(name="weaker", pattern=".*", definition={}, priority=1)
-    assert competitor(NSERVICEBUS_V2, Holdings(policies=(weaker, MIRRORED))) == MIRRORED
-    assert competitor(NSERVICEBUS_V2, Holdings(policies=(MIRRORED, weaker))) == MIRRORED
-    assert competitor(NSERVICEBUS_V2, held(OURS, applied=OURS.name)) is None
+    assert competitor(NSERVICEBUS_V2, Snapshot(policies=(weaker, MIRRORED))) == MIRRORED
+    assert competitor(NSERVICEBUS_V2, Snapshot(policies=(MIRRORED, weaker))) == MIRRORED
+    assert competitor(NSERVICEBUS_V2, snapshot(OURS, applied=OURS.name)) is None

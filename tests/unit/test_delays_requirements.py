@@ -2,15 +2,15 @@
 
 import pytest
 
-from delaystore.transports.rabbitmq.administration.findings import FindingKind
-from delaystore.transports.rabbitmq.administration.requirements import (
+from delaystore.cascades._findings import FindingKind
+from delaystore.cascades._requirements import (
     Access,
     accesses,
     check_broker,
     check_permissions,
     flags_needed,
 )
-from delaystore.transports.rabbitmq.held import NO_PERMISSIONS, Permissions
+from delaystore.cascades._snapshot import NO_PERMISSIONS, Permissions
 from delaystore.transports.rabbitmq.topology import (
     NSERVICEBUS_V1,
     NSERVICEBUS_V2,

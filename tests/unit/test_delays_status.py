@@ -1,4 +1,4 @@
-"""What is told of a cascade, from what a broker holds."""
+"""What is told of a cascade, from snapshots of a broker."""
 
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -6,12 +6,10 @@ from typing import Any
 
 import pytest
 
-from delaystore.transports.rabbitmq.administration.blocked import blocked_destinations
-from delaystore.transports.rabbitmq.administration.comparing import Holdings
-from delaystore.transports.rabbitmq.administration.levels import Level, watched
-from delaystore.transports.rabbitmq.administration.peeking import delivery_limit
-from delaystore.transports.rabbitmq.administration.undelivered import FOREIGN, reason_by_holdings
-from delaystore.transports.rabbitmq.held import ExchangeState, Policy, QueueState
+from delaystore.cascades._blocked import blocked_destinations
+from delaystore.cascades._snapshot import ExchangeState, Policy, QueueState, Snapshot
+from delaystore.cascades.levels import Level, watch_levels
+from delaystore.cascades.undeliverable import FOREIGN, delivery_limit, reason_by_snapshot
 from delaystore.transports.rabbitmq.topology import Binding, DestinationKind, Routing, topology_named
 
 TOPOLOGY = topology_named("custom:mine:2")
@@ -30,36 +28,37 @@ def exchange(name: str, **more: Any) -> ExchangeState:
 
 def blocked(*queues: QueueState) -> list[tuple[str, str]]:
     bindings = frozenset(Binding("delivery", one.name, QUEUE) for one in queues)
-    holdings = Holdings(queues={one.name: one for one in queues}, bindings=bindings)
-    return [(one.name, one.why) for one in blocked_destinations("delivery", holdings)]
+    snapshot = Snapshot(queues={one.name: one for one in queues}, bindings=bindings)
+    return [(one.name, one.why) for one in blocked_destinations("delivery", snapshot)]
 
 
 class Broker:
-    """A level that is as a test says, one look after another: what it holds, and more; nobody waits."""
+    """A level that is as a test says, one snapshot after another: dead-lettering messages, and more; no time passes."""
 
-    def __init__(self, *held: int | None, ready: Sequence[int] = (), published: Sequence[int] = ()) -> None:
-        self._looks = zip_longest(held, ready, published, fillvalue=0)
+    def __init__(self, *dead_lettering: int | None, ready: Sequence[int] = (), published: Sequence[int] = ()) -> None:
+        self._counts = zip_longest(dead_lettering, ready, published, fillvalue=0)
         self.slept: list[float] = []
 
-    def look(self) -> Holdings:
-        held, ready, published = next(self._looks)
-        level = queue(LEVEL, messages=(held or 0) + (ready or 0), dead_lettering=held, published=published or 0)
-        return Holdings(queues={LEVEL: level})
+    def snapshot(self) -> Snapshot:
+        dead_lettering, ready, published = next(self._counts)
+        messages = (dead_lettering or 0) + (ready or 0)
+        level = queue(LEVEL, messages=messages, dead_lettering=dead_lettering, published=published or 0)
+        return Snapshot(queues={LEVEL: level})
 
     def watch(self, seconds: float) -> Level:
-        levels, _ = watched(TOPOLOGY, self.look, seconds, self.slept.append)
+        levels, _ = watch_levels(TOPOLOGY, self.snapshot, seconds, self.slept.append)
         return next(level for level in levels if level.queue == LEVEL)
 
 
 @pytest.mark.parametrize(
-    ("held", "stuck"),
+    ("counts", "stuck"),
     [((5, 5, 5), True), ((5, 9, 9), True), ((5, 9, 8), False), ((5, 4, 6), False), ((5, 5, 0), False)],
 )
-def test_stuck_is_what_never_becomes_fewer(held: tuple[int, ...], stuck: bool) -> None:
-    assert Broker(*held).watch(12).stuck is stuck
+def test_stuck_is_what_never_becomes_fewer(counts: tuple[int, ...], stuck: bool) -> None:
+    assert Broker(*counts).watch(12).stuck is stuck
 
 
-def test_a_level_flows_if_what_it_had_should_have_expired_and_is_not_held() -> None:
+def test_a_level_flows_if_what_it_had_should_have_expired_and_is_not_dead_lettering() -> None:
     assert not Broker(5, 6, 7, ready=(500, 510, 520)).watch(12).stuck
     assert Broker(5, 300, 505, ready=(500, 300, 200)).watch(12).stuck
 
@@ -69,9 +68,9 @@ def test_a_level_flows_if_it_grows_by_less_than_is_published_to_it() -> None:
     assert Broker(5, 500, 1000, published=(0, 500, 1000)).watch(12).stuck
 
 
-@pytest.mark.parametrize("held", [0, None])
-def test_nobody_waits_where_nothing_is_held(held: int | None) -> None:
-    broker = Broker(held)
+@pytest.mark.parametrize("count", [0, None])
+def test_nobody_waits_where_nothing_is_dead_lettering(count: int | None) -> None:
+    broker = Broker(count)
     assert not broker.watch(12).stuck
     assert broker.slept == []
 
@@ -82,9 +81,9 @@ def test_what_is_gone_is_not_waited_for() -> None:
     assert broker.slept == [6.0]
 
 
-def test_one_look_tells_nothing() -> None:
+def test_one_snapshot_tells_nothing() -> None:
     level = Broker(5).watch(0)
-    assert (level.held, level.stuck) == (5, False)
+    assert (level.dead_lettering, level.stuck) == (5, False)
 
 
 def test_a_queue_is_full_at_its_maximum_length_and_only_if_it_rejects() -> None:
@@ -119,20 +118,20 @@ def test_a_queue_that_is_not_available_is_blocked(state: str | None, names: list
     assert [name for name, _ in blocked(queue(state=state))] == names
 
 
-def test_destinations_behind_other_exchanges_are_looked_at_though_they_go_in_circles() -> None:
+def test_destinations_behind_other_exchanges_are_found_though_they_go_in_circles() -> None:
     bindings = {
         Binding("delivery", "a", EXCHANGE),
         Binding("a", "b", EXCHANGE),
         Binding("b", "a", EXCHANGE),
         Binding("b", "q", QUEUE),
     }
-    holdings = Holdings(queues={"q": queue(state="down")}, bindings=frozenset(bindings))
-    assert [one.name for one in blocked_destinations("delivery", holdings)] == ["q"]
+    snapshot = Snapshot(queues={"q": queue(state="down")}, bindings=frozenset(bindings))
+    assert [one.name for one in blocked_destinations("delivery", snapshot)] == ["q"]
 
 
 def test_an_exchange_that_leads_nowhere_is_blocked_unless_it_has_an_alternate() -> None:
     names = ("nowhere", "by argument", "by policy")
-    holdings = Holdings(
+    snapshot = Snapshot(
         exchanges={
             "nowhere": exchange("nowhere"),
             "by argument": exchange("by argument", arguments={"alternate-exchange": "x"}),
@@ -141,7 +140,7 @@ def test_an_exchange_that_leads_nowhere_is_blocked_unless_it_has_an_alternate() 
         bindings=frozenset(Binding("delivery", name, EXCHANGE) for name in names),
         policies=(Policy(name="p", pattern="", definition={"alternate-exchange": "x"}),),
     )
-    assert [(one.kind, one.name) for one in blocked_destinations("delivery", holdings)] == [(EXCHANGE, "nowhere")]
+    assert [(one.kind, one.name) for one in blocked_destinations("delivery", snapshot)] == [(EXCHANGE, "nowhere")]
 
 
 @pytest.mark.parametrize(
@@ -158,7 +157,7 @@ def test_an_exchange_that_leads_nowhere_is_blocked_unless_it_has_an_alternate() 
         ("3.10.8", queue(kind="quorum", arguments={"x-delivery-limit": 7}, policy_definition={"delivery-limit": 5}), 5),
     ],
 )
-def test_how_often_a_message_may_be_looked_at(version: str, state: QueueState | None, limit: int | None) -> None:
+def test_how_often_a_message_may_be_read(version: str, state: QueueState | None, limit: int | None) -> None:
     assert delivery_limit(version, state) == limit
 
 
@@ -172,8 +171,8 @@ def test_the_reason_is_found_from_the_key_whatever_the_delay(delay: float) -> No
 
     def reason(*bindings: Binding, exchanges: tuple[str, ...] = (), queues: tuple[str, ...] = ()) -> str:
         known = {topic.name: topic, **{name: exchange(name) for name in (*exchanges, "mine.undeliverable")}}
-        held = Holdings(known, {name: queue(name) for name in queues}, frozenset({caught, *other, *bindings}))
-        return reason_by_holdings(TOPOLOGY, held, key)
+        snapshot = Snapshot(known, {name: queue(name) for name in queues}, frozenset({caught, *other, *bindings}))
+        return reason_by_snapshot(TOPOLOGY, snapshot, key)
 
     assert reason(queues=("b",)) == "no queue or exchange has this name"
     assert reason(queues=("a.b",)) == "the queue is not bound; run delaystore delays bind a.b --routing direct"
@@ -185,4 +184,4 @@ def test_the_reason_is_found_from_the_key_whatever_the_delay(delay: float) -> No
 
 
 def test_a_key_of_another_kind_is_told_apart() -> None:
-    assert reason_by_holdings(TOPOLOGY, Holdings(), "a.b") == FOREIGN
+    assert reason_by_snapshot(TOPOLOGY, Snapshot(), "a.b") == FOREIGN

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from delaystore.dispatcher import arrivals
-from delaystore.dispatcher.arrivals import UnremovedArrivals
+from delaystore.dispatcher import _arrivals as arrivals
+from delaystore.dispatcher._arrivals import UnremovedArrivals
 from delaystore.message import DelayedMessage
 from tests.dispatching import NOON, message
 
@@ -51,7 +51,7 @@ def test_no_bodies_are_kept_for_long() -> None:
 
 
 def test_the_oldest_are_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrivals, "MOST", 2)
+    monkeypatch.setattr(arrivals, "MOST_REMEMBERED", 2)
     arrived = UnremovedArrivals()
     three = [message(f"{number}") for number in range(3)]
     arrived.keep(three)

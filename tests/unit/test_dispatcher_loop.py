@@ -94,7 +94,7 @@ def test_sends_for_later_than_planned_do_not_make_it_look_at_the_store(
         assert store.asked["transaction"] == before
 
 
-def test_a_backlog_is_worked_off_by_two_lanes(store: CountingStore, transport: ScriptedTransport) -> None:
+def test_a_backlog_is_worked_off_by_two_workers(store: CountingStore, transport: ScriptedTransport) -> None:
     in_flight, most = 0, 0
     lock = threading.Lock()
     original = transport.send
@@ -156,8 +156,8 @@ def test_what_falls_due_just_after_a_look_is_not_mistaken_for_anothers(
                 return super().next()
             return found
 
-    monkeypatch.setattr("delaystore.dispatcher.loop.SHORTEST_CONTENTION", 3000.0)
-    monkeypatch.setattr("delaystore.dispatcher.loop.LONGEST_CONTENTION", 3000.0)
+    monkeypatch.setattr("delaystore.dispatcher._loop.SHORTEST_CONTENTION", 3000.0)
+    monkeypatch.setattr("delaystore.dispatcher._loop.LONGEST_CONTENTION", 3000.0)
     store = StoreWithALateLook()
     with running(make(store, transport, poll_interval=3600)):
         wait_until(lambda: store.count() == 0 and transport.batches)
@@ -260,13 +260,13 @@ def test_start_and_stop_may_be_called_twice_or_never(store: CountingStore, trans
     assert not dispatcher.health().running
 
 
-@pytest.mark.parametrize("lane", ["delaystore-dispatcher-sales", "delaystore-dispatcher-sales-helper"])
-def test_each_of_its_own_threads_may_stop_it(store: CountingStore, transport: ScriptedTransport, lane: str) -> None:
+@pytest.mark.parametrize("worker", ["delaystore-dispatcher-sales", "delaystore-dispatcher-sales-helper"])
+def test_each_of_its_own_threads_may_stop_it(store: CountingStore, transport: ScriptedTransport, worker: str) -> None:
     answers: list[bool] = []
     original = transport.send
 
     def send(messages: Sequence[DelayedMessage], transaction: Any, timeout: float) -> Sequence[Outcome]:
-        if threading.current_thread().name == lane and not answers:
+        if threading.current_thread().name == worker and not answers:
             answers.append(dispatcher.stop())
         time.sleep(0.001)
         return original(messages, transaction, timeout)
@@ -328,7 +328,7 @@ def test_run_dispatches_in_the_calling_thread_until_a_signal_handler_stops_it(
 def test_nothing_is_claimed_while_the_transport_cannot_send(
     store: CountingStore, transport: ScriptedTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delaystore.dispatcher.gate.CONNECTING_GRACE", 0.0)
+    monkeypatch.setattr("delaystore.dispatcher._availability.CONNECTING_GRACE", 0.0)
     transport.unavailable_reason = "connection.blocked: low on memory"
     store.store(due("a"))
     with running(make(store, transport)) as dispatcher:
@@ -358,7 +358,7 @@ def test_connecting_at_the_start_is_no_failure(
 def test_an_outage_that_is_over_is_over_even_if_nothing_is_due(
     store: CountingStore, transport: ScriptedTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delaystore.dispatcher.gate.CONNECTING_GRACE", 0.0)
+    monkeypatch.setattr("delaystore.dispatcher._availability.CONNECTING_GRACE", 0.0)
     transport.unavailable_reason = "no connection"
     with running(make(store, transport)) as dispatcher:
         wait_until(lambda: dispatcher.health().breakers["dispatch"] == "armed")
@@ -489,7 +489,7 @@ def test_with_a_live_subscription_it_sleeps_until_it_is_woken(transport: Scripte
 def test_a_subscription_that_does_not_close_holds_up_no_stop(
     transport: ScriptedTransport, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("delaystore.dispatcher.subscription.LONGEST_CLOSE", 0.05)
+    monkeypatch.setattr("delaystore.dispatcher._subscription.LONGEST_CLOSE", 0.05)
     hung = threading.Event()
     monkeypatch.setattr(HandSubscription, "close", lambda self: hung.wait(PATIENCE))
     store = StoreThatWakes()
@@ -538,9 +538,13 @@ def test_health_tells_how_long_the_oldest_is_overdue(store: CountingStore, trans
             "breakers": {"fetch": "disarmed", "dispatch": "disarmed", "recovery": "disarmed"},
             "oldest_overdue": None,
             "last_success": None,
+            "fetched": 1,
             "delivered": 1,
             "moved_to_error_queue": 0,
             "failed": 0,
+            "unsettled": 0,
+            "unsuited": 0,
+            "claims_lost": 0,
             "store": None,
             "transport": None,
             "subscription_alive": False,

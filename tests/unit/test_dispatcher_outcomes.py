@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from delaystore.dispatcher import Dispatcher, DispatchReport
+from delaystore.dispatcher._context import DispatchContext
+from delaystore.dispatcher._passes import DispatchPass
 from delaystore.errors import (
     StoreError,
     StoreUnavailableError,
@@ -100,7 +102,7 @@ def test_a_refused_message_is_counted_and_tried_again_after_a_back_off(
     assert dispatcher.dispatch_due() == DispatchReport(fetched=2, delivered=1, failed=1)
     bad = waiting(store, "bad")
     assert (bad.failure_count, bad.due_time) == (1, NOON)
-    assert bad.attention_time > NOON + timedelta(seconds=1)
+    assert bad.next_attempt > NOON + timedelta(seconds=1)
     clock.advance(LATER)
     del transport.outcomes["full"]
     dispatcher.dispatch_due()
@@ -128,7 +130,7 @@ def test_the_retries_span_at_least_a_quarter_of_an_hour(
     transport.outcomes["full"] = REFUSED
     store.store(message("bad", "full"))
     while ids(store):
-        clock.set(max(clock.now(), waiting(store, "bad").attention_time))
+        clock.set(max(clock.now(), waiting(store, "bad").next_attempt))
         dispatcher.dispatch_due()
     assert clock.now() >= NOON + timedelta(minutes=15) - timedelta(microseconds=9)
 
@@ -254,7 +256,7 @@ def test_retries_are_counted_from_the_end_of_the_sending(
     transport.outcomes["full"] = answer_late
     store.store(message("bad", "full"))
     assert dispatcher.dispatch_due().failed == 1
-    assert waiting(store, "bad").attention_time > NOON + timedelta(hours=1)
+    assert waiting(store, "bad").next_attempt > NOON + timedelta(hours=1)
 
 
 def test_what_the_transport_decides_by_itself_does_not_end_an_outage(
@@ -315,7 +317,7 @@ def test_a_transport_that_forgets_an_outcome_is_an_outage(
 
 
 @pytest.mark.parametrize("answer", [REFUSED, UNROUTABLE, UNSETTLED, raising(RuntimeError("a bug"))])
-def test_a_message_the_error_queue_does_not_take_is_parked_and_tried_again(
+def test_a_message_the_error_queue_does_not_take_stays_and_is_tried_again(
     dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport, clock: SettableClock, answer: Any
 ) -> None:
     transport.outcomes |= {"nowhere": UNROUTABLE, "error": answer}
@@ -323,7 +325,7 @@ def test_a_message_the_error_queue_does_not_take_is_parked_and_tried_again(
     assert dispatcher.dispatch_due() == DispatchReport(fetched=2, delivered=1, failed=1)
     assert transport.bodies("billing") == [b"good"]
     assert waiting(store, "bad").failure_count == 1
-    assert waiting(store, "bad").attention_time > NOON
+    assert waiting(store, "bad").next_attempt > NOON
     assert dispatcher.health().breakers["recovery"] == "armed"
     clock.advance(LATER)
     del transport.outcomes["error"]
@@ -332,7 +334,7 @@ def test_a_message_the_error_queue_does_not_take_is_parked_and_tried_again(
     assert ids(store) == []
 
 
-def test_a_hopeless_message_stays_as_it_was_when_the_broker_goes_before_the_error_queue_has_it(
+def test_an_undeliverable_message_stays_as_it_was_when_the_broker_goes_before_the_error_queue_has_it(
     dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport
 ) -> None:
     transport.outcomes |= {"nowhere": UNROUTABLE, "error": UNSETTLED}
@@ -351,7 +353,39 @@ def test_a_hopeless_message_stays_as_it_was_when_the_broker_goes_before_the_erro
     assert len(transport.batches) == 1  # no wait for a broker that is known to be gone
 
 
-def test_a_parked_message_arrives_once_its_destination_is_back(
+def test_an_outage_that_begins_with_the_error_copies_leaves_their_messages_as_they_were(
+    store: CountingStore, transport: ScriptedTransport
+) -> None:
+    def go(one: DelayedMessage) -> Any:
+        transport.unavailable_reason = "the connection is gone"
+        return UNSETTLED
+
+    transport.outcomes |= {"nowhere": UNROUTABLE, "error": go}
+    store.store_many([message("bad", "nowhere"), message("good")])
+    context = DispatchContext(store, transport, settings())
+    result = DispatchPass(context).run()
+    assert result.report == DispatchReport(fetched=2, delivered=1, unsettled=1)
+    assert (result.outage, result.delay) == ("the connection is gone", 1.0)
+    assert waiting(store, "bad") == message("bad", "nowhere")
+    assert context.breakers.states() == {"fetch": "disarmed", "dispatch": "armed", "recovery": "disarmed"}
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "questions"),
+    [({}, 1), ({"billing": REFUSED}, 2), ({"billing": UNSETTLED}, 2), ({"billing": UNROUTABLE, "error": REFUSED}, 3)],
+)
+def test_the_transport_is_asked_before_the_pass_and_after_each_send_that_did_not_deliver_everything(
+    store: CountingStore, transport: ScriptedTransport, outcomes: dict[str, Any], questions: int
+) -> None:
+    asked = []
+    transport.unavailable = lambda: asked.append(1)  # type: ignore[method-assign, func-returns-value]
+    transport.outcomes |= outcomes
+    store.store_many([message("a"), message("b")])
+    DispatchPass(DispatchContext(store, transport, settings())).run()
+    assert len(asked) == questions
+
+
+def test_a_message_that_stayed_arrives_once_its_destination_is_back(
     dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport, clock: SettableClock
 ) -> None:
     transport.outcomes |= {"nowhere": UNROUTABLE, "error": UNROUTABLE}
@@ -381,7 +415,7 @@ def test_a_failing_error_queue_triggers_the_recovery_breaker(
 def test_an_error_queue_that_was_deleted_is_declared_again(
     dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delaystore.dispatcher.error_queue.DECLARE_AGAIN", 0.0)
+    monkeypatch.setattr("delaystore.dispatcher._error_queue.DECLARE_AGAIN", 0.0)
     transport.outcomes |= {"nowhere": UNROUTABLE, "error": UNROUTABLE}
     store.store(message("bad", "nowhere"))
     dispatcher.dispatch_due()
@@ -449,7 +483,7 @@ def test_a_long_explanation_is_shortened_where_the_whole_of_it_does_not_fit(
     assert failed.headers["NServiceBus.ExceptionInfo.Message"] == "x" * 256
 
 
-def test_a_message_that_does_not_fit_the_error_queue_is_parked(
+def test_a_message_that_does_not_fit_the_error_queue_stays(
     dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport
 ) -> None:
     transport.check_error = lambda one: UnsupportedMessageError("too large") if one.destination == "error" else None
@@ -514,11 +548,11 @@ def test_what_has_arrived_is_not_sent_again_while_the_store_cannot_remove_it(
     assert transport.bodies("billing") == [b"a", b"b", b"b", b"c"]  # b was scheduled anew after it had arrived
 
 
-def test_what_has_arrived_is_known_before_another_lane_can_fetch_it_again(
+def test_what_has_arrived_is_known_before_another_worker_can_fetch_it_again(
     transport: ScriptedTransport, clock: SettableClock
 ) -> None:
     class StoreThatLosesACommit(CountingStore):
-        """Another lane comes at once when the transaction is undone."""
+        """Another worker comes at once when the transaction is undone."""
 
         lose = True
 
@@ -532,16 +566,16 @@ def test_what_has_arrived_is_known_before_another_lane_can_fetch_it_again(
             with pytest.raises(StoreUnavailableError), super().transaction() as tx:
                 yield tx
                 raise StoreUnavailableError("the database is gone")
-            lanes.dispatch_due()
+            workers.dispatch_due()
             raise StoreUnavailableError("the database is gone")
 
     store = StoreThatLosesACommit(clock)
-    lanes = Dispatcher(store, transport, settings(), endpoint="sales")
+    workers = Dispatcher(store, transport, settings(), endpoint="sales")
     store.lose = False
     store.store(message("a"))
     store.lose = True
     with pytest.raises(StoreUnavailableError):
-        lanes.dispatch_due()
+        workers.dispatch_due()
     assert transport.bodies("billing") == [b"a"]
     assert ids(store) == []
 

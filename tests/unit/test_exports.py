@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from delaystore.cascades.exports import definitions, mermaid, terraform
+from delaystore.cascades.policies import complete_layout, policy_for
+from delaystore.cascades.spans import span_text
 from delaystore.errors import ConfigurationError
-from delaystore.transports.rabbitmq.administration.policies import complete_layout, policy_for
-from delaystore.transports.rabbitmq.exports import definitions, mermaid, terraform
-from delaystore.transports.rabbitmq.spans import span_text
 from delaystore.transports.rabbitmq.topology import CascadeTopology, Layout, custom, topology_named
 
 ODD = 'été "x" <b> ${a} %{b} #1 [y]; end'

@@ -2,16 +2,18 @@
 
 import pytest
 
-from delaystore.stores.sql.names import MAX_IDENTIFIER_BYTES, is_load_table, load_table_name, loads_table_name
+from delaystore.sql.dialects import DIALECTS
+from delaystore.sql.names import is_load_table, load_table_name, loads_table_name
 
 TOKEN = "0123456789abcdef0123"
 
 
-@pytest.mark.parametrize("dialect", MAX_IDENTIFIER_BYTES)
+@pytest.mark.parametrize("database", DIALECTS)
 @pytest.mark.parametrize("table", ["sales_delayed", "x" * 51, "ü" * 25, "a.b*[c]"])
-def test_a_load_is_known_by_its_name(table: str, dialect: str) -> None:
+def test_a_load_is_known_by_its_name(table: str, database: str) -> None:
+    dialect = DIALECTS[database]
     name = load_table_name(table, TOKEN, dialect)
-    assert len(name.encode()) <= MAX_IDENTIFIER_BYTES[dialect]
+    assert len(name.encode()) <= dialect.max_identifier_bytes
     assert is_load_table(name, table, dialect)
     assert not is_load_table(name, table + "2", dialect)
     assert not is_load_table(loads_table_name(table, dialect), table, dialect)
@@ -29,4 +31,4 @@ def test_a_load_is_known_by_its_name(table: str, dialect: str) -> None:
     ],
 )
 def test_a_name_that_is_like_it_is_somebody_elses(name: str) -> None:
-    assert not is_load_table(name, "sales_delayed", "postgresql")
+    assert not is_load_table(name, "sales_delayed", DIALECTS["postgresql"])

@@ -5,9 +5,9 @@ import pytest
 from delaystore.errors import ConfigurationError, DuplicateMessageError, StoreError, UnsupportedModeError
 from delaystore.message import DelayedMessage
 from delaystore.settings import TransactionMode
+from delaystore.stores import open_store
 from delaystore.stores.abc import ManagementOutcome
 from delaystore.stores.memory import InMemoryDelayedMessageStore
-from delaystore.stores.registry import open_store
 
 NOON = datetime(2027, 1, 1, 12, tzinfo=UTC)
 

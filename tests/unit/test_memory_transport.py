@@ -4,9 +4,9 @@ import pytest
 
 from delaystore.errors import ConfigurationError, TransportSetupError, UnsupportedMessageError
 from delaystore.message import DelayedMessage
+from delaystore.transports import open_transport
 from delaystore.transports.abc import DELIVERED, OutcomeKind
 from delaystore.transports.memory import InMemoryTransport
-from delaystore.transports.registry import open_transport
 
 
 def message(destination: str = "billing", message_id: str = "a") -> DelayedMessage:

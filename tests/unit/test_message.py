@@ -78,9 +78,9 @@ def test_times_are_kept_in_utc() -> None:
     assert message.due_time == NOON
 
 
-def test_attention_is_wanted_at_the_due_time_or_the_next_attempt() -> None:
-    assert make().attention_time == NOON
-    assert make(next_attempt=NOON + timedelta(hours=1)).attention_time == NOON + timedelta(hours=1)
+def test_the_next_attempt_is_at_the_due_time_unless_given() -> None:
+    assert make().next_attempt == NOON
+    assert make(next_attempt=NOON + timedelta(hours=1)).next_attempt == NOON + timedelta(hours=1)
 
 
 @pytest.mark.parametrize("delay", [0, 90, 0.5, timedelta(days=3)])

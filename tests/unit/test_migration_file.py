@@ -18,12 +18,12 @@ import pytest
 
 from delaystore.errors import ConfigurationError, MigrationError, MigrationLockedError, MissingDependencyError
 from delaystore.message import DelayedMessage
+from delaystore.migrations._checksum import checksum
 from delaystore.migrations.abc import BatchStatus, MigrationSource, Rejected, Row, Run, RunParameters, RunStatus
-from delaystore.migrations.checksum import checksum
 from delaystore.migrations.sources import open_source
-from delaystore.migrations.sources.file import json_lines, state
-from delaystore.migrations.sources.file.options import file_options
-from delaystore.migrations.sources.file.reading import read_lines
+from delaystore.migrations.sources._file import json_lines, state
+from delaystore.migrations.sources._file.lines import read_lines
+from delaystore.migrations.sources._file.options import file_options
 
 DUE = datetime(2034, 5, 6, 7, 8, 9, 123456, UTC)
 PLAIN = {"message_id": "m1", "destination": "orders", "due_time": DUE.isoformat(), "body": "hello"}
@@ -337,7 +337,7 @@ def test_a_preview_reads_the_file_and_leaves_nothing(tmp_path: Path, opened: Any
     ]
     source = opened(written(tmp_path / "dump.jsonl", *lines, b"nonsense\n"))
     at = datetime.fromtimestamp(2_000_000_003, UTC)
-    found = source.preview("dump", at)
+    found = source.waiting("dump", at)
     assert (found.count, found.staying, found.destinations) == (6, 3, {"q0": 3, "q1": 3})
     assert (found.earliest, found.latest) == (at, at + timedelta(seconds=5))
     assert source.late("dump", at) == 5
@@ -373,7 +373,7 @@ def test_lines_are_moved_once_and_the_file_stays_as_it_is(tmp_path: Path, opened
     ]
     assert sha256(path.read_bytes()).digest() == before
     source.clean_up(run)
-    assert source.preview("dump", None).count == 0
+    assert source.waiting("dump", None).count == 0
     again = begun(source)
     assert source.counts(again).prepared == 0
 
@@ -399,7 +399,7 @@ def test_a_phased_run_takes_the_rest_from_what_was_loaded(tmp_path: Path, opened
     assert len(moved(source, far)) == 4
     assert source.counts(far).rejected == 1
     source.set_status(far, RunStatus.COMPLETED)
-    assert source.preview("dump", None).count == 6
+    assert source.waiting("dump", None).count == 6
     assert len(moved(source, begun(source))) == 6
 
 
@@ -409,14 +409,14 @@ def test_what_has_not_moved_goes_back(tmp_path: Path, opened: Any) -> None:
     moved(source, run, batches=1)
     assert sum(source.give_back(run, rejected=True)) == 20
     source.set_status(run, RunStatus.ABORTED)
-    assert source.preview("dump", None).count == 20
+    assert source.waiting("dump", None).count == 20
 
 
 def test_lines_belong_to_the_endpoint_they_name(tmp_path: Path, opened: Any) -> None:
     lines = [{**PLAIN, "message_id": f"m{i}", "Owner": "sales" if i % 3 else "billing"} for i in range(9)]
     source = opened(written(tmp_path / "dump.jsonl", *lines), endpoint="Owner")
     assert source.endpoints() == ["billing", "sales"]
-    assert source.preview("sales", None).count == 6
+    assert source.waiting("sales", None).count == 6
     assert len(moved(source, begun(source, endpoint="sales"))) == 6
     assert len(moved(source, begun(source, endpoint="billing"))) == 3
 
@@ -505,7 +505,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path, opened: Any) -> None
     source = opened(path)
     tracemalloc.start()
     try:
-        assert source.preview("dump", None).count == 5_000
+        assert source.waiting("dump", None).count == 5_000
         assert tracemalloc.get_traced_memory()[1] < 2_000_000
         tracemalloc.reset_peak()
         source.begin(RunParameters(endpoint="dump", target="t"))

@@ -11,18 +11,16 @@ import pytest
 from sqlalchemy import Column, MetaData, Table, make_url
 from sqlalchemy.dialects import mssql
 
+from delaystore.address import parse_address
 from delaystore.errors import ConfigurationError, InvalidMessageError, UnknownSchemeError
 from delaystore.message import DelayedMessage
 from delaystore.migrations.sources import open_source
-from delaystore.migrations.sources.legacy import MsmqSqlShape, NHibernateShape, NServiceBusSqlShape
-from delaystore.migrations.sources.legacy.json_headers import parse_json_headers
-from delaystore.migrations.sources.legacy.nservicebus import without_machine
-from delaystore.migrations.sources.legacy.opening import legacy_shape
-from delaystore.migrations.sources.legacy.table_names import TableNames
-from delaystore.migrations.sources.legacy.xml_headers import parse_xml_headers
-from delaystore.transports.rabbitmq.address import parse_address
-from delaystore.transports.rabbitmq.checks import check_message
-from delaystore.transports.rabbitmq.native.headers import DELAY_IN_SECONDS, TIME_SENT, due_time, to_be_delayed
+from delaystore.migrations.sources.legacy import MsmqSqlShape, NHibernateShape, NServiceBusSqlShape, legacy_shape
+from delaystore.migrations.sources.legacy._table_names import TableNames
+from delaystore.records.nservicebus import parse_json_headers, without_machine
+from delaystore.records.xml_headers import parse_xml_headers
+from delaystore.transports.rabbitmq._checks import check_message
+from delaystore.transports.rabbitmq.delay_headers import DELAY_IN_SECONDS, TIME_SENT, due_time, to_be_delayed
 
 DUE = datetime(2034, 5, 6, 7, 8, 9, 120000, UTC)
 ROW = UUID("0d4f7f5a-3e1e-4b7a-9f0e-a1b2c3d4e5f6")
@@ -317,6 +315,6 @@ def test_sql_server_is_asked_for_one_endpoints_rows() -> None:
 
 def test_postgresql_folds_the_names_that_nhibernate_does_not_quote() -> None:
     url = make_url("postgresql://h/d")
-    assert legacy_shape("nhibernate", "postgresql", url).id_column == "id"
-    assert legacy_shape("nhibernate", "postgresql", url).table_name("any") == "timeoutentity"
-    assert legacy_shape("nhibernate", "mssql", url).id_column == "Id"
+    assert legacy_shape("nhibernate", url).id_column == "id"
+    assert legacy_shape("nhibernate", url).table_name("any") == "timeoutentity"
+    assert legacy_shape("nhibernate", url.set(drivername="mssql+pyodbc")).id_column == "Id"

@@ -16,12 +16,12 @@ from delaystore.errors import (
     UnknownSchemeError,
 )
 from delaystore.message import DelayedMessage
+from delaystore.migrations._clocks import clock_problems
 from delaystore.migrations.abc import BatchStatus, Problem, RunStatus
-from delaystore.migrations.runner import RunSettings, abort, clean_up, examine, run, verify
-from delaystore.migrations.runner.clocks import clock_problems
+from delaystore.migrations.runner import RunSettings, abort, check, clean_up, run, verify
 from delaystore.migrations.targets import open_target
-from delaystore.migrations.targets.noop import NoopTarget
-from delaystore.migrations.targets.store import StoreTarget
+from delaystore.migrations.targets._dry_run import DryRunTarget
+from delaystore.migrations.targets._store import StoreTarget
 from delaystore.settings import TransactionMode
 from delaystore.stores import InMemoryDelayedMessageStore
 from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind
@@ -327,12 +327,12 @@ def test_a_preview_changes_nothing_and_names_what_is_due_too_late() -> None:
     source = source_of(10, late=message(99, due_time=NOW + timedelta(days=3000)))
     target = ScriptedTarget(timedelta(days=1000))
     before = source.snapshot()
-    found = examine(source, target, "sales", None)
+    found = check(source, target, "sales", None)
     assert source.snapshot() == before
     assert target.set_up_for is None
     assert not target.sends
-    assert found.preview is not None
-    assert found.preview.count == 11
+    assert found.waiting is not None
+    assert found.waiting.count == 11
     (problem,) = found.hindrances
     assert problem.text.startswith("1 message is due after")
     assert found.immovable == 1
@@ -351,7 +351,7 @@ def test_what_is_due_too_late_is_refused_unless_told_to_leave_it_behind() -> Non
 
 def test_what_is_due_before_the_cutoff_is_not_too_late() -> None:
     source = source_of(5)
-    found = examine(source, ScriptedTarget(timedelta(0)), "sales", NOW + timedelta(hours=1, seconds=3))
+    found = check(source, ScriptedTarget(timedelta(0)), "sales", NOW + timedelta(hours=1, seconds=3))
     assert found.immovable == 2
 
 
@@ -366,8 +366,8 @@ def test_problems_of_the_run_itself_are_not_overlooked() -> None:
 
 
 def test_a_missing_table_is_a_problem() -> None:
-    found = examine(source_of(1), ScriptedTarget(), "purchases", None)
-    assert found.preview is None
+    found = check(source_of(1), ScriptedTarget(), "purchases", None)
+    assert found.waiting is None
     with pytest.raises(MigrationError, match="no table of 'purchases'"):
         run(source_of(1), ScriptedTarget(), "purchases", RunSettings())
 
@@ -410,9 +410,9 @@ def test_an_abort_gives_back_what_has_not_moved_as_it_was() -> None:
     assert report.run is not None
     assert report.run.status is RunStatus.ABORTED
     assert report.extra["given_back"] == hidden - len(moved) > 1
-    verdict = verify(source, target, "sales")
-    assert verdict.good
-    assert (verdict.counts.moved, verdict.counts.returned) == (29, hidden - 29)
+    verified = verify(source, target, "sales")
+    assert verified.good
+    assert (verified.counts.moved, verified.counts.returned) == (29, hidden - 29)
 
 
 def test_an_abort_says_what_may_be_at_the_target_as_well() -> None:
@@ -456,9 +456,9 @@ def test_what_is_pending_does_not_pass_verification_nor_is_it_cleaned_up() -> No
     source, target = source_of(30), ScriptedTarget()
     target.answer = lambda one: Outcome(OutcomeKind.UNSETTLED, "connection refused")
     run(source, target, "sales", BATCHES_OF_TEN, stopping=lambda: bool(target.sends))
-    verdict = verify(source, target, "sales")
-    assert not verdict.good
-    assert f"{len(source.hidden)} have not moved yet" in verdict.findings[0]
+    verified = verify(source, target, "sales")
+    assert not verified.good
+    assert f"{len(source.hidden)} have not moved yet" in verified.findings[0]
     with pytest.raises(MigrationError, match="would be lost"):
         clean_up(source, target, "sales", force=True)
 
@@ -480,11 +480,11 @@ def test_a_run_is_verified_against_its_own_target() -> None:
         verify(source, target, "sales")
 
 
-def test_a_rehearsal_puts_everything_back_and_says_what_would_happen() -> None:
+def test_a_dry_run_puts_everything_back_and_says_what_would_happen() -> None:
     source = source_of(25, bad=None, late=message(99, due_time=NOW + timedelta(days=3000)))
     originals = dict(source.rows)
     aim = ScriptedTarget(timedelta(days=1000))
-    report = run(source, NoopTarget(aim), "sales", RunSettings(batch_size=10, allow_rejects=True))
+    report = run(source, DryRunTarget(aim), "sales", RunSettings(batch_size=10, allow_rejects=True))
     assert source.rows == originals
     assert not aim.sends
     assert aim.set_up_for is None
@@ -496,14 +496,14 @@ def test_a_rehearsal_puts_everything_back_and_says_what_would_happen() -> None:
     assert report.run.status is RunStatus.ABORTED
 
 
-def test_a_rehearsal_that_is_stopped_puts_everything_back_too() -> None:
+def test_a_dry_run_that_is_stopped_puts_everything_back_too() -> None:
     source = source_of(25)
     originals = dict(source.rows)
-    run(source, NoopTarget(), "sales", BATCHES_OF_TEN, stopping=lambda: "stage" in source.calls)
+    run(source, DryRunTarget(), "sales", BATCHES_OF_TEN, stopping=lambda: "stage" in source.calls)
     assert source.rows == originals
 
 
-def test_a_rehearsal_that_fails_puts_everything_back_too() -> None:
+def test_a_dry_run_that_fails_puts_everything_back_too() -> None:
     source = source_of(25)
     originals = dict(source.rows)
 
@@ -513,16 +513,16 @@ def test_a_rehearsal_that_fails_puts_everything_back_too() -> None:
 
     source.before = fail
     with pytest.raises(StoreUnavailableError):
-        run(source, NoopTarget(), "sales", BATCHES_OF_TEN)
+        run(source, DryRunTarget(), "sales", BATCHES_OF_TEN)
     assert source.rows == originals
 
 
-def test_a_rehearsal_that_was_killed_is_aborted_before_the_run() -> None:
+def test_a_dry_run_that_was_killed_is_aborted_before_the_run() -> None:
     source, target = source_of(25), ScriptedTarget()
     originals = dict(source.rows)
     kill_at(source, "stage", 2)
     with pytest.raises(KilledError):
-        run(source, NoopTarget(), "sales", BATCHES_OF_TEN)
+        run(source, DryRunTarget(), "sales", BATCHES_OF_TEN)
     revive(source)
     assert source.hidden
     with pytest.raises(MigrationError, match="has the target noop, not scripted"):
@@ -554,9 +554,9 @@ def test_a_store_keeps_each_message_once_however_often_it_is_sent(
     report = run(source, to_store, "sales", BATCHES_OF_TEN)
     assert (report.counts.moved, report.counts.rejected) == (95, 0)
     assert {one.message_id: one for one in store.list(limit=1000).messages} == originals
-    verdict = verify(source, to_store, "sales")
-    assert verdict.held == verdict.moved
-    assert verdict.good
+    verified = verify(source, to_store, "sales")
+    assert verified.waiting == verified.moved
+    assert verified.good
 
 
 def test_a_message_that_another_has_the_id_of_is_rejected_and_harms_no_other(
@@ -581,10 +581,10 @@ def test_messages_that_the_target_has_dispatched_are_told_apart(
     source = source_of(10)
     run(source, to_store, "sales", BATCHES_OF_TEN)
     store.cancel("m1")
-    verdict = verify(source, to_store, "sales")
-    assert verdict.good
-    assert verdict.gone == 1
-    assert "1 no longer there: dispatched meanwhile or removed" in verdict.remarks[0]
+    verified = verify(source, to_store, "sales")
+    assert verified.good
+    assert verified.gone == 1
+    assert "1 no longer there: dispatched meanwhile or removed" in verified.remarks[0]
 
 
 def test_a_message_that_was_changed_at_the_target_does_not_pass_verification(
@@ -593,8 +593,8 @@ def test_a_message_that_was_changed_at_the_target_does_not_pass_verification(
     source = source_of(10)
     run(source, to_store, "sales", BATCHES_OF_TEN)
     store.reschedule("m1", NOW + timedelta(days=9))
-    verdict = verify(source, to_store, "sales")
-    assert not verdict.good
+    verified = verify(source, to_store, "sales")
+    assert not verified.good
     with pytest.raises(MigrationError, match="checksums differ; --force"):
         clean_up(source, to_store, "sales")
 

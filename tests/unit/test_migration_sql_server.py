@@ -22,12 +22,12 @@ from sqlalchemy.dialects import mssql
 from sqlalchemy.schema import CreateTable
 from sqlalchemy.sql.elements import ClauseElement
 
-from delaystore.migrations.sources.sql.delaystore import DelaystoreShape
-from delaystore.migrations.sources.sql.dialects.mssql import SqlServerMigration
-from delaystore.migrations.sources.sql.tables import BATCH, REJECTED, RunTables, batches_table, runs_table
-from delaystore.migrations.sources.sql.types import Instant
+from delaystore.migrations.sources._sql.delaystore import DelaystoreShape
+from delaystore.migrations.sources._sql.dialects import SqlServerMigration
+from delaystore.migrations.sources._sql.tables import BATCH, REJECTED, RunTables, batches_table, runs_table
+from delaystore.migrations.sources._sql.types import Instant
 
-DIALECT = SqlServerMigration()
+DIALECT = SqlServerMigration("mssql")
 
 
 def table(name: str, *more: Column[Any]) -> Table:
@@ -62,19 +62,19 @@ def connection() -> Connection:
 
 def test_rows_are_searched_past_locks_in_the_order_of_the_index() -> None:
     source = TABLES.source
-    place = (datetime(2040, 1, 1, tzinfo=UTC), "m1")
     order = (source.c.next_attempt, source.c.message_id)
-    search = select(*order).where(DIALECT.behind(source, "next_attempt", "message_id", place)).order_by(*order)
+    position = literal(datetime(2040, 1, 1, tzinfo=UTC), order[0].type), literal("m1", order[1].type)
+    search = select(*order).where(DIALECT.behind(order, position)).order_by(*order)
     assert compiled(DIALECT.passing(DIALECT.limited(search, 7), source)) == (
         "SELECT TOP (7) next_attempt, message_id FROM [dbo].[sales_delayed] WITH (READPAST) "
-        "WHERE next_attempt >= :param_1 AND (next_attempt > :param_2 OR message_id > :param_3) "
+        "WHERE next_attempt >= :param_1 AND (next_attempt > :param_1 OR message_id > :param_2) "
         "ORDER BY next_attempt, message_id"
     )
 
 
 def test_rows_are_locked_one_by_one_past_locks() -> None:
     key = TABLES.source.c.message_id
-    assert compiled(DIALECT.locked(select(key).where(DIALECT.among(key, ["m1"])), TABLES.source)) == (
+    assert compiled(DIALECT.locked(select(key).where(DIALECT.one_of(key, ["m1"])), TABLES.source)) == (
         "SELECT message_id FROM [dbo].[sales_delayed] WITH (READPAST, UPDLOCK, ROWLOCK) "
         "WHERE message_id IN (__[POSTCOMPILE_ids_1])"
     )
@@ -117,7 +117,7 @@ def test_destinations_are_told_apart_byte_by_byte() -> None:
 
 
 def test_rights_are_tried_by_statements_that_find_nothing() -> None:
-    locked, inserted, deleted = (compiled(statement) for statement in DIALECT.trials(TABLES))
+    locked, inserted, deleted = (compiled(statement) for statement in DIALECT.rights_checks(TABLES))
     assert "WITH (READPAST, UPDLOCK, ROWLOCK) WHERE :param_1 = :param_2" in locked
     assert inserted.startswith("INSERT INTO [dbo].[sales_delayed] (message_id, ")
     assert deleted == "DELETE FROM [dbo].[sales_delayed] WHERE :param_1 = :param_2"

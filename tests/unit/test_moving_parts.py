@@ -5,14 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from delaystore.cascades.moving._forwarding import BatchResult, Result, ResultKind
+from delaystore.cascades.moving._messages import WaitingMessage
+from delaystore.cascades.moving._raw import RawProperties
+from delaystore.cascades.moving._reading import Acknowledgement, Acknowledgements
+from delaystore.cascades.moving.mover import MoveSettings
+from delaystore.cascades.moving.report import MoveReport
 from delaystore.errors import ConfigurationError
-from delaystore.transports.rabbitmq.moving.acknowledgements import Acknowledgement, Acknowledgements
-from delaystore.transports.rabbitmq.moving.forwarding import Fate, FateKind, Forwarded
-from delaystore.transports.rabbitmq.moving.messages import WaitingMessage
-from delaystore.transports.rabbitmq.moving.mover import MoveSettings
-from delaystore.transports.rabbitmq.moving.pace import Pace
-from delaystore.transports.rabbitmq.moving.raw import RawProperties
-from delaystore.transports.rabbitmq.moving.report import MoveReport
 
 
 @given(st.lists(st.lists(st.integers(1, 40), unique=True), max_size=10), st.integers(0, 10))
@@ -46,43 +45,19 @@ def test_batches_done_in_order_take_one_acknowledgement_each() -> None:
     assert acknowledgements.done([8]) == [(8, False)]
 
 
-@given(st.floats(0.5, 5000), st.lists(st.tuples(st.floats(0, 2), st.integers(0, 500)), max_size=30))
-def test_no_more_goes_than_the_rate_allows(rate: float, steps: list[tuple[float, int]]) -> None:
-    now = 0.0
-    pace = Pace(rate, lambda: now)
-    gone = 0
-    for pause, wanted in steps:
-        now += pause
-        granted = pace.take(wanted)
-        assert 0 <= granted <= wanted
-        gone += granted
-        assert gone <= max(1.0, rate * 0.1) + rate * now + 1e-6
-
-
-def test_the_rate_is_reached_and_without_one_there_is_no_limit() -> None:
-    now = 0.0
-    pace = Pace(100, lambda: now)
-    gone = 0
-    for _ in range(200):
-        now += 0.05
-        gone += pace.take(1000)
-    assert gone >= 0.99 * 100 * now
-    assert Pace(None).take(10**9) == 10**9
-
-
-def report_of(*fates: Fate | None, redelivered: bool = False) -> MoveReport:
+def report_of(*results: Result | None, redelivered: bool = False) -> MoveReport:
     report = MoveReport("a", "b")
     message = WaitingMessage(1, 0, "q", "k", RawProperties(b"\0\0"), b"", redelivered)
-    report.add(Forwarded([message] * len(fates), fates, repeated=0, trouble=None))
+    report.add(BatchResult([message] * len(results), results, repeated=0, trouble=None))
     return report
 
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
-MOVED = Fate(FateKind.MOVED, destination="sales", until=NOW + timedelta(hours=1))
+MOVED = Result(ResultKind.MOVED, destination="sales", until=NOW + timedelta(hours=1))
 
 
 def test_a_report_adds_up_if_all_that_was_read_is_somewhere() -> None:
-    report = report_of(MOVED, Fate(FateKind.POISONED, "why"), None, redelivered=True)
+    report = report_of(MOVED, Result(ResultKind.POISONED, "why"), None, redelivered=True)
     report.source_before, report.source_after, report.target_after = 10, 1, 1
     assert report.findings(NOW) == []
     assert (report.read, report.settled, report.returned, report.redelivered) == (3, 2, 1, 3)
@@ -93,11 +68,11 @@ def test_a_report_adds_up_if_all_that_was_read_is_somewhere() -> None:
 
 def test_what_stays_behind_is_a_finding() -> None:
     report = report_of(MOVED)
-    report.target_after = report.source_held = 1
+    report.target_after = report.source_total = 1
     assert "still in the source" in report.findings(NOW)[0]
     report.interrupted = True
     assert report.findings(NOW) == []
-    assert "stayed in the source" in report_of(Fate(FateKind.LEFT, "full")).findings(NOW)[0]
+    assert "stayed in the source" in report_of(Result(ResultKind.LEFT, "full")).findings(NOW)[0]
 
 
 def test_copies_that_are_gone_before_their_time_are_a_finding() -> None:

@@ -6,14 +6,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pika import spec
 
-from delaystore.transports.rabbitmq.moving.due_by import DueBy
-from delaystore.transports.rabbitmq.moving.messages import WaitingMessage
-from delaystore.transports.rabbitmq.moving.planning import Plan, Planner, UnmovableError
-from delaystore.transports.rabbitmq.moving.poison import POISON_PROPERTIES, POISON_REASON, poisoned
-from delaystore.transports.rabbitmq.moving.raw import RawProperties
-from delaystore.transports.rabbitmq.native.headers import DELAY_IN_SECONDS, TIME_SENT, due_time, time_sent_text
+from delaystore.cascades.moving._messages import WaitingMessage
+from delaystore.cascades.moving._planning import (
+    POISON_PROPERTIES,
+    POISON_REASON,
+    Plan,
+    Planner,
+    UnmovableError,
+    poisoned,
+)
+from delaystore.cascades.moving._raw import RawProperties
+from delaystore.transports.rabbitmq.delay_headers import DELAY_IN_SECONDS, TIME_SENT, due_time, time_sent_text
 from delaystore.transports.rabbitmq.topology import NSERVICEBUS_V1, NSERVICEBUS_V2, CascadeTopology, celery, custom
-from delaystore.transports.rabbitmq.topology.cascade import MILLISECOND
+from delaystore.transports.rabbitmq.topology.cascade import MILLISECOND, DueBy
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 V1 = NSERVICEBUS_V1

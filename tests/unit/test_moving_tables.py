@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pika import data, spec
 
-from delaystore.transports.rabbitmq.moving.raw import MalformedPropertiesError, RawProperties
-from delaystore.transports.rabbitmq.moving.tables import (
+from delaystore.cascades.moving._raw import MalformedPropertiesError, RawProperties
+from delaystore.cascades.moving._tables import (
     Entry,
     MalformedTableError,
     integer_of,

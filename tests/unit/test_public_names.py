@@ -1,24 +1,33 @@
 """What users import is there, and only what was meant to be."""
 
+import ast
+import pkgutil
 import subprocess
 import sys
 from importlib import import_module
-from importlib.metadata import EntryPoint, EntryPoints
+from importlib.metadata import EntryPoint, EntryPoints, version
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+import delaystore
 import delaystore.registry
 from delaystore.errors import ConfigurationError, MissingDependencyError, UnknownSchemeError
 from delaystore.stores import InMemoryDelayedMessageStore, open_store
 from delaystore.transports import InMemoryTransport, open_transport
 
-PUBLIC = {
+PUBLIC = {  # what users import: a change here is a change for them
     "delaystore": [
         "DelayedDelivery",
         "DelayedDeliverySettings",
         "DelayedMessage",
         "DelayedMessageStore",
+        "ManagementOutcome",
+        "RabbitMQTransport",
+        "SqlDelayedMessageStore",
         "TransactionMode",
+        "__version__",
     ],
     "delaystore.stores": [
         "DelayedMessageStore",
@@ -34,15 +43,68 @@ PUBLIC = {
         "Transport",
         "open_transport",
     ],
-    "delaystore.dispatcher": ["DispatchReport", "Dispatcher", "Health"],
+    "delaystore.dispatcher": [
+        "BreakerChange",
+        "BreakerState",
+        "DispatchObserver",
+        "DispatchReport",
+        "Dispatcher",
+        "Health",
+        "PassDurations",
+        "PassReport",
+    ],
+    "delaystore.delivery": ["DelayedDelivery", "EnlistedDelivery"],
+    "delaystore.spark": ["DelaystoreDataSource", "register"],
+    "delaystore.testing": [
+        "Outage",
+        "RecordingTransport",
+        "SettableClock",
+        "StoreCapabilities",
+        "StoreConformance",
+        "StoreFactory",
+        "TransportCapabilities",
+        "TransportConformance",
+        "TransportFactory",
+        "store_state_machine",
+    ],
 }
+PACKAGES = [
+    "delaystore",
+    *(found.name for found in pkgutil.walk_packages(delaystore.__path__, "delaystore.") if found.ispkg),
+]
 
 
-@pytest.mark.parametrize("module", PUBLIC)
-def test_the_public_names(module: str) -> None:
-    imported = import_module(module)
-    assert sorted(imported.__all__) == PUBLIC[module]
-    assert all(getattr(imported, name) for name in PUBLIC[module])
+def own_names(package: ModuleType) -> set[str]:
+    """The public functions, classes and constants that its `__init__` defines."""
+    assert package.__file__ is not None
+    found: set[str] = set()
+    for node in ast.parse(Path(package.__file__).read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return {name for name in found if not name.startswith("_")}
+
+
+def order(name: str) -> tuple[bool, bool, str]:
+    """Constants, classes, functions."""
+    return not name.isupper(), not name[0].isupper(), name
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_each_package_offers_exactly_what_it_says(name: str) -> None:
+    """What it imports and does not offer is for its own use, or ruff would tell."""
+    package = import_module(name)
+    assert package.__all__ == sorted(set(package.__all__), key=order)
+    assert all(getattr(package, offered) is not None for offered in package.__all__)
+    assert own_names(package) <= set(package.__all__)
+    if name in PUBLIC:
+        assert sorted(package.__all__) == PUBLIC[name]
+
+
+def test_the_version_is_that_of_the_installed_package() -> None:
+    assert delaystore.__version__ == version("delaystore")
 
 
 @pytest.mark.parametrize("library", ["psycopg", "pymysql", "pika", "pytest", "hypothesis", "alembic"])

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from delaystore.address import Address, parse_address, queue_or_none
 from delaystore.errors import UnsupportedMessageError
-from delaystore.transports.rabbitmq.address import Address, parse_address, queue_name
 
 short_strings = st.text(min_size=1).filter(lambda text: len(text.encode()) <= 255)
 
@@ -68,5 +68,5 @@ def test_names_beyond_a_short_string_are_refused(address: str) -> None:
 
 
 def test_an_exchange_is_no_queue() -> None:
-    assert queue_name("/queues/a%2Fb") == "a/b"
-    assert queue_name("/exchanges/a/b") is None
+    assert queue_or_none("/queues/a%2Fb") == "a/b"
+    assert queue_or_none("/exchanges/a/b") is None

@@ -10,9 +10,9 @@ from pika import frame
 
 from delaystore.errors import UnsupportedMessageError
 from delaystore.message import DelayedMessage
-from delaystore.transports.rabbitmq.checks import MAX_ENCODED_BYTES, check_message
-from delaystore.transports.rabbitmq.frames import content_header
-from delaystore.transports.rabbitmq.properties import read_headers, read_properties
+from delaystore.transports.rabbitmq._checks import MAX_ENCODED_BYTES, check_message
+from delaystore.transports.rabbitmq._properties import read_headers, read_properties
+from delaystore.transports.rabbitmq.publication import content_header
 
 
 def message(destination: str = "q", message_id: str = "a", **fields: Any) -> DelayedMessage:

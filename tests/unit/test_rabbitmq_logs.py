@@ -3,7 +3,7 @@ import threading
 
 import pytest
 
-from delaystore.transports.rabbitmq.logs import quiet_pika
+from delaystore.transports.rabbitmq.pika_errors import quiet_pika
 
 PIKA = logging.getLogger("pika.channel")
 

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from delaystore.errors import ConfigurationError
+from delaystore.transports.rabbitmq import RabbitMQTransport
 from delaystore.transports.rabbitmq.parameters import broker_from_url
-from delaystore.transports.rabbitmq.transport import RabbitMQTransport
 from tests.servers.certificates import Certificates
 
 

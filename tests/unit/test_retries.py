@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaystore.dispatcher.retries import back_off, next_attempt
+from delaystore.dispatcher._retries import back_off, next_attempt
 from delaystore.message import LATEST_DUE_TIME
 
 QUARTER = timedelta(minutes=15)
@@ -50,7 +50,7 @@ def test_a_tiny_span_is_kept_in_proportion() -> None:
 
 
 @pytest.mark.parametrize("retries", [0, 5])
-def test_what_is_parked_is_tried_each_minute(retries: int) -> None:
+def test_what_neither_queue_takes_is_tried_each_minute(retries: int) -> None:
     assert back_off(retries + 1, retries, QUARTER, lambda: 0.0) == timedelta(minutes=1)
     assert back_off(retries + 900, retries, QUARTER, lambda: 0.0) == timedelta(minutes=1)
 

@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from delaystore.spark.staged import STAGED
-from delaystore.spark.staging.sql.binary_copy import COLUMNS, copy_stream
+from delaystore.spark._arrow import STAGED
+from delaystore.spark.staging._sql.binary_copy import COLUMNS, copy_stream, encoded
 
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 ROWS = [
@@ -80,5 +80,10 @@ def test_an_attempt_may_have_any_number() -> None:
 
 
 def test_many_bytes_need_wide_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("delaystore.spark.staging.sql.binary_copy._LARGE", 1)
+    monkeypatch.setattr("delaystore.spark.staging._sql.binary_copy._LARGE", 1)
     assert read(pa.RecordBatch.from_pylist(ROWS, STAGED)) == ROWS
+
+
+def test_numbers_take_four_bytes() -> None:
+    length, values = encoded(pa.array([0, 7, -1], pa.int32()).slice(1))
+    assert (length, values.to_pylist()) == (b"\0\0\0\4", [b"\0\0\0\7", b"\xff\xff\xff\xff"])

@@ -29,10 +29,10 @@ from pyspark.sql.types import (
 
 from delaystore.errors import InvalidMessageError
 from delaystore.message import LATEST_DUE_TIME, MAX_ADDRESS_BYTES, DelayedMessage
+from delaystore.spark._arrow import STAGED
 from delaystore.spark.conversion.local import EARLIEST, EPOCH, LATEST, MICROSECOND
 from delaystore.spark.options import UnknownColumns
-from delaystore.spark.rejections import MAX_EXAMPLES
-from delaystore.spark.staged import STAGED
+from delaystore.spark.rejects.counts import MAX_EXAMPLES, count_rejects
 from delaystore.stores.sql.rows import to_row
 from tests.converting import DUE, batch, convert, instants, local, not_utf8, plan, reasons, rows
 
@@ -130,7 +130,7 @@ def test_bad_rows_are_counted_by_their_first_reason_with_examples() -> None:
         )
     )
     assert reasons(converted) == ["destination is empty"] * count + ["body is null"]
-    counted = converted.rejections.reasons["destination is empty"]
+    counted = count_rejects(converted.rejected).reasons["destination is empty"]
     assert counted.count == count
     assert len(counted.examples) == MAX_EXAMPLES
     assert json.loads(counted.examples[0]) == {
@@ -140,7 +140,7 @@ def test_bad_rows_are_counted_by_their_first_reason_with_examples() -> None:
 
 def test_an_example_is_short() -> None:
     converted = convert(rows(destination=(StringType(), [""]), body=(StringType(), ["x" * 10_000])))
-    (reason,) = converted.rejections.reasons.values()
+    (reason,) = count_rejects(converted.rejected).reasons.values()
     assert len(reason.examples[0]) < 300
 
 
@@ -166,7 +166,7 @@ def test_a_part_of_a_batch_is_converted_alone() -> None:
     whole, planned = convert(columns), plan(columns)
     parts = [planned.convert(batch(columns).slice(at, 2)) for at in (0, 2, 4)]
     assert [row for part in parts for row in part.staged.to_pylist()] == whole.staged.to_pylist()
-    assert sum(part.rejections.count for part in parts) == whole.rejections.count == 2
+    assert sum(count_rejects(part.rejected).count for part in parts) == count_rejects(whole.rejected).count == 2
 
 
 def test_unknown_columns_become_a_json_body() -> None:

@@ -30,7 +30,7 @@ from delaystore.errors import InvalidMessageError
 from delaystore.message import NOTHING, DelayedMessage
 from delaystore.spark.conversion.conversion import Converted
 from delaystore.spark.options import UnknownColumns
-from delaystore.stores.sql.codec import encode_mapping
+from delaystore.sql.codec import encode_mapping
 from delaystore.stores.sql.rows import to_row
 from tests.converting import DUE, Column, convert, instants, not_utf8, reasons, rows
 

@@ -44,10 +44,16 @@ def without(name: str) -> dict[str, Column]:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("message_id", "column message_id is missing; add it (string), or set keyColumns and loadId, so that"),
-        ("destination", "column destination is missing; add it (string), or set the option destination"),
-        ("due_time", "column due_time is missing; add it (timestamp), or a column delay (seconds)"),
-        ("body", "column body is missing; add it (binary or string), or set unknownColumns to body"),
+        (
+            "message_id",
+            'no column has ids: name one message_id (string), or set the options "key columns" and "load id", so that',
+        ),
+        (
+            "destination",
+            "no column says where messages go: name one destination (string), or set",
+        ),
+        ("due_time", "no column says when messages are due: name one due_time (timestamp) or delay (seconds)"),
+        ("body", "no column is a body: name one body (binary or string), or make bodies of others"),
     ],
 )
 def test_a_missing_column_is_named(name: str, text: str) -> None:
@@ -99,7 +105,7 @@ def test_names_that_differ_by_case_alone_are_refused() -> None:
 def test_unknown_columns_are_named_with_their_types() -> None:
     text = refused(rows(send_at=(TimestampType(), []), colour=(StringType(), [])))
     assert text.startswith("unknown columns send_at (timestamp), colour (string); a message's are message_id,")
-    assert "set the option unknownColumns to headers or body" in text
+    assert 'set the option "unknown columns" to headers or body' in text
 
 
 def test_not_all_of_many_unknown_columns_are_named() -> None:
@@ -110,10 +116,10 @@ def test_not_all_of_many_unknown_columns_are_named() -> None:
 @pytest.mark.parametrize(
     ("load_id", "options", "text"),
     [
-        (None, {"key_columns": ("k",)}, "set loadId, so that ids"),
-        ("load", {}, "set keyColumns, so that ids"),
-        ("load", {"key_columns": ("k", "K")}, "keyColumns names K twice; name it once"),
-        ("load", {"key_columns": ("x",)}, "keyColumns names x, and there is no such column; there are k (bigint), r ("),
+        (None, {"key_columns": ("k",)}, 'set the option "load id", so that ids'),
+        ("load", {}, 'set the option "key columns", so that ids'),
+        ("load", {"key_columns": ("k", "K")}, "the key column K is named twice; name it once"),
+        ("load", {"key_columns": ("x",)}, "the key column x is not there; the columns are k (bigint), r ("),
         ("load", {"key_columns": ("r",)}, "key column r is double, which ids cannot be derived from; cast it to strin"),
     ],
 )  # fmt: skip
@@ -123,7 +129,7 @@ def test_ids_need_a_load_and_a_key(load_id: str | None, options: dict[str, Any],
 
 
 def test_a_key_beside_ids_is_refused() -> None:
-    assert "keyColumns is for rows without message_id" in refused(rows(), "load", key_columns=("body",))
+    assert 'the option "key columns" is for rows without message_id' in refused(rows(), "load", key_columns=("body",))
 
 
 def test_a_key_column_is_no_unknown_column() -> None:
@@ -131,8 +137,8 @@ def test_a_key_column_is_no_unknown_column() -> None:
 
 
 def test_a_body_of_columns_needs_columns_and_no_body() -> None:
-    assert "there is a column body; drop it, or say headers instead" in refused(rows(), **BODY)
-    assert "there is no such column; add those of the body" in refused(without("body"), **BODY)
+    assert "there is a column body; drop it, or say headers" in refused(rows(), **BODY)
+    assert "there are none; add those of the body" in refused(without("body"), **BODY)
     assert "column x is variant, which has no JSON" in refused(without("body") | {"x": (VariantType(), [])}, **BODY)
 
 

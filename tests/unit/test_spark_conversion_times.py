@@ -26,9 +26,9 @@ from pyspark.sql.types import (
 
 from delaystore.errors import InvalidMessageError
 from delaystore.message import LATEST_DUE_TIME, due_after, utc
+from delaystore.spark.conversion._times import microseconds
 from delaystore.spark.conversion.conversion import Converted
 from delaystore.spark.conversion.local import EPOCH, LATEST, MICROSECOND, OUT_OF_RANGE, SKIPPED, TWICE
-from delaystore.spark.conversion.times import microseconds
 from delaystore.spark.options import AmbiguousTime
 from tests.converting import BEGAN, DUE, convert, instants, local, not_utf8, reasons, rows
 
@@ -143,7 +143,7 @@ def test_written_times_with_offset_are_what_python_reads(time: datetime) -> None
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("2026-11-30T08:00:00", "due_time has no time zone (see the option timeZone)"),
+        ("2026-11-30T08:00:00", 'due_time has no time zone (see the option "time zone")'),
         ("tomorrow", "due_time is no time as ISO 8601 has it, such as 2026-11-30T08:00:00+01:00"),
         ("", "due_time is no time as ISO 8601 has it, such as 2026-11-30T08:00:00+01:00"),
         (None, "due_time is null"),

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from delaystore.errors import ConfigurationError, DuplicateMessageError, StoreError
-from delaystore.spark.errors import plain_error
+from delaystore.spark._errors import plain_error
 
 IN_SPARK = """[PYTHON_DATA_SOURCE_ERROR] Failed to plan: Traceback (most recent call last):
   File "delaystore/spark/options.py", line 1, in required

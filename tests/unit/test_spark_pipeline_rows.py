@@ -11,8 +11,8 @@ import pytest
 from delaystore.errors import InvalidMessageError
 from delaystore.message import DelayedMessage
 from delaystore.spark.conversion.columns import UNREADABLE
-from delaystore.spark.pipeline.rows import row
-from delaystore.stores.sql.codec import decode_mapping
+from delaystore.spark.pipeline._rows import row
+from delaystore.sql.codec import decode_mapping
 
 NOON = datetime(2027, 1, 1, 12, tzinfo=UTC)
 

@@ -8,9 +8,9 @@ import pytest
 from delaystore.errors import ConfigurationError, UnknownSchemeError
 from delaystore.message import DelayedMessage
 from delaystore.settings import TransactionMode
+from delaystore.spark._arrow import STAGED
 from delaystore.spark.options import OnDuplicate, StoreOptions, WriteOptions
-from delaystore.spark.staged import STAGED
-from delaystore.spark.staging import LoadKey, Staging, cleanup, list_loads, load_status, open_staging, plain
+from delaystore.spark.staging import LoadKey, Staging, _plain, cleanup, list_loads, load_status, open_staging
 from delaystore.stores import InMemoryDelayedMessageStore
 from tests.integration.loading import batch, rows
 
@@ -22,11 +22,11 @@ def store(monkeypatch: pytest.MonkeyPatch) -> InMemoryDelayedMessageStore:
     """What the URL of somebody's store opens."""
     store = InMemoryDelayedMessageStore()
     store.initialize("sales", TransactionMode.NONE)
-    monkeypatch.setattr(plain, "open_store", lambda url: store)
+    monkeypatch.setattr(_plain, "open_store", lambda url: store)
     return store
 
 
-def stage(staging: Staging, messages: list[DelayedMessage]) -> plain.StagedAttempt:
+def stage(staging: Staging, messages: list[DelayedMessage]) -> _plain.StagedAttempt:
     travelled: Staging = pickle.loads(pickle.dumps(staging))
     with travelled.attempt() as sink:
         sink.write(batch(messages))
@@ -57,11 +57,11 @@ def test_a_repeated_task_adds_nothing(store: InMemoryDelayedMessageStore) -> Non
 
 @pytest.mark.parametrize("on_duplicate", [OnDuplicate.ERROR, OnDuplicate.REPLACE])
 def test_what_would_need_a_way_back_is_refused(store: InMemoryDelayedMessageStore, on_duplicate: OnDuplicate) -> None:
-    with pytest.raises(ConfigurationError, match="say onDuplicate=ignore if that is what you want"):
+    with pytest.raises(ConfigurationError, match='set the option "on duplicate" to ignore if that is what you want'):
         open_staging(WriteOptions(store="redis://localhost", endpoint="sales", on_duplicate=on_duplicate), 600)
     staging = open_staging(OPTIONS, 600)
     staging.begin(LoadKey("one"))
-    with pytest.raises(ConfigurationError, match="onDuplicate=ignore"):
+    with pytest.raises(ConfigurationError, match='"on duplicate" to ignore'):
         staging.promote([], on_duplicate)
 
 

@@ -10,10 +10,10 @@ from sqlalchemy import create_engine, text
 
 from delaystore.errors import DuplicateMessageError, LoadLostError, RejectedRowsError
 from delaystore.settings import TransactionMode
-from delaystore.spark.conversion.rejects import RejectFolder
+from delaystore.spark._writing import BatchWriter
 from delaystore.spark.options import write_options
-from delaystore.spark.staging import plain
-from delaystore.spark.writing import BatchWriter
+from delaystore.spark.rejects.folder import RejectFolder
+from delaystore.spark.staging import _plain as plain
 from delaystore.stores import InMemoryDelayedMessageStore
 from tests.converting import batch, rows, schema
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaystore.stores.sql.codec import decode_mapping, encode_mapping
+from delaystore.sql.codec import decode_mapping, encode_mapping
 
 SCALARS = (
     st.none()

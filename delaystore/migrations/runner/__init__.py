@@ -1,22 +1,8 @@
-"""Running migrations: preview, run, abort, verify, clean up."""
+"""Running migrations: check, run, abort, verify, clean up."""
 
-from delaystore.migrations.runner.aborting import abort
-from delaystore.migrations.runner.cleaning import clean_up
-from delaystore.migrations.runner.previewing import Examination, examine
-from delaystore.migrations.runner.progress import Listener, Quiet
-from delaystore.migrations.runner.running import run
-from delaystore.migrations.runner.settings import RunSettings
-from delaystore.migrations.runner.verifying import Verdict, verify
+from delaystore.migrations.runner._checking import RunCheck, check
+from delaystore.migrations.runner._running import abort, run
+from delaystore.migrations.runner._settings import RunSettings
+from delaystore.migrations.runner._verifying import Verification, clean_up, verify
 
-__all__ = [
-    "Examination",
-    "Listener",
-    "Quiet",
-    "RunSettings",
-    "Verdict",
-    "abort",
-    "clean_up",
-    "examine",
-    "run",
-    "verify",
-]
+__all__ = ["RunCheck", "RunSettings", "Verification", "abort", "check", "clean_up", "run", "verify"]

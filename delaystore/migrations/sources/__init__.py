@@ -1,15 +1,14 @@
-"""Where messages wait now."""
+"""Where messages are moved from, by URL."""
 
 from typing import Final
 
 from delaystore.errors import ConfigurationError, UnknownSchemeError
 from delaystore.migrations.abc import MigrationSource
 
-LEGACY: Final = ("nservicebus-sql", "msmq-sql", "nhibernate")
-"""Before a database's URL and a `+`: whose tables they are."""
-STORES: Final = ("sqlite", "postgresql", "mysql", "mariadb", "mssql")
-"""The URLs of a delaystore SQL store."""
-FILE: Final = "file"
+__all__ = ["open_source"]
+_LEGACY: Final = ("nservicebus-sql", "msmq-sql", "nhibernate")
+"""What stands before a `+` and the URL of a database: whose tables they are."""
+_FILE: Final = "file"
 
 
 def open_source(url: str) -> MigrationSource:
@@ -26,19 +25,21 @@ def open_source(url: str) -> MigrationSource:
     if not mark or not scheme:
         raise ConfigurationError("that is no URL of a source; it must start with a scheme, as in postgresql://")
     kind, _, database = scheme.lower().partition("+")
-    if kind in LEGACY:
+    if kind in _LEGACY:
         if not database:
             raise ConfigurationError(f"{kind} needs a database's URL after a +, as in {kind}+postgresql://host/name")
-        from delaystore.migrations.sources.legacy.opening import open_legacy_source
+        from delaystore.migrations.sources.legacy import open_legacy_source
 
         return open_legacy_source(kind, f"{database}:{rest}")
-    if kind in STORES:
-        from delaystore.migrations.sources.sql.opening import open_delaystore_source
-
-        return open_delaystore_source(url)
-    if scheme.lower() == FILE:
-        from delaystore.migrations.sources.file.source import FileSource
+    if scheme.lower() == _FILE:
+        from delaystore.migrations.sources._file.source import FileSource
 
         return FileSource(url)
-    known = ", ".join((*STORES, *(f"{name}+..." for name in LEGACY), FILE))
+    from delaystore.migrations.sources._sql.dialects import MIGRATION_DIALECTS
+
+    if kind in MIGRATION_DIALECTS:
+        from delaystore.migrations.sources._sql.delaystore import open_delaystore_source
+
+        return open_delaystore_source(url)
+    known = ", ".join((*MIGRATION_DIALECTS, *(f"{name}+..." for name in _LEGACY), _FILE))
     raise UnknownSchemeError(f"nothing can be migrated from {scheme!r}; known schemes: {known}")

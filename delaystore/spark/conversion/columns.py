@@ -4,13 +4,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from pyspark import sql
 from pyspark.sql.types import DataType, StructType
 
 from delaystore.errors import ConfigurationError
+from delaystore.spark._arrow import STAGED
 
-MESSAGE_COLUMNS: Final = ("message_id", "destination", "due_time", "delay", "body", "headers", "properties")
+MESSAGE_COLUMNS: Final = (*STAGED.names, "delay")
 UNREADABLE: Final = "delaystore_unreadable"
-"""Why a row could not be read, for rows from files and exports: it is rejected for that. Null: it could."""
+"""The column that says why a row of a file or export could not be read: it is rejected for that. Null: it could."""
 _NAMED: Final = 10
 """Columns named in an error."""
 
@@ -51,10 +53,15 @@ class Columns:
         return (column for name, column in self._by_name.items() if name not in (*MESSAGE_COLUMNS, UNREADABLE))
 
     def __str__(self) -> str:
-        return listed(list(self._by_name.values()))
+        return listed([column for name, column in self._by_name.items() if name != UNREADABLE])
 
 
 def listed(columns: list[Column]) -> str:
     """Their names and types."""
     named = ", ".join(f"{column.name} ({column.type.simpleString()})" for column in columns[:_NAMED])
     return f"{named} and {len(columns) - _NAMED} more" if len(columns) > _NAMED else named
+
+
+def column_of(frame: sql.DataFrame, name: str) -> sql.Column:
+    """The column of exactly that name: dots and backticks in it are nothing but letters."""
+    return frame["`" + name.replace("`", "``") + "`"]

@@ -4,36 +4,33 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from delaystore.errors import LoadError
-from delaystore.spark.conversion.encodings import Plain
-from delaystore.spark.conversion.faults import Faults
-from delaystore.spark.rejections import MAX_EXAMPLES, Reason, Rejections
-from delaystore.spark.staged import STAGED
+from delaystore.spark._arrow import STAGED
+from delaystore.spark.conversion._faults import Faults
 
 REASON: Final = "reason"
 """The last column of rejected rows."""
 _MAX_BATCH_BYTES: Final = 2**31 - 1
 """What the offsets of Arrow's `binary` can count."""
-_SHOWN: Final = 60
-"""Characters of each value in an example."""
-_LENIENT: Final = Plain(lenient=True)
 
 
 class Part(Protocol):
     """What makes one column of STAGED."""
 
     def convert(self, batch: pa.RecordBatch, faults: Faults) -> pa.Array:
-        """The column; what it holds at rows with faults does not matter."""
+        """The column; its values in rows with faults do not matter."""
 
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """A batch of the schema STAGED, and the rows that cannot be messages: counted, and as they came, with a reason."""
+    """What a batch became.
+
+    `staged`: the messages, in the schema STAGED. `rejected`: the other rows as they came, and REASON as the last
+    column; None: there are none.
+    """
 
     staged: pa.RecordBatch
-    rejections: Rejections
     rejected: pa.RecordBatch | None
 
 
@@ -63,33 +60,8 @@ class Conversion:
         staged = pa.RecordBatch.from_arrays(columns, schema=STAGED)
         reasons = faults.reasons()
         if reasons is None:
-            return Converted(staged, Rejections(), None)
+            return Converted(staged, None)
         rejected = batch.filter(reasons.is_valid()).append_column(REASON, reasons.drop_null())
         if self.unreadable is not None:
             rejected = rejected.remove_column(self.unreadable)
-        return Converted(staged.filter(reasons.is_null()), _counted(rejected), rejected)
-
-
-def _counted(rejected: pa.RecordBatch) -> Rejections:
-    reasons = rejected.column(rejected.num_columns - 1)
-    found = {}
-    for entry in pc.value_counts(reasons).to_pylist():
-        of_reason = pc.indices_nonzero(pc.equal(reasons, entry["values"])).slice(0, MAX_EXAMPLES)
-        found[entry["values"]] = Reason(entry["counts"], _examples(rejected.take(of_reason)))
-    return Rejections(found)
-
-
-def _examples(rows: pa.RecordBatch) -> tuple[str, ...]:
-    """JSON objects of the original columns, with long values cut."""
-    names = rows.schema.names[:-1]
-    columns = [_LENIENT.texts(rows.column(index))[0].to_pylist() for index in range(len(names))]
-    return tuple(
-        "{" + ",".join(f"{_LENIENT.quoted(name)}:{_cut(text)}" for name, text in zip(names, row, strict=True)) + "}"
-        for row in zip(*columns, strict=True)
-    )
-
-
-def _cut(text: str | None) -> str:
-    if text is None:
-        return "null"
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+        return Converted(staged.filter(reasons.is_null()), rejected)

@@ -10,13 +10,14 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from typing_extensions import override
 
 from delaystore.errors import InvalidMessageError
 from delaystore.message import check_headers
-from delaystore.spark.conversion.faults import Unfit
-from delaystore.spark.conversion.texts import not_utf8
-from delaystore.spark.conversion.values import Unreadable, values
-from delaystore.stores.sql.codec import encode_mapping
+from delaystore.spark.conversion._faults import Unfit
+from delaystore.spark.conversion._texts import not_utf8
+from delaystore.spark.conversion._values import Unreadable, values
+from delaystore.sql.codec import encode_mapping
 
 _NEEDS_ESCAPING: Final = r"[^ !#-\[\]-~]"
 _EMPTY_NAME: Final = len('{"":')
@@ -26,7 +27,7 @@ class Encoding(ABC):
     """How values become JSON."""
 
     def texts(self, array: pa.Array) -> tuple[pa.Array, pa.Array | None]:
-        """The JSON text of each value, null for null; and where there is none (null there), or None: nowhere."""
+        """The JSON text of each value (null for null), and a mask of the values that have none. None: all have one."""
         kind = array.type
         if pa.types.is_null(kind):
             return array.cast(pa.string()), None
@@ -73,12 +74,12 @@ class Encoding(ABC):
 class Tagged(Encoding):
     """As `codec.encode_mapping` writes what `message.check_headers` allows; ASCII."""
 
+    @override
     def quoted(self, text: str) -> str:
-        """As json.dumps."""
         return encode_basestring_ascii(text)
 
+    @override
     def text(self, value: Any) -> str:
-        """By the codec."""
         header = {"": value}
         try:
             check_headers(header)
@@ -88,8 +89,9 @@ class Tagged(Encoding):
         assert encoded is not None
         return encoded[_EMPTY_NAME:-1]
 
+    @override
     def _floats(self, array: pa.Array) -> pa.Array:
-        """All in one text, which has no comma but between them."""
+        """Encodes all as one text, and splits it: its only commas are those between numbers."""
         encoded = encode_mapping({"": array.to_pylist()})
         assert encoded is not None
         texts = pa.array(encoded[_EMPTY_NAME + 1 : -2].split(",") if len(array) else [], pa.string())
@@ -106,12 +108,13 @@ class Plain(Encoding):
     def __init__(self, *, lenient: bool = False) -> None:
         self._lenient = lenient
 
+    @override
     def quoted(self, text: str) -> str:
         """As json.dumps, and not limited to ASCII."""
         return encode_basestring(text)
 
+    @override
     def text(self, value: Any) -> str:
-        """By kind."""
         if isinstance(value, bool):
             return "true" if value else "false"
         if isinstance(value, int | Decimal):

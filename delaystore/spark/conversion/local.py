@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delaystore.message import EARLIEST_DUE_TIME, LATEST_DUE_TIME
-from delaystore.spark.conversion.faults import Faults, Unfit
+from delaystore.spark.conversion._faults import Faults, Unfit
 from delaystore.spark.options import AmbiguousTime, zone
 
 MICROSECOND: Final = timedelta(microseconds=1)
@@ -17,7 +17,7 @@ EARLIEST: Final = (EARLIEST_DUE_TIME - EPOCH) // MICROSECOND
 LATEST: Final = (LATEST_DUE_TIME - EPOCH) // MICROSECOND
 """What a due time may be, in microseconds after 1970."""
 SKIPPED: Final = "due_time does not exist: the clocks of its time zone skip it"
-TWICE: Final = "due_time is ambiguous: the clocks of its time zone bring it twice (see the option ambiguousTime)"
+TWICE: Final = 'due_time is ambiguous: the clocks of its time zone bring it twice (see the option "ambiguous time")'
 OUT_OF_RANGE: Final = "due_time is out of range"
 _LOCAL_EPOCH: Final = EPOCH.replace(tzinfo=None)
 _HOUR: Final = timedelta(hours=1) // MICROSECOND
@@ -70,7 +70,7 @@ class LocalClock:
         return pc.replace_with_mask(instants, changing, pa.array(found, pa.int64()))
 
     def _offset(self, hour: int) -> int | None:
-        """How far the clocks are ahead of UTC in that hour since the year 1; None: they are changed in it."""
+        """Microseconds that the clocks are ahead of UTC in that hour since the year 1. None: they are changed in it."""
         begin = datetime(1, 1, 1, tzinfo=zone(self.time_zone)) + hour * timedelta(hours=1)
         end = begin + timedelta(hours=1) - MICROSECOND
         offsets = {at.replace(fold=fold).utcoffset() for at in (begin, end) for fold in (0, 1)}

@@ -18,10 +18,8 @@ from pyspark.sql.types import (
 
 from delaystore.errors import ConfigurationError
 from delaystore.message import PROPERTY_TYPES
-from delaystore.spark.conversion.bodies import GivenBodies, JsonBodies
-from delaystore.spark.conversion.columns import MESSAGE_COLUMNS, UNREADABLE, Column, Columns, listed
-from delaystore.spark.conversion.conversion import Conversion, Part
-from delaystore.spark.conversion.headers import (
+from delaystore.spark.conversion._bodies import GivenBodies, JsonBodies
+from delaystore.spark.conversion._headers import (
     ColumnEntries,
     Entries,
     Headers,
@@ -29,28 +27,32 @@ from delaystore.spark.conversion.headers import (
     MapEntries,
     StructEntries,
 )
-from delaystore.spark.conversion.ids import DerivedIds, KeyColumn
-from delaystore.spark.conversion.kinds import check_fields, check_header_type, check_json_type, check_key_type
+from delaystore.spark.conversion._kinds import check_fields, check_header_type, check_json_type, check_key_type
+from delaystore.spark.conversion._names import DerivedIds, Destinations, GivenIds, KeyColumn
+from delaystore.spark.conversion._properties import JsonProperties, NamedProperties, NoProperties
+from delaystore.spark.conversion._times import Delays, Instants, LocalTimes, WrittenTimes, microseconds
+from delaystore.spark.conversion.columns import MESSAGE_COLUMNS, UNREADABLE, Column, Columns, listed
+from delaystore.spark.conversion.conversion import Conversion, Part
 from delaystore.spark.conversion.local import LocalClock
-from delaystore.spark.conversion.names import Destinations, GivenIds
-from delaystore.spark.conversion.properties import JsonProperties, NamedProperties, NoProperties
-from delaystore.spark.conversion.times import Delays, Instants, LocalTimes, WrittenTimes, microseconds
 from delaystore.spark.options import UnknownColumns, WriteOptions
 
 
-def plan_conversion(schema: StructType, options: WriteOptions, *, load_id: str | None, began: datetime) -> Conversion:
-    """How rows of `schema` become messages. `load_id`: what derived ids are of; `began`: what delays begin at (aware).
+def plan_conversion(schema: StructType, options: WriteOptions, began: datetime) -> Conversion:
+    """How rows of `schema` become messages. `began`: what delays begin at (aware).
 
     Raises ConfigurationError, in one line that names the column, for what could be no message in any row.
     """
     columns = Columns(schema)
     keys = _keys(columns, options)
+    times = _times(columns, options, began)
+    destinations = _destinations(columns, options)
+    ids = _ids(columns, keys, options.load_id)
     unknown = _unknown(columns, keys, options)
     return Conversion(
         (
-            _ids(columns, keys, load_id),
-            _destinations(columns, options),
-            _times(columns, options, began),
+            ids,
+            destinations,
+            times,
             _headers(columns, unknown if options.unknown_columns is UnknownColumns.HEADERS else []),
             _properties(columns),
             _bodies(columns, unknown if options.unknown_columns is UnknownColumns.BODY else None, options),
@@ -64,23 +66,23 @@ def _keys(columns: Columns, options: WriteOptions) -> Sequence[Column]:
     for name in options.key_columns:
         key = columns.get(name)
         if key is None:
-            raise ConfigurationError(f"keyColumns names {name}, and there is no such column; there are {columns}")
+            raise ConfigurationError(f"the key column {name} is not there; the columns are {columns}")
         if key in keys:
-            raise ConfigurationError(f"keyColumns names {name} twice; name it once")
+            raise ConfigurationError(f"the key column {name} is named twice; name it once")
         check_key_type(key.type, key.name)
         keys.append(key)
     return keys
 
 
 def _unknown(columns: Columns, keys: Sequence[Column], options: WriteOptions) -> list[Column]:
-    """Columns that are not a message's. A key column is known, and yet among them where they are kept."""
+    """Columns that are not a message's. Key columns are never refused, and are among them."""
     unknown = list(columns.unknown())
     if options.unknown_columns is UnknownColumns.ERROR:
         strangers = [column for column in unknown if column not in keys]
         if strangers:
             raise ConfigurationError(
                 f"unknown columns {listed(strangers)}; a message's are {', '.join(MESSAGE_COLUMNS)}: rename or drop "
-                "them, or set the option unknownColumns to headers or body"
+                'them, or set the option "unknown columns" to headers or body'
             )
     return unknown
 
@@ -97,15 +99,17 @@ def _ids(columns: Columns, keys: Sequence[Column], load_id: str | None) -> Part:
     if column is not None:
         if keys:
             raise ConfigurationError(
-                "the option keyColumns is for rows without message_id; drop that column, or leave the option out"
+                'the option "key columns" is for rows without message_id; drop that column, or leave the option out'
             )
         if not isinstance(column.type, StringType):
             raise column.wrong("a message_id must be string; cast it")
         return GivenIds(column.index)
     if not keys or load_id is None:
-        missing = "loadId" if keys else "keyColumns" if load_id is not None else "keyColumns and loadId"
+        both = 'the options "key columns" and "load id"'
+        missing = 'the option "load id"' if keys else 'the option "key columns"' if load_id is not None else both
         raise ConfigurationError(
-            f"column message_id is missing; add it (string), or set {missing}, so that ids can be derived from a key"
+            f"no column has ids: name one message_id (string), or set {missing}, so that ids can be derived from a "
+            f"key; the columns are {columns}"
         )
     return DerivedIds.of_load(tuple(KeyColumn(key.index, key.name) for key in keys), load_id)
 
@@ -114,7 +118,10 @@ def _destinations(columns: Columns, options: WriteOptions) -> Part:
     column = columns.get("destination")
     if column is None:
         if options.destination is None:
-            raise ConfigurationError("column destination is missing; add it (string), or set the option destination")
+            raise ConfigurationError(
+                "no column says where messages go: name one destination (string), or set the option destination; "
+                f"the columns are {columns}"
+            )
         return Destinations(None, options.destination)
     if not isinstance(column.type, StringType):
         raise column.wrong("a destination must be string; cast it")
@@ -130,7 +137,10 @@ def _times(columns: Columns, options: WriteOptions, began: datetime) -> Part:
             raise delay.wrong("a delay must be a number (of seconds), its text, or an interval day to second; cast it")
         return Delays(delay.index, microseconds(began))
     if column is None:
-        raise ConfigurationError("column due_time is missing; add it (timestamp), or a column delay (seconds)")
+        raise ConfigurationError(
+            "no column says when messages are due: name one due_time (timestamp) or delay (seconds); "
+            f"the columns are {columns}"
+        )
     clock = None if options.time_zone is None else LocalClock(options.time_zone, options.ambiguous_time)
     if isinstance(column.type, TimestampType):
         return Instants(column.index)
@@ -139,7 +149,7 @@ def _times(columns: Columns, options: WriteOptions, began: datetime) -> Part:
     if not isinstance(column.type, TimestampNTZType):
         raise column.wrong("a due_time must be timestamp, or string (ISO 8601); cast it")
     if clock is None:
-        raise column.wrong("its times have no time zone; set the option timeZone, such as Europe/Berlin")
+        raise column.wrong('its times have no time zone; set the option "time zone", such as Europe/Berlin')
     return LocalTimes(column.index, clock)
 
 
@@ -197,16 +207,17 @@ def _bodies(columns: Columns, unknown: Sequence[Column] | None, options: WriteOp
     if unknown is not None:
         if column is not None:
             raise ConfigurationError(
-                f"unknownColumns is body, and there is a column {column.name}; drop it, or say headers instead"
+                f'the option "unknown columns" is body, and there is a column {column.name}; drop it, or say headers'
             )
         if not unknown:
-            raise ConfigurationError("unknownColumns is body, and there is no such column; add those of the body")
+            raise ConfigurationError('the option "unknown columns" is body, and there are none; add those of the body')
         for other in unknown:
             check_json_type(other.type, other.name)
         return JsonBodies(tuple((other.index, other.name) for other in unknown), options.max_body_bytes)
     if column is None:
         raise ConfigurationError(
-            "column body is missing; add it (binary or string), or set unknownColumns to body to make it of others"
+            "no column is a body: name one body (binary or string), or make bodies of others by setting the option "
+            f'"unknown columns" to body; the columns are {columns}'
         )
     if not isinstance(column.type, BinaryType | StringType):
         raise column.wrong("a body must be binary or string; cast it")

@@ -1,1 +1,3 @@
 """Files of messages, loaded by Spark."""
+
+__all__: list[str] = []

@@ -32,14 +32,6 @@ _COMPRESSED: Final = frozenset({".gz", ".bz2", ".zst", ".lz4", ".snappy", ".defl
 _GLOB: Final = frozenset("*?[")
 
 
-def kind_of_name(name: str) -> Kind:
-    """The kind called so; ConfigurationError if there is none."""
-    try:
-        return Kind(name.lower())
-    except ValueError:
-        raise ConfigurationError(f"--format must be one of {', '.join(Kind)}, not {name!r}") from None
-
-
 @dataclass(frozen=True, slots=True)
 class DataFiles:
     """What is to be read. `paths`: as Spark takes them; `size`: bytes of all of them, 0 where that is not known.
@@ -136,7 +128,7 @@ def _check_folders(path: Path, files: Sequence[Path]) -> None:
 
 
 def _columns(path: Path, file: Path) -> list[str | None]:
-    """By folder between them; None: its name says none."""
+    """The columns that the folders between `path` and `file` make. None: the folder's name makes none."""
     folders = file.relative_to(path).parts[:-1]
     return [name.partition("=")[0] if "=" in name else None for name in folders]
 
@@ -167,7 +159,7 @@ def _size(path: Path) -> int:
 
 
 def _is_hidden(path: Path) -> bool:
-    """What Spark leaves out of folders: _SUCCESS, checksums."""
+    """Whether Spark leaves it out of its folder, as it does _SUCCESS and checksums."""
     return any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in path.parts)
 
 
@@ -183,6 +175,7 @@ def _kind_of(name: str) -> Kind:
     found = _KINDS.get(path.suffix.lower())
     if found is None:
         raise ConfigurationError(
-            f"{name!r} does not say how it is written; its name must end with {', '.join(_KINDS)}, or pass --format"
+            f"{name!r} does not say how it is written; its name must end with {', '.join(_KINDS)}, or say "
+            f"which format all have: {', '.join(Kind)}"
         )
     return found

@@ -1,29 +1,52 @@
 """Loading files into a store."""
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 
-from pyspark.sql import DataFrame, Observation, SparkSession
-from pyspark.sql import functions as sf
+from pyspark.sql import SparkSession
 
-from delaystore.errors import DelaystoreError, LoadError
-from delaystore.spark.conversion.columns import UNREADABLE
-from delaystore.spark.conversion.conversion import Conversion
-from delaystore.spark.conversion.planning import plan_conversion
-from delaystore.spark.errors import plain_error
-from delaystore.spark.loading.causes import cause_of
-from delaystore.spark.loading.due import bars_of, due_seconds, points_of
-from delaystore.spark.loading.frames import read_files
-from delaystore.spark.loading.mapping import check_columns
-from delaystore.spark.loading.rejected import rejected_by
+from delaystore.errors import ConfigurationError
+from delaystore.spark._errors import plain_errors
+from delaystore.spark.loading._frames import read_files
+from delaystore.spark.loading.files import DataFiles
 from delaystore.spark.loading.report import LoadReport
-from delaystore.spark.loading.request import LoadRequest
 from delaystore.spark.loading.running import Watcher, run_watched
+from delaystore.spark.options import new_load_id, write_options
+from delaystore.spark.rejects.file_systems import absolute
+from delaystore.spark.rejects.folder import kept_rejects
 from delaystore.spark.staging import LoadState, Staging, load_status, open_staging
-from delaystore.stores.registry import open_store
+from delaystore.stores import open_store
+
+
+class LoadRequest:
+    """A load. `options`: the format's, by name; `mapping`: the file's column of a message's column.
+
+    `given`: the options, checked; `load_id`: the load's id in the store's registry, a new one where none is given.
+    Raises ConfigurationError for options that cannot work.
+    """
+
+    def __init__(self, files: DataFiles, options: Mapping[str, str], mapping: Mapping[str, str]) -> None:
+        self.files = files
+        self.mapping = mapping
+        self.given = write_options(options)
+        if self.given.key_columns and self.given.load_id is None:
+            raise ConfigurationError('ids are derived from the options "key columns" and "load id"; give both')
+        self.load_id = self.given.load_id or new_load_id()
+        # Spark's workers are in the folder in which Java was started
+        folder = {} if self.given.rejects is None else {"rejects": absolute(self.given.rejects)}
+        self._options = {**options, **folder}
+
+    def options_to_write(self) -> dict[str, str]:
+        """Those for Spark's writer."""
+        others = {name: value for name, value in self._options.items() if name.lower() != "loadid"}
+        return {**others, "loadId": self.load_id}
+
+    def options_to_read(self) -> dict[str, str]:
+        """Those for Spark's reader of the same endpoint."""
+        given = self.given
+        where = {"store": given.store, "endpoint": given.endpoint, "schema": given.schema, "table": given.table}
+        return {name: value for name, value in where.items() if value is not None}
 
 
 def finished_before(request: LoadRequest) -> LoadReport | None:
@@ -52,7 +75,7 @@ def finished_meanwhile(request: LoadRequest) -> LoadReport | None:
     report = finished_before(request)
     if report is None:
         return None
-    return replace(report, finished_before=None, rejections=rejected_by(request.load_id, request.given))
+    return replace(report, finished_before=None, rejects=kept_rejects(request.load_id, request.given))
 
 
 def left_by_failure(request: LoadRequest) -> str:
@@ -65,61 +88,25 @@ def load(spark: SparkSession, request: LoadRequest, watcher: Watcher) -> LoadRep
 
     Raises ConfigurationError, RejectedRowsError, DuplicateMessageError and the other kin of LoadError and StoreError.
     """
-    began, clock = datetime.now(UTC), time.monotonic()
+    clock = time.monotonic()
     with plain_errors():
-        found = run_watched(spark, lambda: _written(spark, request, began), watcher).get
+        run_watched(spark, lambda: _write(spark, request), watcher)
         seconds = time.monotonic() - clock
-        rejections = rejected_by(request.load_id, request.given)
+        rejects = kept_rejects(request.load_id, request.given)
     status = load_status(request.given, request.load_id)
     return LoadReport(
         load_id=request.given.load_id,
         stored=None if status is None else status.stored or 0,
         skipped=None if status is None else status.skipped,
-        rejections=rejections,
+        rejects=rejects,
         seconds=seconds,
         guarantee=_staging(request).guarantee if status is None else None,
-        due=tuple(bars_of(found.get("due"))),
     )
 
 
-def checked_frame(spark: SparkSession, request: LoadRequest, began: datetime) -> tuple[DataFrame, Conversion]:
-    """The files' rows, and how they become messages; ConfigurationError where none of them could."""
-    given = request.given
+def _write(spark: SparkSession, request: LoadRequest) -> None:
     frame = read_files(spark, request.files, request.mapping)
-    check_columns(
-        [name for name in frame.columns if name != UNREADABLE],
-        destination=given.destination,
-        load_id=given.load_id,
-        key_columns=given.key_columns,
-    )
-    return frame, plan_conversion(frame.schema, given, load_id=given.load_id, began=began)
-
-
-@contextmanager
-def plain_errors() -> Iterator[None]:
-    """What Spark makes of errors becomes one of ours, of one line."""
-    try:
-        yield
-    except DelaystoreError:
-        raise
-    except Exception as error:
-        raise plain_error(error) or LoadError(f"Spark failed: {cause_of(error)}") from None
-
-
-def _written(spark: SparkSession, request: LoadRequest, began: datetime) -> Observation:
-    """Write the files' rows; when they were due is observed meanwhile."""
-    frame, _ = checked_frame(spark, request, began)
-    seen, observed = _observed(frame, request, began)
-    observed.write.format("delaystore").options(**request.options_to_write()).mode("append").save()
-    return seen
-
-
-def _observed(frame: DataFrame, request: LoadRequest, began: datetime) -> tuple[Observation, DataFrame]:
-    """The frame, of whose rows the due times are noted as they are written."""
-    observation = Observation()
-    due = due_seconds(frame.schema, began, request.given.time_zone)
-    points = sf.lit(None) if due is None else points_of(due)
-    return observation, frame.observe(observation, points.alias("due"))
+    frame.write.format("delaystore").options(**request.options_to_write()).mode("append").save()
 
 
 def _staging(request: LoadRequest) -> Staging:

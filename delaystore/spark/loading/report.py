@@ -2,17 +2,17 @@
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 
-from delaystore.spark.loading.due import Bar
 from delaystore.spark.options import OnDuplicate
-from delaystore.spark.rejections import Rejections
+from delaystore.spark.rejects.counts import Rejects
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadReport:
     """What a load has done.
 
-    `load_id`: None: it was not named, and is not known again. `stored`: messages; `skipped`: those that were
+    `load_id`: None: it was not named, and will not be recognised. `stored`: messages; `skipped`: those that were
     duplicates; None: this store counts neither. `finished_before`: when an earlier run finished this load; then nothing
     was done now, and `stored` and `skipped` are of that run. `guarantee`: what a store that cannot stage promises;
     None: all or nothing. `seconds`: 0 where the load was asked to stop too late.
@@ -21,15 +21,25 @@ class LoadReport:
     load_id: str | None
     stored: int | None
     skipped: int | None
-    rejections: Rejections = field(default_factory=Rejections)
+    rejects: Rejects = field(default_factory=Rejects)
     seconds: float = 0.0
     finished_before: datetime | None = None
     guarantee: str | None = None
-    due: tuple[Bar, ...] = ()
+
+
+class Obstacle(StrEnum):
+    """Why a load would fail, and store nothing."""
+
+    REJECTS = "rejects"
+    """Rows cannot be messages, and there is no folder for them."""
+    TWICE = "twice"
+    """A message_id comes twice in the files."""
+    WAITING = "waiting"
+    """A message_id waits in the store already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rehearsal:
+class DryRun:
     """What a load would do.
 
     `messages`: rows that can be messages. `twice`: those of them whose id came before in the load; `waiting`: ids that
@@ -39,30 +49,29 @@ class Rehearsal:
 
     load_id: str | None
     messages: int
-    rejections: Rejections
+    rejects: Rejects
     twice: int
     waiting: int | None
     examples: tuple[str, ...]
     on_duplicate: OnDuplicate
     stops_at_rejects: bool
     seconds: float
-    due: tuple[Bar, ...] = ()
 
     @property
-    def obstacles(self) -> tuple[str, ...]:
-        """Why the load would fail, and store nothing; none: it would not."""
+    def obstacles(self) -> tuple[Obstacle, ...]:
+        """Why the load would fail; none: it would not."""
         found = []
-        if self.stops_at_rejects and self.rejections.count:
-            found.append("rows cannot be messages (see --rejects)")
+        if self.stops_at_rejects and self.rejects.count:
+            found.append(Obstacle.REJECTS)
         if self.on_duplicate is not OnDuplicate.IGNORE and self.twice:
-            found.append("a message_id comes twice (see --on-duplicate)")
+            found.append(Obstacle.TWICE)
         if self.on_duplicate is OnDuplicate.ERROR and self.waiting:
-            found.append("a message_id waits in the store already (see --on-duplicate)")
+            found.append(Obstacle.WAITING)
         return tuple(found)
 
     @property
     def would_store(self) -> int:
-        """How many messages; where it is not known what waits, not more than these."""
+        """How many messages; an upper bound where `waiting` is None."""
         if self.obstacles:
             return 0
         return self.messages - (self.twice + (self.waiting or 0) if self.on_duplicate is OnDuplicate.IGNORE else 0)

@@ -14,7 +14,8 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from delaystore.errors import ConfigurationError, LoadError
-from delaystore.spark.loading.java import check_spark_can_run
+from delaystore.spark._errors import cause_of
+from delaystore.spark.requirements import check_spark_can_run
 
 LOCAL: Final = "local[*]"
 _QUIET: Final = {
@@ -54,7 +55,7 @@ def spark_session(
     running = SparkContext._active_spark_context
     if running is not None:
         if master is not None and master != running.master:
-            raise ConfigurationError(f"Spark runs here already, with the master {running.master}; leave --master out")
+            raise ConfigurationError(f"Spark runs here already, with the master {running.master}; name no other")
         yield SparkSession.builder.getOrCreate()
         return
     check_spark_can_run()
@@ -117,7 +118,7 @@ def _session(conf: SparkConf) -> Iterator[SparkSession]:
         _make_context(conf)
         session = SparkSession.builder.config(conf=conf).getOrCreate()
     except Exception as error:
-        raise LoadError(f"Spark does not start: {_first_line(error)}") from None
+        raise LoadError(f"Spark does not start: {cause_of(error)}") from None
     try:
         yield session
     finally:
@@ -126,15 +127,9 @@ def _session(conf: SparkConf) -> Iterator[SparkSession]:
 
 
 def _make_context(conf: SparkConf) -> None:
-    """In a thread of its own: in the main one Spark sets a handler of interrupts, which raises in the midst of all."""
+    """In a thread of its own: in the main thread Spark would set a handler of interrupts, which raises anywhere."""
     with ThreadPoolExecutor(1, thread_name_prefix="spark-start") as starting:
         starting.submit(SparkContext.getOrCreate, conf).result()
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    causes = [line.partition(": ")[2] for line in lines if ".spark." in line and "Exception: " in line]
-    return (causes or lines or [type(error).__name__])[-1 if causes else 0]
 
 
 def _last_line(log: Path) -> str:

@@ -1,18 +1,18 @@
 """Staging, by kind of store."""
 
+from delaystore.spark.staging._choice import cleanup, list_loads, load_status, open_staging
+from delaystore.spark.staging._loads import Cleaned, LoadState, LoadStatus
+from delaystore.spark.staging._owner import Owner
 from delaystore.spark.staging.abc import AttemptSink, FinishedLoad, LoadKey, StagedAttempt, Staging
-from delaystore.spark.staging.holder import Holder
-from delaystore.spark.staging.loads import Cleaned, LoadState, LoadStatus
-from delaystore.spark.staging.opening import cleanup, list_loads, load_status, open_staging
 
 __all__ = [
     "AttemptSink",
     "Cleaned",
     "FinishedLoad",
-    "Holder",
     "LoadKey",
     "LoadState",
     "LoadStatus",
+    "Owner",
     "StagedAttempt",
     "Staging",
     "cleanup",

@@ -70,7 +70,7 @@ class Staging(ABC):
         """On the driver, once: register the load and take its lease; removes what abandoned loads left.
 
         A finished load is returned, and nothing is begun. Raises LoadInProgressError if another process with a living
-        lease has it; one that ran on this host and is provably dead (its parent's pid and start time) has no lease, so
+        lease has it. The lease of a process of this host that is provably dead (pid and start time) does not count, so
         that a killed driver's load can be run again at once.
         """
 
@@ -80,8 +80,8 @@ class Staging(ABC):
 
         Spark makes a new writer for each batch, and one more for its commit, and tells neither which query it is: only
         tasks know the key (seen with Spark 4.3). So whoever comes first makes the staging of the query, which lives
-        from batch to batch; `promote` empties it, if a straggling attempt does not lock it. A batch up to the last
-        finished one: what was finished, and nothing may be staged.
+        from batch to batch; `promote` empties it, if a straggling attempt does not lock it. For a batch up to the
+        last finished one, what was finished is returned, and nothing may be staged.
         """
 
     @abstractmethod

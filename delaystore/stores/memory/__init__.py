@@ -1,6 +1,5 @@
 """A store in this process's memory: for tests, demos, and as the model other stores are compared with."""
 
-from delaystore.stores.memory.store import InMemoryDelayedMessageStore
-from delaystore.stores.memory.urls import open_memory_store
+from delaystore.stores.memory._store import InMemoryDelayedMessageStore, open_memory_store
 
 __all__ = ["InMemoryDelayedMessageStore", "open_memory_store"]

@@ -6,35 +6,51 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import Connection, CursorResult, Executable, FromClause, Select
+from sqlalchemy import Connection, CursorResult, Delete, Executable, FromClause, Select, Update
 from sqlalchemy.exc import IntegrityError
+from typing_extensions import override
 
+from delaystore.clock import CarriedClock
 from delaystore.errors import ConfigurationError, DuplicateMessageError
-from delaystore.message import LATEST_DUE_TIME, DelayedMessage, check_destination, check_message_id, utc, waiting_until
+from delaystore.message import (
+    LATEST_DUE_TIME,
+    DelayedMessage,
+    Position,
+    check_destination,
+    check_message_id,
+    position_of,
+    utc,
+    waiting_until,
+)
 from delaystore.settings import MAXIMUM_SLEEP, TransactionMode
-from delaystore.stores.abc import ManagedDelayedMessageStore, ManagementOutcome, Page, PageKey
-from delaystore.stores.sql.claims import CandidateLocks, Claims, Leases, RowLocks, place_of
-from delaystore.stores.sql.clock import DatabaseClock
-from delaystore.stores.sql.dialects import SqlDialect
-from delaystore.stores.sql.dialects.base import Claiming
-from delaystore.stores.sql.listener import payload_of
+from delaystore.sql.dialects import Claiming, StoreDialect
+from delaystore.sql.errors import translated_errors
+from delaystore.sql.faults import Fault
+from delaystore.stores.abc import ManagedDelayedMessageStore, ManagementOutcome, Page
+from delaystore.stores.sql._claims import CandidateLocks, Claims, Leases, RowLocks
+from delaystore.stores.sql._listener import payload_of
+from delaystore.stores.sql._scan import DueScan
+from delaystore.stores.sql._statements import Statements, behind
 from delaystore.stores.sql.rows import to_message, to_row
-from delaystore.stores.sql.scan import DueScan, Mark
-from delaystore.stores.sql.statements import Statements
-from delaystore.stores.sql.translation import translated_errors
 
 NOTIFY_WITHIN: Final = MAXIMUM_SLEEP + timedelta(seconds=5)
-"""Dispatchers look by themselves this often, and some for clocks that differ: what is due later needs no wake-up."""
+"""What is due later needs no wake-up: dispatchers search by themselves; 5 s are for clocks that differ."""
+_OUTCOMES: Final[Mapping[bool | None, ManagementOutcome]] = {
+    True: ManagementOutcome.DONE,
+    False: ManagementOutcome.BEING_DISPATCHED,
+    None: ManagementOutcome.NOT_FOUND,
+}
+"""By what `StoreDialect.change_unclaimed` returns."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreParts:
     """What the connections of one store share."""
 
-    dialect: SqlDialect
+    dialect: StoreDialect
     statements: Statements
     scan: DueScan
-    clock: DatabaseClock
+    clock: CarriedClock
     channel: str
     lease: timedelta
 
@@ -71,22 +87,26 @@ class BoundSqlStore(ManagedDelayedMessageStore):
         """The connection in whose transaction everything happens; write to it what shall be committed with it."""
         return self._connection
 
+    @override
     def initialize(self, endpoint: str, mode: TransactionMode) -> None:
         """A bound store has been initialized by the store it came from."""
 
+    @override
     def now(self) -> datetime:
         """The database's clock."""
         return self._parts.clock.now()
 
+    @override
     def store(self, message: DelayedMessage) -> None:
-        """Insert; no error of the database's, so that the caller's transaction lives on after a duplicate."""
+        """Insert. A duplicate is no error of the database, so that the caller's transaction survives it."""
         self.written()
         with translated_errors():
             inserted = insert_message(self.connection, self._parts, message)
         if not inserted:
             raise DuplicateMessageError([message.message_id])
-        self._wants_attention(message.attention_time)
+        self._waits_until(message.next_attempt)
 
+    @override
     def store_many(self, messages: Iterable[DelayedMessage]) -> int:
         """Insert in bulk, all or none."""
         self.written()
@@ -104,34 +124,35 @@ class BoundSqlStore(ManagedDelayedMessageStore):
         with translated_errors(), dialect.savepoint(self.connection):
             count = dialect.insert_many(self.connection, self._sql.table, rows())
         if count:
-            self._wants_attention(earliest)
+            self._waits_until(earliest)
         return count
 
+    @override
     def fetch_next_due_timeout(self, at: datetime) -> DelayedMessage | None:
-        """The first of `fetch_due`."""
         return next(iter(self.fetch_due(at, 1)), None)
 
+    @override
     def fetch_due(self, at: datetime, limit: int) -> Sequence[DelayedMessage]:
-        """Search from the mark of the last search, or from the beginning; see `scan`."""
+        """Search from the position where the last search ended, or from the beginning; see `scan`."""
         if limit < 1:
             return []
         scan, at = self._parts.scan, utc(at, "at")
-        mark = scan.start()
+        after = scan.start()
         began = time.monotonic()
         with translated_errors():
-            rows = self._claims.claim(at, limit, mark)
-        scan.ended(mark, time.monotonic() - began, Mark(rows[-1].next_attempt, rows[-1].message_id) if rows else None)
+            rows = self._claims.claim(at, limit, after)
+        scan.ended(after, time.monotonic() - began, position_of(rows[-1]) if rows else None)
         ids = [row.message_id for row in rows]
         self._fetched.update(ids)
         self._unsettled.update(ids)
         return [to_message(row) for row in rows]
 
+    @override
     def remove(self, message: DelayedMessage) -> bool:
-        """Delete one row."""
         return self.remove_many([message]) == 1
 
+    @override
     def remove_many(self, messages: Sequence[DelayedMessage]) -> int:
-        """Delete rows in one statement."""
         if not messages:
             return 0
         ids = [message.message_id for message in messages]
@@ -139,12 +160,12 @@ class BoundSqlStore(ManagedDelayedMessageStore):
         self._unsettled.difference_update(ids)
         return self._execute(self._sql.remove_many, {"ids": ids, **self._claims.identity()}).rowcount
 
+    @override
     def increment_failure_count(self, message: DelayedMessage, next_attempt: datetime | None = None) -> bool:
-        """Update one row."""
         return self.increment_failure_counts([(message, next_attempt or self.now())]) == 1
 
+    @override
     def increment_failure_counts(self, failures: Sequence[tuple[DelayedMessage, datetime]]) -> int:
-        """Update rows in one batch."""
         if not failures:
             return 0
         self.written()
@@ -155,34 +176,36 @@ class BoundSqlStore(ManagedDelayedMessageStore):
         ]
         self._unsettled.difference_update(message.message_id for message, _ in failures)
         for value in values:
-            self._wants_attention(value["new_next_attempt"])
+            self._waits_until(value["new_next_attempt"])
         return self._execute(self._sql.increment, values).rowcount
 
+    @override
     def next(self) -> datetime | None:
-        """The first message or end of a claim; or when a search from the beginning is allowed, if that is sooner."""
-        mark = self._parts.scan.start()
+        """The first next attempt or end of a lease; or when to search from the beginning, if that is sooner."""
+        after = self._parts.scan.start()
         with translated_errors():
             times = [self._claims.first_end()]
-        if mark is None:
+        if after is None:
             times.append(self._execute(self._sql.first, {}).scalar())
         else:
-            times.append(self._execute(self._sql.first_behind, place_of(mark)).scalar())
+            times.append(self._execute(self._sql.first_behind, behind(after)).scalar())
             times.append(self.now() + self._parts.scan.until_full_scan())
         return min((time for time in times if time is not None), default=None)
 
+    @override
     def get(self, message_id: str) -> DelayedMessage | None:
-        """One row."""
         check_message_id(message_id)
         row = self._execute(self._sql.get, {"id": message_id}).first()
         return None if row is None else to_message(row)
 
+    @override
     def list(
         self,
         *,
         destination: str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
-        after: PageKey | None = None,
+        after: Position | None = None,
         limit: int = 100,
     ) -> Page:
         """A page by the index of `next_attempt`, however far in."""
@@ -192,7 +215,7 @@ class BoundSqlStore(ManagedDelayedMessageStore):
         statement = self._sql.page
         if after is not None:
             statement = self._sql.page_behind
-            parameters.update(place_of(Mark(after.attention_time, after.message_id)))
+            parameters.update(behind(after))
         if destination is not None:
             check_destination(destination)
             statement = statement.where(table.c.destination == destination)
@@ -203,13 +226,14 @@ class BoundSqlStore(ManagedDelayedMessageStore):
         messages = [to_message(row) for row in self._execute(statement, parameters)]
         if len(messages) <= limit:
             return Page(messages, None)
-        last = messages[limit - 1]
-        return Page(messages[:limit], PageKey(last.attention_time, last.message_id))
+        return Page(messages[:limit], position_of(messages[limit - 1]))
 
+    @override
     def count(self, *, destination: str | None = None) -> int:
         """Count rows: the database reads the whole table or index for it."""
         return int(self._execute(self._of(self._sql.count, self._sql.table, destination), {}).scalar_one())
 
+    @override
     def count_by_due_time(self, bucket: timedelta, *, destination: str | None = None) -> Mapping[datetime, int]:
         """Count rows by bucket, in the order of time."""
         seconds = int(bucket.total_seconds())
@@ -218,44 +242,43 @@ class BoundSqlStore(ManagedDelayedMessageStore):
         rows = self._execute(self._of(self._sql.buckets, self._sql.numbered, destination), {"seconds": seconds})
         return {datetime.fromtimestamp(int(row.number) * seconds, UTC): row.messages for row in rows}
 
+    @override
     def cancel(self, message_id: str) -> ManagementOutcome:
-        """See the dialect."""
         check_message_id(message_id)
         self.written()
-        with translated_errors():
-            return self._parts.dialect.cancel(self.connection, self._sql.table, message_id, self.now())
+        return self._manage(self._sql.cancel, {"id": message_id})
 
+    @override
     def reschedule(self, message_id: str, due_time: datetime) -> ManagementOutcome:
-        """See the dialect."""
         check_message_id(message_id)
         self.written()
         due_time = waiting_until(due_time, "due_time")
-        with translated_errors():
-            table, dialect = self._sql.table, self._parts.dialect
-            outcome = dialect.reschedule(self.connection, table, message_id, due_time, self.now())
+        outcome = self._manage(self._sql.reschedule, {"id": message_id, "new_due_time": due_time})
         if outcome is ManagementOutcome.DONE:
-            self._wants_attention(due_time)
+            self._waits_until(due_time)
         return outcome
 
     def written(self) -> None:
-        """Something is being written on `connection`: what is fetched from now on must not commit it."""
+        """Note that something is written on `connection`: a later fetch must not commit it."""
         self._claims.written()
 
     def stored(self, earliest: datetime) -> None:
-        """Messages were written through `connection`; the first of them wants attention at `earliest`.
+        """Messages were written through `connection`; their first next attempt is at `earliest`.
 
         The commit then wakes dispatchers as it does for what `store` writes.
         """
         self.written()
-        self._wants_attention(earliest)
+        self._waits_until(earliest)
 
     def before_commit(self) -> None:
-        """Wake other processes' dispatchers, once, if something wants attention before they look by themselves."""
-        if self._earliest is not None and self._earliest <= self.now() + NOTIFY_WITHIN:
+        """Wake other processes' dispatchers, once, if a next attempt comes before they search by themselves."""
+        if not self._parts.dialect.has_notifications or self._earliest is None:
+            return
+        if self._earliest <= self.now() + NOTIFY_WITHIN:
             self._notify(payload_of(self._earliest))
 
     def rolled_back(self) -> None:
-        """What was settled is not: all that was fetched is to be let go."""
+        """After a rollback nothing is settled: all claims on what was fetched are to be ended."""
         self._unsettled |= self._fetched
 
     def release(self) -> None:
@@ -264,13 +287,18 @@ class BoundSqlStore(ManagedDelayedMessageStore):
             self._claims.release(self._unsettled)
 
     def after_end(self) -> None:
-        """Once committed or rolled back: what was fetched and not settled lies before the mark, and must be found."""
+        """After commit or rollback: find again what was fetched and not settled, which lies before the position."""
         if self._unsettled:
-            self._parts.scan.look_back()
+            self._parts.scan.search_from_beginning()
         elif self._earliest is not None:
-            self._parts.scan.look_back(self._earliest)
+            self._parts.scan.search_from_beginning(self._earliest)
 
-    def _wants_attention(self, at: datetime) -> None:
+    def _manage(self, change: Delete | Update, values: dict[str, Any]) -> ManagementOutcome:
+        table, dialect = self._sql.table, self._parts.dialect
+        with translated_errors():
+            return _OUTCOMES[dialect.change_unclaimed(self.connection, table, change, values, self.now())]
+
+    def _waits_until(self, at: datetime) -> None:
         if self._earliest is None or at < self._earliest:
             self._earliest = at
 
@@ -302,6 +330,6 @@ def insert_message(connection: Connection, parts: StoreParts, message: DelayedMe
     try:
         return connection.execute(sql.insert, row).rowcount > 0
     except IntegrityError as error:
-        if parts.dialect.is_duplicate(error):
+        if parts.dialect.fault(error) is Fault.DUPLICATE:
             return False
         raise

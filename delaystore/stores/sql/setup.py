@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from sqlalchemy import Column, Connection, MetaData, String, Table, inspect, select
 
 from delaystore.errors import StoreSetupError
-from delaystore.stores.sql.dialects import SqlDialect
-from delaystore.stores.sql.dialects.base import Claiming
-from delaystore.stores.sql.names import MAX_IDENTIFIER_BYTES, is_load_table, loads_table_name
+from delaystore.sql.dialects import STORE_DIALECTS, Claiming, StoreDialect, store_dialect_of
+from delaystore.sql.names import is_load_table, loads_table_name
 
 if TYPE_CHECKING:
     from alembic.script import ScriptDirectory
 
-HEAD: Final = "0001"
-"""The version this release works with; a test holds it to the newest migration."""
 _MIGRATIONS: Final = Path(__file__).parent / "migrations"
+HEAD: Final = max(path.name[1:5] for path in _MIGRATIONS.glob("versions/v*.py"))
+"""The version this release works with: that of the newest migration, vNNNN_*.py."""
 
 
 def version_table_name(table: Table) -> str:
@@ -32,7 +31,7 @@ def current_version(connection: Connection, table: Table) -> str | None:
     return connection.execute(select(versions.c.version_num)).scalar()
 
 
-def upgrade(connection: Connection, table: Table, dialect: SqlDialect) -> bool:
+def upgrade(connection: Connection, table: Table, dialect: StoreDialect) -> bool:
     """Create or upgrade the tables; False: there was nothing to do. The caller commits.
 
     Raises StoreSetupError for tables of a release newer than this one.
@@ -50,10 +49,9 @@ def upgrade(connection: Connection, table: Table, dialect: SqlDialect) -> bool:
 def remove(connection: Connection, table: Table) -> None:
     """Drop the tables, those of bulk loads too, with all that waits in them. The caller commits.
 
-    What remembers finished loads goes first: it must not outlive the messages.
+    The table that remembers finished loads goes first: it must not outlive the messages.
     """
-    dialect_name = connection.dialect.name
-    names = [loads_table_name(table.name, dialect_name), *load_tables(connection, table)]
+    names = [loads_table_name(table.name, store_dialect_of(connection)), *load_tables(connection, table)]
     for name in names:
         _any_table(name, table.schema).drop(connection, checkfirst=True)
     table.drop(connection, checkfirst=True)
@@ -61,9 +59,9 @@ def remove(connection: Connection, table: Table) -> None:
 
 
 def load_tables(connection: Connection, table: Table) -> list[str]:
-    """The names of the tables in which bulk loads into `table` wait, or that they left behind."""
-    names = inspect(connection).get_table_names(schema=table.schema)
-    return [name for name in names if is_load_table(name, table.name, connection.dialect.name)]
+    """The names of the tables in which bulk loads into `table` are staged, or that they left behind."""
+    names, dialect = inspect(connection).get_table_names(schema=table.schema), store_dialect_of(connection)
+    return [name for name in names if is_load_table(name, table.name, dialect)]
 
 
 def leave_delaystore_alone(
@@ -72,13 +70,13 @@ def leave_delaystore_alone(
     """An `include_object` for your own Alembic env.py, so that autogenerate does not drop delaystore's tables.
 
     `endpoints` name those with default table names, `tables` the tables of stores that were given one. Tables of SQL
-    queues (`NAME_queue`) are left alone as well::
+    queues (`NAME_queue`) are left alone too::
 
         context.configure(..., include_object=leave_delaystore_alone("sales", "billing"))
     """
     stores = {f"{endpoint}_delayed" for endpoint in endpoints} | set(tables)
     ours = stores | {f"{name}_version" for name in stores}
-    ours |= {loads_table_name(name, database) for name in stores for database in MAX_IDENTIFIER_BYTES}
+    ours |= {loads_table_name(name, database) for name in stores for database in STORE_DIALECTS.values()}
 
     def include_object(
         item: Any, name: str | None, type_: Literal["table"] | str, reflected: bool, compare_to: Any
@@ -88,7 +86,7 @@ def leave_delaystore_alone(
         return table_name not in ours and not is_queue and not is_load(str(table_name))
 
     def is_load(name: str) -> bool:
-        return any(is_load_table(name, table, database) for table in stores for database in MAX_IDENTIFIER_BYTES)
+        return any(is_load_table(name, table, database) for table in stores for database in STORE_DIALECTS.values())
 
     return include_object
 
@@ -104,7 +102,7 @@ def _is_current(connection: Connection, table: Table) -> bool:
     )
 
 
-def _migrate(connection: Connection, table: Table, dialect: SqlDialect) -> None:
+def _migrate(connection: Connection, table: Table, dialect: StoreDialect) -> None:
     from alembic.migration import MigrationContext  # a third of a second, which only a change of the schema needs
     from alembic.operations import Operations
 
@@ -116,7 +114,7 @@ def _migrate(connection: Connection, table: Table, dialect: SqlDialect) -> None:
         "delaystore_table": table.name,
         "delaystore_schema": table.schema,
         "delaystore_leases": dialect.claiming is Claiming.LEASES,
-        "delaystore_storage_options": dialect.storage_options(),
+        "delaystore_storage_options": [*dialect.time_checks(), *dialect.storage_options()],
     }
     context = MigrationContext.configure(connection, opts=options)
     with Operations.context(context):

@@ -7,32 +7,31 @@ from hashlib import sha256
 
 from sqlalchemy import URL, Connection, Engine, Table, select
 from sqlalchemy.orm import Session
+from typing_extensions import override
 
+from delaystore.clock import CarriedClock
 from delaystore.errors import ConfigurationError, DuplicateMessageError
-from delaystore.message import DelayedMessage
+from delaystore.message import DelayedMessage, Position
 from delaystore.settings import TransactionMode
+from delaystore.sql.dialects import Claiming, store_dialect_of
+from delaystore.sql.engine import create_store_engine, renew_after_fork
+from delaystore.sql.errors import translated_errors
+from delaystore.sql.names import check_identifier, check_table_name, default_table_name
 from delaystore.stores.abc import (
     ManagedDelayedMessageStore,
     ManagementOutcome,
     Page,
-    PageKey,
     WakeUpCallback,
     WakeUpSubscription,
 )
 from delaystore.stores.sql import setup
+from delaystore.stores.sql._claims import Leases
+from delaystore.stores.sql._enlisted import EnlistedSqlStore
+from delaystore.stores.sql._listener import PostgreSqlListener, payload_of
+from delaystore.stores.sql._scan import DueScan
+from delaystore.stores.sql._statements import Statements
 from delaystore.stores.sql.bound import NOTIFY_WITHIN, BoundSqlStore, StoreParts, insert_message
-from delaystore.stores.sql.claims import Leases
-from delaystore.stores.sql.clock import DatabaseClock
-from delaystore.stores.sql.dialects import dialect_of
-from delaystore.stores.sql.dialects.base import Claiming
-from delaystore.stores.sql.engine import create_store_engine, renew_after_fork
-from delaystore.stores.sql.enlisted import EnlistedSqlStore
-from delaystore.stores.sql.listener import payload_of
-from delaystore.stores.sql.names import check_identifier, check_table_name, default_table_name
-from delaystore.stores.sql.scan import DueScan
 from delaystore.stores.sql.schema import delayed_table
-from delaystore.stores.sql.statements import Statements
-from delaystore.stores.sql.translation import translated_errors
 
 
 class SqlDelayedMessageStore(ManagedDelayedMessageStore):
@@ -58,11 +57,12 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
         self.engine = database if isinstance(database, Engine) else create_store_engine(database)
         if not self._owns_engine:
             renew_after_fork(self.engine)
-        self._dialect = dialect_of(self.engine)
+        self._dialect = store_dialect_of(self.engine)
+        self._dialect.check_driver(self.engine.driver)
         if schema is not None:
-            check_identifier(schema, self.engine.dialect.name, "the schema name")
+            check_identifier(schema, self._dialect, "the schema name")
         if table is not None:
-            check_table_name(table, self.engine.dialect.name)
+            check_table_name(table, self._dialect)
         if lease <= timedelta(0):
             raise ConfigurationError(f"lease must be above 0, not {lease}")
         self._schema, self._table_name, self._lease = schema, table, lease
@@ -80,8 +80,9 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
     def __repr__(self) -> str:
         return f"SqlDelayedMessageStore({self.engine.url!r}, endpoint={self._endpoint!r})"
 
+    @override
     def initialize(self, endpoint: str, mode: TransactionMode) -> None:
-        """Name the table; connects to nothing. Every mode can be honoured, the last with a SQL queue."""
+        """Name the table; connects to nothing. Honours every mode, TRANSACTION_SCOPE with a SQL queue."""
         TransactionMode(mode)
         if not isinstance(endpoint, str) or not endpoint.strip():
             raise ConfigurationError("the endpoint name is empty; give the endpoint a name")
@@ -91,13 +92,13 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
                     f"this store is bound to endpoint {self._endpoint!r}, not {endpoint!r}; make a store for each"
                 )
             return
-        name = check_table_name(self._table_name or default_table_name(endpoint), self.engine.dialect.name)
+        name = check_table_name(self._table_name or default_table_name(endpoint), self._dialect)
         table = delayed_table(name, self._schema, leases=self._dialect.claiming is Claiming.LEASES)
         self._parts_or_none = StoreParts(
             dialect=self._dialect,
             statements=Statements(table, self._dialect),
             scan=DueScan(),
-            clock=DatabaseClock(self._read_clock),
+            clock=CarriedClock(self._read_clock),
             channel="delaystore_" + sha256(table.fullname.encode()).hexdigest()[:40],
             lease=self._lease,
         )
@@ -108,8 +109,9 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
         """The table in which messages wait."""
         return self._parts.statements.table
 
+    @override
     def setup_infrastructure(self) -> None:
-        """Create the tables, or upgrade them; without rights to do so it is enough that they are current.
+        """Create or upgrade the tables; a user without the right to do so needs tables that are current.
 
         Raises StoreSetupError for tables of a newer release, StorePermissionError, StoreUnavailableError.
         """
@@ -123,10 +125,12 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
             setup.remove(connection, self._parts.statements.table)
             connection.commit()
 
+    @override
     def now(self) -> datetime:
-        """The database's clock (SQLite: this computer's), carried on between two looks at it; never ahead of it."""
+        """The database's clock (SQLite: this computer's), carried on between two questions; never ahead of it."""
         return self._parts.clock.now()
 
+    @override
     @contextmanager
     def transaction(self) -> Iterator[BoundSqlStore]:
         """A store bound to one transaction; its `connection` is for what shall be committed with it."""
@@ -144,6 +148,7 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
         with translated_errors():
             return EnlistedSqlStore(self._parts, target, on_end)
 
+    @override
     def store(self, message: DelayedMessage) -> None:
         """One statement, one round trip where the database allows; see the contract."""
         if self._singles is None:
@@ -151,95 +156,106 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
                 bound.store(message)
             return
         parts = self._parts
-        soon = message.attention_time <= self.now() + NOTIFY_WITHIN
+        soon = message.next_attempt <= self.now() + NOTIFY_WITHIN
         with translated_errors(), self._singles.connect() as connection:
-            inserted = insert_message(connection, parts, message, payload_of(message.attention_time) if soon else None)
+            inserted = insert_message(connection, parts, message, payload_of(message.next_attempt) if soon else None)
         if not inserted:
             raise DuplicateMessageError([message.message_id])
-        parts.scan.look_back(message.attention_time)
+        parts.scan.search_from_beginning(message.next_attempt)
 
+    @override
     def store_many(self, messages: Iterable[DelayedMessage]) -> int:
-        """All or none, in one transaction; PostgreSQL: by COPY. Takes a generator, and holds few of its messages."""
+        """All or none, in one transaction; PostgreSQL: by COPY. Keeps few messages of a generator in memory."""
         with self._one_call() as bound:
             return bound.store_many(messages)
 
+    @override
     def fetch_next_due_timeout(self, at: datetime) -> DelayedMessage | None:
         """As in the contract; a claim by row lock ends with this call, so claim inside `transaction()`."""
         with self._one_call() as bound:
             return bound.fetch_next_due_timeout(at)
 
+    @override
     def fetch_due(self, at: datetime, limit: int) -> Sequence[DelayedMessage]:
         """As in the contract; a claim by row lock ends with this call, so claim inside `transaction()`."""
         with self._one_call() as bound:
             return bound.fetch_due(at, limit)
 
+    @override
     def remove(self, message: DelayedMessage) -> bool:
-        """See the contract."""
         with self._one_call() as bound:
             return bound.remove(message)
 
+    @override
     def remove_many(self, messages: Sequence[DelayedMessage]) -> int:
-        """See the contract."""
         with self._one_call() as bound:
             return bound.remove_many(messages)
 
+    @override
     def increment_failure_count(self, message: DelayedMessage, next_attempt: datetime | None = None) -> bool:
-        """See the contract."""
         with self._one_call() as bound:
             return bound.increment_failure_count(message, next_attempt)
 
+    @override
     def increment_failure_counts(self, failures: Sequence[tuple[DelayedMessage, datetime]]) -> int:
-        """See the contract."""
         with self._one_call() as bound:
             return bound.increment_failure_counts(failures)
 
+    @override
     def next(self) -> datetime | None:
-        """See the contract; where many deleted rows lie in the way, also the time at which to look again."""
+        """As in the contract; where many deleted rows lie in the way, also the time at which to search again."""
         with self._one_call(self._singles) as bound:
             return bound.next()
 
+    @override
     def get(self, message_id: str) -> DelayedMessage | None:
-        """See the contract."""
         with self._one_call() as bound:
             return bound.get(message_id)
 
+    @override
     def list(
         self,
         *,
         destination: str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
-        after: PageKey | None = None,
+        after: Position | None = None,
         limit: int = 100,
     ) -> Page:
-        """See the contract; served by an index, but for the filter by destination."""
+        """Served by an index, but for the filter by destination."""
         with self._one_call() as bound:
             return bound.list(destination=destination, since=since, until=until, after=after, limit=limit)
 
+    @override
     def count(self, *, destination: str | None = None) -> int:
-        """See the contract; reads all that waits."""
+        """Reads all that waits."""
         with self._one_call() as bound:
             return bound.count(destination=destination)
 
+    @override
     def count_by_due_time(self, bucket: timedelta, *, destination: str | None = None) -> Mapping[datetime, int]:
-        """See the contract; reads all that waits. `bucket` is in whole seconds."""
+        """Reads all that waits. `bucket` is in whole seconds."""
         with self._one_call() as bound:
             return bound.count_by_due_time(bucket, destination=destination)
 
+    @override
     def cancel(self, message_id: str) -> ManagementOutcome:
-        """See the contract."""
         with self._one_call() as bound:
             return bound.cancel(message_id)
 
+    @override
     def reschedule(self, message_id: str, due_time: datetime) -> ManagementOutcome:
-        """See the contract."""
         with self._one_call() as bound:
             return bound.reschedule(message_id, due_time)
 
+    @override
     def subscribe(self, on_wake_up: WakeUpCallback) -> WakeUpSubscription | None:
         """PostgreSQL: by LISTEN; the others cannot."""
-        return self._dialect.listen(self.engine, self._parts.channel, on_wake_up)
+        if not self._dialect.has_notifications:
+            return None
+        return PostgreSqlListener(self.engine, self._parts.channel, on_wake_up)
 
+    @override
     def close(self) -> None:
         """Close the connections, unless the Engine is yours."""
         if self._owns_engine:

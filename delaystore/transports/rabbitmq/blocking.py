@@ -9,16 +9,15 @@ from pika import exceptions
 from pika.adapters.utils.connection_workflow import AMQPConnectorException
 
 from delaystore.errors import TransportUnavailableError
-from delaystore.transports.rabbitmq.logs import quiet_pika
 from delaystore.transports.rabbitmq.owner import drop_socket
 from delaystore.transports.rabbitmq.parameters import Broker
-from delaystore.transports.rabbitmq.reasons import reason_of
+from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
 
 _HEARTBEAT: Final = 60
-"""Seconds. Nobody answers heartbeats while the caller works on what it received: about two minutes are its limit."""
+"""Seconds. Nobody answers heartbeats while the caller handles messages, so it has about two minutes for that."""
 _IDLE_CONNECTIONS: Final = 4
 _ANSWER: Final = 10
-"""Seconds that a broker has to open or close a channel or a connection; a silent one would take two heartbeats."""
+"""Seconds that a broker has to open or close a channel or a connection."""
 
 
 class BlockingConnections:
@@ -44,7 +43,7 @@ class BlockingConnections:
             self._put_back(connection, channel)
             raise
         except BaseException:
-            _drop(connection)  # whoever interrupts does not wait for an answer that may never come
+            _drop(connection)  # an interrupt does not wait for an answer that may never come
             raise
         else:
             self._put_back(connection, channel)
@@ -61,7 +60,7 @@ class BlockingConnections:
             drop_socket(connection._impl)
 
     def _take(self) -> Any | None:
-        """An idle connection, for the caller alone. One step, so that no lock is needed, which a fork might copy."""
+        """An idle connection, for this caller alone; None: there is none. Atomic, so it needs no lock."""
         try:
             return self._idle.pop()
         except IndexError:
@@ -110,7 +109,7 @@ class BlockingConnections:
 
 @contextmanager
 def _answered_soon(connection: Any) -> Iterator[None]:
-    """The connection ends, as after missed heartbeats, unless the block ends within _ANSWER seconds."""
+    """End the connection, as after missed heartbeats, unless the block ends within _ANSWER seconds."""
     inner = connection._impl
     silence = exceptions.AMQPHeartbeatTimeout(f"no answer within {_ANSWER} s")
     timer = inner._adapter_call_later(_ANSWER, lambda: inner._terminate_stream(silence))
@@ -122,7 +121,7 @@ def _answered_soon(connection: Any) -> Iterator[None]:
 
 
 def _drop(connection: Any) -> None:
-    """Give up a connection, and its loop, without a word to the broker."""
+    """Give up a connection, and its loop, without telling the broker."""
     drop_socket(connection._impl)
     connection._impl.ioloop.close()
 

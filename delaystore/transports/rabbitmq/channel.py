@@ -1,4 +1,4 @@
-"""A channel in confirm mode, used by one flight at a time.
+"""A channel in confirm mode, which carries one in-flight batch at a time.
 
 Everything here runs in the owner thread.
 """
@@ -8,36 +8,36 @@ from typing import Any, Final
 
 from pika import exceptions, spec
 
+from delaystore.address import Address
 from delaystore.errors import UnsupportedMessageError
 from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind
-from delaystore.transports.rabbitmq.address import Address
-from delaystore.transports.rabbitmq.flight import Flight, Publishable
-from delaystore.transports.rabbitmq.frames import body_frames, publish_method
-from delaystore.transports.rabbitmq.properties import UNENCODABLE
+from delaystore.transports.rabbitmq._in_flight import InFlightBatch
+from delaystore.transports.rabbitmq._properties import UNENCODABLE
+from delaystore.transports.rabbitmq.publication import Publishable, body_frames, publish_method
 
 WINDOW: Final = 2000
-"""Publishes in flight without an answer, at most."""
+"""Publishes without an answer, at most."""
 WINDOW_BYTES: Final = 16 * 1024 * 1024
-"""Bytes in flight without an answer, at most, and so the memory a flight can take; one message may exceed it."""
+"""Bytes published without an answer, at most, which bounds a batch's memory; a single message may exceed it."""
 _WRITE_BYTES: Final = 128 * 1024
 """Frames are handed to the socket in pieces of about this size."""
 NACKED: Final = Outcome(
     OutcomeKind.REFUSED, "nacked by the broker: the queue is full and rejects, or it has lost its leader"
 )
 _METHODS_KEPT: Final = 4096
-"""Method frames kept ready; a channel that publishes to more destinations starts over."""
+"""Method frames that a channel keeps, one for each destination; with more destinations it starts over."""
 
 OnEnd = Callable[["ConfirmChannel", Exception | None], None]
 
 
 class ConfirmChannel:
-    """A pika channel in confirm mode, and the flight it carries.
+    """A pika channel in confirm mode, and the batch it carries (None: it is idle).
 
-    `on_idle` is called when the flight has all its answers, `on_closed` with the reason when the channel went.
+    `on_idle` is called when the batch has all its answers, `on_closed` with the reason when the channel is closed.
     """
 
     def __init__(self, connection: Any, on_idle: Callable[["ConfirmChannel"], None], on_closed: OnEnd) -> None:
-        self.flight: Flight | None = None
+        self.batch: InFlightBatch | None = None
         self._connection = connection
         self._on_idle = on_idle
         self._on_closed = on_closed
@@ -48,24 +48,24 @@ class ConfirmChannel:
         self._pika = connection.channel(on_open_callback=self._select)
         self._pika.add_on_close_callback(self._closed)
 
-    def carry(self, flight: Flight) -> None:
-        """Publish `flight`; the channel must be idle."""
-        assert self.flight is None
-        self.flight = flight
+    def carry(self, batch: InFlightBatch) -> None:
+        """Publish `batch`; the channel must be idle."""
+        assert self.batch is None
+        self.batch = batch
         self._first_tag = self._next_tag
         if self._ready:
             self.pump()
 
     def pump(self) -> None:
-        """Publish as much of the flight as the window allows."""
-        flight = self.flight
-        if flight is None or not self._ready:
+        """Publish as much of the batch as the window allows."""
+        batch = self.batch
+        if batch is None or not self._ready:
             return
         pieces: list[bytes] = []
         size = 0
-        total = len(flight.publications)
-        while flight.next < total and flight.unsettled < WINDOW and flight.unsettled_bytes < WINDOW_BYTES:
-            marshalled = self._marshal(flight, flight.publications[flight.next])
+        total = len(batch.publications)
+        while batch.next < total and batch.unsettled < WINDOW and batch.unsettled_bytes < WINDOW_BYTES:
+            marshalled = self._marshal(batch, batch.publications[batch.next])
             if marshalled is not None:
                 pieces.append(marshalled)
                 size += len(marshalled)
@@ -74,11 +74,11 @@ class ConfirmChannel:
                 pieces, size = [], 0
         if pieces:
             self._write(b"".join(pieces))
-        self._release_if_complete(flight)
+        self._release_if_complete(batch)
 
     def discard(self) -> bool:
-        """Close the channel for good: what it still answers belongs to nobody. False: it is closed, or about to be."""
-        self.flight = None
+        """Close the channel, and ignore what it still answers. False: it is closed already, or about to be."""
+        self.batch = None
         if self._pika.is_closed or self._pika.is_closing:
             return False
         self._pika.close()
@@ -92,21 +92,21 @@ class ConfirmChannel:
         self._ready = True
         self.pump()
 
-    def _marshal(self, flight: Flight, publication: Publishable) -> bytes | None:
+    def _marshal(self, batch: InFlightBatch, publication: Publishable) -> bytes | None:
         """The publication's frames, counted as sent; None: it cannot be sent, and is settled."""
         number = self._pika.channel_number
         frame_max = self._connection.params.frame_max
         try:
             header = publication.content_header(number)
         except (*UNENCODABLE, UnsupportedMessageError) as error:
-            flight.skipped(Outcome(OutcomeKind.REFUSED, f"AMQP cannot hold its headers or properties: {error}"))
+            batch.skipped(Outcome(OutcomeKind.REFUSED, f"AMQP cannot hold its headers or properties: {error}"))
             return None
         if not fits(header, frame_max):
-            flight.skipped(Outcome(OutcomeKind.REFUSED, _too_large(len(header), frame_max)))
+            batch.skipped(Outcome(OutcomeKind.REFUSED, _too_large(len(header), frame_max)))
             return None
         marshalled = self._method(publication) + header + body_frames(number, publication.body, frame_max)
         self._next_tag += 1
-        flight.sent(len(marshalled))
+        batch.sent(len(marshalled))
         return marshalled
 
     def _method(self, publication: Publishable) -> bytes:
@@ -130,25 +130,25 @@ class ConfirmChannel:
             self._connection._output_marshaled_frames([frames])
 
     def _on_answer(self, frame: Any) -> None:
-        flight = self.flight
-        if flight is None:
+        batch = self.batch
+        if batch is None:
             return
         answer = frame.method
         outcome = DELIVERED if isinstance(answer, spec.Basic.Ack) else NACKED
         # tag 0 with `multiple` means all that is outstanding (AMQP 0-9-1, basic.ack)
         tag = answer.delivery_tag or self._next_tag - 1
-        flight.answered(tag - self._first_tag, outcome, multiple=answer.multiple)
+        batch.answered(tag - self._first_tag, outcome, multiple=answer.multiple)
         self.pump()
 
     def _on_return(self, _channel: Any, method: Any, properties: Any, _body: bytes) -> None:
-        if self.flight is not None:
+        if self.batch is not None:
             reason = f"returned by the broker: {method.reply_code} {method.reply_text}"
-            self.flight.returned(properties.message_id, Address(method.exchange, method.routing_key), reason)
+            self.batch.returned(properties.message_id, Address(method.exchange, method.routing_key), reason)
 
-    def _release_if_complete(self, flight: Flight) -> None:
-        if flight.complete:
+    def _release_if_complete(self, batch: InFlightBatch) -> None:
+        if batch.complete:
             self._on_idle(self)
-            flight.end()
+            batch.end()
 
     def _closed(self, _channel: Any, reason: Exception) -> None:
         self._ready = False
@@ -156,7 +156,7 @@ class ConfirmChannel:
 
 
 def fits(header: bytes, frame_max: int) -> bool:
-    """Whether the broker takes the frame; for one that it does not, it closes the whole connection."""
+    """Whether a frame is short enough for the broker, which closes the whole connection for a longer one."""
     return len(header) <= frame_max
 
 

@@ -10,22 +10,21 @@ from pika import exceptions
 from pika.adapters.select_connection import IOLoop
 from tenacity import RetryCallState, Retrying, wait_exponential, wait_random
 
+from delaystore.transports.rabbitmq._in_flight import Closure, InFlightBatch
 from delaystore.transports.rabbitmq.channel import ConfirmChannel
-from delaystore.transports.rabbitmq.flight import Closure, Flight
-from delaystore.transports.rabbitmq.logs import quiet_pika
 from delaystore.transports.rabbitmq.parameters import Broker
-from delaystore.transports.rabbitmq.reasons import reason_of
+from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
 
 THREAD_NAME: Final = "delaystore-rabbitmq"
 _RECONNECT_WAIT: Final = wait_exponential(multiplier=0.1, max=5) + wait_random(0, 0.1)
 _CLOSE_SECONDS: Final = 2.0
-"""How long closing waits for the broker's farewell; a broker with an alarm does not read it."""
+"""Seconds that closing waits for the broker's answer; a broker with an alarm gives none."""
 _IDLE_CHANNELS: Final = 8
 _MESSAGE_FAULTS: Final = frozenset({311, 403, 404, 405, 406, 501, 502, 503, 504, 505, 506, 540, 541})
 """Reply codes with which a broker closes the connection because of what it was sent (AMQP 0-9-1, 1.2)."""
 _CONNECTING: Final = "connecting"
 _SIGN_OF_LIFE: Final = 1.0
-"""Seconds that giving up a flight waits for the broker to show that it is there all the same."""
+"""Seconds that `abandon` waits for the broker to show that it still answers."""
 
 log = logging.getLogger(__name__)
 
@@ -33,8 +32,8 @@ log = logging.getLogger(__name__)
 class Owner:
     """One connection, re-established as often as it is lost, in a thread of its own.
 
-    The thread starts at construction and ends with `close`, and with it the owner; a new one takes its place.
-    Flights handed over with `launch` always end: answered, closed by a message, or with the connection.
+    The thread starts at construction and ends with `close`; then a new owner takes its place. Batches handed over with
+    `publish` always end: answered, closed by a message, or with the connection.
     `connection_type`: a kind of SelectConnection.
     """
 
@@ -43,16 +42,16 @@ class Owner:
         self._connection_type = connection_type
         self._changed = threading.Condition()
         self._obstacle: str | None = _CONNECTING
-        self._flights: set[Flight] = set()
+        self._batches: set[InFlightBatch] = set()
         self._closing = False
         self._loop = IOLoop()
         self._connection: Any = None
-        self._carriers: dict[Flight, ConfirmChannel] = {}
+        self._carrying: dict[InFlightBatch, ConfirmChannel] = {}
         self._idle: list[ConfirmChannel] = []
-        self._abandoned: set[Flight] = set()
-        """Flights given up whose channels are yet to be closed."""
+        self._abandoned: set[InFlightBatch] = set()
+        """Batches given up, whose channels are yet to be closed."""
         self._silent: set[ConfirmChannel] = set()
-        """Channels given up for want of an answer, which the broker has not yet agreed to close."""
+        """Channels given up for want of an answer, whose closing the broker has not confirmed yet."""
         self._silence = f"RabbitMQ at {broker.label} does not answer"
         self._alarm: str | None = None
         self._attempts = RetryCallState(Retrying(), None, (), {})
@@ -64,7 +63,7 @@ class Owner:
 
     @property
     def alive(self) -> bool:
-        """Whether the thread runs, and is not about to end."""
+        """Whether the thread runs and is not closing."""
         return self._thread.is_alive() and not self._closing
 
     @property
@@ -73,38 +72,38 @@ class Owner:
         return self._obstacle
 
     def wait_ready(self, deadline: float) -> str | None:
-        """Wait until messages can be sent, or until `deadline` (of time.monotonic); the obstacle that remains."""
+        """Wait until messages can be sent; at `deadline` (of time.monotonic) the obstacle that remains, else None."""
         with self._changed:
             self._changed.wait_for(lambda: self._obstacle is None or self._closing, deadline - time.monotonic())
             return self._obstacle
 
-    def launch(self, flight: Flight) -> None:
-        """Have `flight` carried; it ends at once if there is no connection."""
+    def publish(self, batch: InFlightBatch) -> None:
+        """Have `batch` published; it ends at once if there is no connection."""
         with self._changed:
             if not self.alive:
-                flight.end(Closure(0, "the transport was closed", by_message=False, own=False))
+                batch.end(Closure(0, "the transport was closed", by_message=False, own=False))
                 return
-            self._flights.add(flight)
-        self._loop.add_callback_threadsafe(lambda: self._carry(flight))
+            self._batches.add(batch)
+        self._loop.add_callback_threadsafe(lambda: self._carry(batch))
 
-    def abandon(self, flight: Flight) -> None:
-        """Give `flight` up. Its channel is closed, so that no late answer is taken for another message's.
+    def abandon(self, batch: InFlightBatch) -> None:
+        """Give `batch` up. Its channel is closed, so that no late answer is taken for another message's.
 
-        From then on `obstacle` says that the broker is silent, until it agrees; for that this waits a moment, so that
-        the caller can tell an outage from messages that alone get no answer.
+        Until the broker confirms that, `obstacle` says that it is silent. This waits a moment for the confirmation, so
+        that the caller can tell an outage from a single message that gets no answer.
         """
         with self._changed:
-            if flight not in self._flights:
+            if batch not in self._batches:
                 return
-            self._flights.remove(flight)
-            self._abandoned.add(flight)
+            self._batches.remove(batch)
+            self._abandoned.add(batch)
             self._obstacle = self._obstacle or self._silence
-        self._loop.add_callback_threadsafe(lambda: self._drop(flight))
+        self._loop.add_callback_threadsafe(lambda: self._drop(batch))
         with self._changed:
             self._changed.wait_for(lambda: self._obstacle != self._silence or self._closing, _SIGN_OF_LIFE)
 
     def close(self) -> None:
-        """End the connection and the thread; flights under way end unsettled."""
+        """End the connection and the thread; batches in flight end unsettled."""
         with self._changed:
             first, self._closing = not self._closing, True
             self._changed.notify_all()
@@ -114,7 +113,7 @@ class Owner:
             self._thread.join(2 * _CLOSE_SECONDS)
 
     def disown(self) -> None:
-        """In a forked child, where the thread does not run: give up the socket, which stays the parent's."""
+        """In a forked child, where the thread does not run: give up the socket, which the parent uses on."""
         self._closing = True
         drop_socket(self._connection)
 
@@ -192,42 +191,42 @@ class Owner:
         self._loop.call_later(wait, self._connect)
 
     def _lose(self, closure: Closure, obstacle: str) -> None:
-        """End all flights with `closure`."""
+        """End all batches with `closure`."""
         self._connection = None
         self._alarm = None
         self._idle.clear()
         self._silent.clear()
-        self._carriers.clear()
+        self._carrying.clear()
         with self._changed:
             self._obstacle = obstacle
-            flights, self._flights = self._flights, set()
+            batches, self._batches = self._batches, set()
             self._abandoned.clear()
             self._changed.notify_all()
-        for flight in flights:
-            flight.end(closure)
+        for batch in batches:
+            batch.end(closure)
 
     def _report(self) -> None:
-        """Tell what stands in the way while the connection is open: an alarm, or silence.
+        """Update `obstacle` while the connection is open: an alarm, or silence.
 
-        As long as the broker is silent nothing more is written to it, so that what waits in the socket's buffer,
-        and arrives late, stays what it is.
+        As long as the broker is silent nothing more is written to it: what waits in the socket's buffer may still
+        arrive.
         """
         with self._changed:
             silent = self._silent or self._abandoned
             self._obstacle = self._alarm or (self._silence if silent else None)
             self._changed.notify_all()
 
-    def _carry(self, flight: Flight) -> None:
-        if flight not in self._flights:
+    def _carry(self, batch: InFlightBatch) -> None:
+        if batch not in self._batches:
             return
         if self._connection is None or not self._connection.is_open:
             with self._changed:
-                self._flights.discard(flight)
-            flight.end(Closure(0, self._obstacle or "no connection", by_message=False, own=False))
+                self._batches.discard(batch)
+            batch.end(Closure(0, self._obstacle or "no connection", by_message=False, own=False))
             return
         channel = self._idle.pop() if self._idle else ConfirmChannel(self._connection, self._freed, self._channel_gone)
-        self._carriers[flight] = channel
-        channel.carry(flight)
+        self._carrying[batch] = channel
+        channel.carry(batch)
 
     def _freed(self, channel: ConfirmChannel) -> None:
         self._take_off(channel)
@@ -244,26 +243,26 @@ class Owner:
             if self._connection.is_open:
                 self._report()
         elif isinstance(error, exceptions.ChannelClosedByBroker):
-            flight = self._take_off(channel)
-            if flight is not None:
-                flight.end(Closure(error.reply_code, reason_of(error), by_message=True, own=True))
-        # else the connection goes, and takes its flights along
+            batch = self._take_off(channel)
+            if batch is not None:
+                batch.end(Closure(error.reply_code, reason_of(error), by_message=True, own=True))
+        # otherwise the connection is lost, which ends all batches
 
-    def _take_off(self, channel: ConfirmChannel) -> Flight | None:
-        """The flight `channel` carried, off the books."""
-        flight, channel.flight = channel.flight, None
-        if flight is not None:
-            self._carriers.pop(flight, None)
+    def _take_off(self, channel: ConfirmChannel) -> InFlightBatch | None:
+        """Take the batch off `channel`; None: it had none."""
+        batch, channel.batch = channel.batch, None
+        if batch is not None:
+            self._carrying.pop(batch, None)
             with self._changed:
-                self._flights.discard(flight)
-        return flight
+                self._batches.discard(batch)
+        return batch
 
-    def _drop(self, flight: Flight) -> None:
-        channel = self._carriers.pop(flight, None)
+    def _drop(self, batch: InFlightBatch) -> None:
+        channel = self._carrying.pop(batch, None)
         if channel is not None and channel.discard():
             self._silent.add(channel)
         with self._changed:
-            self._abandoned.discard(flight)
+            self._abandoned.discard(batch)
         if self._connection is not None and self._connection.is_open:
             self._report()
 
@@ -278,7 +277,7 @@ class Owner:
 
 
 def drop_socket(connection: Any) -> None:
-    """Close the socket of `connection` without a word to the broker; pika has no public way."""
+    """Close the socket of `connection` without telling the broker; pika has no public way."""
     transport = getattr(connection, "_transport", None)
     if transport is not None and transport._sock is not None:
         transport._sock.close()

@@ -1,5 +1,6 @@
-"""What an AMQP URL says, as pika takes it, with the secrets kept out of every text."""
+"""An AMQP URL as pika's parameters; secrets are kept out of every text."""
 
+import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -8,7 +9,6 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit, u
 import pika
 
 from delaystore.errors import ConfigurationError
-from delaystore.transports.rabbitmq.tls import tls_context
 
 DEFAULT_HEARTBEAT: Final = 15
 """Seconds; a dead connection is noticed after about two of them."""
@@ -47,7 +47,7 @@ def broker_from_url(
 
     Query parameters: cafile (or cacertfile), certfile, keyfile, heartbeat (seconds, 0 for none), connection_timeout
     (seconds), server_name_indication, connection_name, auth_mechanism=external (log in by the client certificate).
-    Arguments win over the query. Raises ConfigurationError, without a word of what might be a secret.
+    Arguments override the query. Raises ConfigurationError, whose text repeats nothing that might be a secret.
     """
     parts = _split(url)
     query = _query(parts)
@@ -133,8 +133,43 @@ def _tls(parts: SplitResult, files: Mapping[str, str], query: dict[str, str]) ->
         if files:
             raise ConfigurationError(f"{next(iter(files))} is given, but amqp:// is not encrypted; use amqps://")
         return {}
-    context = tls_context(files.get("ca_file"), files.get("client_certificate"), files.get("client_key"))
+    context = _tls_context(files.get("ca_file"), files.get("client_certificate"), files.get("client_key"))
     return {"ssl_options": pika.SSLOptions(context, server_name)}
+
+
+def _tls_context(ca_file: str | None, client_certificate: str | None, client_key: str | None) -> ssl.SSLContext:
+    """A context that verifies the broker against `ca_file` (None: the system's authorities).
+
+    It presents `client_certificate` (PEM, with its key in the same file or in `client_key`) where one is given.
+    Raises ConfigurationError, naming the file that cannot be used.
+    """
+    try:
+        context = ssl.create_default_context(cafile=ca_file)
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(
+            f"the CA file {ca_file!r} cannot be used: {_file_error(error)}; give a PEM file"
+        ) from None
+    if client_certificate is None:
+        if client_key is not None:
+            raise ConfigurationError("a client key is given without its certificate; give client_certificate too")
+        return context
+    try:
+        context.load_cert_chain(client_certificate, client_key, password=_no_password)
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(
+            f"the client certificate {client_certificate!r} cannot be used with the key "
+            f"{client_key or client_certificate!r}: {_file_error(error)}"
+        ) from None
+    return context
+
+
+def _no_password() -> str:
+    """Keep OpenSSL from asking at the terminal for the password of an encrypted key."""
+    return ""
+
+
+def _file_error(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
 def _number(query: dict[str, str], name: str, default: int, *, at_least: int = 0) -> int:

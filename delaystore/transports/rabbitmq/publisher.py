@@ -6,15 +6,16 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from delaystore.address import DEFAULT_EXCHANGE
 from delaystore.transports.abc import Outcome, OutcomeKind
-from delaystore.transports.rabbitmq.address import DEFAULT_EXCHANGE
-from delaystore.transports.rabbitmq.flight import Closure, Flight, Publishable
+from delaystore.transports.rabbitmq._in_flight import Closure, InFlightBatch
+from delaystore.transports.rabbitmq.existence import NOT_FOUND
 from delaystore.transports.rabbitmq.owner import Owner
+from delaystore.transports.rabbitmq.publication import Publishable
 
-_NOT_FOUND: Final = 404
 _ACCESS_REFUSED: Final = 403
-_COINCIDENCES: Final = 3
-"""A message that flew alone in this many flights that lost the connection is taken as the cause, whoever else flew."""
+_LOSSES_ALONE: Final = 3
+"""A message that was in flight alone this often when the connection was lost counts as the cause."""
 
 
 class Sending:
@@ -22,7 +23,7 @@ class Sending:
 
     All of it is published at once. Where the broker closes the channel (or connection) because of a message, the
     confirms of the others are lost with it: what is unsettled is sent again in halves, suspects apart, until the
-    culprit flies alone. What was accepted but not yet confirmed arrives twice; the halves keep that small.
+    culprit is alone. What was accepted but not yet confirmed arrives twice; the halves keep that small.
     """
 
     def __init__(
@@ -38,19 +39,19 @@ class Sending:
         self._deadline = time.monotonic() + timeout
         self._owner = owner
         self._quarantine = quarantine
-        self._coincidences: dict[int, int] = {}
+        self._losses_alone: dict[int, int] = {}
         self._waiting: deque[list[int]] = deque()
 
     def run(self) -> list[Outcome]:
-        """Send, and return one outcome for each publication; those that were outcomes already stay what they are."""
+        """Send, and return one outcome for each item; items that are outcomes already stay as they are."""
         if self._publications:
             self._waiting.append(list(self._publications))
-        reason = self._fly_all()
+        reason = self._send_all()
         unsettled = Outcome(OutcomeKind.UNSETTLED, reason)
         return [outcome or unsettled for outcome in self._outcomes]
 
-    def _fly_all(self) -> str:
-        """Send what waits until nothing does; why it stopped before, if it did."""
+    def _send_all(self) -> str:
+        """Send until nothing waits; returns why it stopped before that, if it did."""
         quarantined = False
         try:
             while self._waiting:
@@ -61,15 +62,15 @@ class Sending:
                 if self._remaining() == 0:
                     return self._silence
                 positions = self._waiting.popleft()
-                flight = self._fly(owner, positions)
-                rest = self._record(flight, positions)
-                closure = flight.closure
+                in_flight = self._send(owner, positions)
+                rest = self._record(in_flight, positions)
+                closure = in_flight.closure
                 if closure is not None and not closure.by_message:
                     return closure.reason
                 if closure is not None and not closure.own and not quarantined:
-                    # one sender at a time looks for the message that costs everybody the connection
+                    # one sender at a time searches for the message that closes the shared connection
                     quarantined = self._quarantine.acquire(timeout=self._remaining())
-                if rest and closure is None and not flight.doubtful:
+                if rest and closure is None and not in_flight.doubtful:
                     return self._silence
                 self._try_again(rest, closure)
             return ""
@@ -77,18 +78,18 @@ class Sending:
             if quarantined:
                 self._quarantine.release()
 
-    def _fly(self, owner: Owner, positions: list[int]) -> Flight:
-        flight = Flight([self._publications[position] for position in positions])
-        owner.launch(flight)
-        if not flight.done.wait(self._remaining()):
+    def _send(self, owner: Owner, positions: list[int]) -> InFlightBatch:
+        in_flight = InFlightBatch([self._publications[position] for position in positions])
+        owner.publish(in_flight)
+        if not in_flight.done.wait(self._remaining()):
             self._silence = owner.obstacle or self._silence
-            owner.abandon(flight)
-        return flight
+            owner.abandon(in_flight)
+        return in_flight
 
-    def _record(self, flight: Flight, positions: list[int]) -> list[int]:
-        """Take over the outcomes of `flight`; the positions without one."""
+    def _record(self, in_flight: InFlightBatch, positions: list[int]) -> list[int]:
+        """Take over the outcomes of `in_flight`; returns the positions without one."""
         rest = []
-        for position, outcome in zip(positions, flight.outcomes, strict=True):
+        for position, outcome in zip(positions, in_flight.outcomes, strict=True):
             if outcome is None:
                 rest.append(position)
             else:
@@ -98,23 +99,23 @@ class Sending:
     def _try_again(self, rest: list[int], closure: Closure | None) -> None:
         if closure is None:
             self._waiting.extendleft([position] for position in reversed(rest))
-        elif len(rest) == 1 and self._proven(rest[0], closure):
-            self._convict(rest[0], closure)
+        elif len(rest) == 1 and self._is_to_blame(rest[0], closure):
+            self._refuse(rest[0], closure)
         else:
             self._waiting.extendleft(reversed(self._split(rest)))
 
-    def _proven(self, position: int, closure: Closure) -> bool:
-        """Whether the message that flew alone is the culprit: its channel was closed, or it was there each time."""
-        self._coincidences[position] = self._coincidences.get(position, 0) + 1
-        return closure.own or self._coincidences[position] >= _COINCIDENCES
+    def _is_to_blame(self, position: int, closure: Closure) -> bool:
+        """Whether the message sent alone is the culprit: its channel was closed, or the connection often enough."""
+        self._losses_alone[position] = self._losses_alone.get(position, 0) + 1
+        return closure.own or self._losses_alone[position] >= _LOSSES_ALONE
 
-    def _convict(self, position: int, closure: Closure) -> None:
-        """Settle the message that flew alone and closed its channel, and those that share its fault."""
-        missing = closure.code == _NOT_FOUND
+    def _refuse(self, position: int, closure: Closure) -> None:
+        """Settle the message that was sent alone and is the culprit, and those that share its fault."""
+        missing = closure.code == NOT_FOUND
         kind = OutcomeKind.UNROUTABLE if missing else OutcomeKind.REFUSED
         outcome = Outcome(kind, f"the broker closed the channel on it: {closure.reason}")
         self._outcomes[position] = outcome
-        if closure.code not in (_NOT_FOUND, _ACCESS_REFUSED):
+        if closure.code not in (NOT_FOUND, _ACCESS_REFUSED):
             return
         guilty = self._publications[position].address
         for segment in self._waiting:
@@ -127,14 +128,14 @@ class Sending:
 
     def _split(self, positions: list[int]) -> list[list[int]]:
         """`positions` in smaller parts: those that can hardly close a channel, then the suspects in halves."""
-        suspects = [position for position in positions if self._suspect(position)]
+        suspects = [position for position in positions if self._may_be_to_blame(position)]
         if not suspects or len(suspects) == len(positions):
             return _halves(positions)
-        others = [position for position in positions if not self._suspect(position)]
+        others = [position for position in positions if not self._may_be_to_blame(position)]
         return [others, *_halves(suspects)]
 
-    def _suspect(self, position: int) -> bool:
-        """Whether what mostly closes channels applies: an exchange that may be missing, an expiration, headers."""
+    def _may_be_to_blame(self, position: int) -> bool:
+        """Whether a message may close the channel: by an exchange that may be missing, its expiration or headers."""
         publication = self._publications[position]
         return publication.suspect or publication.address.exchange != DEFAULT_EXCHANGE
 

@@ -7,24 +7,23 @@ from typing import Any, Final
 
 from pika import exceptions
 
-from delaystore.errors import ConfigurationError, TransportError, TransportSetupError, UnsupportedMessageError
+from delaystore.address import named_queue
+from delaystore.errors import ConfigurationError, TransportError, TransportSetupError
 from delaystore.transports.abc import ReceivedMessage
-from delaystore.transports.rabbitmq.address import queue_name
+from delaystore.transports.rabbitmq._properties import read_headers, read_properties
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
-from delaystore.transports.rabbitmq.logs import quiet_pika
-from delaystore.transports.rabbitmq.properties import read_headers, read_properties
-from delaystore.transports.rabbitmq.reasons import reason_of
+from delaystore.transports.rabbitmq.existence import queue_exists, ready_on
+from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
 
 QUEUE_TYPES: Final = ("quorum", "classic")
-_FIRST_LOOK: Final = 0.1
-"""Seconds that a waiting message is given to arrive where the caller wants to wait for none."""
+_FIRST_WAIT: Final = 0.1
+"""Seconds for a ready message to arrive, where the caller does not want to wait."""
 _GATHER: Final = 0.01
-"""Seconds from an arrival in an empty queue in which others join its batch."""
+"""Seconds after a message has come to an empty queue in which others join its batch."""
 _LINGER: Final = 0.03
-"""Seconds without another message after which what was waiting is taken to have gone elsewhere."""
+"""Seconds without another message after which the rest is taken to have gone to another consumer."""
 _MAX_PREFETCH: Final = 65535
-"""basic.qos has 16 bits for it."""
-_NOT_FOUND: Final = 404
+"""basic.qos has 16 bits for the number."""
 
 
 def declare_queue(connections: BlockingConnections, queue: str, queue_type: str) -> None:
@@ -32,9 +31,9 @@ def declare_queue(connections: BlockingConnections, queue: str, queue_type: str)
 
     Raises TransportSetupError with the broker's reason, TransportUnavailableError.
     """
-    name = _queue(queue)
+    name = named_queue(queue)
     try:
-        if not _exists(connections, name):
+        if not queue_exists(connections, name):
             _create(connections, name, queue_type)
     except exceptions.ChannelClosedByBroker as error:
         raise TransportSetupError(
@@ -47,7 +46,7 @@ def delete_queue(connections: BlockingConnections, queue: str) -> None:
 
     Raises TransportSetupError with the broker's reason, TransportUnavailableError.
     """
-    name = _queue(queue)
+    name = named_queue(queue)
     try:
         with connections.channel() as channel, quiet_pika():
             channel.queue_delete(name)
@@ -63,7 +62,7 @@ def receive(
 
     Raises TransportError for a queue that does not exist or may not be read, TransportUnavailableError.
     """
-    name = _queue(queue)
+    name = named_queue(queue)
     if limit < 1:
         raise ConfigurationError(f"limit must be a whole number from 1, not {limit!r}")
     with connections.channel() as channel:
@@ -76,34 +75,28 @@ def receive(
         if deliveries:
             with quiet_pika():
                 channel.basic_ack(deliveries[-1][0].delivery_tag, multiple=True)
-                # AMQP answers no acknowledgement; an answer to what follows it shows that it has arrived
-                channel.queue_declare(name, passive=True)
+                # AMQP answers no acknowledgement; the answer to this shows that it has arrived
+                ready_on(channel, name)
 
 
 def _collect(channel: Any, name: str, limit: int, timeout: float) -> list[tuple[Any, Any, bytes]]:
-    """What is waiting, or the first to come and what follows it shortly: (method, properties, body) each.
+    """What is ready, or else the first message to come and what follows it shortly: (method, properties, body) each.
 
-    No more is asked for than the queue holds, so that nothing is on its way when the consumer is cancelled. Such
-    messages go back late: out of order on a quorum queue, and counted against its delivery limit.
+    No more is asked for than is ready, so that nothing is on its way when the consumer is cancelled: such messages go
+    back out of order on a quorum queue, and count against its delivery limit.
     """
-    waiting = _waiting(channel, name)
-    arrived = _take(channel, name, min(limit, max(waiting, 1)), max(timeout, _FIRST_LOOK))
+    waiting = ready_on(channel, name)
+    arrived = _take(channel, name, min(limit, max(waiting, 1)), max(timeout, _FIRST_WAIT))
     if arrived and not waiting and limit > 1:
         time.sleep(_GATHER)
-        followed = min(limit - 1, _waiting(channel, name))
+        followed = min(limit - 1, ready_on(channel, name))
         if followed:
             arrived += _take(channel, name, followed, _LINGER)
     return arrived
 
 
-def _waiting(channel: Any, name: str) -> int:
-    """How many messages are ready in the queue."""
-    count: int = channel.queue_declare(name, passive=True).method.message_count
-    return count
-
-
 def _take(channel: Any, name: str, count: int, patience: float) -> list[tuple[Any, Any, bytes]]:
-    """Up to `count` messages; fewer if none comes for `patience` seconds at first, or after others for a moment."""
+    """Up to `count` messages; fewer if the first does not come within `patience` seconds, or the next soon after."""
     arrived: list[tuple[Any, Any, bytes]] = []
     channel.basic_qos(prefetch_count=count)
     tag = channel.basic_consume(name, lambda _channel, *delivery: arrived.append(delivery))
@@ -128,31 +121,10 @@ def _received(method: Any, properties: Any, body: bytes) -> ReceivedMessage:
     )
 
 
-def _exists(connections: BlockingConnections, name: str) -> bool:
-    try:
-        with connections.channel() as channel, quiet_pika():
-            channel.queue_declare(name, passive=True)
-    except exceptions.ChannelClosedByBroker as error:
-        if error.reply_code == _NOT_FOUND:
-            return False
-        raise
-    return True
-
-
 def _create(connections: BlockingConnections, name: str, queue_type: str) -> None:
     try:
         with connections.channel() as channel, quiet_pika():
             channel.queue_declare(name, durable=True, arguments={"x-queue-type": queue_type})
     except exceptions.ChannelClosedByBroker:
-        if not _exists(connections, name):  # else somebody made it meanwhile, in their own way
+        if not queue_exists(connections, name):  # otherwise another process declared it meanwhile
             raise
-
-
-def _queue(queue: str) -> str:
-    try:
-        name = queue_name(queue)
-    except UnsupportedMessageError as error:
-        raise TransportSetupError(str(error)) from None
-    if name is None:
-        raise TransportSetupError(f"{queue!r} is an exchange; name a queue, as in /queues/NAME")
-    return name

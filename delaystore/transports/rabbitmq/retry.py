@@ -1,4 +1,4 @@
-"""Delayed retry for consumers (pattern 13 of seed 004): a message that failed comes back to its queue later."""
+"""Delayed retry for consumers: a message that failed waits in a cascade, and comes back to its queue."""
 
 import traceback
 from collections.abc import Mapping
@@ -10,6 +10,7 @@ from typing import Any, Final
 from pika import exceptions, spec
 from pika.adapters.blocking_connection import BlockingChannel
 
+from delaystore.address import Address, parse_address
 from delaystore.errors import (
     ConfigurationError,
     TransportError,
@@ -24,24 +25,22 @@ from delaystore.headers import (
     STACK_TRACE,
     TIME_OF_FAILURE,
 )
-from delaystore.transports.rabbitmq.address import Address, parse_address
-from delaystore.transports.rabbitmq.logs import quiet_pika
-from delaystore.transports.rabbitmq.native.headers import time_sent_text
-from delaystore.transports.rabbitmq.properties import UNENCODABLE
-from delaystore.transports.rabbitmq.reasons import reason_of
-from delaystore.transports.rabbitmq.retry_headers import Original, delayed_properties, failed_properties, original
+from delaystore.transports.rabbitmq._properties import UNENCODABLE
+from delaystore.transports.rabbitmq._retry_headers import Original, delayed_properties, failed_properties, original
+from delaystore.transports.rabbitmq.delay_headers import time_sent_text
+from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
 from delaystore.transports.rabbitmq.topology import NSERVICEBUS_V2, CascadeTopology
 
 _EXPLANATIONS: Final = (16_384, 256)
-"""Characters of an explanation, and where those do not fit."""
+"""Characters of an explanation; the second, where the first does not fit."""
 _MAX_ENCODED_BYTES: Final = 128 * 1024 - 64
 """Headers and properties must fit one frame of RabbitMQ's default size."""
 
-__all__ = ["Expired", "Fate", "NextStep", "Original", "next_step", "original", "retry_later", "settle_expired"]
+__all__ = ["Expired", "NextStep", "Original", "RetryResult", "next_step", "original", "retry_later", "settle_expired"]
 
 
 class Expired(StrEnum):
-    """What becomes of a message whose time to live ends while it waits.
+    """What to do with a message whose time to live ends while it waits.
 
     DROP: it is acknowledged. DEAD_LETTER: it is rejected, so that the queue's own dead-letter exchange gets it, as if
     it had expired in the queue; a queue without one drops it.
@@ -51,7 +50,7 @@ class Expired(StrEnum):
     DEAD_LETTER = "dead-letter"
 
 
-class Fate(StrEnum):
+class RetryResult(StrEnum):
     """What became of a message.
 
     DELAYED: it waits in the cascade. FAILED: it is in the error queue. EXPIRED: its time to live would have ended.
@@ -64,12 +63,12 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NextStep:
-    """What is to be done with a message: publish it to `address` with `properties`, then acknowledge the original.
+    """What to do with a message: publish it to `address` with `properties`, then acknowledge the original.
 
-    `address` None, with Fate.EXPIRED: publish nothing; acknowledge, or reject without requeueing.
+    `address` None, with RetryResult.EXPIRED: publish nothing; acknowledge, or reject without requeueing.
     """
 
-    fate: Fate
+    result: RetryResult
     address: Address | None
     properties: spec.BasicProperties
 
@@ -88,7 +87,7 @@ def retry_later(
     error: BaseException | None = None,
     expired: Expired = Expired.DEAD_LETTER,
     bind: bool = True,
-) -> Fate:
+) -> RetryResult:
     """Have a message that could not be handled come back to its queue after `delay`, and acknowledge this delivery.
 
     `channel`, `method`, `properties`, `body`: as pika gave them to a consumer without auto_ack. The channel is put in
@@ -100,8 +99,8 @@ def retry_later(
     `parse_address` reads it), whatever the delay, with `error`, why it failed, in NServiceBus' failure headers.
     `expired`: what to do with a message whose time to live, counted from its original send, ends before the delay.
 
-    Where the message is if the process dies: in the queue until RabbitMQ has confirmed the copy; in both until the
-    acknowledgement has arrived, so that it may be handled twice; then in the cascade or error queue alone.
+    If the process dies, the message is in the queue until RabbitMQ has confirmed the copy; then in both until the
+    acknowledgement has arrived, and may be handled twice; then in the cascade or error queue alone.
 
     On an error it stays unacknowledged, for the caller to `basic_nack`. Raises ConfigurationError for arguments that
     cannot work, UnsupportedMessageError for a delay, queue name or message that does not fit, TransportError where
@@ -116,15 +115,15 @@ def retry_later(
         with quiet_pika():
             if step.address is None:
                 _settle(channel, method, expired)
-                return step.fate
-            channel.confirm_delivery()  # nothing happens where it is on
-            if bind and step.fate is Fate.DELAYED:
+                return step.result
+            channel.confirm_delivery()  # nothing changes if it is on already
+            if bind and step.result is RetryResult.DELAYED:
                 _bind(channel, topology, queue)
             channel.basic_publish(*step.address, body, step.properties, mandatory=True)
             channel.basic_ack(method.delivery_tag)
     except exceptions.AMQPError as cause:
         raise _refusal(cause, step) from cause
-    return step.fate
+    return step.result
 
 
 def next_step(
@@ -139,7 +138,7 @@ def next_step(
     error: BaseException | None = None,
     now: datetime | None = None,
 ) -> NextStep:
-    """What `retry_later` would do, and no more: for SelectConnection and other clients. Arguments and errors as there.
+    """What `retry_later` would do, for SelectConnection and other clients. Arguments and errors as there.
 
     Publish `mandatory`, on a channel in confirm mode, and acknowledge the original (`basic_ack`) only in the callback
     for the confirm; where the broker nacks or returns the copy, `basic_nack` the original. Bind the queue to the
@@ -149,21 +148,21 @@ def next_step(
     now = now or datetime.now(UTC)
     first = original(method, properties, topology=topology)
     if limit is not None and error_queue is not None and first.attempt >= limit:
-        return NextStep(Fate.FAILED, parse_address(error_queue), _explained(first, queue, error, now))
+        return NextStep(RetryResult.FAILED, parse_address(error_queue), _explained(first, queue, error, now))
     address = topology.route(delay, queue)
     span = topology.unit * topology.units(delay)
     copy, expires = delayed_properties(first, span, now)
     if expires is not None and expires <= now + span:
-        return NextStep(Fate.EXPIRED, None, first.properties)
+        return NextStep(RetryResult.EXPIRED, None, first.properties)
     if not _fits(copy):
         raise UnsupportedMessageError("the message's headers leave no room in a frame for those of a retry")
-    return NextStep(Fate.DELAYED, address, copy)
+    return NextStep(RetryResult.DELAYED, address, copy)
 
 
 def settle_expired(channel: Any, method: Any, properties: Any, *, expired: Expired = Expired.DEAD_LETTER) -> bool:
-    """Drop or dead-letter a message that came back after its time to live; False: it is good, and nothing was done.
+    """Drop or dead-letter a message that came back after its time to live; False: it has not expired; nothing was done.
 
-    For a consumer to call first, with any pika channel: RabbitMQ no longer counts for a message that was retried.
+    Call it first in a consumer, with any pika channel: RabbitMQ itself no longer expires a message that was retried.
     """
     if not original(method, properties).expired(datetime.now(UTC)):
         return False
@@ -193,7 +192,7 @@ def _bind(channel: BlockingChannel, topology: CascadeTopology, queue: str) -> No
 
 
 def _explained(first: Original, queue: str, error: BaseException | None, now: datetime) -> spec.BasicProperties:
-    """Properties for the error queue, with as much of an explanation as fits."""
+    """The properties for the error queue, with as much of the explanation as fits."""
     for length in _EXPLANATIONS:
         properties = failed_properties(first, _failure_headers(first, queue, error, now, length))
         if _fits(properties):
@@ -222,7 +221,7 @@ def _failure_headers(
 
 
 def _utf8(text: str) -> str:
-    """`text` with lone surrogates, as undecodable file names have them, as escapes: AMQP cannot hold them."""
+    """`text` with escapes for lone surrogates, as in undecodable file names: AMQP cannot hold them."""
     return text.encode(errors="backslashreplace").decode()
 
 
@@ -234,14 +233,18 @@ def _fits(properties: spec.BasicProperties) -> bool:
 
 
 def _refusal(cause: exceptions.AMQPError, step: NextStep) -> TransportError:
-    """What pika's error means."""
+    """The error to raise for pika's error `cause`."""
     where = "" if step.address is None else f" to exchange {step.address.exchange!r}"
     kept = "the message is not acknowledged"
     if isinstance(cause, exceptions.UnroutableError):
-        missing = "the error queue is missing" if step.fate is Fate.FAILED else "run delaystore delays create, and bind"
+        missing = (
+            "the error queue is missing"
+            if step.result is RetryResult.FAILED
+            else "run delaystore delays create, and bind"
+        )
         return TransportError(f"nothing takes the message{where}: {missing}; {kept}")
     if isinstance(cause, exceptions.NackError):
-        return TransportError(f"RabbitMQ refused the message{where}; look whether a queue is full; {kept}")
+        return TransportError(f"RabbitMQ refused the message{where}; check whether a queue is full; {kept}")
     if isinstance(cause, exceptions.ChannelClosed):
         return TransportError(
             f"RabbitMQ closed the channel on publishing{where}: {reason_of(cause)}; "

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from sqlalchemy import Inspector
+from typing_extensions import override
 
 from delaystore.message import DelayedMessage
-from delaystore.migrations.sources.legacy import nservicebus
-from delaystore.migrations.sources.legacy.json_headers import parse_json_headers
-from delaystore.migrations.sources.legacy.table_names import TableNames
-from delaystore.migrations.sources.sql.shape import Identity, TableShape
+from delaystore.migrations.sources._sql.shape import Identity, TableShape
+from delaystore.migrations.sources.legacy._table_names import TableNames
+from delaystore.records import nservicebus
 
 
 class NServiceBusSqlShape(TableShape):
@@ -42,31 +42,32 @@ class NServiceBusSqlShape(TableShape):
         self._names = TableNames(table or "{endpoint}_TimeoutData")
         self._address = address
 
+    @override
     def tables(self, inspector: Inspector, schema: str | None) -> Mapping[str, str]:
-        """By their names; what was a dot in an endpoint's name shows as an underscore."""
+        """Found by their names; what was a dot in an endpoint's name shows as an underscore."""
         return self._names.endpoints(inspector.get_table_names(schema))
 
+    @override
     def table_name(self, endpoint: str) -> str:
-        """By the template."""
         return self._names.table(endpoint.replace(".", "_") if self._clean else endpoint)
 
-    def to_message(self, row: Mapping[str, Any], endpoint: str) -> DelayedMessage:  # noqa: ARG002 - the contract's
-        """By the NServiceBus headers."""
+    @override
+    def to_message(self, row: Mapping[str, Any], endpoint: str) -> DelayedMessage:
         return nservicebus.message(
             row_id=row["Id"],
             to=row["Destination"],
             due_time=row["Time"],
             state=row["State"],
-            headers=parse_json_headers(row["Headers"]),
+            headers=nservicebus.parse_json_headers(row["Headers"]),
             saga_id=row["SagaId"],
             address=self._address,
         )
 
+    @override
     def destination(self, value: Any) -> str:
-        """A queue; empty: none."""
         return nservicebus.destination(value, self._address)
 
-    def identity(self, row: Mapping[str, Any], endpoint: str) -> Identity:  # noqa: ARG002 - the contract's
-        """By the id in the headers."""
-        message_id = nservicebus.message_id(parse_json_headers(row["Headers"]), row["Id"])
+    @override
+    def identity(self, row: Mapping[str, Any], endpoint: str) -> Identity:
+        message_id = nservicebus.message_id(nservicebus.parse_json_headers(row["Headers"]), row["Id"])
         return message_id, self.destination(row["Destination"]), row["Time"]

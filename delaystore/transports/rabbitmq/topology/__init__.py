@@ -1,8 +1,6 @@
-"""Delay layouts as values: exchanges, queues and bindings, and the way a message takes through them. No pika."""
+"""Cascades as values: exchanges, queues and bindings, and a message's way through them. Needs no pika."""
 
-from delaystore.transports.rabbitmq.topology.cascade import CascadeTopology, Routing
-from delaystore.transports.rabbitmq.topology.layout import Binding, DestinationKind, Exchange, Layout, Queue
-from delaystore.transports.rabbitmq.topology.presets import (
+from delaystore.transports.rabbitmq.topology._presets import (
     NSERVICEBUS_V1,
     NSERVICEBUS_V2,
     SKIPPING,
@@ -10,9 +8,10 @@ from delaystore.transports.rabbitmq.topology.presets import (
     custom,
     topology_named,
 )
-from delaystore.transports.rabbitmq.topology.skipping import SkippingCascade
-from delaystore.transports.rabbitmq.topology.topic import matches
-from delaystore.transports.rabbitmq.topology.walking import WalkingCascade
+from delaystore.transports.rabbitmq.topology._skipping import SkippingCascade
+from delaystore.transports.rabbitmq.topology._walking import WalkingCascade
+from delaystore.transports.rabbitmq.topology.cascade import CascadeTopology, Routing
+from delaystore.transports.rabbitmq.topology.layout import Binding, DestinationKind, Exchange, Layout, Queue, matches
 
 __all__ = [
     "NSERVICEBUS_V1",

@@ -1,4 +1,4 @@
-"""What all cascades have in common: one queue for each power of two, and a key that says which of them to pass."""
+"""What all cascades have in common: a queue for each power of two, and a routing key that says which ones to pass."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -7,23 +7,23 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
+from delaystore.address import MAX_SHORT_STRING_BYTES, Address
 from delaystore.errors import ConfigurationError, DelaystoreError, InvalidMessageError, UnsupportedMessageError
-from delaystore.transports.rabbitmq.address import MAX_SHORT_STRING_BYTES, Address
 from delaystore.transports.rabbitmq.topology.layout import (
     ALTERNATE_EXCHANGE,
+    WILDCARDS,
     Binding,
     DestinationKind,
     Exchange,
     Layout,
     Queue,
 )
-from delaystore.transports.rabbitmq.topology.topic import WILDCARDS
 
 SECOND: Final = timedelta(seconds=1)
 MILLISECOND: Final = timedelta(milliseconds=1)
 UNITS: Final = (SECOND, MILLISECOND)
 MAX_LEVELS: Final = 40
-"""34,865 years in seconds, 34 in milliseconds; and the key leaves 175 bytes for an address."""
+"""34,865 years in seconds, 34 years in milliseconds; the routing key has 175 bytes left for an address."""
 QUORUM: Final[Mapping[str, Any]] = {
     "x-queue-type": "quorum",
     "x-dead-letter-strategy": "at-least-once",
@@ -33,6 +33,20 @@ QUORUM: Final[Mapping[str, Any]] = {
 
 _RESERVED: Final = "amq."
 """Kept for the broker's own exchanges and queues (AMQP 0-9-1, exchange.declare and queue.declare)."""
+
+
+class DueBy(StrEnum):
+    """By what the remaining delay of a message is found.
+
+    HEADERS: NServiceBus' TimeSent and DelayInSeconds, or a Celery task's eta; exact.
+    KEY: the digits of the routing key from the present level down, counted from now. Needs no header and no clock;
+    never early, and late by what the message has waited in its present level already.
+    EITHER: the headers, or else the key.
+    """
+
+    HEADERS = "headers"
+    KEY = "key"
+    EITHER = "either"
 
 
 class Routing(StrEnum):
@@ -46,7 +60,7 @@ class Routing(StrEnum):
 
 
 class DelayKey(NamedTuple):
-    """What a routing key of a cascade says."""
+    """What a cascade's routing key says."""
 
     units: int
     address: str
@@ -54,13 +68,13 @@ class DelayKey(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class CascadeTopology(ABC):
-    """A cascade: `levels` queues, level n holding a message for 2^n `unit`s, each passed or not as a key's digits say.
+    """A cascade of `levels` queues; a message waits 2^n `unit`s in that of level n if its routing key has a 1 there.
 
     A routing key is `levels` binary digits, the most significant first, parted by dots, and then the address.
     `level_name`: a format string with `{level}`. `delivery`: the exchange that hands a message on when its delay is
     over. `arguments`: of the level queues, beside time to live and dead-letter exchange.
-    `undeliverable`: the exchange and queue for what has no destination when its delay is over; None: the layout is
-    shared, and an alternate exchange would be an inequivalent argument to others (a policy may set it).
+    `undeliverable`: the exchange and queue for messages without a destination when their delay is over. None: there is
+    none, as others declare the same cascade without an alternate exchange (a policy may set it).
 
     Raises ConfigurationError for what no broker could hold.
     """
@@ -137,19 +151,19 @@ class CascadeTopology(ABC):
         return [self.level(number) for number in reversed(range(self.levels)) if units >> number & 1]
 
     def key(self, units: int, address: str) -> str:
-        """The routing key for a delay in units; raises UnsupportedMessageError for an address that does not fit."""
+        """The routing key for a delay of `units`; raises UnsupportedMessageError for an address that does not fit."""
         self.check_address(address)
         return f"{'.'.join(f'{units:0{self.levels}b}')}.{address}"
 
     def read_key(self, key: str) -> DelayKey | None:
-        """What a routing key of this cascade says; None: it is none."""
+        """What a routing key says; None: it is not a key of this cascade."""
         *digits, address = key.split(".", self.levels)
         if len(digits) < self.levels or not set(digits) <= {"0", "1"}:
             return None
         return DelayKey(int("".join(digits), 2), address)
 
     def check_address(self, address: str) -> None:
-        """UnsupportedMessageError for an address that does not fit a key, or that a binding would not match exactly."""
+        """Raise UnsupportedMessageError for an address that fits no key, or that no binding would match exactly."""
         room = MAX_SHORT_STRING_BYTES - 2 * self.levels
         size = _size(address, UnsupportedMessageError)
         if not 1 <= size <= room:
@@ -158,7 +172,7 @@ class CascadeTopology(ABC):
             raise UnsupportedMessageError(f"address {address[:40]!r} has a word * or #, which a binding takes for any")
 
     def destination_bindings(self, address: str, routing: Routing = Routing.DIRECT) -> tuple[Binding, ...]:
-        """How `address` gets what is meant for it, and nothing else; raises as `check_address`.
+        """The bindings with which `address` gets what is meant for it, and nothing else; raises as `check_address`.
 
         As many `*` as there are digits, and not `#`: `#.b` would take what is meant for `a.b` as well.
         """
@@ -171,7 +185,7 @@ class CascadeTopology(ABC):
         return Queue(self.level(number), {**self.arguments, **own})
 
     def _delivery_layout(self) -> Layout:
-        """The delivery exchange, and where it leaves what has no destination."""
+        """The delivery exchange, and where messages without a destination go."""
         name = self.undeliverable
         if name is None:
             return Layout(exchanges=(Exchange(self.delivery),))
@@ -183,7 +197,7 @@ class CascadeTopology(ABC):
 
 
 def _size(name: str, problem: type[DelaystoreError]) -> int:
-    """Bytes of a name in UTF-8; raises `problem` for half a character, as Python makes of bytes that are no UTF-8."""
+    """Bytes of a name in UTF-8; raises `problem` for lone surrogates, as Python reads them from other encodings."""
     try:
         return len(name.encode())
     except UnicodeEncodeError:

@@ -1,14 +1,16 @@
-"""What a broker holds, as data."""
+"""Exchanges, queues and bindings, as data."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from delaystore.transports.rabbitmq.topology.topic import matches
-
 ALTERNATE_EXCHANGE: Final = "alternate-exchange"
 """The argument of an exchange that names where unroutable messages go."""
+ONE_WORD: Final = "*"
+ANY_WORDS: Final = "#"
+"""None, one or more words."""
+WILDCARDS: Final = frozenset({ONE_WORD, ANY_WORDS})
 
 
 class DestinationKind(StrEnum):
@@ -26,6 +28,9 @@ class Exchange:
     type: str = "topic"
     arguments: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
+    def __str__(self) -> str:
+        return f"exchange {self.name!r}"
+
 
 @dataclass(frozen=True, slots=True)
 class Queue:
@@ -34,9 +39,12 @@ class Queue:
     name: str
     arguments: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
+    def __str__(self) -> str:
+        return f"queue {self.name!r}"
+
     @property
     def ttl(self) -> int | None:
-        """Milliseconds a message stays; None: without end."""
+        """Milliseconds that a message stays; None: for ever."""
         return self.arguments.get("x-message-ttl")
 
     @property
@@ -54,6 +62,9 @@ class Binding:
     kind: DestinationKind
     routing_key: str = ""
 
+    def __str__(self) -> str:
+        return f"binding {self.routing_key!r} from exchange {self.source!r} to {self.kind} {self.destination!r}"
+
     def takes(self, exchange_type: str, key: str) -> bool:
         """Whether a message with the routing key `key` passes, from an exchange of that type."""
         if exchange_type == "fanout":
@@ -61,6 +72,9 @@ class Binding:
         if exchange_type == "direct":
             return self.routing_key == key
         return matches(self.routing_key, key)
+
+
+Part = Exchange | Queue | Binding
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +87,16 @@ class Layout:
 
     def __add__(self, other: "Layout") -> "Layout":
         return Layout(self.exchanges + other.exchanges, self.queues + other.queues, self.bindings + other.bindings)
+
+    @property
+    def nodes(self) -> list[Exchange | Queue]:
+        """The exchanges and queues."""
+        return [*self.exchanges, *self.queues]
+
+    @property
+    def parts(self) -> list[Part]:
+        """Everything, in an order in which it can be declared."""
+        return [*self.nodes, *self.bindings]
 
     def queues_for(self, exchange: str, key: str) -> tuple[str, ...]:
         """The queues that get a message published to `exchange` with the routing key `key`, each once."""
@@ -91,3 +115,28 @@ class Layout:
                 yield from self._deliver(binding.destination, key, passed)
         if not taken and ALTERNATE_EXCHANGE in exchange.arguments:
             yield from self._deliver(exchange.arguments[ALTERNATE_EXCHANGE], key, passed)
+
+
+def matches(pattern: str, key: str) -> bool:
+    """Whether a binding with `pattern` takes a message with the routing key `key`. Words are parted by dots.
+
+    As a topic exchange compares: https://www.rabbitmq.com/tutorials/tutorial-five-python
+    """
+    return _matches(_words(pattern), _words(key))
+
+
+def _words(text: str) -> list[str]:
+    return text.split(".") if text else []
+
+
+def _matches(pattern: Sequence[str], words: Sequence[str]) -> bool:
+    """Whether `pattern` matches: word by word, notes how many words of the key the pattern so far can match."""
+    reached = {0}
+    for part in pattern:
+        if part == ANY_WORDS:
+            reached = set(range(min(reached), len(words) + 1))
+        else:
+            reached = {at + 1 for at in reached if at < len(words) and part in (ONE_WORD, words[at])}
+        if not reached:
+            return False
+    return len(words) in reached

@@ -5,7 +5,7 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
-from delaystore.stores.sql.types import Body, ExactText, Json, UtcDateTime
+from delaystore.sql.types import Body, ExactText, Json, UtcDateTime
 
 revision = "0001"
 down_revision = None
@@ -14,7 +14,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Create the table and its indexes, each unless it is there: not every database undoes a broken-off set-up."""
+    """Create the table and its indexes, unless they exist: not every database undoes an interrupted set-up."""
     options = op.get_context().opts
     name, schema, leases = options["delaystore_table"], options["delaystore_schema"], options["delaystore_leases"]
     inspector = sa.inspect(op.get_bind())
@@ -34,7 +34,7 @@ def upgrade() -> None:
 
 def _create_table(name: str, schema: str | None, leases: bool) -> None:
     without_types: list[Any] = []
-    if leases:  # SQLite: it has no types either, and one text that is no time would spoil every fetch
+    if leases:  # SQLite has no types: one text that is no time would make every fetch fail
         moment = "[0-9][0-9][0-9][0-9]-[01][0-9]-[0-3][0-9] [0-2][0-9]:[0-5][0-9]:[0-5][0-9]." + "[0-9]" * 6
         times = " AND ".join(f"{column} GLOB '{moment}'" for column in ("due_time", "next_attempt"))
         without_types = [

@@ -1,0 +1,97 @@
+"""Destinations that get messages for others, or their own twice, as a cascade's bindings tell. Pure."""
+
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from delaystore.cascades._findings import Finding, FindingKind
+from delaystore.transports.rabbitmq.topology.cascade import CascadeTopology
+from delaystore.transports.rabbitmq.topology.layout import ANY_WORDS, WILDCARDS, Binding, DestinationKind, matches
+
+_SHOWN: Final = 5
+_ANYTHING_BEFORE: Final = f"{ANY_WORDS}."
+
+
+class _Bound(NamedTuple):
+    """A binding as read. `address`: the one it is for; None: no single one. `exact`: it takes no other address."""
+
+    binding: Binding
+    address: str | None
+    exact: bool
+
+
+def collisions(topology: CascadeTopology, bindings: Iterable[Binding]) -> list[Finding]:
+    """All collisions between the destinations that are bound to the delivery exchange. Other bindings are ignored."""
+    delivering = {one for one in bindings if one.source == topology.delivery}
+    bound = [_read(topology, one) for one in sorted(delivering, key=str)]
+    return [*_strangers(topology, bound), *_twice(bound)]
+
+
+def collisions_of(topology: CascadeTopology, bindings: Iterable[Binding], destination: str) -> list[Finding]:
+    """The collisions of `destination`: where it gets messages for others, or others get its messages."""
+    delivering = {one for one in bindings if one.source == topology.delivery}
+    own = {one for one in delivering if one.destination == destination}
+    found = collisions(topology, own)
+    for other in sorted(delivering - own, key=str):
+        found += collisions(topology, {*own, other})
+    return list(dict.fromkeys(found))
+
+
+def _read(topology: CascadeTopology, binding: Binding) -> _Bound:
+    exactly = "*." * topology.levels
+    for start in (exactly, _ANYTHING_BEFORE):
+        address = binding.routing_key.removeprefix(start)
+        if address != binding.routing_key and WILDCARDS.isdisjoint(address.split(".")):
+            return _Bound(binding, address, start == exactly)
+    return _Bound(binding, None, False)
+
+
+def _strangers(topology: CascadeTopology, bound: Iterable[_Bound]) -> Iterator[Finding]:
+    """Bindings that take messages for another destination's address."""
+    owners: dict[str, set[str]] = {}
+    for one in bound:
+        if one.address is not None:
+            owners.setdefault(one.address, set()).add(one.binding.destination)
+    longer = _by_suffix(owners)
+    zeros = "0." * topology.levels
+    for one in bound:
+        if one.exact:
+            continue
+        if one.address is not None:
+            taken = longer.get(one.address, [])
+        else:
+            taken = [address for address in owners if matches(one.binding.routing_key, zeros + address)]
+        foreign = [address for address in taken if owners[address] - {one.binding.destination}]
+        if foreign:
+            yield _collision(one.binding, sorted(foreign))
+
+
+def _by_suffix(addresses: Iterable[str]) -> dict[str, list[str]]:
+    """For each proper suffix, at a dot, of an address: the addresses that end in it."""
+    found: dict[str, list[str]] = {}
+    for address in addresses:
+        words = address.split(".")
+        for begin in range(1, len(words)):
+            found.setdefault(".".join(words[begin:]), []).append(address)
+    return found
+
+
+def _collision(binding: Binding, foreign: list[str]) -> Finding:
+    listed = ", ".join(repr(address) for address in foreign[:_SHOWN])
+    more = f" and {len(foreign) - _SHOWN} more" if len(foreign) > _SHOWN else ""
+    text = (
+        f"{binding.kind} {binding.destination!r} also gets messages for {listed}{more}; "
+        "bind it exactly in place of this (delaystore delays bind, and unbind this), or rename one of them"
+    )
+    return Finding(FindingKind.COLLISION, str(binding), text)
+
+
+def _twice(bound: Iterable[_Bound]) -> Iterator[Finding]:
+    """Addresses that are bound both to the queue and to the exchange of one name, which leads to that queue."""
+    kinds: dict[tuple[str, str], set[DestinationKind]] = {}
+    for one in bound:
+        if one.address is not None:
+            kinds.setdefault((one.address, one.binding.destination), set()).add(one.binding.kind)
+    for (address, name), both in sorted(kinds.items()):
+        if len(both) > 1:
+            text = f"may arrive twice: both the queue and the exchange {name!r}, which leads to it as a rule, are bound"
+            yield Finding(FindingKind.COLLISION, f"address {address!r}", f"{text}; unbind one")

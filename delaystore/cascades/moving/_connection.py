@@ -1,0 +1,147 @@
+"""Connections that leave a message's properties undecoded."""
+
+import struct
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import pika
+from pika import exceptions, frame, spec
+from typing_extensions import override
+
+from delaystore.cascades.moving._raw import RawProperties
+from delaystore.errors import TransportUnavailableError
+from delaystore.transports.rabbitmq.parameters import Broker
+from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
+
+_FRAME: Final = struct.Struct(">BHI")
+_CONTENT: Final = struct.Struct(">HHQ")
+"""Class, weight and body size, before the properties."""
+_DELIVER: Final = struct.pack(">HH", spec.Basic.INDEX, spec.Basic.Deliver.INDEX & 0xFFFF)
+_TAG: Final = struct.Struct(">QB")
+"""The delivery tag, and whether it is redelivered."""
+_INCOMPLETE: Final = -1
+_OTHERWISE: Final = -2
+_HEARTBEAT: Final = 60
+"""Seconds. Heartbeats are answered whenever messages are received."""
+
+
+class Delivery(NamedTuple):
+    """A message as a consumer gets it. `routing_key`: bytes where it is no UTF-8."""
+
+    consumer: str
+    tag: int
+    redelivered: bool
+    routing_key: str | bytes
+    properties: RawProperties
+    body: bytes
+
+
+class RawConnection(pika.SelectConnection):  # type: ignore[misc] # pika's class is untyped here
+    """A connection whose messages have `RawProperties`.
+
+    pika copies the rest of its buffer for each frame that it reads; here the buffer is cut once. `on_delivery`, if it
+    is set, is called at once with each message that has come whole and has one body frame. Larger messages go through
+    pika's queue of events.
+    """
+
+    on_delivery: Callable[[Delivery], None] | None = None
+
+    @override
+    def _on_data_available(self, data_in: bytes) -> None:
+        if not self.is_open:
+            super()._on_data_available(data_in)
+            return
+        data: bytes = self._frame_buffer + data_in  # type: ignore[has-type] # pika does not say
+        at = 0
+        try:
+            while at + _FRAME.size <= len(data):
+                kind, channel, size = _FRAME.unpack_from(data, at)
+                end = at + _FRAME.size + size + 1
+                if end > len(data):
+                    break
+                if kind == spec.FRAME_METHOD and self.on_delivery is not None and data.startswith(_DELIVER, at + 7):
+                    after = _end_of_content(data, end, channel)
+                    if after == _INCOMPLETE:
+                        break
+                    if after != _OTHERWISE:
+                        start, at = at, after
+                        self.on_delivery(_delivery(data, start, end))
+                        continue
+                value = self._decoded(kind, channel, data[at:end])
+                at = end
+                self._process_frame(value)
+        finally:
+            self._frame_buffer = data[at:]
+            self.bytes_received += at
+
+    def _decoded(self, kind: int, channel: int, data: bytes) -> Any:
+        if kind != spec.FRAME_HEADER:
+            return frame.decode_frame(data)[1]
+        if data[-1] != spec.FRAME_END:
+            raise exceptions.InvalidFrameError("Invalid FRAME_END marker")
+        body_size = _CONTENT.unpack_from(data, _FRAME.size)[2]
+        return frame.Header(channel, body_size, RawProperties(data[_FRAME.size + _CONTENT.size : -1]))
+
+
+def _end_of_content(data: bytes, at: int, channel: int) -> int:
+    """The end of the header that begins at `at` and of the one body frame after it; or _INCOMPLETE, or _OTHERWISE."""
+    if at + _FRAME.size > len(data):
+        return _INCOMPLETE
+    kind, its_channel, size = _FRAME.unpack_from(data, at)
+    if kind != spec.FRAME_HEADER or its_channel != channel:
+        return _OTHERWISE
+    end: int = at + _FRAME.size + size + 1
+    if end > len(data):
+        return _INCOMPLETE
+    body_size = _CONTENT.unpack_from(data, at + _FRAME.size)[2]
+    if not body_size:
+        return end
+    if end + _FRAME.size > len(data):
+        return _INCOMPLETE
+    kind, its_channel, size = _FRAME.unpack_from(data, end)
+    if kind != spec.FRAME_BODY or its_channel != channel or size != body_size:
+        return _OTHERWISE
+    end += _FRAME.size + size + 1
+    return end if end <= len(data) else _INCOMPLETE
+
+
+def _delivery(data: bytes, start: int, header: int) -> Delivery:
+    """What a basic.deliver at `start`, a header at `header` and the body behind it say."""
+    at = start + _FRAME.size + len(_DELIVER)
+    consumer, at = _short(data, at)
+    tag, redelivered = _TAG.unpack_from(data, at)
+    _, at = _short(data, at + _TAG.size)
+    key, at = _short(data, at)
+    size = _FRAME.unpack_from(data, header)[2]
+    properties = data[header + _FRAME.size + _CONTENT.size : header + _FRAME.size + size]
+    body_size = _CONTENT.unpack_from(data, header + _FRAME.size)[2]
+    body = header + _FRAME.size + size + 1 + _FRAME.size
+    return Delivery(
+        consumer.decode(),
+        tag,
+        bool(redelivered & 1),
+        _text(key),
+        RawProperties(properties),
+        data[body : body + body_size],
+    )
+
+
+def _short(data: bytes, at: int) -> tuple[bytes, int]:
+    end = at + 1 + data[at]
+    return data[at + 1 : end], end
+
+
+def _text(key: bytes) -> str | bytes:
+    try:
+        return key.decode()
+    except UnicodeDecodeError:
+        return key
+
+
+def open_raw(broker: Broker) -> Any:
+    """A blocking connection whose messages have `RawProperties`; raises TransportUnavailableError."""
+    try:
+        with quiet_pika():
+            return pika.BlockingConnection(broker.parameters(heartbeat=_HEARTBEAT), _impl_class=RawConnection)
+    except (exceptions.AMQPError, OSError) as error:
+        raise TransportUnavailableError(f"RabbitMQ at {broker.label} cannot be reached: {reason_of(error)}") from None

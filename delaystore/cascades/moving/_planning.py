@@ -1,0 +1,172 @@
+"""What is published in place of a waiting message: its copy, or a poisoned one for the poison queue."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from delaystore.address import DEFAULT_EXCHANGE, Address
+from delaystore.cascades.moving._due import Remaining, at_least, remaining
+from delaystore.cascades.moving._messages import Copy, WaitingMessage
+from delaystore.cascades.moving._raw import MalformedPropertiesError, RawProperties
+from delaystore.cascades.moving._tables import Entry, bytes_value, integer_value, text_of, text_value
+from delaystore.errors import InvalidMessageError
+from delaystore.headers import EXPIRATION
+from delaystore.transports.rabbitmq.delay_headers import (
+    COUNTED_BY_QUEUE,
+    DEAD_LETTER_HEADERS,
+    DELAY_IN_SECONDS,
+    TIME_SENT,
+    time_sent,
+    time_sent_text,
+)
+from delaystore.transports.rabbitmq.topology.cascade import SECOND, CascadeTopology, DelayKey, DueBy
+
+_DEAD_LETTER_HEADERS: Final = tuple(name.encode() for name in DEAD_LETTER_HEADERS)
+"""RabbitMQ adds them at each level. It may drop a message that has them, as one that goes round in circles."""
+_COUNTED_BY_QUEUE: Final = frozenset(name.encode() for name in COUNTED_BY_QUEUE)
+_CARBON_COPIES: Final = (b"CC", b"BCC")
+_TOLERANCE: Final = timedelta(minutes=1)
+"""How much later than due a cascade may deliver before headers and key are said to disagree."""
+POISON_REASON: Final = "delaystore.poison-reason"
+POISON_QUEUE: Final = "delaystore.poison-queue"
+"""The level queue it was read from."""
+POISON_ROUTING_KEY: Final = "delaystore.poison-routing-key"
+"""The routing key it was read with: its delay and its destination."""
+POISON_PROPERTIES: Final = "delaystore.poison-properties"
+"""Properties that cannot be read, as they came."""
+_SET_ASIDE: Final = {"user_id": "delaystore.user-id", "expiration": EXPIRATION}
+"""Properties that must not take effect again, and the headers that keep them."""
+_RENAMED: Final = {b"CC": b"delaystore.cc", b"BCC": b"delaystore.bcc"}
+
+
+class UnmovableError(Exception):
+    """A message cannot be moved; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A copy to publish. `destination`: the address it is for. `delay`: how long the target keeps it.
+
+    `disagreeing`: by its headers it is due long before its key says.
+    """
+
+    copy: Copy
+    destination: str
+    delay: timedelta
+    disagreeing: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """Plans copies. The obstacles: why a destination cannot be reached, or a user's message not sent; None: it can."""
+
+    source: CascadeTopology
+    target: CascadeTopology
+    due_by: DueBy
+    destination_obstacle: Callable[[str], str | None]
+    user_obstacle: Callable[[str], str | None]
+
+    def plan(self, message: WaitingMessage, now: datetime) -> Plan:
+        """The copy to publish at `now`; raises UnmovableError."""
+        try:
+            entries = message.properties.headers
+        except MalformedPropertiesError as error:
+            raise UnmovableError(f"its properties cannot be read: {error}") from None
+        headers = dict(entries)
+        key = self._key(message)
+        wait = remaining(headers, key, message.level, self.source, self.due_by, now)
+        if wait is None:
+            raise UnmovableError(
+                f"its headers do not say when it is due ({TIME_SENT} and {DELAY_IN_SECONDS}); "
+                "--due-by either goes by its routing key then"
+            )
+        try:
+            units = self.target.units(wait.delay)
+            address = self.target.route(wait.delay, key.address)
+        except InvalidMessageError as error:
+            raise UnmovableError(str(error)) from None
+        self._check_reachable(message.properties, headers, key.address)
+        kept = [entry for entry in entries if not left_by_broker(entry.name, redelivered=message.redelivered)]
+        if not wait.exact:
+            kept = _dated(kept, wait, now)
+        properties = _delayed(message.properties, kept, len(kept) != len(entries) or not wait.exact, units > 0)
+        early = wait.exact and wait.delay + _TOLERANCE < at_least(key, message.level, self.source)
+        return Plan(Copy(address, properties, message.body), key.address, units * self.target.unit, early)
+
+    def _key(self, message: WaitingMessage) -> DelayKey:
+        text = message.routing_key
+        key = self.source.read_key(text) if isinstance(text, str) else None
+        if key is None or not key.address:
+            raise UnmovableError(f"its routing key {text[:80]!r} is none of this cascade's")
+        return key
+
+    def _check_reachable(self, properties: RawProperties, headers: dict[bytes, bytes], address: str) -> None:
+        for name in _CARBON_COPIES:
+            if name in headers:
+                raise UnmovableError(f"its header {name.decode()!r} would send copies elsewhere once more")
+        user = properties.text("user_id")
+        reason = (None if user is None else self.user_obstacle(user)) or self.destination_obstacle(address)
+        if reason is not None:
+            raise UnmovableError(reason)
+
+
+def poisoned(message: WaitingMessage, reason: str, queue: str) -> Copy:
+    """A copy of `message` for `queue`, with its own headers and why it is there.
+
+    What the broker would act upon is kept in headers of other names: user_id, expiration, CC and BCC.
+    """
+    key = message.routing_key
+    said = [
+        Entry(POISON_REASON.encode(), text_value(reason)),
+        Entry(POISON_QUEUE.encode(), text_value(message.queue)),
+        Entry(POISON_ROUTING_KEY.encode(), text_value(key) if isinstance(key, str) else bytes_value(key)),
+    ]
+    try:
+        properties = message.properties
+        aside = [
+            Entry(header.encode(), text_value(value))
+            for name, header in _SET_ASIDE.items()
+            if (value := properties.text(name)) is not None
+        ]
+        own = [Entry(_RENAMED.get(name, name), value) for name, value in properties.headers]
+        changed = properties.changed(with_entries(own, *aside, *said), without=list(_SET_ASIDE))
+    except MalformedPropertiesError:
+        said.append(Entry(POISON_PROPERTIES.encode(), bytes_value(message.properties.encoded)))
+        changed = RawProperties(bytes(2)).changed(said)
+    return Copy(Address(DEFAULT_EXCHANGE, queue), changed, message.body)
+
+
+def left_by_broker(name: bytes, *, redelivered: bool) -> bool:
+    """Whether the header `name` is one that the broker added on the way."""
+    return name.startswith(_DEAD_LETTER_HEADERS) or (redelivered and name in _COUNTED_BY_QUEUE)
+
+
+def with_entries(entries: list[Entry], *added: Entry) -> list[Entry]:
+    """`entries` and `added`, which replace those of the same names."""
+    values = dict(added)
+    replaced = [Entry(name, values.pop(name, value)) for name, value in entries]
+    return replaced + [Entry(name, value) for name, value in values.items()]
+
+
+def _dated(entries: list[Entry], wait: Remaining, now: datetime) -> list[Entry]:
+    """`entries` with headers that say when the copy is due, so that it can be moved again."""
+    given = dict(entries).get(TIME_SENT.encode())
+    sent = time_sent({TIME_SENT: text_of(given)})
+    if sent is None:
+        if given is not None:
+            return entries  # written by another program in its own way, and left so
+        entries = with_entries(entries, Entry(TIME_SENT.encode(), text_value(time_sent_text(now))))
+        sent = now
+    delay = max(0, math.ceil((now + wait.delay - sent) / SECOND))
+    return with_entries(entries, Entry(DELAY_IN_SECONDS.encode(), integer_value(delay)))
+
+
+def _delayed(properties: RawProperties, headers: list[Entry], changed: bool, waits: bool) -> RawProperties:
+    """The copy's properties. An expiration would end its wait early, so a header keeps it."""
+    expiration = properties.text("expiration") if waits else None
+    if expiration is not None:
+        headers = with_entries(headers, Entry(EXPIRATION.encode(), text_value(expiration)))
+        return properties.changed(headers, without=["expiration"])
+    return properties.changed(headers) if changed else properties

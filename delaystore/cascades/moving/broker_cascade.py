@@ -1,0 +1,136 @@
+"""A cascade on a broker, to move messages from or to."""
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from pika import PlainCredentials, exceptions
+from typing_extensions import override
+
+from delaystore.cascades._broker_client import BrokerClient
+from delaystore.cascades.moving._connection import RawConnection
+from delaystore.errors import ConfigurationError, TransportSetupError
+from delaystore.transports.abc import Outcome
+from delaystore.transports.rabbitmq.existence import missing, queue_exists, ready_counts
+from delaystore.transports.rabbitmq.owner import Owner
+from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
+from delaystore.transports.rabbitmq.publication import Publishable
+from delaystore.transports.rabbitmq.publisher import Sending
+from delaystore.transports.rabbitmq.topology.cascade import CascadeTopology
+from delaystore.transports.rabbitmq.topology.layout import Exchange, Queue
+
+
+class BrokerCascade(BrokerClient):
+    """A cascade on a broker. Several threads may publish to it.
+
+    `name`: the cascade's name, for people. Raises ConfigurationError for a URL that cannot work.
+    """
+
+    def __init__(self, url: str, cascade: CascadeTopology, name: str, management: str | None = None) -> None:
+        super().__init__(url, management)
+        self.cascade = cascade
+        self.name = name
+        self.queues = tuple(cascade.level(number) for number in range(cascade.levels))
+        """The level queues, by level."""
+        self._lock = threading.Lock()
+        self._quarantine = threading.Lock()
+        self._owner: Owner | None = None
+
+    def __repr__(self) -> str:
+        return f"<BrokerCascade {self.name} on {self.broker.label}>"
+
+    @property
+    def user(self) -> str | None:
+        """The user of the connections; None: it logs in by its certificate."""
+        credentials = self.broker.parameters().credentials
+        return credentials.username if isinstance(credentials, PlainCredentials) else None
+
+    def publish(self, copies: Sequence[Publishable], timeout: float) -> Sequence[Outcome]:
+        """Publish with confirms, and return one outcome for each, within about `timeout` seconds."""
+        return Sending(copies, timeout, self._running_owner, self._quarantine).run()
+
+    def require_level_queues(self) -> None:
+        """ConfigurationError unless there is a level queue to read from; TransportUnavailableError."""
+        if all(count is None for count in ready_counts(self.connections, self.queues)):
+            raise ConfigurationError(
+                f"{self.broker.label} has no cascade {self.name}: there is no queue {self.queues[-1]!r} nor any other "
+                "of its levels; check the cascade's name and the virtual host"
+            )
+
+    def require_cascade(self) -> None:
+        """ConfigurationError naming the first exchange or queue of the cascade that does not exist."""
+        absent = missing(self.connections, self.cascade.layout().nodes)
+        if absent:
+            raise ConfigurationError(
+                f"the cascade {self.name} on {self.broker.label} lacks {absent[0]}; "
+                f"run delaystore delays create --cascade {self.name}"
+            )
+
+    def ready(self) -> list[int]:
+        """How many messages are ready in each level queue, by level; 0 for one that does not exist.
+
+        Raises TransportSetupError where the broker does not say, TransportUnavailableError.
+        """
+        return [count or 0 for count in ready_counts(self.connections, self.queues)]
+
+    def messages(self) -> int | None:
+        """How many messages the management API counts in the level queues, ready or not; None: there is no API."""
+        if self.management is None:
+            return None
+        states = self.management.queues()
+        return sum(states[name].messages or 0 for name in self.queues if name in states)
+
+    def same_broker(self, other: "BrokerCascade") -> bool:
+        """Whether both are one virtual host of one broker, whatever their URLs call it.
+
+        Where only the URLs differ, a temporary queue declared on one and looked up on the other tells. Raises
+        ConfigurationError where the user may not declare it.
+        """
+        if self.broker.label == other.broker.label:
+            return True
+        with self.connections.channel() as ours, other.connections.channel() as theirs, quiet_pika():
+            if _identity(ours) != _identity(theirs):
+                return False
+            try:
+                name = ours.queue_declare("", exclusive=True, auto_delete=True).method.queue
+            except exceptions.ChannelClosedByBroker as error:
+                raise ConfigurationError(
+                    f"{self.broker.label} and {other.broker.label} may be one broker, and its user may not declare the "
+                    f"queue that would tell ({reason_of(error)}); name the broker alike in both URLs, or grant the "
+                    "configure permission for amq\\.gen.*"
+                ) from None
+            try:
+                return queue_exists(other.connections, name)
+            except TransportSetupError:
+                return True  # another connection's exclusive queue is locked
+
+    def shares_queues(self, other: "BrokerCascade") -> bool:
+        """Whether a level queue of one has the name of a level queue of the other."""
+        return not set(self.queues).isdisjoint(other.queues)
+
+    def require_no_part(self, queue: str) -> None:
+        """ConfigurationError for a poison queue that is a part of the cascade."""
+        layout = self.cascade.layout()
+        if any(
+            queue == part.name for part in (*layout.queues, *layout.exchanges) if isinstance(part, Queue | Exchange)
+        ):
+            raise ConfigurationError(f"the poison queue {queue!r} is a part of the cascade {self.name}; name another")
+
+    @override
+    def close(self) -> None:
+        with self._lock:
+            owner, self._owner = self._owner, None
+        if owner is not None:
+            owner.close()
+        super().close()
+
+    def _running_owner(self) -> Owner:
+        with self._lock:
+            if self._owner is None or not self._owner.alive:
+                self._owner = Owner(self.broker, RawConnection)
+            return self._owner
+
+
+def _identity(channel: Any) -> tuple[Any, str]:
+    impl = channel.connection._impl
+    return impl.server_properties.get("cluster_name"), impl.params.virtual_host

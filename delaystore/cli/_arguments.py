@@ -1,0 +1,101 @@
+"""Arguments as people write them: durations, points in time, headers."""
+
+import json
+import math
+import re
+from datetime import datetime, timedelta
+from typing import Any, Final, NoReturn
+
+from delaystore.errors import ConfigurationError
+
+_UNITS: Final = {
+    "w": timedelta(weeks=1),
+    "d": timedelta(days=1),
+    "h": timedelta(hours=1),
+    "m": timedelta(minutes=1),
+    "s": timedelta(seconds=1),
+    "ms": timedelta(milliseconds=1),
+}
+_NUMBER: Final = r"\d+(?:\.\d+)?"
+_PART: Final = re.compile(rf"({_NUMBER})\s*(ms|[wdhms])\s*", re.ASCII)
+_WHOLE: Final = re.compile(rf"(?:{_NUMBER}\s*(?:ms|[wdhms])\s*)+", re.ASCII)
+_SECONDS: Final = re.compile(_NUMBER, re.ASCII)
+
+
+def parse_duration(text: str, option: str) -> timedelta:
+    """`3d`, `2h30m`, `1.5h`, `250ms`, or a number of seconds; ConfigurationError naming `option` for anything else."""
+    cleaned = text.strip().lower()
+    if cleaned.startswith("-"):
+        raise ConfigurationError(f"{option} {text!r} is negative; use 0 for at once")
+    if _SECONDS.fullmatch(cleaned):
+        cleaned += "s"
+    if not _WHOLE.fullmatch(cleaned):
+        raise ConfigurationError(f"{option} {text!r} is no duration; write 90s, 15m, 2h30m, 3d, or a number of seconds")
+    try:
+        return sum((float(number) * _UNITS[unit] for number, unit in _PART.findall(cleaned)), timedelta(0))
+    except (OverflowError, ValueError):
+        raise ConfigurationError(f"{option} {text!r} is out of range") from None
+
+
+def parse_instant(text: str, option: str) -> datetime:
+    """An ISO 8601 date and time with its offset; ConfigurationError naming `option` for anything else."""
+    try:
+        instant = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise ConfigurationError(f"{option} {text!r} is no ISO 8601 time; write 2027-01-31T09:00:00+01:00") from None
+    if instant.utcoffset() is None:
+        plain = instant.isoformat()
+        raise ConfigurationError(
+            f"{option} {text!r} has no time zone; add an offset, as in {plain}Z (UTC) or {plain}+01:00"
+        )
+    return instant
+
+
+def parse_due(delay: str | None, at: str | None) -> timedelta | datetime:
+    """What --delay or --at says; ConfigurationError unless just one of them is given."""
+    if delay is not None and at is not None:
+        raise ConfigurationError("--delay and --at are both given; pass one of them")
+    if delay is not None:
+        return parse_duration(delay, "--delay")
+    if at is not None:
+        return parse_instant(at, "--at")
+    raise ConfigurationError("when is it due? pass --delay DURATION or --at TIME")
+
+
+def parse_pair(text: str, option: str) -> tuple[str, str]:
+    """`KEY=VALUE`; ConfigurationError naming `option` for anything else, and for half a character."""
+    key, mark, value = text.partition("=")
+    if not mark or not key:
+        raise ConfigurationError(f"{option} {text!r} is not of the form KEY=VALUE")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ConfigurationError(f"{option} {text!r} is no UTF-8 text") from None
+    return key, value
+
+
+def parse_headers(text: str, option: str) -> dict[str, Any]:
+    """A JSON object; ConfigurationError naming `option` for anything else, NaN and Infinity among it."""
+    try:
+        headers = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        json.dumps(headers, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise ConfigurationError(f"{option} has half a character: a \\ud800 to \\udfff without its pair") from None
+    except ValueError as error:
+        raise ConfigurationError(f"{option} is no JSON: {error}") from None
+    except RecursionError:
+        raise ConfigurationError(f"{option} is nested too deeply") from None
+    if not isinstance(headers, dict):
+        raise ConfigurationError(f'{option} must be an object, as in {{"attempt": 1}}')
+    return headers
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no number there; leave it out, or write it as text")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is beyond what a number can hold")
+    return number

@@ -1,0 +1,100 @@
+"""`delaystore delays create`."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from delaystore.cli._delays.options import DEFAULT_CASCADE, BrokerUrl, CascadeName, DryRun, ManagementUrl, open_cascade
+from delaystore.cli._options import Json
+from delaystore.cli._output import counted, print_document, say, tell
+
+if TYPE_CHECKING:
+    from delaystore.cascades import Creation
+    from delaystore.transports.rabbitmq.topology import Binding, Exchange, Queue
+
+
+def create(
+    passive: Annotated[
+        bool, typer.Option("--passive", help="This user may not declare: only verify that everything exists.")
+    ] = False,
+    dry_run: DryRun = False,
+    broker: BrokerUrl = None,
+    cascade: CascadeName = DEFAULT_CASCADE,
+    management: ManagementUrl = None,
+    as_json: Json = False,
+) -> None:
+    """Declare a cascade: its exchanges, queues and bindings. May be run again.
+
+    Checks everything first, and changes nothing where a check fails. For cascades shared with NServiceBus or Celery, a
+    policy catches messages without a destination; without the management API, the command that sets it is printed.
+    Exit code 1: the policy could not be set; with --passive: something is missing.
+    """
+    from delaystore import cascades
+    from delaystore.transports.rabbitmq.declaring import declared_until_then
+
+    if passive:
+        from delaystore.cli._delays.verify import verify
+
+        verify(passive=True, broker=broker, cascade=cascade, management=management, as_json=as_json)
+        return
+    declared: list[Exchange | Queue | Binding] = []
+    with open_cascade(broker, cascade, management) as (client, topology):
+        try:
+            creation = cascades.create(client, topology, dry_run=dry_run, on_declared=declared.append)
+        except KeyboardInterrupt:
+            say(declared_until_then(declared))
+            raise
+    if as_json:
+        _print_json(cascade, creation, dry_run)
+    else:
+        _print_text(cascade, creation, dry_run)
+    if creation.policy.state is cascades.PolicyState.NOT_SET and management:
+        raise typer.Exit(1)
+
+
+def _print_json(cascade: str, creation: "Creation", dry_run: bool) -> None:
+    from delaystore.cli._delays.reports import part_document
+
+    policy = creation.policy
+    print_document(
+        {
+            "cascade": cascade,
+            "broker": creation.broker,
+            "version": creation.version,
+            "dry_run": dry_run,
+            "missing": [part_document(part) for part in creation.missing],
+            "declared": creation.declared,
+            "policy": {
+                "state": policy.state.value,
+                "name": policy.name,
+                "command": policy.command,
+                "advice": policy.advice,
+            },
+            "unchecked": list(creation.unchecked),
+        }
+    )
+
+
+def _print_text(cascade: str, creation: "Creation", dry_run: bool) -> None:
+    from delaystore.cli._delays.reports import say_unchecked
+
+    if dry_run:
+        for part in creation.missing:
+            tell(f"would declare: {part}")
+    state = "would be ready" if dry_run else "ready"
+    new = counted(len(creation.missing), "part")
+    tell(f"{state}: {cascade} on {creation.broker} (RabbitMQ {creation.version}); {new} new")
+    _print_policy(creation, dry_run)
+    say_unchecked(creation.unchecked)
+
+
+def _print_policy(creation: "Creation", dry_run: bool) -> None:
+    policy = creation.policy
+    match policy.state.value:
+        case "set":
+            tell(f"{'would set' if dry_run else 'set'}: policy {policy.name!r}")
+        case "not-set":
+            say(f"not set: policy {policy.name!r}: {policy.advice}")
+    if policy.command is not None:
+        say("to set it, run:")
+        tell(policy.command)

@@ -1,0 +1,123 @@
+"""`delaystore delays delete`."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from delaystore.cli._delays.options import DEFAULT_CASCADE, BrokerUrl, CascadeName, DryRun, ManagementUrl, open_cascade
+from delaystore.cli._options import Json
+from delaystore.cli._output import counted, print_document, print_table, say, tell
+from delaystore.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from delaystore.cascades import Deletion, DeletionCheck
+    from delaystore.transports.rabbitmq.topology import Exchange, Queue
+
+
+def delete(
+    force: Annotated[
+        bool, typer.Option("--force", help="Delete although messages wait, or may: they are lost.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    dry_run: DryRun = False,
+    broker: BrokerUrl = None,
+    cascade: CascadeName = DEFAULT_CASCADE,
+    management: ManagementUrl = None,
+    as_json: Json = False,
+) -> None:
+    """Delete a cascade, and delaystore's policy for it. The destinations' queues and exchanges stay.
+
+    Needs the management API, which alone counts every message, and refuses while any waits. It checks twice, six
+    seconds apart, since the broker's counts can be that old. Exit code 1: messages wait, and nothing was deleted.
+    """
+    from delaystore import cascades
+
+    with open_cascade(broker, cascade, management) as (client, topology):
+        found = cascades.check_deletion(client, topology)
+        refused = not force and found.refusable
+        if dry_run or (refused and found.messages):
+            _print_check(found, cascade, dry_run, as_json)
+            raise typer.Exit(1 if refused else 0)
+        if refused:
+            raise cascades.MessagesWaitError(found)
+        _confirm(found, f"{cascade} on {client.label}", yes)
+        if found.waiting and not force:
+            say(f"checking again in {cascades.STATISTICS_AGE:g} s: the broker's counts may be that old")
+        deleted: list[Exchange | Queue] = []
+        try:
+            deletion = cascades.delete(client, topology, force=force, on_deleted=deleted.append)
+        except cascades.MessagesWaitError as error:
+            _print_check(error.check, cascade, dry_run, as_json)
+            say(str(error))
+            raise typer.Exit(1) from None
+        except KeyboardInterrupt:
+            say(f"deleted until then: {counted(len(deleted), 'part')}; run it again to delete the rest")
+            raise
+    _print_deletion(deletion, cascade, as_json)
+
+
+def _confirm(found: "DeletionCheck", what: str, yes: bool) -> None:
+    if yes or not found.parts:
+        return
+    if not (sys.stdin is not None and sys.stdin.isatty()):
+        raise ConfigurationError("nobody can be asked whether to delete; pass --yes")
+    bound = f", from which {counted(len(found.destinations), 'destination')} get messages" if found.destinations else ""
+    waiting = f" with {counted(found.messages, 'message')}" if found.messages else ""
+    if not typer.confirm(f"Delete {what}{waiting}{bound}?", err=True):
+        say("nothing was deleted")
+        raise typer.Exit(1)
+
+
+def _print_check(found: "DeletionCheck", cascade: str, dry_run: bool, as_json: bool) -> None:
+    if as_json:
+        print_document({"cascade": cascade, "dry_run": dry_run, "deleted": [], **_document(found)})
+        return
+    if dry_run:
+        for part in found.parts:
+            tell(f"would delete: {part}")
+        if found.policy is not None:
+            tell(f"would delete: policy {found.policy!r}")
+    if found.messages:
+        rows = [(name, f"{count:,}") for name, count in found.waiting.items() if count]
+        print_table(("queue", "messages"), rows, right=("messages",))
+    if found.obstacle is not None:
+        say(f"not to be deleted without --force: {found.obstacle}")
+
+
+def _print_deletion(deletion: "Deletion", cascade: str, as_json: bool) -> None:
+    from delaystore.cli._delays.reports import part_document
+
+    if as_json:
+        print_document(
+            {
+                "cascade": cascade,
+                "dry_run": False,
+                "deleted": [part_document(part) for part in deletion.deleted],
+                "deleted_policy": deletion.policy,
+                "lost": deletion.lost,
+                **_document(deletion.check),
+            }
+        )
+        return
+    for part in deletion.deleted:
+        tell(f"deleted: {part}")
+    if deletion.policy is not None:
+        tell(f"deleted: policy {deletion.policy!r}")
+    if not deletion.deleted:
+        tell(f"nothing to delete: there is no {cascade}")
+    if deletion.lost:
+        say(f"{counted(deletion.lost, 'message')} lost")
+
+
+def _document(found: "DeletionCheck") -> dict[str, Any]:
+    from delaystore.cli._delays.reports import part_document
+
+    return {
+        "parts": [part_document(part) for part in found.parts],
+        "waiting": dict(found.waiting),
+        "messages": found.messages,
+        "obstacle": found.obstacle,
+        "destinations": [part_document(binding) for binding in found.destinations],
+        "policy": found.policy,
+    }

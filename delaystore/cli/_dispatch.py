@@ -1,0 +1,142 @@
+"""`delaystore dispatch`."""
+
+import logging
+import sys
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from delaystore.cli._arguments import parse_duration
+from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table, TransportUrl, required
+from delaystore.cli._output import counted, print_document, say
+from delaystore.cli._signals import stop_requests
+from delaystore.errors import ConfigurationError, InvalidMessageError, TransportSetupError
+from delaystore.message import DelayedMessage, check_destination
+from delaystore.settings import DelayedDeliverySettings, TransactionMode
+
+if TYPE_CHECKING:
+    from delaystore.dispatcher.dispatcher import Dispatcher
+    from delaystore.dispatcher.health import DispatchReport
+    from delaystore.stores.abc import DelayedMessageStore
+    from delaystore.transports.abc import Transport
+
+_DEFAULTS = DelayedDeliverySettings()
+
+
+def dispatch(
+    once: Annotated[bool, typer.Option("--once", help="Forward what is due now, and end: for cron.")] = False,
+    batch_size: Annotated[int, typer.Option(min=1, help="The most messages at once.")] = _DEFAULTS.batch_size,
+    retries: Annotated[
+        int, typer.Option(min=0, help="Retries before a message goes to the error queue.")
+    ] = _DEFAULTS.number_of_retries,
+    error_queue: Annotated[
+        str, typer.Option(metavar="NAME", help="Where undeliverable messages go.")
+    ] = _DEFAULTS.error_queue,
+    mode: Annotated[
+        TransactionMode, typer.Option(help="transaction_scope: exactly once, with SQL queues in the store's database.")
+    ] = _DEFAULTS.transaction_mode,
+    poll_interval: Annotated[
+        str, typer.Option(metavar="DURATION", help="The longest sleep where the store cannot wake us.")
+    ] = "500ms",
+    handover: Annotated[
+        str,
+        typer.Option(
+            metavar="DURATION",
+            help="Give messages to RabbitMQ's native delay this long before they are due; needs ?delays=NAME in "
+            "--transport.",
+        ),
+    ] = "0s",
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more, on standard error.")] = False,
+    store: StoreUrl = None,
+    endpoint: Endpoint = None,
+    schema: Schema = None,
+    table: Table = None,
+    transport: TransportUrl = None,
+    as_json: Json = False,
+) -> None:
+    """Forward messages as they fall due.
+
+    Ends at SIGTERM or SIGINT, once what is in flight is finished. Sets up the store's tables (and a SQLite file) and
+    the error queue where they are missing.
+    """
+    from delaystore.cli._endpoint import EndpointOptions
+    from delaystore.dispatcher.dispatcher import Dispatcher
+
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    if verbose:
+        logging.getLogger("delaystore").setLevel(logging.DEBUG)
+    _check_name(error_queue)
+    settings = DelayedDeliverySettings(
+        batch_size=batch_size,
+        number_of_retries=retries,
+        error_queue=error_queue,
+        transaction_mode=mode,
+        poll_interval=_longest_sleep(poll_interval),
+        handover_horizon=parse_duration(handover, "--handover"),
+    )
+    name = required(endpoint, "endpoint", "--endpoint NAME", "DELAYSTORE_ENDPOINT")
+    options = EndpointOptions(store=store, endpoint=name, schema=schema, table=table, transport=transport)
+    with closing(options.open_store()) as opened_store, closing(options.open_transport()) as opened_transport:
+        _check_reachable(error_queue, opened_transport)
+        dispatcher = Dispatcher(opened_store, opened_transport, settings, endpoint=name)
+        with stop_requests(also=dispatcher.stop):
+            _set_up(opened_store, opened_transport, error_queue)
+            done = _once(dispatcher) if once else _until_stopped(dispatcher, name)
+    if as_json:
+        print_document(done.counts())
+
+
+def _longest_sleep(text: str) -> timedelta:
+    sleep = parse_duration(text, "--poll-interval")
+    if not sleep:
+        raise ConfigurationError(f"--poll-interval {text!r} must be above 0; write 500ms, or 1s")
+    return sleep
+
+
+def _check_name(error_queue: str) -> None:
+    try:
+        check_destination(error_queue)
+    except InvalidMessageError as error:
+        raise ConfigurationError(f"--error-queue {str(error).removeprefix('destination ')}") from None
+
+
+def _check_reachable(error_queue: str, transport: "Transport") -> None:
+    """Refuse an error queue that nothing could be sent to, which the transport knows without a connection."""
+    sample = DelayedMessage(message_id="-", destination=error_queue, due_time=datetime.now(UTC), body=b"")
+    try:
+        transport.check(sample)
+    except InvalidMessageError as error:
+        raise ConfigurationError(f"--error-queue cannot be used: {error}") from None
+
+
+def _set_up(store: "DelayedMessageStore", transport: "Transport", error_queue: str) -> None:
+    """Find out now, while somebody is watching, what cannot work: a password, a host, a right."""
+    store.setup_infrastructure()
+    try:
+        transport.declare(error_queue)
+    except TransportSetupError as error:
+        say(f"warning: {error}")
+
+
+def _once(dispatcher: "Dispatcher") -> "DispatchReport":
+    report = dispatcher.dispatch_due()
+    say(outcome_line("done", report))
+    return report
+
+
+def _until_stopped(dispatcher: "Dispatcher", endpoint: str) -> "DispatchReport":
+    say(f"dispatching for endpoint {endpoint!r}")
+    dispatcher.run()
+    health = dispatcher.health()
+    say(outcome_line("stopped", health))
+    return health
+
+
+def outcome_line(what: str, done: "DispatchReport") -> str:
+    """What was done, for people."""
+    return (
+        f"{what}: {done.delivered} delivered, {counted(done.failed, 'failed attempt')}, "
+        f"{done.moved_to_error_queue} moved to the error queue"
+    )

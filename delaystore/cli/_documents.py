@@ -1,0 +1,73 @@
+"""Messages as JSON documents. Their keys are stable."""
+
+import math
+from base64 import b64encode
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from delaystore.message import DelayedMessage
+from delaystore.transports.abc import ReceivedMessage
+
+
+def summary(message: DelayedMessage) -> dict[str, Any]:
+    """What `list` says of a waiting message. `size`: of the body, in bytes."""
+    return {
+        "message_id": message.message_id,
+        "destination": message.destination,
+        "due_time": instant(message.due_time),
+        "next_attempt": None if message.next_attempt == message.due_time else instant(message.next_attempt),
+        "failure_count": message.failure_count,
+        "size": len(message.body),
+    }
+
+
+def waiting(message: DelayedMessage) -> dict[str, Any]:
+    """What `show` says of a waiting message."""
+    return {**summary(message), **_content(message)}
+
+
+def received(message: ReceivedMessage) -> dict[str, Any]:
+    """What `receive` says of a message."""
+    return {"message_id": message.message_id, **_content(message)}
+
+
+def instant(time: datetime | None) -> str | None:
+    """ISO 8601 in UTC."""
+    return None if time is None else time.astimezone(UTC).isoformat()
+
+
+def seconds(span: timedelta | None) -> float | None:
+    """Seconds, to the microsecond."""
+    return None if span is None else span.total_seconds()
+
+
+def plain(value: Any) -> Any:
+    """A header's value as JSON has it: bytes as {"base64": ...}, times in ISO 8601; decimals, NaN, infinity as text."""
+    if isinstance(value, bytes):
+        return {"base64": b64encode(value).decode()}
+    if isinstance(value, datetime):
+        return instant(value)
+    if isinstance(value, Decimal) or (isinstance(value, float) and not math.isfinite(value)):
+        return str(value)
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, Mapping):
+        return {_text(name): plain(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    return value
+
+
+def _text(text: str) -> str:
+    """`text` with an escape for half a character, which strict JSON parsers refuse."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+def _content(message: DelayedMessage | ReceivedMessage) -> dict[str, Any]:
+    content: dict[str, Any] = {"headers": plain(message.headers), "properties": plain(message.properties)}
+    try:
+        return {**content, "body": message.body.decode()}
+    except UnicodeDecodeError:
+        return {**content, "body_base64": b64encode(message.body).decode()}

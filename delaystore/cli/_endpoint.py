@@ -1,0 +1,95 @@
+"""The endpoint that a command is about: its store, its transport, its delivery."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+
+from delaystore.cli._files import require_file
+from delaystore.cli._options import required
+from delaystore.delivery import DelayedDelivery
+from delaystore.errors import ConfigurationError
+from delaystore.settings import DelayedDeliverySettings
+from delaystore.stores import DelayedMessageStore, open_store
+from delaystore.transports import Transport, open_transport
+
+READING = DelayedDeliverySettings(automatic_setup=False)
+"""For commands that only read: no tables are created for a mistyped endpoint."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointOptions:
+    """Whose messages a command is about, as given on the command line; None: not given.
+
+    `memory`: True where a store or transport in memory will do, which ends with the command.
+    """
+
+    store: str | None = None
+    endpoint: str | None = None
+    schema: str | None = None
+    table: str | None = None
+    transport: str | None = None
+    memory: bool = False
+
+    def open_store(self) -> DelayedMessageStore:
+        """The store. ConfigurationError where none is given, it is in memory, or it takes no schema or table."""
+        url = required(self.store, "store", "--store URL", "DELAYSTORE_STORE")
+        self._check_lasting(url, "store", "a database, as in sqlite:///app.db")
+        store = open_store(url)
+        if self.schema is None and self.table is None:
+            return store
+        from delaystore.stores.sql import SqlDelayedMessageStore
+
+        if not isinstance(store, SqlDelayedMessageStore):
+            raise ConfigurationError("--schema and --table go with a SQL store only; leave them out")
+        store.close()
+        return SqlDelayedMessageStore(url, schema=self.schema, table=self.table)
+
+    def open_transport(self, *, existing: bool = False) -> Transport:
+        """The transport; SQL queues are in the schema. ConfigurationError where none is given, or it is in memory.
+
+        `existing`: ConfigurationError, too, for a SQLite file that does not exist.
+        """
+        url = required(self.transport, "transport", "--transport URL", "DELAYSTORE_TRANSPORT")
+        self._check_lasting(url, "transport", "amqp://... or a database")
+        transport = open_transport(url)
+        if existing:
+            require_file(url)
+        if self.schema is None:
+            return transport
+        from delaystore.transports.sql_queue import SqlQueueTransport
+
+        if not isinstance(transport, SqlQueueTransport):
+            return transport
+        transport.close()
+        return SqlQueueTransport(url, schema=self.schema)
+
+    @contextmanager
+    def open(self, settings: DelayedDeliverySettings = READING, *, native: bool = False) -> Iterator["OpenedEndpoint"]:
+        """Store, transport and delivery for the block, not started. ConfigurationError without a store or an endpoint.
+
+        If `settings` set up nothing, ConfigurationError also where a SQLite file does not exist.
+        """
+        endpoint = required(self.endpoint, "endpoint", "--endpoint NAME", "DELAYSTORE_ENDPOINT")
+        with ExitStack() as stack:
+            store = stack.enter_context(closing(self.open_store()))
+            if not settings.automatic_setup:
+                require_file(self.store or "")
+            transport = None if self.transport is None else stack.enter_context(closing(self.open_transport()))
+            delivery = DelayedDelivery(endpoint, store, transport, settings, native=native)
+            stack.callback(delivery.stop)
+            yield OpenedEndpoint(store, transport, delivery)
+
+    def _check_lasting(self, url: str, what: str, instead: str) -> None:
+        if not self.memory and url.partition(":")[0].partition("+")[0].lower() == "memory":
+            raise ConfigurationError(
+                f"a {what} in memory ends with this command, and each message in it would be lost; use {instead}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedEndpoint:
+    """What the options name, opened. `transport`: None where none is given."""
+
+    store: DelayedMessageStore
+    transport: Transport | None
+    delivery: DelayedDelivery

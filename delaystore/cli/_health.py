@@ -1,0 +1,43 @@
+"""`delaystore health`."""
+
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+
+from delaystore.cli._arguments import parse_duration
+from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table
+from delaystore.cli._output import print_document, tell
+
+
+def health(
+    max_overdue: Annotated[
+        str, typer.Option(metavar="DURATION", help="How long a message may be overdue before that is unhealthy.")
+    ] = "5m",
+    store: StoreUrl = None,
+    endpoint: Endpoint = None,
+    schema: Schema = None,
+    table: Table = None,
+    as_json: Json = False,
+) -> None:
+    """Say how many messages wait, and what is overdue.
+
+    Exit code 1: the first is overdue for too long. Creates no table and no file.
+    """
+    from delaystore.cli import _documents as documents
+    from delaystore.cli._endpoint import EndpointOptions
+
+    allowed = parse_duration(max_overdue, "--max-overdue")
+    options = EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table)
+    with options.open() as opened:
+        first = next(iter(opened.delivery.list(limit=1).messages), None)
+        waiting = opened.delivery.count()
+        overdue = None if first is None else max(timedelta(0), opened.store.now() - first.next_attempt)
+    healthy = overdue is None or overdue <= allowed
+    if as_json:
+        print_document({"healthy": healthy, "waiting": waiting, "oldest_overdue": documents.seconds(overdue or None)})
+    else:
+        state = f"the first is overdue for {overdue}" if overdue else "nothing is overdue"
+        tell(f"{'healthy' if healthy else 'unhealthy'}: {waiting:,} waiting, {state}")
+    if not healthy:
+        raise typer.Exit(1)

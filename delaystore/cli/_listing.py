@@ -1,0 +1,225 @@
+"""`delaystore list`, `show` and `count`: what waits."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from delaystore.cli._arguments import parse_instant
+from delaystore.cli._options import Destination, Endpoint, Json, Schema, StoreUrl, Table
+from delaystore.cli._output import (
+    body_preview,
+    is_terminal,
+    print_document,
+    print_rows,
+    print_table,
+    printable,
+    say,
+    tell,
+    write_bytes,
+)
+from delaystore.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from delaystore.delivery import DelayedDelivery
+    from delaystore.message import DelayedMessage, Position
+    from delaystore.stores.abc import Page
+
+_LINE: Final = ("message_id", "due_time", "destination", "next_attempt", "failure_count", "size")
+"""The columns that programs get, named as in --json."""
+
+MessageId = Annotated[str, typer.Argument(metavar="ID", help="The message's id.")]
+
+
+class Bucket(StrEnum):
+    """What `count --by` counts by."""
+
+    MINUTE = "minute"
+    HOUR = "hour"
+    DAY = "day"
+
+    @property
+    def length(self) -> timedelta:
+        """The bucket's length."""
+        return timedelta(**{f"{self.value}s": 1})
+
+
+def list_messages(
+    destination: Destination = None,
+    since: Annotated[str | None, typer.Option(metavar="TIME", help="Only what is due at this time or later.")] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Only what is due before this time.")] = None,
+    after: Annotated[str | None, typer.Option(metavar="KEY", help="The page after this key.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="Messages a page.")] = 100,
+    every: Annotated[bool, typer.Option("--all", envvar="DELAYSTORE_LIST_ALL", help="All pages.")] = False,
+    store: StoreUrl = None,
+    endpoint: Endpoint = None,
+    schema: Schema = None,
+    table: Table = None,
+    as_json: Json = False,
+) -> None:
+    """List what waits, the next to be tried first.
+
+    A terminal gets a table; a file or pipe gets a line of names, then a line for each message, separated by tabs.
+    Creates no table and no file.
+    """
+    from delaystore.cli import _documents as documents
+    from delaystore.cli._endpoint import EndpointOptions
+
+    filters: dict[str, Any] = {
+        "destination": destination,
+        "since": None if since is None else parse_instant(since, "--since"),
+        "until": None if until is None else parse_instant(until, "--until"),
+        "limit": limit,
+    }
+    with EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table).open() as opened:
+        pages = _pages(opened.delivery, filters, _page_key(after), every)
+        if as_json:
+            messages, next_key = _collected(pages)
+            next_text = None if next_key is None else str(next_key)
+            print_document({"messages": [documents.summary(message) for message in messages], "next": next_text})
+            return
+        next_key = _print_as_table(pages) if is_terminal() else _print_as_lines(pages)
+    if next_key is not None:
+        say(f"more follow; the next page: --after '{next_key}'")
+
+
+def show(
+    message_id: MessageId,
+    body: Annotated[bool, typer.Option("--body", help="Write the body alone, as it is, to standard output.")] = False,
+    store: StoreUrl = None,
+    endpoint: Endpoint = None,
+    schema: Schema = None,
+    table: Table = None,
+    as_json: Json = False,
+) -> None:
+    """Show one waiting message. Exit code 1: it does not wait here.
+
+    Creates no table and no file.
+    """
+    from delaystore.cli import _documents as documents
+    from delaystore.cli._endpoint import EndpointOptions
+
+    with EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table).open() as opened:
+        message = opened.delivery.get(message_id)
+    if message is None:
+        say(f"not found: no message {message_id!r} waits here")
+        raise typer.Exit(1)
+    if body:
+        write_bytes(message.body)
+    elif as_json:
+        print_document(documents.waiting(message))
+    else:
+        for line in _lines(documents.waiting(message)):
+            tell(line)
+        tell(f"\n{body_preview(message.body)}")
+
+
+def count(
+    by: Annotated[Bucket | None, typer.Option(help="Count by when they are due.")] = None,
+    destination: Destination = None,
+    store: StoreUrl = None,
+    endpoint: Endpoint = None,
+    schema: Schema = None,
+    table: Table = None,
+    as_json: Json = False,
+) -> None:
+    """Count the waiting messages.
+
+    Creates no table and no file.
+    """
+    from delaystore.cli import _documents as documents
+    from delaystore.cli._endpoint import EndpointOptions
+
+    with EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table).open() as opened:
+        if by is None:
+            buckets = None
+            total = opened.delivery.count(destination=destination)
+        else:
+            buckets = opened.delivery.count_by_due_time(by.length, destination=destination)
+            total = sum(buckets.values())
+    if as_json:
+        document: dict[str, Any] = {"count": total}
+        if buckets is not None:
+            document["buckets"] = [{"start": documents.instant(start), "count": n} for start, n in buckets.items()]
+        print_document(document)
+    elif buckets is None:
+        tell(str(total))
+    else:
+        highest = max(buckets.values(), default=1)
+        rows = [(f"{start:%Y-%m-%d %H:%M}Z", str(n), "█" * max(1, 40 * n // highest)) for start, n in buckets.items()]
+        print_table((f"due ({by})", "messages", ""), rows, right=("messages",), unbroken=(f"due ({by})", "messages"))
+
+
+def _pages(
+    delivery: "DelayedDelivery", filters: dict[str, Any], after: "Position | None", every: bool
+) -> "Iterator[Page]":
+    while True:
+        page = delivery.list(after=after, **filters)
+        yield page
+        after = page.next_key
+        if after is None or not every:
+            return
+
+
+def _collected(pages: "Iterator[Page]") -> "tuple[list[DelayedMessage], Position | None]":
+    messages: list[DelayedMessage] = []
+    next_key = None
+    for page in pages:
+        messages += page.messages
+        next_key = page.next_key
+    return messages, next_key
+
+
+def _print_as_table(pages: "Iterator[Page]") -> "Position | None":
+    messages, next_key = _collected(pages)
+    print_table(
+        ("id", "destination", "due", "failures", "bytes"),
+        [_row(message) for message in messages],
+        right=("failures", "bytes"),
+        unbroken=("due", "failures", "bytes"),
+    )
+    return next_key
+
+
+def _print_as_lines(pages: "Iterator[Page]") -> "Position | None":
+    """Print each page as it comes, so that only one is in memory."""
+    from delaystore.cli import _documents as documents
+
+    header, next_key = [_LINE], None
+    for page in pages:
+        fields = map(documents.summary, page.messages)
+        rows = (["" if one[name] is None else str(one[name]) for name in _LINE] for one in fields)
+        print_rows([*header, *rows])
+        header, next_key = [], page.next_key
+    return next_key
+
+
+def _page_key(text: str | None) -> "Position | None":
+    from delaystore.message import Position
+
+    try:
+        if text is None:
+            return None
+        text.encode()  # half a character would be an error of the database
+        return Position.parse(text)
+    except ValueError:
+        raise ConfigurationError(f"--after {text!r} is no page key; pass what the page before said") from None
+
+
+def _row(message: "DelayedMessage") -> tuple[str, ...]:
+    due = f"{message.next_attempt:%Y-%m-%d %H:%M:%S.%f}"[:-3] + "Z"
+    return message.message_id, message.destination, due, str(message.failure_count), f"{len(message.body):,}"
+
+
+def _lines(document: dict[str, Any]) -> list[str]:
+    """A message's fields, aligned; each header and property on a line of its own."""
+    lines = []
+    for name, value in document.items():
+        if name in ("headers", "properties"):
+            kind = {"headers": "header", "properties": "property"}[name]
+            lines += [f"{kind:<15}{key}: {item}" for key, item in value.items()]
+        elif not name.startswith("body"):
+            lines.append(f"{name:<15}{'-' if value is None else value}")
+    return [printable(line) for line in lines]

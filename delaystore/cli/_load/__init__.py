@@ -1,0 +1,3 @@
+"""`delaystore load`."""
+
+__all__: list[str] = []

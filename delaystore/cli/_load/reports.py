@@ -1,0 +1,118 @@
+"""What `delaystore load` says of a load."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from delaystore.cli._documents import instant
+from delaystore.cli._output import counted, say, tell
+
+if TYPE_CHECKING:
+    from delaystore.spark.loading.report import DryRun, LoadReport
+    from delaystore.spark.rejects.counts import Rejects
+    from delaystore.spark.staging import Cleaned
+
+_OBSTACLES: Final[Mapping[str, str]] = {
+    "rejects": "rows cannot be messages (see --rejects)",
+    "twice": "a message_id comes twice (see --on-duplicate)",
+    "waiting": "a message_id waits in the store already (see --on-duplicate)",
+}
+"""Why a load would fail, in words."""
+
+
+def load_document(report: "LoadReport") -> dict[str, Any]:
+    """A load, as JSON."""
+    return {
+        "load_id": report.load_id,
+        "stored": report.stored,
+        "skipped": report.skipped,
+        "rejected": report.rejects.count,
+        "rejections": _rejections(report.rejects),
+        "seconds": round(report.seconds, 3),
+        "finished_before": instant(report.finished_before),
+    }
+
+
+def dry_run_document(report: "DryRun") -> dict[str, Any]:
+    """What would be loaded, as JSON."""
+    return {
+        "load_id": report.load_id,
+        "would_store": report.would_store,
+        "obstacles": _obstacles(report),
+        "duplicates": {"in_the_files": report.twice, "waiting": report.waiting, "examples": list(report.examples)},
+        "rejected": report.rejects.count,
+        "rejections": _rejections(report.rejects),
+        "seconds": round(report.seconds, 3),
+    }
+
+
+def cleanup_document(cleaned: "Cleaned") -> dict[str, Any]:
+    """What was removed, as JSON."""
+    return {"loads": list(cleaned.loads), "tables": list(cleaned.tables), "held": list(cleaned.in_use)}
+
+
+def print_load(report: "LoadReport") -> None:
+    """A load, for people."""
+    messages = "messages" if report.stored is None else counted(report.stored, "message")
+    if report.finished_before is not None:
+        at = instant(report.finished_before)
+        tell(f"nothing to do: the load {report.load_id!r} was finished at {at}, with {messages}")
+        return
+    rate = f", {report.stored / report.seconds:,.0f}/s" if report.stored is not None and report.seconds else ""
+    tell(f"{messages} loaded{f' in {report.seconds:.1f} s{rate}' if report.seconds else ''}")
+    if report.skipped:
+        tell(f"{counted(report.skipped, 'duplicate')} skipped")
+    _tell_rejects(report.rejects, "rejected")
+    if report.guarantee is not None:
+        say(f"note: {report.guarantee}")
+    elif report.load_id is None:
+        say("note: without --load-id a load that is run again is not recognised")
+
+
+def print_dry_run(report: "DryRun") -> None:
+    """What would be loaded, for people."""
+    if report.obstacles:
+        tell(f"a dry run: the load would fail, because {', and '.join(_obstacles(report))}; nothing was written")
+    else:
+        tell(f"a dry run: {counted(report.would_store, 'message')} would be loaded; nothing was written")
+    if report.waiting is None:
+        say("note: this store cannot list what waits in it; those that wait already would be left out")
+    if report.twice:
+        tell(f"{counted(report.twice, 'row')} with a message_id that came before{_such_as(report.examples)}")
+    if report.waiting:
+        tell(f"{counted(report.waiting, 'message_id')} waiting in the store already{_such_as(report.examples)}")
+    _tell_rejects(report.rejects, "would be rejected")
+
+
+def print_cleanup(cleaned: "Cleaned") -> None:
+    """What was removed, for people."""
+    for load in cleaned.loads:
+        tell(f"forgotten: the load {load!r}, which was never finished")
+    for table in cleaned.tables:
+        tell(f"dropped: the table {table}")
+    for table in cleaned.in_use:
+        say(f"left: the table {table}, which a process still works on; try again later")
+    if not (cleaned.loads or cleaned.tables or cleaned.in_use):
+        tell("nothing to remove")
+
+
+def _obstacles(report: "DryRun") -> list[str]:
+    return [_OBSTACLES[obstacle] for obstacle in report.obstacles]
+
+
+def _tell_rejects(rejects: "Rejects", what: str) -> None:
+    if not rejects.count:
+        return
+    tell(f"{counted(rejects.count, 'row')} {what}:")
+    for text, reason in sorted(rejects.reasons.items(), key=lambda item: (-item[1].count, item[0])):
+        tell(f"  {reason.count:,} x {text}{_such_as(reason.examples[:1])}")
+
+
+def _such_as(examples: Sequence[str]) -> str:
+    return f" (such as {', '.join(examples)})" if examples else ""
+
+
+def _rejections(rejects: "Rejects") -> list[dict[str, Any]]:
+    return [
+        {"reason": text, "count": reason.count, "examples": list(reason.examples)}
+        for text, reason in sorted(rejects.reasons.items())
+    ]

@@ -1,0 +1,3 @@
+"""Migrations, from the command line."""
+
+__all__: list[str] = []

@@ -1,0 +1,71 @@
+"""`delaystore migrate abort`."""
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from delaystore.cli._migrate.options import (
+    AllEndpoints,
+    CutoffTime,
+    EndpointName,
+    From,
+    To,
+    check_endpoints,
+    chosen_endpoints,
+    opened_source,
+)
+from delaystore.cli._migrate.tables import print_counts, say_rejections
+from delaystore.cli._options import Json
+from delaystore.cli._output import counted, print_document, say
+from delaystore.cli._signals import stop_requests
+
+if TYPE_CHECKING:
+    from delaystore.migrations.abc import Report
+
+
+def abort(
+    source: From = None,
+    target: To = None,  # noqa: ARG001 - taken by all these commands, so that a line can be repeated
+    endpoint: EndpointName = None,
+    all_endpoints: AllEndpoints = False,
+    cutoff_time: CutoffTime = None,  # noqa: ARG001 - the same
+    as_json: Json = False,
+) -> None:
+    """Give back what the last run has not moved, exactly as it was, with what was rejected.
+
+    What has moved stays at the target. After a run that is complete, this gives back what was rejected.
+    """
+    from delaystore.cli._migrate.documents import report_document
+    from delaystore.cli._progress_bar import ProgressBar
+    from delaystore.migrations import runner
+
+    check_endpoints(endpoint, all_endpoints)
+    reports: list[tuple[str, Report]] = []
+    with stop_requests() as stop, opened_source(source) as from_source:
+        names = chosen_endpoints(from_source, endpoint)
+        if all_endpoints:
+            names = [name for name in names if from_source.run(name) is not None]
+        for name in names:
+            if stop.made:
+                break
+            with ProgressBar() as bar:
+                report = runner.abort(from_source, name, listener=bar.show, stopping=lambda: stop.made)
+            reports.append((name, report))
+            if not as_json:
+                _print(name, report)
+    if as_json:
+        print_document({"endpoints": [report_document(name, report) for name, report in reports]})
+    if stop.made:
+        say("stopped; abort again for the rest")
+        raise typer.Exit(stop.exit_code)
+
+
+def _print(name: str, report: "Report") -> None:
+    print_counts([(name, report.counts)])
+    say(f"{name}: {counted(report.extra['given_back'], 'message')} given back")
+    if in_flight := report.extra["in_flight"]:
+        say(
+            f"{name}: of these, {counted(in_flight, 'message')} were being sent when the run stopped: they may be at "
+            "the target as well, with the same message_id"
+        )
+    say_rejections(report.rejections, report.counts.rejected)

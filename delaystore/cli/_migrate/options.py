@@ -1,0 +1,142 @@
+"""The options that the commands of `delaystore migrate` share, and what they name.
+
+Each option is an environment variable as well.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from delaystore.cli._arguments import parse_instant
+from delaystore.cli._files import require_file
+from delaystore.cli._options import required
+from delaystore.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from delaystore.migrations.abc import MigrationSource, MigrationTarget
+From = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        envvar="DELAYSTORE_MIGRATE_FROM",
+        metavar="URL",
+        show_default=False,
+        help="Where messages wait: a store's URL, nservicebus-sql+URL, msmq-sql+URL, nhibernate+URL, file:///PATH.",
+    ),
+]
+To = Annotated[
+    str | None,
+    typer.Option(
+        "--to",
+        envvar="DELAYSTORE_MIGRATE_TO",
+        metavar="URL",
+        show_default=False,
+        help="Where they shall wait: amqp://...?delays=nservicebus-v2, amqp://... for what is due, a store's URL, or "
+        "noop: (noop:URL), a dry run.",
+    ),
+]
+EndpointName = Annotated[
+    str | None,
+    typer.Option(
+        "--endpoint",
+        envvar="DELAYSTORE_MIGRATE_ENDPOINT",
+        metavar="NAME",
+        show_default=False,
+        help="The endpoint whose messages these are.",
+    ),
+]
+AllEndpoints = Annotated[
+    bool,
+    typer.Option(
+        "--all-endpoints", envvar="DELAYSTORE_MIGRATE_ALL_ENDPOINTS", help="Every endpoint that the source has."
+    ),
+]
+CutoffTime = Annotated[
+    str | None,
+    typer.Option(
+        "--cutoff-time",
+        envvar="DELAYSTORE_MIGRATE_CUTOFF_TIME",
+        metavar="TIME",
+        show_default=False,
+        help="Only what is due then or later moves, in ISO 8601 with its offset; what is due sooner stays.",
+    ),
+]
+AllowRejects = Annotated[
+    bool,
+    typer.Option(
+        "--allow-rejects",
+        envvar="DELAYSTORE_MIGRATE_ALLOW_REJECTS",
+        help="Go on although some messages cannot move; they are set aside, and abort gives them back.",
+    ),
+]
+
+
+@contextmanager
+def opened_source(url: str | None) -> Iterator["MigrationSource"]:
+    """The source, for the block. ConfigurationError where none is given, or its SQLite file does not exist."""
+    from delaystore.migrations.sources import open_source
+
+    given = required(url, "source", "--from URL", "DELAYSTORE_MIGRATE_FROM")
+    require_file(given)
+    with closing(open_source(given)) as source:
+        yield source
+
+
+@contextmanager
+def opened_target(url: str | None, endpoint: str) -> Iterator["MigrationTarget"]:
+    """The target for one endpoint, for the block. ConfigurationError where none is given, or the URL cannot work."""
+    from delaystore.migrations.targets import open_target
+
+    with closing(open_target(given_target(url), endpoint)) as target:
+        yield target
+
+
+def given_target(url: str | None) -> str:
+    """The URL; ConfigurationError where none is given."""
+    return required(url, "target", "--to URL", "DELAYSTORE_MIGRATE_TO")
+
+
+def check_different(source: str | None, target: str | None) -> None:
+    """ConfigurationError where both URLs are the same store: a run would move messages into the table they are in."""
+    if source and target and _same(source, target):
+        raise ConfigurationError(
+            "--from and --to are the same database, where the endpoint has one table; give another"
+        )
+
+
+def check_endpoints(endpoint: str | None, all_endpoints: bool) -> None:
+    """ConfigurationError unless exactly one of the two is given."""
+    if endpoint and all_endpoints:
+        raise ConfigurationError("pass --endpoint NAME or --all-endpoints, not both")
+    if not endpoint and not all_endpoints:
+        raise ConfigurationError("pass --endpoint NAME, or --all-endpoints")
+
+
+def chosen_endpoints(source: "MigrationSource", endpoint: str | None) -> Sequence[str]:
+    """The endpoint given, or all of the source's. ConfigurationError where it has none."""
+    if endpoint:
+        return [endpoint]
+    endpoints = source.endpoints()
+    if not endpoints:
+        raise ConfigurationError(f"there is no endpoint's table in {source.label}; check the URL")
+    return endpoints
+
+
+def cutoff_of(text: str | None) -> datetime | None:
+    """The cut-off in UTC; None: none is given. ConfigurationError for what is no time with an offset."""
+    return None if text is None else parse_instant(text, "--cutoff-time").astimezone(UTC)
+
+
+def _same(one: str, other: str) -> bool:
+    """Whether both are stores in one SQL database: there an endpoint has one table."""
+    from delaystore.sql.dialects import STORE_DIALECTS
+
+    schemes = {url.partition(":")[0].partition("+")[0].lower() for url in (one, other)}
+    if not schemes <= STORE_DIALECTS.keys():
+        return False
+    from delaystore.sql.engine import create_store_engine, same_database
+
+    return same_database(create_store_engine(one), create_store_engine(other))

@@ -1,0 +1,65 @@
+"""`delaystore migrate preview`."""
+
+import typer
+
+from delaystore.cli._migrate.options import (
+    AllEndpoints,
+    AllowRejects,
+    CutoffTime,
+    EndpointName,
+    From,
+    To,
+    check_different,
+    check_endpoints,
+    chosen_endpoints,
+    cutoff_of,
+    given_target,
+    opened_source,
+    opened_target,
+)
+from delaystore.cli._migrate.tables import print_checks, print_problems, time_text
+from delaystore.cli._options import Json
+from delaystore.cli._output import print_document, say
+
+
+def preview(
+    source: From = None,
+    target: To = None,
+    endpoint: EndpointName = None,
+    all_endpoints: AllEndpoints = False,
+    cutoff_time: CutoffTime = None,
+    allow_rejects: AllowRejects = False,
+    as_json: Json = False,
+) -> None:
+    """Say what a run would move, and what hinders it. Changes nothing.
+
+    Exit code 1: something hinders.
+    """
+    from delaystore.cli._migrate.documents import check_document
+    from delaystore.migrations.runner import check
+
+    check_endpoints(endpoint, all_endpoints)
+    given_target(target)
+    check_different(source, target)
+    cutoff = cutoff_of(cutoff_time)
+    found = []
+    with opened_source(source) as from_source:
+        for name in chosen_endpoints(from_source, endpoint):
+            with opened_target(target, name) as to_target:
+                found.append(check(from_source, to_target, name, cutoff))
+                label = to_target.label
+    hinders = any(not (allow_rejects and problem.messages) for one in found for problem in one.hindrances)
+    if as_json:
+        endpoints = [check_document(one) for one in found]
+        print_document({"good": not hinders, "source": from_source.label, "target": label, "endpoints": endpoints})
+    else:
+        print_checks(found)
+        print_problems(list(dict.fromkeys(problem for one in found for problem in one.problems)))
+        for one in found:
+            if one.unfinished is not None:
+                begun = time_text(one.unfinished.started)
+                say(f"unfinished: a run of {one.endpoint} to {one.unfinished.parameters.target}, begun {begun}")
+        if hinders:
+            say("a run would be refused" + ("" if allow_rejects else "; --allow-rejects overlooks single messages"))
+    if hinders:
+        raise typer.Exit(1)

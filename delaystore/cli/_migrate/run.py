@@ -1,0 +1,190 @@
+"""`delaystore migrate run`."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from delaystore.cli._arguments import parse_duration
+from delaystore.cli._migrate.options import (
+    AllEndpoints,
+    AllowRejects,
+    CutoffTime,
+    EndpointName,
+    From,
+    To,
+    check_different,
+    check_endpoints,
+    chosen_endpoints,
+    cutoff_of,
+    given_target,
+    opened_source,
+    opened_target,
+)
+from delaystore.cli._migrate.tables import print_counts, say_rejections
+from delaystore.cli._options import Json
+from delaystore.cli._output import counted, print_document, say
+from delaystore.cli._signals import stop_requests
+from delaystore.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from delaystore.migrations.abc import MigrationSource, Report
+    from delaystore.migrations.runner import RunCheck, RunSettings
+
+
+def run(
+    source: From = None,
+    target: To = None,
+    endpoint: EndpointName = None,
+    all_endpoints: AllEndpoints = False,
+    cutoff_time: CutoffTime = None,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(metavar="NUMBER", show_default=False, help="Messages in a batch. Default: 1000, or as resumed."),
+    ] = None,
+    max_rate: Annotated[
+        float | None, typer.Option(metavar="NUMBER", show_default=False, help="The most messages a second.")
+    ] = None,
+    max_rejects: Annotated[
+        int | None,
+        typer.Option(metavar="NUMBER", show_default=False, help="Stop once more than so many are rejected."),
+    ] = None,
+    allow_rejects: AllowRejects = False,
+    patience: Annotated[
+        str, typer.Option(metavar="DURATION", help="How long to wait for a target that takes nothing.")
+    ] = "60s",
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Move waiting messages, or go on with the run that stopped. Checks first, as preview does.
+
+    Messages are hidden from the old dispatcher before they are sent, and leave the source once the target has confirmed
+    them. After a stop or a kill, run it again with the same parameters: nothing is lost. After a kill, up to three
+    batches are sent again; their messages may arrive twice, with the same message_id.
+    Exit code 1: not confirmed.
+    """
+    from delaystore.cli._migrate.documents import report_document
+    from delaystore.migrations.runner import RunSettings
+
+    check_endpoints(endpoint, all_endpoints)
+    given_target(target)
+    check_different(source, target)
+    settings = RunSettings(
+        cutoff=cutoff_of(cutoff_time),
+        batch_size=batch_size,
+        max_rate=max_rate,
+        max_rejects=max_rejects,
+        allow_rejects=allow_rejects,
+        patience=parse_duration(patience, "--patience"),
+    )
+    if not yes and not (sys.stdin is not None and sys.stdin.isatty()):
+        raise ConfigurationError("nobody can be asked whether to move messages; pass --yes")
+    asking = _Asking(yes)
+    with stop_requests(asking.interrupted) as stop, opened_source(source) as from_source:
+        names = chosen_endpoints(from_source, endpoint)
+        if len(names) > 1:
+            _check_all(from_source, target, names, settings)
+        reports: list[tuple[str, Report]] = []
+        for name in names:
+            if not stop.made:
+                reports.append((name, _run(from_source, target, name, settings, lambda: stop.made, asking)))
+                if not as_json:
+                    _print(*reports[-1])
+    if as_json:
+        print_document({"endpoints": [report_document(name, report) for name, report in reports]})
+    if stop.made:
+        say("stopped; what was in flight is finished, run it again for the rest")
+        raise typer.Exit(stop.exit_code)
+    if any(report.extra.get("declined") for _, report in reports):
+        raise typer.Exit(1)
+
+
+class _Asking:
+    """Asks whether to go on, unless told to. An interrupt ends the question at once."""
+
+    def __init__(self, yes: bool) -> None:
+        self._yes = yes
+        self._asking = False
+
+    def confirm(self, question: str) -> bool:
+        """Whether to go on; False where the input ends."""
+        if self._yes:
+            return True
+        self._asking = True
+        try:
+            return typer.confirm(question, err=True)
+        except typer.Abort:
+            return False
+        finally:
+            self._asking = False
+
+    def interrupted(self) -> None:
+        """Called in the main thread when a signal has come."""
+        if self._asking:
+            raise KeyboardInterrupt
+
+
+def _check_all(source: "MigrationSource", target: str | None, names: "Sequence[str]", settings: "RunSettings") -> None:
+    """Raise MigrationError where something hinders any of them, before the first is begun."""
+    from delaystore.migrations.runner import check
+
+    for name in names:
+        with opened_target(target, name) as to_target:
+            check(source, to_target, name, settings.cutoff).refuse(allow_rejects=settings.allow_rejects)
+
+
+def _run(
+    source: "MigrationSource",
+    target: str | None,
+    name: str,
+    settings: "RunSettings",
+    stopping: "Callable[[], bool]",
+    asking: "_Asking",
+) -> "Report":
+    from delaystore.cli._progress_bar import ProgressBar
+    from delaystore.migrations import runner
+
+    with opened_target(target, name) as to_target, ProgressBar() as bar:
+
+        def confirm(checked: "RunCheck") -> bool:
+            for problem in checked.problems:
+                say(f"caution: {problem.subject}: {problem.text}")
+            return asking.confirm(_question(checked, source.label, to_target.label))
+
+        return runner.run(source, to_target, name, settings, listener=bar.show, stopping=stopping, confirm=confirm)
+
+
+def _question(checked: "RunCheck", source: str, target: str) -> str:
+    assert checked.waiting is not None
+    if checked.unfinished is not None:
+        return f"Go on with the run of {checked.endpoint} from {source} to {target}?"
+    return f"Move {counted(checked.waiting.count, 'message')} of {checked.endpoint} from {source} to {target}?"
+
+
+def _print(name: str, report: "Report") -> None:
+    if report.run is None:
+        say(f"{name}: nothing was moved" if report.extra.get("declined") else f"{name}: nothing to move")
+        return
+    print_counts([(name, report.counts)])
+    if "would_move" in report.extra:
+        say(f"{name}: {_dry_run(report)}")
+    elif report.sent:
+        rate = report.sent / report.seconds if report.seconds else 0.0
+        say(f"{name}: {counted(report.sent, 'message')} sent in {report.seconds:.1f} s, {rate:,.0f}/s")
+        if again := report.extra["sent_again"]:
+            say(
+                f"{name}: {counted(again, 'message')} sent again after a stop or an outage; a store keeps each once, a "
+                "broker may deliver these twice, with the same message_id"
+            )
+    say_rejections(report.rejections, report.extra.get("would_be_rejected", report.counts.rejected))
+
+
+def _dry_run(report: "Report") -> str:
+    extra = report.extra
+    return (
+        f"a dry run: {counted(extra['would_move'], 'message')} would move, {extra['would_be_rejected']:,} would be "
+        f"rejected; hiding and reading them took {extra['seconds_to_hide_and_read']:.1f} s, sending not "
+        "included; everything is back where it was"
+    )

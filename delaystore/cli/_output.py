@@ -1,0 +1,150 @@
+"""What commands print: results on standard output, remarks on standard error."""
+
+import io
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final, Literal
+
+import typer
+
+from delaystore.errors import DelaystoreError
+
+_ENDLESS: Final = 1_000_000
+"""The width of a table that goes to a file or a pipe, which get whole lines."""
+_HEX_WIDTH: Final = 32
+
+
+class OutputError(DelaystoreError):
+    """Standard output cannot be written."""
+
+
+class ReaderGoneError(OutputError):
+    """Nobody reads the pipe any more."""
+
+
+def tell(text: str) -> None:
+    """Print a line of the result. Raises OutputError."""
+    write(f"{text}\n")
+
+
+def write(text: str) -> None:
+    """Print a piece of the result. Raises OutputError."""
+    with _writing():
+        typer.echo(text, nl=False)
+
+
+def write_bytes(data: bytes) -> None:
+    """Print bytes of the result as they are. Raises OutputError."""
+    with _writing():
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+
+
+def print_document(document: Any) -> None:
+    """Print a JSON document, in ASCII, which any encoding has. Raises OutputError; ValueError for NaN and infinity."""
+    tell(json.dumps(document, indent=2, allow_nan=False))
+
+
+def say(remark: str) -> None:
+    """Print a line for people on standard error; goes on where that cannot be written."""
+    with suppress(OSError):
+        typer.echo(remark, err=True)
+
+
+def is_terminal() -> bool:
+    """Whether standard output is a terminal."""
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
+def print_rows(rows: Iterable[Sequence[str]]) -> None:
+    """Print tab-separated cells for other programs, all rows at once. Raises OutputError."""
+    text = "".join("\t".join(map(printable, row)) + "\n" for row in rows)
+    if text:
+        write(text)
+
+
+def print_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    right: Sequence[str] = (),
+    unbroken: Sequence[str] = (),
+) -> None:
+    """Print a table. Columns in `right` are aligned right, those in `unbroken` not wrapped. Raises OutputError."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        justify: Literal["left", "right"] = "right" if column in right else "left"
+        table.add_column(column, justify=justify, no_wrap=column in unbroken, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(printable(cell)) for cell in row))  # Text, so that [brackets] in messages are not markup
+    with _writing():
+        # rich does not write this itself: it would end the process where nobody reads
+        page = io.TextIOWrapper(io.BytesIO(), encoding=sys.stdout.encoding, errors="backslashreplace")
+    console = Console(file=page, force_terminal=is_terminal())
+    if not console.is_terminal:
+        console.width = table.__rich_measure__(console, console.options.update_width(_ENDLESS)).maximum
+    console.print(table)
+    page.seek(0)
+    write(page.read())
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 message`, `2 messages`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def printable(text: str) -> str:
+    """`text` with escapes for what would move the cursor or change the terminal."""
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
+
+
+def body_preview(body: bytes, limit: int = 2000) -> str:
+    """The body as text if it is text, else in hexadecimal; at most `limit` bytes, and a line about the rest."""
+    start = body[:limit]
+    try:
+        # a character that the limit cuts in two is ignored
+        text = start.decode(errors="strict" if len(start) == len(body) else "ignore")
+        body.decode()
+        shown = "\n".join(printable(line) for line in text.splitlines())
+    except UnicodeDecodeError:
+        lines = (start[begin : begin + _HEX_WIDTH] for begin in range(0, len(start), _HEX_WIDTH))
+        shown = "\n".join(line.hex(" ") for line in lines)
+    return shown if len(start) == len(body) else f"{shown}\n... {counted(len(body), 'byte')} in all; --body writes them"
+
+
+def show_any_character() -> None:
+    """From now on, print an escape for a character that standard output's encoding lacks, and do not fail."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def drop_unwritable_output() -> None:
+    """Drop output that cannot be written. Called last: Python would try again at exit, and change the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    if sys.stdout is None:
+        raise OutputError("the output cannot be written: standard output is closed")
+    try:
+        yield
+    except BrokenPipeError:
+        raise ReaderGoneError("nobody reads the output any more") from None
+    except OSError as error:
+        raise OutputError(f"the output cannot be written: {error.strerror or error}") from None

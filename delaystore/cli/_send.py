@@ -1,0 +1,103 @@
+"""`delaystore send`."""
+
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from delaystore.cli._arguments import parse_due, parse_headers, parse_instant, parse_pair
+from delaystore.cli._options import At, Delay, Endpoint, Json, Schema, StoreUrl, Table, TransportUrl
+from delaystore.cli._output import print_document, tell
+from delaystore.errors import ConfigurationError
+from delaystore.message import PROPERTY_TYPES
+
+
+def send(
+    destination: Annotated[
+        str, typer.Argument(metavar="DESTINATION", help="A queue, or /queues/NAME, or /exchanges/NAME/KEY.")
+    ],
+    body: Annotated[str | None, typer.Argument(metavar="BODY", help="The body, as UTF-8 text. Default: empty.")] = None,
+    delay: Delay = None,
+    at: At = None,
+    header: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A text header; repeatable.")] = None,
+    headers_json: Annotated[
+        str | None, typer.Option(metavar="JSON", help="Headers of other types, as a JSON object.")
+    ] = None,
+    property_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--property",
+            envvar="DELAYSTORE_SEND_PROPERTY",
+            metavar="KEY=VALUE",
+            help="An AMQP property, such as content_type; repeatable.",
+        ),
+    ] = None,
+    message_id: Annotated[str | None, typer.Option(metavar="ID", help="Default: a fresh one.")] = None,
+    body_file: Annotated[str | None, typer.Option(metavar="FILE", help="Read the body from FILE; - is stdin.")] = None,
+    native: Annotated[
+        bool,
+        typer.Option("--native", help="Into RabbitMQ's native delay where it fits; needs ?delays=NAME in --transport."),
+    ] = False,
+    store: StoreUrl = None,
+    endpoint: Endpoint = None,
+    schema: Schema = None,
+    table: Table = None,
+    transport: TransportUrl = None,
+    as_json: Json = False,
+) -> None:
+    """Store a message for later, and print its id.
+
+    Say when with --delay or --at. With --transport, what that transport cannot carry is refused now. Sets up the
+    store's tables (and a SQLite file) where they are missing.
+    """
+    when = parse_due(delay, at)
+    headers = {
+        **parse_headers("{}" if headers_json is None else headers_json, "--headers-json"),
+        **dict(parse_pair(text, "--header") for text in header or ()),
+    }
+    properties = dict(_property(text) for text in property_ or ())
+    content = _body(body, body_file)
+    from delaystore.cli._endpoint import EndpointOptions
+    from delaystore.settings import DelayedDeliverySettings
+
+    options = EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table, transport=transport)
+    with options.open(DelayedDeliverySettings(), native=native) as opened:
+        sent = opened.delivery.send(
+            destination,
+            content,
+            delay=when if isinstance(when, timedelta) else None,
+            at=when if isinstance(when, datetime) else None,
+            headers=headers,
+            properties=properties,
+            message_id=message_id,
+        )
+    if as_json:
+        print_document({"message_id": sent})
+    else:
+        tell(sent)
+
+
+def _body(text: str | None, file: str | None) -> bytes:
+    if file is None:
+        return (text or "").encode(errors="surrogateescape")  # bytes that are no UTF-8 arrive as they were typed
+    if text is not None:
+        raise ConfigurationError("the body is given twice; pass BODY or --body-file")
+    try:
+        return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as error:
+        raise ConfigurationError(f"--body-file {file!r} cannot be read: {error.strerror}") from None
+
+
+def _property(text: str) -> tuple[str, Any]:
+    name, value = parse_pair(text, "--property")
+    expected = PROPERTY_TYPES.get(name)
+    if expected is datetime:
+        return name, parse_instant(value, f"--property {name}").astimezone(UTC)
+    if expected is not int:
+        return name, value
+    try:
+        return name, int(value)
+    except ValueError:
+        raise ConfigurationError(f"--property {name} must be a whole number, not {value!r}") from None

@@ -1,1 +1,0 @@
-"""RabbitMQ's native delays, from the command line."""

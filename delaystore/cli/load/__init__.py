@@ -1,1 +1,0 @@
-"""`delaystore load`."""

@@ -1,1 +1,0 @@
-"""Migrations, from the command line."""

@@ -1,0 +1,274 @@
+"""What an endpoint embeds: a store, and the dispatcher that forwards from it."""
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from itertools import islice
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from typing_extensions import override
+
+from delaystore.delivery._enlisted import EnlistableStore, EnlistedDelivery
+from delaystore.delivery._native import NativeSender
+from delaystore.delivery._sending import Composer, Earliest, Sender
+from delaystore.dispatcher.breakers import RepeatedFailuresOverTimeCircuitBreaker, listener_of
+from delaystore.dispatcher.dispatcher import Dispatcher
+from delaystore.dispatcher.health import Health
+from delaystore.dispatcher.observer import DispatchObserver, guarded
+from delaystore.errors import ConfigurationError, DuplicateMessageError, StoreError
+from delaystore.forks import renew_in_children
+from delaystore.message import DelayedMessage, Position
+from delaystore.settings import DelayedDeliverySettings
+from delaystore.stores.abc import (
+    DelayedMessageStore,
+    ManagedDelayedMessageStore,
+    ManagementOutcome,
+    Page,
+)
+from delaystore.transports.abc import Transport
+
+W = TypeVar("W")
+R = TypeVar("R")
+
+logger = logging.getLogger("delaystore.delivery")
+
+LONGEST_CLOSE: Final = 60.0
+"""Seconds that closing waits for the dispatcher, unless told otherwise."""
+
+
+class DelayedDelivery(Sender):
+    """Stores messages until they are due, and forwards them then.
+
+    `endpoint`: the program that the messages belong to; the store's table is named after it.
+    `transport` None: this process only stores messages, and another one dispatches. `settings` None: the defaults.
+    `native`: send messages straight into the transport's native delay if they fit, confirmed; these can be neither
+    listed nor cancelled. The others, and those not confirmed, go into the store, which is dispatched as usual.
+    `observer`: is told of passes and breakers; None: nobody is.
+    Threads may share it. Sending needs no `start`, and works in forked children.
+
+    Raises ConfigurationError for names that cannot work, UnsupportedModeError for a transaction mode that the store,
+    or the store and transport together, cannot honour.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        store: DelayedMessageStore,
+        transport: Transport | None = None,
+        settings: DelayedDeliverySettings | None = None,
+        *,
+        native: bool = False,
+        observer: DispatchObserver | None = None,
+    ) -> None:
+        self._settings = settings or DelayedDeliverySettings()
+        self._store = store
+        self._transport = transport
+        store.initialize(endpoint, self._settings.transaction_mode)
+        self._observer = guarded(observer)
+        self._dispatcher = (
+            None
+            if transport is None
+            else Dispatcher(store, transport, self._settings, endpoint, observer=self._observer)
+        )
+        self._composer = Composer(store, transport, self._settings.max_body_bytes)
+        timeout = self._settings.dispatch_timeout.total_seconds()
+        self._native = NativeSender(store, transport, timeout) if native else None
+        self._ready = not self._settings.automatic_setup
+        self._renew_after_fork()
+        renew_in_children(self, DelayedDelivery._renew_after_fork)
+
+    def send_many(self, messages: Iterable[DelayedMessage]) -> int:
+        """Store all of `messages`, which may be a generator, and return how many.
+
+        All or nothing where the store has transactions. With `native` they go in batches; batches before a failure stay
+        sent. Raises as `send`.
+        """
+        self._prepare()
+        earliest = Earliest()
+        checked = self._composer.checked(messages, earliest)
+        if self._native is not None:
+            return self._send_many_natively(self._native, checked)
+        count = self._guarded(self._store.store_many, checked)
+        if earliest.time is not None:
+            self._wake_up(earliest.time)
+        return count
+
+    def enlist(self, connection_or_session: Any) -> EnlistedDelivery:
+        """Send in the transaction of a SQLAlchemy Connection or Session to the store's database.
+
+        An AsyncSession goes through `run_sync`. Raises ConfigurationError when the store cannot take part.
+        """
+        if not isinstance(self._store, EnlistableStore):
+            raise ConfigurationError(
+                f"{type(self._store).__name__} cannot write in somebody else's transaction; use a SQL store"
+            )
+        self._prepare()
+        return EnlistedDelivery(self._store, connection_or_session, self._composer, self._wake_up)
+
+    def get(self, message_id: str) -> DelayedMessage | None:
+        """The waiting message; None: not (or no longer) in the store."""
+        return self._managed().get(message_id)
+
+    def list(
+        self,
+        *,
+        destination: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        after: Position | None = None,
+        limit: int = 100,
+    ) -> Page:
+        """A page of what waits, in the order of positions, behind `after`; `since` <= next attempt < `until`."""
+        return self._managed().list(destination=destination, since=since, until=until, after=after, limit=limit)
+
+    def count(self, *, destination: str | None = None) -> int:
+        """How many messages wait."""
+        return self._managed().count(destination=destination)
+
+    def count_by_due_time(self, bucket: timedelta, *, destination: str | None = None) -> Mapping[datetime, int]:
+        """How many messages are due in each `bucket`, a length of time, by the bucket's start."""
+        return self._managed().count_by_due_time(bucket, destination=destination)
+
+    def cancel(self, message_id: str) -> ManagementOutcome:
+        """Delete a waiting message, unless a dispatcher has claimed it."""
+        return self._managed().cancel(message_id)
+
+    def reschedule(
+        self, message_id: str, *, delay: timedelta | float | None = None, at: datetime | None = None
+    ) -> ManagementOutcome:
+        """Give a waiting message a new due time and fresh retries, unless a dispatcher has claimed it."""
+        store = self._managed()
+        due_time = self._composer.due_time(delay, at)
+        outcome = store.reschedule(message_id, due_time)
+        if outcome is ManagementOutcome.DONE:
+            self._wake_up(due_time)
+        return outcome
+
+    def setup_infrastructure(self) -> None:
+        """Create or upgrade the store's tables, and declare the error queue where there is a transport.
+
+        Raises StoreError, TransportSetupError, TransportUnavailableError.
+        """
+        self._store.setup_infrastructure()
+        self._ready = True
+        if self._transport is not None:
+            self._transport.declare(self._settings.error_queue)
+
+    def start(self) -> None:
+        """Start the embedded dispatcher, and set up the store if `automatic_setup` says so; may be called twice.
+
+        It also starts while the broker is down. Raises ConfigurationError without a transport, StoreError when the
+        store cannot be set up.
+        """
+        if self._dispatcher is None:
+            raise ConfigurationError("there is nothing to start without a transport; give DelayedDelivery one")
+        self._prepare()
+        self._dispatcher.start()
+
+    def stop(self, timeout: float | None = None) -> bool:
+        """Stop the dispatcher once what is in flight is finished; may be called twice, and without `start`.
+
+        True: it has ended; False: it is still finishing after `timeout` seconds. `timeout` None: wait as long as it
+        takes, for ever if a database neither answers nor breaks the connection.
+        """
+        return self._dispatcher is None or self._dispatcher.stop(timeout)
+
+    def close(self, timeout: float | None = LONGEST_CLOSE) -> None:
+        """Stop the dispatcher, and close transport and store; what a `with` block does at its end.
+
+        After `timeout` seconds (None: never) it closes them although the dispatcher is still finishing: messages in
+        flight then stay in the store, and may be forwarded twice.
+        """
+        if not self.stop(timeout):
+            logger.warning("the dispatcher is still finishing after %g s; closing its store and transport", timeout)
+        if self._transport is not None:
+            self._transport.close()
+        self._store.close()
+
+    def health(self) -> Health:
+        """How dispatching and storing are doing; raises nothing."""
+        health = Health(running=False) if self._dispatcher is None else self._dispatcher.health()
+        return replace(health, breakers={"store": self._store_breaker.state.value, **health.breakers})
+
+    def _renew_after_fork(self) -> None:
+        """Make new locks, at construction and in a forked child, where the parent's may stay taken for ever."""
+        self._setup_lock = threading.Lock()
+        self._store_breaker = RepeatedFailuresOverTimeCircuitBreaker(
+            "storing messages",
+            self._settings.time_to_trigger_store_circuit_breaker,
+            self._settings.on_critical_error,
+            on_change=listener_of("store", None if self._observer is None else self._observer.breaker_changed),
+        )
+
+    def __enter__(self) -> Self:
+        if self._dispatcher is None:
+            self._prepare()
+        else:
+            self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @override
+    def _keep(self, message: DelayedMessage) -> None:
+        if self._native is not None and not self._native.send([message]):
+            return
+        self._guarded(self._store.store, message)
+        self._wake_up(message.due_time)
+
+    def _guarded(self, store: Callable[[W], R], what: W) -> R:
+        """Call `store`, and tell the store breaker how it went."""
+        try:
+            result = store(what)
+        except DuplicateMessageError:
+            raise
+        except StoreError as error:
+            self._store_breaker.failure(error)
+            raise
+        self._store_breaker.success()
+        return result
+
+    def _send_many_natively(self, native: NativeSender, messages: Iterator[DelayedMessage]) -> int:
+        count = 0
+        while batch := list(islice(messages, self._settings.batch_size)):
+            rest = native.send(batch)
+            if rest:
+                self._guarded(self._store.store_many, rest)
+                self._wake_up(min(message.next_attempt for message in rest))
+            count += len(batch)
+        return count
+
+    def _wake_up(self, due_time: datetime | None) -> None:
+        if self._dispatcher is not None:
+            self._dispatcher.wake_up(due_time)
+
+    def _managed(self) -> ManagedDelayedMessageStore:
+        if not isinstance(self._store, ManagedDelayedMessageStore):
+            raise ConfigurationError(
+                f"{type(self._store).__name__} cannot list or change what waits in it; "
+                f"that takes a ManagedDelayedMessageStore"
+            )
+        self._prepare()
+        return self._store
+
+    @override
+    def _prepare(self) -> None:
+        if not self._ready:
+            self._set_up()
+
+    def _set_up(self) -> None:
+        """Set up the store, once per process; the store itself allows several processes to do so."""
+        with self._setup_lock:
+            if not self._ready:
+                try:
+                    self._store.setup_infrastructure()
+                except StoreError as error:
+                    self._store_breaker.failure(error)
+                    raise
+                self._ready = True

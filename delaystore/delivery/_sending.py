@@ -1,0 +1,106 @@
+"""Sending: checked messages of the arguments of `send`."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from delaystore.errors import InvalidMessageError
+from delaystore.message import NOTHING, DelayedMessage, due_after, new_message_id
+from delaystore.stores.abc import DelayedMessageStore
+from delaystore.transports.abc import Transport
+
+
+class Earliest:
+    """The earliest of the times noted; None before the first."""
+
+    __slots__ = ("time",)
+
+    def __init__(self) -> None:
+        self.time: datetime | None = None
+
+    def note(self, time: datetime) -> None:
+        """Keep `time` if it is earlier."""
+        if self.time is None or time < self.time:
+            self.time = time
+
+
+class Composer:
+    """Makes messages, and refuses those that could not be carried, while the caller can still act."""
+
+    def __init__(self, store: DelayedMessageStore, transport: Transport | None, max_body_bytes: int) -> None:
+        self._store = store
+        self._check = None if transport is None else transport.check
+        self._max_body_bytes = max_body_bytes
+
+    def due_time(self, delay: timedelta | float | None, at: datetime | None) -> datetime:
+        """`at`, or `delay` from now on the store's clock; raises InvalidMessageError unless exactly one is given."""
+        if delay is None and at is not None:
+            return at
+        if delay is not None and at is None:
+            return due_after(self._store.now(), delay)
+        raise InvalidMessageError("give exactly one of delay= (a timedelta or seconds) and at= (an aware datetime)")
+
+    def check(self, message: DelayedMessage) -> None:
+        """Raise InvalidMessageError for a body over max_body_bytes, or what the transport cannot carry."""
+        if len(message.body) > self._max_body_bytes:
+            raise InvalidMessageError(
+                f"the body of message {message.message_id} has {len(message.body)} bytes; "
+                f"max_body_bytes allows {self._max_body_bytes}"
+            )
+        if self._check is not None:
+            self._check(message)
+
+    def checked(self, messages: Iterable[DelayedMessage], earliest: Earliest) -> Iterator[DelayedMessage]:
+        """Each of `messages`, checked when its turn comes; `earliest` notes their next attempts."""
+        for message in messages:
+            if not isinstance(message, DelayedMessage):
+                raise InvalidMessageError(f"send_many takes DelayedMessages, not a {type(message).__name__}")
+            self.check(message)
+            earliest.note(message.next_attempt)
+            yield message
+
+
+class Sender(ABC):
+    """Whatever has `send`: its arguments become a message here, for whoever keeps the message."""
+
+    _composer: Composer
+
+    def send(
+        self,
+        destination: str,
+        body: bytes,
+        *,
+        delay: timedelta | float | None = None,
+        at: datetime | None = None,
+        headers: Mapping[str, Any] | None = None,
+        properties: Mapping[str, Any] | None = None,
+        message_id: str | None = None,
+    ) -> str:
+        """Store a message for `destination`, due after `delay` (a timedelta or seconds) or `at` (an aware datetime).
+
+        Returns its message_id: a fresh one, unless given. It is durable once this returns; in somebody else's
+        transaction, once that is committed, and `delay` counts from now all the same. A time in the past means at once.
+        With `native` the broker or the store has it, and an id that already waits in the broker is not noticed.
+        Raises InvalidMessageError for what cannot be carried, DuplicateMessageError for an id that already waits in the
+        store, another StoreError when the store fails.
+        """
+        self._prepare()
+        message = DelayedMessage(
+            message_id=new_message_id() if message_id is None else message_id,
+            destination=destination,
+            due_time=self._composer.due_time(delay, at),
+            body=body,
+            headers=NOTHING if headers is None else headers,
+            properties=NOTHING if properties is None else properties,
+        )
+        self._composer.check(message)
+        self._keep(message)
+        return message.message_id
+
+    def _prepare(self) -> None:  # noqa: B027 - most need nothing
+        """Called before each message."""
+
+    @abstractmethod
+    def _keep(self, message: DelayedMessage) -> None:
+        """Store a checked message, or send it natively. Raises StoreError."""

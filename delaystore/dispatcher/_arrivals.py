@@ -1,0 +1,67 @@
+"""Messages that have arrived and are not yet removed from the store."""
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from hashlib import blake2b
+from typing import Final
+
+from delaystore.message import DelayedMessage
+
+MOST_REMEMBERED: Final = 10_000
+"""The most messages remembered. Beyond that the oldest are forgotten, and may be sent again."""
+
+
+class UnremovedArrivals:
+    """Remembers what the broker has confirmed and the store did not remove, so that it is not sent again.
+
+    Without it the same batch would be sent again and again while the store can be read but not written. A message that
+    another dispatcher fetches meanwhile is still sent twice. Threads may share it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: dict[str, DelayedMessage | bytes] = {}
+        """By message_id: the message while it is being removed; its fingerprint once that has failed."""
+
+    def note(self, messages: Iterable[DelayedMessage]) -> None:
+        """Remember `messages`, which have arrived and are about to be removed."""
+        with self._lock:
+            self._known.update((message.message_id, message) for message in messages)
+            self._forget_the_oldest()
+
+    def keep(self, messages: Iterable[DelayedMessage]) -> None:
+        """Remember `messages`, which could not be removed, without their bodies."""
+        with self._lock:
+            self._known.update((message.message_id, _fingerprint(message)) for message in messages)
+            self._forget_the_oldest()
+
+    def among(self, batch: Sequence[DelayedMessage]) -> Sequence[DelayedMessage]:
+        """Those of `batch` that have arrived. Compares whole messages, as an id may have been used again."""
+        with self._lock:
+            if not self._known:
+                return ()
+            return [message for message in batch if self._knows(message)]
+
+    def forget(self, messages: Iterable[DelayedMessage]) -> None:
+        """Forget `messages`, which are removed."""
+        with self._lock:
+            if self._known:
+                for message in messages:
+                    self._known.pop(message.message_id, None)
+
+    def _knows(self, message: DelayedMessage) -> bool:
+        known = self._known.get(message.message_id)
+        return known is not None and known == (_fingerprint(message) if isinstance(known, bytes) else message)
+
+    def _forget_the_oldest(self) -> None:
+        while len(self._known) > MOST_REMEMBERED:
+            del self._known[next(iter(self._known))]
+
+
+def _fingerprint(message: DelayedMessage) -> bytes:
+    facts = [getattr(message, field.name) for field in fields(message) if field.name != "body"]
+    text = repr([dict(fact) if isinstance(fact, Mapping) else fact for fact in facts])
+    digest = blake2b(text.encode(), digest_size=16)
+    digest.update(message.body)
+    return digest.digest()

@@ -1,0 +1,29 @@
+"""What the parts of one dispatcher share."""
+
+from delaystore.dispatcher._error_queue import ErrorQueue
+from delaystore.dispatcher.breakers import Breakers
+from delaystore.dispatcher.health import Tally
+from delaystore.dispatcher.observer import DispatchObserver, guarded
+from delaystore.settings import DelayedDeliverySettings, TransactionMode
+from delaystore.stores.abc import DelayedMessageStore
+from delaystore.transports.abc import Transport
+
+
+class DispatchContext:
+    """Store, transport, settings and common state of one dispatcher; its threads share it."""
+
+    def __init__(
+        self,
+        store: DelayedMessageStore,
+        transport: Transport,
+        settings: DelayedDeliverySettings,
+        observer: DispatchObserver | None = None,
+    ) -> None:
+        self.store = store
+        self.transport = transport
+        self.settings = settings
+        self.exactly_once = settings.transaction_mode is TransactionMode.TRANSACTION_SCOPE
+        self.observer = guarded(observer)
+        self.breakers = Breakers(settings, None if self.observer is None else self.observer.breaker_changed)
+        self.error_queue = ErrorQueue(transport, settings)
+        self.tally = Tally()

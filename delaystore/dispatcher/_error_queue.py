@@ -1,0 +1,123 @@
+"""The error queue: declaring it before it is needed, and what goes there."""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from delaystore.errors import InvalidMessageError
+from delaystore.headers import (
+    DUE_TIME,
+    EXCEPTION_MESSAGE,
+    EXCEPTION_TYPE,
+    EXPIRATION,
+    FAILED_QUEUE,
+    FAILURE_COUNT,
+    STACK_TRACE,
+    TIME_OF_FAILURE,
+)
+from delaystore.message import DelayedMessage
+from delaystore.settings import DelayedDeliverySettings
+from delaystore.transports.abc import Transport
+
+logger = logging.getLogger("delaystore.dispatcher")
+
+DECLARE_AGAIN: Final = 30.0
+"""Seconds between attempts to declare it."""
+SHORTENED: Final = 256
+"""Characters kept of an explanation that does not fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A message that failed, and why. `kind` stands in the error queue as the exception's type."""
+
+    message: DelayedMessage
+    kind: str
+    reason: str
+
+
+class ErrorQueue:
+    """Declares the error queue when `automatic_setup` allows, and makes the copies that go there.
+
+    A broker that is down or forbids declaring stops nothing.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        settings: DelayedDeliverySettings,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._transport = transport
+        self._name = settings.error_queue
+        self._allowed = settings.automatic_setup
+        self._monotonic = monotonic
+        self._wanted = self._allowed
+        self._not_before = 0.0
+        self._warned = False
+
+    def ensure(self) -> None:
+        """Declare it, unless that was done, or tried a moment ago. Never raises."""
+        if not self._wanted or self._monotonic() < self._not_before:
+            return
+        self._not_before = self._monotonic() + DECLARE_AGAIN
+        try:
+            self._transport.declare(self._name)
+        except Exception as error:
+            (logger.debug if self._warned else logger.warning)("cannot declare the error queue: %s", error)
+            self._warned = True
+        else:
+            self._wanted = self._warned = False
+
+    def refused(self) -> None:
+        """Note that it did not take a message: somebody may have deleted it, so it is declared again."""
+        self._wanted = self._allowed
+
+    def copy(self, failure: Failure, now: datetime) -> DelayedMessage:
+        """The copy for the error queue: original id, body, headers and properties, and failure headers.
+
+        Header names are NServiceBus' own, so that its tools show the failure. An explanation that is too long for the
+        transport is shortened. Raises InvalidMessageError if the transport refuses the shortened copy too.
+        """
+        copy = _copy(failure, self._name, now, failure.reason)
+        try:
+            self._transport.check(copy)
+        except InvalidMessageError:
+            copy = _copy(failure, self._name, now, failure.reason[:SHORTENED])
+            self._transport.check(copy)
+        return copy
+
+
+def _copy(failure: Failure, error_queue: str, now: datetime, reason: str) -> DelayedMessage:
+    message = failure.message
+    properties = dict(message.properties)
+    expiration = properties.pop("expiration", None)
+    headers = {**message.headers, **_failure_headers(failure, now, reason)}
+    if expiration is not None:
+        headers[EXPIRATION] = expiration
+    return DelayedMessage(
+        message_id=message.message_id,
+        destination=error_queue,
+        due_time=message.due_time,
+        body=message.body,
+        headers=headers,
+        properties=properties,
+        failure_count=message.failure_count,
+    )
+
+
+def _failure_headers(failure: Failure, now: datetime, reason: str) -> Mapping[str, Any]:
+    message = failure.message
+    failures = message.failure_count + 1
+    return {
+        EXCEPTION_TYPE: f"delaystore.{failure.kind}",
+        EXCEPTION_MESSAGE: reason,
+        STACK_TRACE: f"delaystore forwarding to {message.destination}, attempt {failures}: {reason}",
+        TIME_OF_FAILURE: f"{now:%Y-%m-%d %H:%M:%S:%f} Z",
+        FAILED_QUEUE: message.destination,
+        DUE_TIME: message.due_time.isoformat(),
+        FAILURE_COUNT: failures,
+    }

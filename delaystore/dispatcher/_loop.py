@@ -1,0 +1,123 @@
+"""The dispatcher's loop: pass after pass while something is due, and sleep otherwise."""
+
+import logging
+import random
+import threading
+from typing import Final
+
+from delaystore.dispatcher._availability import AvailabilityCheck
+from delaystore.dispatcher._context import DispatchContext
+from delaystore.dispatcher._passes import DispatchPass, PassResult
+from delaystore.dispatcher._subscription import Subscription
+from delaystore.dispatcher._wakeup import WakeUp
+from delaystore.dispatcher._worker import Worker
+from delaystore.dispatcher.breakers import BreakerState
+from delaystore.errors import DelaystoreError
+
+logger = logging.getLogger("delaystore.dispatcher")
+
+SHORTEST_CONTENTION: Final = 0.05
+LONGEST_CONTENTION: Final = 0.5
+"""The least and the most seconds to sleep while another dispatcher has claimed what is due."""
+
+
+class DispatchLoop:
+    """One run of the loop, from start to stop, in whichever thread calls `run`.
+
+    `former`: the run before, if any; this one waits until it has finished.
+    """
+
+    def __init__(
+        self, context: DispatchContext, passes: DispatchPass, name: str, former: "DispatchLoop | None" = None
+    ) -> None:
+        self._context = context
+        self._passes = passes
+        self._contention = SHORTEST_CONTENTION
+        self.wake: Final = WakeUp()
+        self.finished: Final = threading.Event()
+        self.subscription: Final = Subscription(context.store, self.wake.wake_up)
+        self._thread_id: int | None = None
+        self._former = former
+        self._availability = AvailabilityCheck(context.transport, context.breakers.dispatch, self.wake)
+        self._helper = Worker(f"{name}-helper", self._help)
+
+    def run(self) -> None:
+        """Dispatch until `wake.stop()`, then finish what is in flight. No failure of store or transport ends it."""
+        self._thread_id = threading.get_ident()
+        try:
+            self._wait_for_former()
+            while not self.wake.stopped:
+                self._guarded_turn()
+        except BaseException as error:
+            logger.critical("the dispatcher's thread ends: %s", type(error).__name__)
+            raise
+        finally:
+            self._helper.end()
+            self.subscription.close()
+            self._thread_id = None
+            self.finished.set()
+
+    def is_current_thread(self) -> bool:
+        """Whether the caller is one of this loop's threads, which must not wait for its end."""
+        return self._thread_id == threading.get_ident() or self._helper.is_current_thread()
+
+    def _wait_for_former(self) -> None:
+        former, self._former = self._former, None
+        if former is not None and not former.is_current_thread():
+            former.finished.wait()
+
+    def _guarded_turn(self) -> None:
+        try:
+            self._turn()
+        except Exception as error:
+            self.wake.pause(self._fetch_failed(error))
+
+    def _turn(self) -> None:
+        self.subscription.ensure()
+        self.wake.begin()
+        result = self._passes.run()
+        if result.outage is not None:
+            self._availability.wait(result.outage, result.delay)
+            return
+        self._availability.confirm(idle=not result.report.fetched)
+        if result.delay:
+            self.wake.pause(result.delay)
+        elif result.full:
+            self._helper.engage()
+        else:
+            self._rest(result)
+
+    def _rest(self, result: PassResult) -> None:
+        """Sleep until something is due; briefly, if others have claimed what is due already."""
+        store, settings = self._context.store, self._context.settings
+        until = store.next()
+        now = store.now() + settings.handover_horizon  # as far ahead as the passes fetch
+        if until is None or until > now:
+            self._contention = SHORTEST_CONTENTION
+            alive = self.subscription.alive
+            longest = settings.maximum_sleep if alive else settings.poll_interval
+            self.wake.sleep(now, until, longest.total_seconds(), lambda: self.subscription.alive is alive)
+        elif result.report.progress or until > result.at:
+            self._contention = SHORTEST_CONTENTION
+        else:
+            jittered = random.uniform(SHORTEST_CONTENTION, self._contention)  # noqa: S311 - no secret
+            self.wake.sleep(now, None, jittered, lambda: True)
+            self._contention = min(self._contention * 2, LONGEST_CONTENTION)
+
+    def _help(self) -> None:
+        """The second worker's work: passes, as long as they are full and nothing goes wrong."""
+        try:
+            while not self.wake.stopped:
+                result = self._passes.run()
+                if result.hindered or not result.full:
+                    break
+        except Exception as error:
+            self._fetch_failed(error)
+        self.wake.wake_up()
+
+    def _fetch_failed(self, error: Exception) -> float:
+        """Count a failure of the store, or an unexpected one; returns the seconds to wait."""
+        fetch = self._context.breakers.fetch
+        if not isinstance(error, DelaystoreError) and fetch.state is BreakerState.DISARMED:
+            logger.error("unexpected %s in the dispatcher's loop, which goes on", type(error).__name__, exc_info=error)
+        return fetch.failure(error)

@@ -1,0 +1,67 @@
+"""Telling an observer about a pass."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+
+from delaystore.dispatcher._batch import Batch
+from delaystore.dispatcher._error_queue import Failure
+from delaystore.dispatcher.health import NOTHING_DONE, DispatchReport
+from delaystore.dispatcher.observer import DispatchObserver, PassReport, Stopwatch
+from delaystore.message import DelayedMessage
+
+
+@contextmanager
+def observed(observer: DispatchObserver, batch: Batch, began: datetime) -> Iterator[None]:
+    """A block that is one pass over `batch`, transaction included; `observer` hears of it at the block's end."""
+    batch.stopwatch = Stopwatch()
+    try:
+        yield
+    except Exception:
+        observer.pass_ended(_report(batch, began, batch.stopwatch))
+        raise
+    observer.pass_ended(_report(batch, began, batch.stopwatch))
+
+
+def _report(batch: Batch, began: datetime, stopwatch: Stopwatch) -> PassReport:
+    done = batch.undone is None
+    return PassReport(
+        began=began,
+        counts=batch.report() if done else NOTHING_DONE,
+        by_destination=by_destination(batch) if done else {},
+        lateness=_lateness(batch.delivered, stopwatch.sent_at) if done else (),
+        durations=stopwatch.end(),
+        error=batch.undone,
+    )
+
+
+def by_destination(batch: Batch) -> Mapping[str, DispatchReport]:
+    """What became of the batch, in numbers for each destination."""
+    counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for outcome, messages in _by_outcome(batch).items():
+        for message in messages:
+            counts[message.destination][outcome] += 1
+    return {destination: DispatchReport(**numbers) for destination, numbers in counts.items()}
+
+
+def _by_outcome(batch: Batch) -> Mapping[str, Iterable[DelayedMessage]]:
+    return {
+        "fetched": batch.messages,
+        "delivered": batch.delivered,
+        "moved_to_error_queue": _of(batch.moved),
+        "failed": _of([*batch.refused, *batch.not_moved, *batch.deferred]),
+        "unsettled": _of(batch.unsettled),
+        "unsuited": batch.unsuited,
+    }
+
+
+def _of(failures: Sequence[Failure]) -> Iterator[DelayedMessage]:
+    return (failure.message for failure in failures)
+
+
+def _lateness(delivered: Sequence[DelayedMessage], sent_at: datetime | None) -> Sequence[float]:
+    """In seconds; messages handed over before they were due are left out."""
+    if sent_at is None:
+        return ()
+    return [(sent_at - message.due_time).total_seconds() for message in delivered if message.due_time <= sent_at]

@@ -1,0 +1,163 @@
+"""One pass: claim what is due, forward it, settle it, and tell the breakers."""
+
+import logging
+import random
+from dataclasses import dataclass
+from datetime import datetime
+
+from delaystore.dispatcher._arrivals import UnremovedArrivals
+from delaystore.dispatcher._batch import Batch, BatchSizer
+from delaystore.dispatcher._context import DispatchContext
+from delaystore.dispatcher._forwarding import Forwarder, TransportRaisedError
+from delaystore.dispatcher._observation import observed
+from delaystore.dispatcher._retries import Deferrals
+from delaystore.dispatcher._settlement import ClaimsLostError, Settler
+from delaystore.dispatcher._wakeup import AT_ONCE
+from delaystore.dispatcher.breakers import BreakerState
+from delaystore.dispatcher.health import NOTHING_DONE, DispatchReport
+from delaystore.errors import TransportError
+
+logger = logging.getLogger("delaystore.dispatcher")
+
+
+@dataclass(frozen=True, slots=True)
+class PassResult:
+    """What a pass did, and how to go on."""
+
+    report: DispatchReport = NOTHING_DONE
+    at: datetime = AT_ONCE
+    """It fetched what was due at this time; AT_ONCE: it did not fetch."""
+    full: bool = False
+    """As many were fetched as were asked for: there may be more."""
+    delay: float = 0.0
+    """Seconds that a breaker asks to wait."""
+    outage: str | None = None
+    """Why nothing can be sent; None: no outage was noticed. If nothing was fetched, it was noticed before the claim."""
+
+    @property
+    def hindered(self) -> bool:
+        """Whether another pass at once would fare no better."""
+        return self.outage is not None or bool(self.delay)
+
+
+class DispatchPass:
+    """Passes over one store; threads may share it.
+
+    A message that fails does not keep others of its batch from being removed. A crash at any point leaves a message in
+    the store, at its destination or in the error queue: perhaps in two of them, never in none.
+    """
+
+    def __init__(self, context: DispatchContext) -> None:
+        self._context = context
+        self._breakers = context.breakers
+        self._arrivals = UnremovedArrivals()
+        self._deferrals = Deferrals()
+        self._forwarder = Forwarder(context)
+        self._settler = Settler(context, self._forwarder, self._deferrals, random.random)
+        settings = context.settings
+        self._sizer = BatchSizer(settings.batch_size, settings.batch_bytes, settings.max_body_bytes)
+
+    def run(self, at: datetime | None = None) -> PassResult:
+        """Forward one batch of what is due at `at` (None: within the horizon); in an outage, claim nothing.
+
+        Raises what the store raises.
+        """
+        outage = self._forwarder.outage()
+        if outage is not None:
+            return PassResult(outage=outage)
+        self._context.error_queue.ensure()
+        now = self._context.store.now()
+        at = at or now + self._context.settings.handover_horizon
+        batch = Batch()
+        if self._context.observer is None:
+            return self._attempt(batch, at, now)
+        with observed(self._context.observer, batch, now):
+            result = self._attempt(batch, at, now)
+        self._breakers.states()  # the recovery breaker notices the end of its window when it is asked
+        return result
+
+    def _attempt(self, batch: Batch, at: datetime, now: datetime) -> PassResult:
+        try:
+            self._claim_and_settle(at, batch)
+        except Exception as error:
+            batch.undone = error
+            return self._on_undone(batch, error, at)
+        return self._on_committed(batch, at, now)
+
+    def _claim_and_settle(self, at: datetime, batch: Batch) -> None:
+        limit = self._sizer.limit
+        long_outage = self._breakers.dispatch.state is BreakerState.TRIGGERED
+        with self._context.store.transaction() as tx:
+            batch.messages = tx.fetch_due(at, limit)
+            if not batch.messages:
+                return
+            batch.begin("forward")
+            self._sizer.learn(batch.messages)
+            arrived = self._arrivals.among(batch.messages)
+            if arrived:
+                # In a transaction of their own, so that no failure of the other messages can undo it.
+                self._settler.settle_arrived(tx, batch, arrived)
+                batch.full = len(arrived) > batch.claims_lost
+                return
+            batch.full = len(batch.messages) >= limit
+            try:
+                self._settler.settle(tx, batch, long_outage)
+            finally:
+                if not self._context.exactly_once:
+                    # Noted while they are claimed: once the transaction is undone, another worker may fetch them.
+                    self._arrivals.note(batch.arrived)
+
+    def _on_undone(self, batch: Batch, error: Exception, at: datetime) -> PassResult:
+        """React to an undone transaction; a later pass removes what has arrived. Raises the store's errors."""
+        if isinstance(error, ClaimsLostError):
+            logger.warning("%d claims were lost to another dispatcher; undone", batch.claims_lost)
+            return PassResult(at=at)
+        if isinstance(error, TransportRaisedError):
+            return PassResult(at=at, delay=self._breakers.dispatch.failure(error))
+        if batch.counting:
+            self._breakers.recovery.failure(error)
+        if batch.arrived and not self._context.exactly_once:
+            self._arrivals.keep(batch.arrived)
+            logger.warning("%d messages that have arrived are yet to be removed: %s", len(batch.arrived), error)
+        raise error
+
+    def _on_committed(self, batch: Batch, at: datetime, now: datetime) -> PassResult:
+        """React to a committed transaction."""
+        self._arrivals.forget(batch.arrived)
+        self._deferrals.forget(batch.arrived)
+        self._breakers.fetch.success()
+        if not batch.messages:
+            return PassResult(at=at)
+        self._deferrals.note([*(failure.message for failure in batch.deferred), *batch.unsuited])
+        report = batch.report()
+        self._context.tally.add(report, now)
+        return PassResult(report, at, batch.full, self._tell_breakers(batch), batch.outage)
+
+    def _tell_breakers(self, batch: Batch) -> float:
+        """Tell the breakers how it went; returns the seconds to wait."""
+        if batch.claims_lost:
+            logger.warning(
+                "%d forwarded messages were no longer claimed by this dispatcher; another may have sent them too",
+                batch.claims_lost,
+            )
+        if batch.not_moved:
+            self._report_not_moved(batch)
+        if batch.answered:
+            self._breakers.dispatch.success()
+        if batch.deferred:
+            self._sizer.slow_down()
+        unanswered = batch.unanswered
+        if unanswered is None:
+            return 0.0
+        return self._breakers.dispatch.failure(TransportError(unanswered.reason or "no answer from the broker"))
+
+    def _report_not_moved(self, batch: Batch) -> None:
+        first, count = batch.not_moved[0], len(batch.not_moved)
+        self._context.error_queue.refused()
+        logger.error(
+            "the error queue did not take %d messages, which stay in the store; first %s: %s",
+            count,
+            first.message.message_id,
+            first.reason,
+        )
+        self._breakers.recovery.failure(TransportError(first.reason), count)

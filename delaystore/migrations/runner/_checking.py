@@ -1,0 +1,83 @@
+"""What a run would move, and what hinders it. Changes nothing."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from delaystore.errors import MigrationError
+from delaystore.migrations._clocks import clock_problems
+from delaystore.migrations.abc import MigrationSource, MigrationTarget, Problem, Run, Waiting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunCheck:
+    """What was found out about one endpoint.
+
+    `waiting`: None where the source has no such table, or it cannot be read. `unfinished`: a run that can be resumed.
+    """
+
+    endpoint: str
+    waiting: Waiting | None
+    problems: Sequence[Problem]
+    unfinished: Run | None = None
+
+    @property
+    def hindrances(self) -> Sequence[Problem]:
+        """Why a run would be refused."""
+        return [problem for problem in self.problems if problem.fatal]
+
+    @property
+    def immovable(self) -> int:
+        """How many messages would be rejected, as far as is known; some may be counted twice."""
+        return sum(problem.messages for problem in self.problems)
+
+    def refuse(self, *, allow_rejects: bool) -> None:
+        """Raise MigrationError where something hinders. With `allow_rejects`, problems of single messages do not."""
+        against = [problem for problem in self.hindrances if not (allow_rejects and problem.messages)]
+        if not against:
+            return
+        more = f" (and {len(against) - 1} more: delaystore migrate preview lists them)" if len(against) > 1 else ""
+        advice = "; --allow-rejects leaves these behind" if all(problem.messages for problem in against) else ""
+        raise MigrationError(f"{against[0].subject}: {against[0].text}{advice}{more}; nothing was moved")
+
+
+def check(
+    source: MigrationSource,
+    target: MigrationTarget,
+    endpoint: str,
+    cutoff: datetime | None,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+) -> RunCheck:
+    """Check the source and the target. Raises StoreError where the source fails meanwhile."""
+    problems = list(source.check(endpoint))
+    if any(problem.fatal for problem in problems):
+        return RunCheck(endpoint=endpoint, waiting=None, problems=problems)
+    theirs = source.now()
+    problems += clock_problems("the source's clock", theirs, now())
+    waiting = source.waiting(endpoint, cutoff)
+    problems += target.check(waiting.destinations)
+    problems += _late(source, target, endpoint, cutoff, theirs)
+    run = source.run(endpoint)
+    unfinished = run if run is not None and run.status.unfinished else None
+    return RunCheck(endpoint=endpoint, waiting=waiting, problems=problems, unfinished=unfinished)
+
+
+def _late(
+    source: MigrationSource, target: MigrationTarget, endpoint: str, cutoff: datetime | None, now: datetime
+) -> Sequence[Problem]:
+    longest = target.maximum
+    if longest is None:
+        return []
+    try:
+        last = now + longest
+    except OverflowError:
+        return []
+    # what is due before the cut-off does not move
+    count = source.late(endpoint, last if cutoff is None else max(last, cutoff - timedelta(microseconds=1)))
+    if not count:
+        return []
+    many = "1 message is" if count == 1 else f"{count:,} messages are"
+    text = f"{many} not due yet; {target.label} takes only what is due"
+    if longest:
+        text = f"{many} due after {last:%Y-%m-%d %H:%M} UTC, beyond the longest delay of {target.label}, {longest}"
+    return [Problem(endpoint, text, messages=count)]

@@ -1,0 +1,220 @@
+"""Runs: begun, resumed, aborted."""
+
+import os
+import socket
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from delaystore.clock import CarriedClock
+from delaystore.errors import MigrationError
+from delaystore.migrations.abc import (
+    BatchStatus,
+    MigrationSource,
+    MigrationTarget,
+    Report,
+    Run,
+    RunCounts,
+    RunStatus,
+)
+from delaystore.migrations.runner._checking import RunCheck, check
+from delaystore.migrations.runner._moving import BATCHES_IN_FLIGHT, Mover
+from delaystore.migrations.runner._sending import Sender
+from delaystore.migrations.runner._settings import RunSettings
+from delaystore.migrations.runner._supply import Supply
+from delaystore.migrations.runner._tally import REJECTIONS_SHOWN, Tally
+from delaystore.progress import ProgressListener, unwatched
+from delaystore.rates import RateLimit
+
+_CLOCK_FRESH_FOR: Final = 30.0
+"""Seconds."""
+Confirm = Callable[[RunCheck], bool]
+
+
+def run(
+    source: MigrationSource,
+    target: MigrationTarget,
+    endpoint: str,
+    settings: RunSettings,
+    *,
+    listener: ProgressListener = unwatched,
+    stopping: Callable[[], bool] = lambda: False,
+    confirm: Confirm = lambda _checked: True,
+) -> Report:
+    """Move what a run would move, or resume the run that stopped. The endpoint is locked meanwhile.
+
+    `stopping`: whether somebody has asked to stop; batches in flight are finished then, and the run can be resumed.
+    `confirm`: asked after everything is checked and before anything changes; False: nothing is done.
+    The report's run is None where there was nothing to move, or it was not confirmed. Its `extra`: `sent_again`, how
+    many sends were repeated; `declined`, where it was not confirmed; of a dry run also `would_move`,
+    `would_be_rejected` and `seconds_to_hide_and_read`.
+
+    Raises MigrationLockedError; MigrationError where something hinders, the parameters are not those of the
+    unfinished run, the target takes nothing, or too much is rejected; StoreError, TransportError. Run it again.
+    """
+    with source.lock(endpoint, this_process()):
+        return _Running(source, target, endpoint, settings, listener, stopping).run(confirm)
+
+
+def abort(
+    source: MigrationSource,
+    endpoint: str,
+    *,
+    listener: ProgressListener = unwatched,
+    stopping: Callable[[], bool] = lambda: False,
+) -> Report:
+    """Give back what the latest run has not moved, and what it rejected; after a completed run, only what it rejected.
+
+    The report's `extra`: `given_back`, how many this call gave back; `in_flight`, how many of these were being sent
+    when the run stopped, and may also be at the target; `stopped`, whether it was asked to stop before the end.
+    A row stays rejected if another row with its id waits by now.
+    Raises MigrationLockedError, MigrationError where there was no run, StoreError. Abort again to go on.
+    """
+    began = time.monotonic()
+    with source.lock(endpoint, this_process()):
+        run = source.run(endpoint)
+        if run is None:
+            raise MigrationError(f"there is no run of {endpoint!r} to abort")
+        in_flight = sum(batch.count for batch in source.batches(run, BatchStatus.STAGED))
+        given_back, stopped = _give_back(source, run, listener, stopping)
+        if run.status.unfinished and not stopped:
+            run = source.set_status(run, RunStatus.ABORTED)
+        return Report(
+            run=run,
+            counts=source.counts(run),
+            seconds=time.monotonic() - began,
+            rejections=source.rejections(run, REJECTIONS_SHOWN),
+            extra={"given_back": given_back, "in_flight": in_flight, "stopped": stopped},
+        )
+
+
+def this_process() -> str:
+    """Who has an endpoint's lock, for others to read: the process, its computer, and since when."""
+    since = datetime.now(UTC).isoformat(timespec="seconds")
+    return f"process {os.getpid()} on {socket.gethostname()}, since {since}"
+
+
+def _give_back(
+    source: MigrationSource, run: Run, listener: ProgressListener, stopping: Callable[[], bool]
+) -> tuple[int, bool]:
+    """Give back what has not moved or was rejected. Returns how many rows, and whether it stopped before the end."""
+    before = source.counts(run)
+    given_back = 0
+    listener("given back", given_back, before.pending + before.rejected)
+    for count in source.give_back(run, rejected=True):
+        given_back += count
+        listener("given back", given_back, before.pending + before.rejected)
+        if stopping():
+            return given_back, True
+    return given_back, False
+
+
+class _Running:
+    def __init__(
+        self,
+        source: MigrationSource,
+        target: MigrationTarget,
+        endpoint: str,
+        settings: RunSettings,
+        listener: ProgressListener,
+        stopping: Callable[[], bool],
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._endpoint = endpoint
+        self._settings = settings
+        self._listener = listener
+        self._stopping = stopping
+        self._began = time.monotonic()
+
+    def run(self, confirm: Confirm) -> Report:
+        source, target = self._source, self._target
+        checked = check(source, target, self._endpoint, self._settings.cutoff)
+        unfinished = checked.unfinished
+        parameters = self._settings.parameters(
+            self._endpoint, target, None if unfinished is None else unfinished.parameters
+        )
+        checked.refuse(allow_rejects=self._settings.allow_rejects)
+        assert checked.waiting is not None
+        if unfinished is None and not checked.waiting.count:
+            return Report(run=None, counts=RunCounts())
+        if not confirm(checked):
+            return Report(run=None, counts=RunCounts(), extra={"declined": True})
+        target.set_up(checked.waiting.destinations)
+        self._began = time.monotonic()
+        run = unfinished or source.begin(parameters)
+        return self._dry_run(run, checked) if target.dry_run else self._carry_out(run, checked)
+
+    def _carry_out(self, run: Run, checked: RunCheck) -> Report:
+        """Hide and move; complete the run if nothing is left."""
+        tally, supply = self._move(run, checked)
+        run = supply.run
+        if run.status is RunStatus.RUNNING and not self._source.batches(run, BatchStatus.PENDING, BatchStatus.STAGED):
+            run = self._source.set_status(run, RunStatus.COMPLETED)
+        return self._report(run, checked, tally, {"sent_again": tally.repeated + supply.staged_before})
+
+    def _dry_run(self, run: Run, checked: RunCheck) -> Report:
+        """As `_carry_out`, but everything goes back, even where something fails."""
+        try:
+            tally, supply = self._move(run, checked)
+        except Exception:
+            self._put_back(run)
+            raise
+        seconds = time.monotonic() - self._began
+        run = self._put_back(run)
+        findings = {
+            "sent_again": tally.repeated + supply.staged_before,
+            "would_move": tally.settled - tally.rejected,
+            "would_be_rejected": tally.rejected,
+            "seconds_to_hide_and_read": round(seconds, 3),
+        }
+        return self._report(run, checked, tally, findings)
+
+    def _put_back(self, run: Run) -> Run:
+        """Give everything back, even if asked to stop."""
+        _give_back(self._source, run, self._listener, lambda: False)
+        return self._source.set_status(run, RunStatus.ABORTED)
+
+    def _move(self, run: Run, checked: RunCheck) -> tuple[Tally, Supply]:
+        source, settings = self._source, self._settings
+        assert checked.waiting is not None
+        clock = CarriedClock(source.now, _CLOCK_FRESH_FOR)
+        patience = settings.patience.total_seconds()
+        sender = Sender(self._target, clock.now_unasked, RateLimit(settings.max_rate), patience, self._stopping)
+        before = source.counts(run)
+        total = before.pending + (checked.waiting.count if run.status is RunStatus.PREPARING else 0)
+        self._listener("moved", 0, total)
+        tally = Tally(
+            lambda done: self._listener("moved", done, total),
+            rejected=before.rejected,
+            max_rejects=settings.max_rejects,
+        )
+        mover = Mover(
+            source,
+            run,
+            sender,
+            clock,
+            tally,
+            stopping=self._stopping,
+            completing=not self._target.dry_run,
+        )
+        mover.move(self._at_once(run))
+        return tally, mover.supply
+
+    def _at_once(self, run: Run) -> int:
+        """How many batches may be in flight. One where the rate is low: a request to stop waits for all of them."""
+        rate = self._settings.max_rate
+        return 1 if rate is not None and rate < run.parameters.batch_size else BATCHES_IN_FLIGHT
+
+    def _report(self, run: Run, checked: RunCheck, tally: Tally, extra: dict[str, Any]) -> Report:
+        rejections = tally.rejections if self._target.dry_run else self._source.rejections(run, REJECTIONS_SHOWN)
+        return Report(
+            run=run,
+            counts=self._source.counts(run),
+            seconds=time.monotonic() - self._began,
+            sent=tally.sent,
+            resumed=checked.unfinished is not None,
+            rejections=rejections,
+            extra=extra,
+        )

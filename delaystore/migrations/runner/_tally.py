@@ -1,0 +1,48 @@
+"""What became of a run's messages, counted."""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from delaystore.errors import MigrationError
+from delaystore.migrations.abc import Batch, Rejected
+
+REJECTIONS_SHOWN: Final = 20
+
+
+class Tally:
+    """Counts for one run; may be shared by threads.
+
+    `settled`: told after each batch how many messages are settled. `rejected`: how many the run has rejected already.
+    `max_rejects`: how many it may reject; None: any number.
+    """
+
+    def __init__(self, settled: Callable[[int], object], *, rejected: int = 0, max_rejects: int | None = None) -> None:
+        self._tell_settled = settled
+        self._max_rejects = max_rejects
+        self._lock = threading.Lock()
+        self.settled = 0
+        """How many messages have moved or are rejected."""
+        self.sent = 0
+        """How many messages were sent, repeats included."""
+        self.repeated = 0
+        """How many sends were repeated because no answer came."""
+        self.rejected = rejected
+        self.rejections: list[Rejected] = []
+        """The first rows that were rejected."""
+
+    def count(self, batch: Batch, sent: int, repeated: int, rejected: Sequence[Rejected]) -> None:
+        """Count a batch that is done. Raises MigrationError where too much is rejected."""
+        with self._lock:
+            self.settled += batch.count
+            self.sent += sent + repeated
+            self.repeated += repeated
+            self.rejected += len(rejected)
+            self.rejections += rejected[: max(0, REJECTIONS_SHOWN - len(self.rejections))]
+            self._tell_settled(self.settled)
+            if rejected and self._max_rejects is not None and self.rejected > self._max_rejects:
+                last = rejected[-1]
+                raise MigrationError(
+                    f"stopped: {self.rejected:,} rejected, and --max-rejects is {self._max_rejects:,}; the last, "
+                    f"{last.row_id}: {last.reason}; run it again with a larger one, or abort it"
+                )

@@ -1,0 +1,70 @@
+"""Parquet files, by pyarrow."""
+
+from collections.abc import Collection, Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+from delaystore.errors import ConfigurationError, InvalidMessageError, MissingDependencyError
+from delaystore.migrations.sources._file.json_lines import Record
+
+_ROWS: Final = 256
+"""Rows in memory at a time, besides what pyarrow itself buffers."""
+
+
+def read_parquet(path: Path, wanted: Collection[str]) -> Iterator[tuple[int, Record]]:
+    """The number of each row, from 1, and its columns that are `wanted` (names, or names joined by dots).
+
+    Maps become dicts, and times of nanoseconds are cut to microseconds. Raises MissingDependencyError without pyarrow,
+    ConfigurationError for what is no Parquet file, OSError where it cannot be read.
+    """
+    pyarrow, parquet = _libraries()
+    number = 0
+    try:
+        with parquet.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
+            for batch in file.iter_batches(batch_size=_ROWS, columns=_present(file, wanted)):
+                for record in _records(_to_microseconds(pyarrow, batch)):
+                    number += 1
+                    yield number, record
+    except pyarrow.ArrowException as error:
+        raise ConfigurationError(f"{path.name!r} is no Parquet file that can be read: {_line(error)}") from None
+
+
+def _present(file: Any, wanted: Collection[str]) -> list[str] | None:
+    """The file's columns that are wanted, or that a wanted one is nested in. None: there are none, so all are read."""
+    names = [name for name in file.schema_arrow.names if any(f"{want}.".startswith(f"{name}.") for want in wanted)]
+    return names or None
+
+
+def _records(rows: Any) -> Sequence[Record]:
+    """All rows. A row with a value that Python cannot represent, such as a year beyond 9999, becomes an error."""
+    try:
+        records: list[Record] = rows.to_pylist(maps_as_pydicts="strict")
+    except (ValueError, OverflowError, KeyError) as error:
+        if len(rows) == 1:
+            return [InvalidMessageError(f"it holds what cannot be read: {_line(error)}")]
+        return [record for index in range(len(rows)) for record in _records(rows.slice(index, 1))]
+    return records
+
+
+def _libraries() -> tuple[Any, Any]:
+    try:
+        return import_module("pyarrow"), import_module("pyarrow.parquet")
+    except ModuleNotFoundError:
+        raise MissingDependencyError(
+            "Parquet files need the library pyarrow, which is not installed; pip install 'delaystore[parquet]'"
+        ) from None
+
+
+def _to_microseconds(pyarrow: Any, batch: Any) -> Any:
+    fields = [
+        pyarrow.field(field.name, pyarrow.timestamp("us", field.type.tz))
+        if pyarrow.types.is_timestamp(field.type) and field.type.unit == "ns"
+        else field
+        for field in batch.schema
+    ]
+    return batch.cast(pyarrow.schema(fields), safe=False)
+
+
+def _line(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -1,0 +1,181 @@
+"""The SQLite file beside an input file: its lines as rows, and the state of its migration.
+
+One transaction reads the whole file: its rows are all there, or none is. From then on the rows are migrated, and the
+file is only checked to be still the same.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import blake2b
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+from sqlalchemy import BigInteger, Column, Connection, Integer, MetaData, Table, Text, inspect, select
+
+from delaystore.errors import InvalidMessageError, MigrationError
+from delaystore.migrations.sources._file.lines import Line, read_lines, readable
+from delaystore.migrations.sources._file.options import FileOptions
+from delaystore.records.mapping import RecordMapping
+from delaystore.sql.columns import KEY, SENT
+from delaystore.sql.engine import create_store_engine
+from delaystore.sql.errors import translated_errors
+from delaystore.stores.sql.rows import to_row
+
+_METADATA: Final = MetaData()
+MESSAGES: Final = Table(
+    "messages",
+    _METADATA,
+    Column("line", Integer, primary_key=True, autoincrement=False),
+    Column("endpoint", Text),
+    *(
+        Column(name, kind, unique=name == KEY, index=name == "due_time", nullable=name != "due_time")
+        for name, kind, *_ in SENT
+    ),
+    Column("error", Text),
+)
+"""A line that is no message has an `error`, and a due time by which it is moved, so that it is rejected."""
+INPUT: Final = Table(
+    "input",
+    _METADATA,
+    Column("size", BigInteger, nullable=False),
+    Column("modified", BigInteger, nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("reading", Text, nullable=False),
+    Column("lines", Integer, nullable=False),
+)
+"""One row, written with the messages: what was read, and how."""
+_CHUNK: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """What was loaded. `reading`: see `reading_of`. `modified`: when the file was changed, nanoseconds after 1970."""
+
+    size: int
+    modified: int
+    digest: str
+    reading: str
+    lines: int
+
+
+class State:
+    """The SQLite file of one input file. Raises StoreErrors where it cannot be used."""
+
+    def __init__(self, options: FileOptions) -> None:
+        self._options = options
+
+    def create(self) -> None:
+        """Make the tables, empty, where they are missing."""
+        if not self._options.state.exists():
+            self._create_file()
+        with self._writing() as connection:
+            _METADATA.create_all(connection)
+
+    def loaded(self) -> Input | None:
+        """What was loaded; None: nothing yet. Creates nothing."""
+        if not self._options.state.exists():
+            return None
+        with self._connection() as connection:
+            if not inspect(connection).has_table(INPUT.name):
+                return None
+            row = connection.execute(select(INPUT)).first()
+            return None if row is None else Input(*row)
+
+    def load(self, endpoint: str, at: datetime) -> None:
+        """Read the whole file, unless it is loaded. A line that cannot be read becomes a row to reject, due `at`."""
+        if self.loaded() is not None:
+            return
+        path = self._options.path
+        with readable(path):
+            before, digest = path.stat(), digest_of(path)
+        with self._writing() as connection:
+            lines = iter(read_lines(self._options))
+            count = 0
+            while chunk := list(islice(lines, _CHUNK)):
+                rows = _without_duplicates(connection, [_row(line, endpoint, at) for line in chunk], at)
+                connection.execute(MESSAGES.insert(), rows)
+                count += len(chunk)
+            if (found := path.stat()).st_size != before.st_size or found.st_mtime_ns != before.st_mtime_ns:
+                raise MigrationError(f"{path.name!r} changed while it was read; migrate a file that nobody writes to")
+            loaded = (before.st_size, before.st_mtime_ns, digest, reading_of(self._options.mapping), count)
+            names = [column.name for column in INPUT.columns]
+            connection.execute(INPUT.insert(), dict(zip(names, loaded, strict=True)))
+
+    def _create_file(self) -> None:
+        """Create the file so that only those who may read the input may read it."""
+        with readable(self._options.path):
+            mode = self._options.path.stat().st_mode & 0o666
+        with suppress(OSError):  # SQLite will say what is wrong
+            os.close(os.open(self._options.state, os.O_CREAT | os.O_RDWR, mode | 0o200))
+
+    @contextmanager
+    def _connection(self) -> Iterator[Connection]:
+        engine = create_store_engine(self._options.state_url)
+        try:
+            with translated_errors(), engine.connect() as connection:
+                yield connection
+        finally:
+            engine.dispose()
+
+    @contextmanager
+    def _writing(self) -> Iterator[Connection]:
+        with self._connection() as connection:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            yield connection
+            connection.commit()
+
+
+def digest_of(path: Path) -> str:
+    """A digest of the whole file."""
+    digest = blake2b(digest_size=16)
+    with closing(path.open("rb")) as stream:
+        while piece := stream.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def reading_of(mapping: RecordMapping) -> str:
+    """How the file is read, as text; compared so that it is never read in two ways."""
+    columns = [f"{field}={column}" for field, column in sorted(mapping.columns.items())]
+    times, address = mapping.due_times, mapping.address.__name__
+    zone = times.zone.key if times.zone else None
+    return "&".join(
+        [*columns, f"due_unit={times.unit}", f"timezone={zone}", f"nservicebus={mapping.nservicebus}", address]
+    )
+
+
+def _row(line: Line, endpoint: str, at: datetime) -> dict[str, Any]:
+    message = line.message
+    if isinstance(message, InvalidMessageError):
+        return _bad_row(line.number, line.endpoint or endpoint, str(message), at)
+    values = to_row(message)
+    sent = {column.name: values[column.name] for column in SENT}
+    return {"line": line.number, "endpoint": line.endpoint, **sent, "error": None}
+
+
+def _bad_row(number: int, endpoint: str | None, reason: str, at: datetime) -> dict[str, Any]:
+    empty = dict.fromkeys(column.name for column in MESSAGES.columns)
+    return {**empty, "line": number, "endpoint": endpoint, "due_time": at, "error": reason}
+
+
+def _without_duplicates(connection: Connection, rows: Sequence[dict[str, Any]], at: datetime) -> list[dict[str, Any]]:
+    """Reject a line with the id of an earlier one: receivers would take both for the same message."""
+    known = _known_lines(connection, [row["message_id"] for row in rows])
+    kept = []
+    for row in rows:
+        first = known.setdefault(row["message_id"], row["line"])
+        if row["message_id"] is not None and first != row["line"]:
+            reason = f"its message_id {row['message_id']!r} is that of line {first}"
+            kept.append(_bad_row(row["line"], row["endpoint"], reason, at))
+        else:
+            kept.append(row)
+    return kept
+
+
+def _known_lines(connection: Connection, ids: Sequence[str | None]) -> dict[str | None, int]:
+    statement = select(MESSAGES.c.message_id, MESSAGES.c.line).where(MESSAGES.c.message_id.in_(ids))
+    return {row.message_id: row.line for row in connection.execute(statement)}

@@ -1,0 +1,3 @@
+"""Messages in the tables of a SQL database."""
+
+__all__: list[str] = []

@@ -1,0 +1,97 @@
+"""Hiding rows from the dispatchers: each batch moves from the source's table to the side table in one transaction.
+
+Rows are found in the order of an index, each batch behind the last one, so that the cost of a batch does not grow with
+what has been moved. Rows that a dispatcher has claimed are passed over, and tried again in the next pass.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, Final
+
+from sqlalchemy import Connection, Select, func, literal, select
+
+from delaystore.errors import MigrationError
+from delaystore.migrations.abc import Batch, BatchStatus, Run, RunStatus
+from delaystore.migrations.sources._sql.database import Database
+from delaystore.migrations.sources._sql.dialects import Hidden
+from delaystore.migrations.sources._sql.tables import RunTables
+from delaystore.migrations.sources._sql.waiting import eligible
+
+PASSES: Final = 3
+"""The most passes over the whole table: what is claimed in each of them, or arrives later, stays where it is."""
+Position = tuple[Any, Any]
+"""The time and the id of a row, by which rows are found in order."""
+
+
+def prepare(database: Database, tables: RunTables, run: Run) -> Iterator[Batch]:
+    """Hide what is eligible; see the contract."""
+    if run.status is not RunStatus.PREPARING:
+        raise MigrationError(f"the run {run.run_id} is {run.status}, and hides no more rows")
+    hiding = _Hiding(database, tables, run)
+    for _ in range(PASSES):
+        moved = False
+        for batch in hiding.pass_over():
+            moved = True
+            yield batch
+        if not moved:
+            return
+
+
+class _Hiding:
+    def __init__(self, database: Database, tables: RunTables, run: Run) -> None:
+        self._database, self._tables, self._run = database, tables, run
+        source, shape = tables.source, tables.shape
+        self._order = source.c[shape.order_column or shape.time_column], source.c[shape.id_column]
+        self._eligible = eligible(tables, run.parameters.cutoff)
+
+    def pass_over(self) -> Iterator[Batch]:
+        """From the first row to the one that is the last now, so that it ends although the table grows."""
+        time, _ = self._order
+        last = self._database.dialect.passing(select(func.max(time)).where(self._eligible), self._tables.source)
+        with self._database.reading() as connection:
+            end: datetime | None = connection.execute(last).scalar()
+        position: Position | None = None
+        while end is not None:
+            hidden, batch = self._hide(self._search(position, end))
+            if batch is not None:
+                yield batch
+            if hidden is None or hidden.found < self._run.parameters.batch_size:
+                return
+            position = hidden.position
+
+    def _search(self, position: Position | None, end: datetime) -> Select[Any]:
+        source, dialect = self._tables.source, self._database.dialect
+        time, key = self._order
+        statement = select(time, key).where(self._eligible, time <= literal(end, time.type)).order_by(time, key)
+        if position is not None:
+            values = [literal(value, column.type) for value, column in zip(position, self._order, strict=True)]
+            statement = statement.where(dialect.behind(self._order, values))
+        if (free := self._tables.shape.free(source, self._database.now())) is not None:
+            statement = statement.where(free)
+        return dialect.limited(statement, self._run.parameters.batch_size)
+
+    def _hide(self, search: Select[Any]) -> tuple[Hidden | None, Batch | None]:
+        """Move and account for what the search finds, in one transaction; no batch where all of it is claimed."""
+        tables, dialect = self._tables, self._database.dialect
+        with self._database.writing() as connection:
+            dialect.prefer_indexes(connection)
+            number = self._next_number(connection)
+            hidden = dialect.hide(connection, tables, number, search, self._eligible)
+            if hidden is None or not hidden.locked:
+                return hidden, None
+            self._expect(hidden.locked, hidden.moved)
+            values = {"run_id": self._run.run_id, "status": BatchStatus.PENDING.value, "prepared": hidden.moved}
+            connection.execute(tables.batches.insert(), {"number": number, **values})
+        return hidden, Batch(number, BatchStatus.PENDING, hidden.moved)
+
+    def _next_number(self, connection: Connection) -> int:
+        last: int | None = connection.execute(select(func.max(self._tables.batches.c.number))).scalar()
+        return (last or 0) + 1
+
+    def _expect(self, rows: int, moved: int) -> None:
+        """Locked rows can neither vanish nor double, unless the id is not unique or a trigger is at work."""
+        if rows != moved:
+            raise MigrationError(
+                f"{moved} rows of {self._tables.source.name!r} moved where {rows} should have; nothing of this batch "
+                f"was moved. Is {self._tables.shape.id_column!r} unique, and is there no trigger?"
+            )

@@ -1,0 +1,93 @@
+"""Hidden rows, read batch by batch: to be sent, and again to verify what was moved."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Select, select
+from sqlalchemy.exc import DBAPIError
+
+from delaystore.errors import InvalidMessageError
+from delaystore.migrations._checksum import Checksum, checksum
+from delaystore.migrations.abc import BatchStatus, Rejected, Row, Run
+from delaystore.migrations.sources._sql.database import Database
+from delaystore.migrations.sources._sql.shape import Identity
+from delaystore.migrations.sources._sql.tables import BATCH, REJECTED, RunTables
+
+
+def rows_of(
+    connection: Connection, tables: RunTables, number: int, names: Sequence[str], *conditions: ColumnElement[bool]
+) -> Sequence[Mapping[str, Any]]:
+    """The columns `names` of a batch's rows that were not rejected, by due time."""
+    rows = connection.execute(_reading(tables, number, names, *conditions))
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def decoded(connection: Connection, tables: RunTables, number: int) -> Sequence[Row | Rejected]:
+    """A batch's rows that were not rejected; those that cannot be decoded are Rejected, and harm no other."""
+    try:
+        rows = rows_of(connection, tables, number, tables.names)
+    except (DBAPIError, ValueError, TypeError) as error:
+        if isinstance(error, DBAPIError) and error.connection_invalidated:
+            raise
+        connection.rollback()
+        return list(_one_by_one(connection, tables, number))
+    return [decode(tables, row) for row in rows]
+
+
+def decode(tables: RunTables, row: Mapping[str, Any]) -> Row | Rejected:
+    """A row's message."""
+    row_id = tables.shape.row_id(row)
+    try:
+        return Row(row_id, tables.shape.to_message(row, tables.endpoint))
+    except InvalidMessageError as error:
+        return Rejected(row_id, str(error))
+
+
+def moved_checksum(database: Database, tables: RunTables, run: Run) -> Checksum:
+    """The checksum of the rows themselves, not of what was noted about them."""
+    return sum((checksum(page) for page in _moved(database, tables, run)), Checksum())
+
+
+def moved_ids(database: Database, tables: RunTables, run: Run) -> Iterator[Sequence[str]]:
+    """The ids of the messages that were moved, a page for each batch."""
+    for page in _moved(database, tables, run):
+        yield [message_id for message_id, _, _ in page]
+
+
+def _one_by_one(connection: Connection, tables: RunTables, number: int) -> Iterator[Row | Rejected]:
+    """For a batch with a value that the driver cannot read."""
+    key = tables.shape.id_column
+    for row in rows_of(connection, tables, number, [key]):
+        try:
+            (found,) = rows_of(connection, tables, number, tables.names, tables.side.c[key] == row[key])
+        except (DBAPIError, ValueError, TypeError) as error:
+            if isinstance(error, DBAPIError) and error.connection_invalidated:
+                raise
+            connection.rollback()
+            reason = error.orig if isinstance(error, DBAPIError) else error
+            yield Rejected(tables.shape.row_id(row), f"the row cannot be read: {reason}")
+        else:
+            yield decode(tables, found)
+
+
+def _reading(
+    tables: RunTables, number: int, names: Sequence[str], *conditions: ColumnElement[bool]
+) -> Select[tuple[Any, ...]]:
+    side = tables.side
+    statement = select(*(side.c[name] for name in names)).where(side.c[BATCH] == number, side.c[REJECTED].is_(None))
+    return statement.where(*conditions).order_by(side.c[tables.shape.time_column], side.c[tables.shape.id_column])
+
+
+def _moved(database: Database, tables: RunTables, run: Run) -> Iterator[Sequence[Identity]]:
+    table, shape = tables.batches, tables.shape
+    statement = select(table.c.number).where(
+        table.c.run_id == run.run_id, table.c.status == BatchStatus.COMPLETED.value
+    )
+    with database.reading() as connection:
+        numbers = connection.execute(statement.order_by(table.c.number)).scalars().all()
+    names = list(dict.fromkeys([shape.id_column, *(shape.identity_columns or tables.names)]))
+    for number in numbers:
+        with database.reading() as connection:
+            rows = rows_of(connection, tables, number, names)
+        if rows:
+            yield [shape.identity(row, tables.endpoint) for row in rows]

@@ -1,1 +1,0 @@
-"""Messages in a file: JSON lines, or Parquet."""

@@ -1,1 +1,0 @@
-"""Messages in the tables of a SQL database."""

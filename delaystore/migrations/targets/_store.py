@@ -1,0 +1,114 @@
+"""Another delaystore store."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from typing_extensions import override
+
+from delaystore.errors import (
+    DuplicateMessageError,
+    InvalidMessageError,
+    StoreError,
+    StorePermissionError,
+    StoreSetupError,
+    StoreUnavailableError,
+)
+from delaystore.message import DelayedMessage
+from delaystore.migrations._checksum import Checksum, checksum
+from delaystore.migrations._clocks import clock_problems
+from delaystore.migrations.abc import MigrationTarget, Problem
+from delaystore.settings import TransactionMode
+from delaystore.stores.abc import ManagedDelayedMessageStore
+from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind
+
+_EVERY_MESSAGE = (StorePermissionError, StoreSetupError)
+"""Errors that any message would meet, and that do not pass by themselves."""
+
+
+class StoreTarget(MigrationTarget):
+    """`store`, initialized for `endpoint` here: messages wait there as they did before.
+
+    A message that already waits there, unchanged, counts as moved: sent twice, it is there once.
+    """
+
+    def __init__(self, store: ManagedDelayedMessageStore, endpoint: str, label: str) -> None:
+        store.initialize(endpoint, TransactionMode.NONE)
+        self._store = store
+        self._label = label
+
+    @property
+    @override
+    def label(self) -> str:
+        return self._label
+
+    @override
+    def check(self, destinations: Mapping[str, int]) -> Sequence[Problem]:
+        try:
+            return [
+                *self.infrastructure_problems(),
+                *clock_problems("the target's clock", self._store.now(), datetime.now(UTC)),
+            ]
+        except StoreError as error:
+            return [Problem(self.label, str(error))]
+
+    @override
+    def set_up(self, destinations: Mapping[str, int]) -> None:
+        self._store.setup_infrastructure()
+
+    @override
+    def send(self, messages: Sequence[DelayedMessage], now: datetime) -> Sequence[Outcome]:
+        """Store all at once; one by one where that fails."""
+        try:
+            self._store.store_many(messages)
+        except StoreUnavailableError as error:
+            return [Outcome(OutcomeKind.UNSETTLED, str(error))] * len(messages)
+        except _EVERY_MESSAGE:
+            raise
+        except (StoreError, InvalidMessageError):
+            return [self._store_one(message) for message in messages]
+        return [DELIVERED] * len(messages)
+
+    @override
+    def checksum(self, ids: Iterator[Sequence[str]]) -> Checksum | None:
+        return sum((checksum(self.waiting(page)) for page in ids), Checksum())
+
+    @override
+    def close(self) -> None:
+        self._store.close()
+
+    def infrastructure_problems(self) -> Sequence[Problem]:
+        """What is wrong with its tables. Raises StoreError."""
+        return []
+
+    def waiting(self, ids: Sequence[str]) -> Iterator[tuple[str, str, datetime]]:
+        """(message_id, destination, due_time) of those of `ids` that wait."""
+        found = filter(None, map(self._store.get, ids))
+        return ((message.message_id, message.destination, message.due_time) for message in found)
+
+    def _store_one(self, message: DelayedMessage) -> Outcome:
+        try:
+            self._store.store(message)
+        except DuplicateMessageError:
+            return self._compared(message)
+        except StoreUnavailableError as error:
+            return Outcome(OutcomeKind.UNSETTLED, str(error))
+        except _EVERY_MESSAGE:
+            raise
+        except (StoreError, InvalidMessageError) as error:
+            return Outcome(OutcomeKind.REFUSED, str(error))
+        return DELIVERED
+
+    def _compared(self, message: DelayedMessage) -> Outcome:
+        """The outcome for a message whose id already waits at the target."""
+        there = self._store.get(message.message_id)
+        if there is None:  # it was dispatched this very moment
+            return self._store_one(message)
+        if _content(there) == _content(message):
+            return DELIVERED
+        return Outcome(OutcomeKind.REFUSED, f"another message with the id {message.message_id!r} waits at the target")
+
+
+def _content(message: DelayedMessage) -> tuple[Any, ...]:
+    """What a receiver sees; the failure count is left out."""
+    return message.destination, message.due_time, message.body, dict(message.headers), dict(message.properties)

@@ -1,0 +1,3 @@
+"""Rows of files and exports, as messages."""
+
+__all__: list[str] = []

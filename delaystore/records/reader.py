@@ -1,0 +1,183 @@
+"""From records to messages."""
+
+import json
+from base64 import b64decode
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from decimal import Decimal
+from hashlib import blake2b
+from typing import Any, Final
+from uuid import UUID
+
+from delaystore.errors import InvalidMessageError
+from delaystore.message import PROPERTY_TYPES, DelayedMessage
+from delaystore.records import nservicebus
+from delaystore.records.mapping import CONSTANT, RecordMapping
+
+_MISSING: Final = object()
+
+
+class RecordReader:
+    """Reads records as `mapping` says. A record has a value for each column, of JSON's types or Parquet's."""
+
+    def __init__(self, mapping: RecordMapping) -> None:
+        self._mapping = mapping
+
+    def message(self, number: int, record: Mapping[str, Any]) -> DelayedMessage:
+        """The message of the record of that number (in its file); InvalidMessageError says what is wrong with it."""
+        if self._mapping.nservicebus:
+            return self._of_nservicebus(number, record)
+        return DelayedMessage(
+            message_id=self._message_id(number, record),
+            destination=self._destination(record),
+            due_time=self._due_time(record),
+            body=self._body(record),
+            headers=_mapping(self._value(record, "headers"), "headers"),
+            properties=self._properties(record),
+        )
+
+    def endpoint(self, record: Mapping[str, Any]) -> str | None:
+        """The endpoint that the record names; None: it names none."""
+        value = self._value(record, "endpoint")
+        return None if value is None else str(value)
+
+    def _of_nservicebus(self, number: int, record: Mapping[str, Any]) -> DelayedMessage:
+        return nservicebus.message(
+            row_id=self._message_id(number, record),
+            to=self._destination(record),
+            due_time=self._due_time(record),
+            state=self._body(record),
+            headers=nservicebus.parse_json_headers(self._value(record, "headers")),
+            saga_id=self._value(record, "saga_id"),
+            address=self._mapping.address,
+        )
+
+    def _value(self, record: Mapping[str, Any], field: str) -> Any:
+        """The record's value of `field`. None: it has none."""
+        column = self._mapping.columns.get(field)
+        if column is None:
+            return None
+        if column.startswith(CONSTANT):
+            return column.removeprefix(CONSTANT)
+        return record[column] if column in record else _nested(record, column)
+
+    def _message_id(self, number: int, record: Mapping[str, Any]) -> Any:
+        """The record's own; else one made of its number and what is in it, the same at every run."""
+        value = self._value(record, "message_id")
+        if value is None:
+            text = json.dumps([number, record], sort_keys=True, default=str)
+            return str(UUID(bytes=blake2b(text.encode(), digest_size=16).digest(), version=5))
+        return str(value) if type(value) in (int, UUID) else value
+
+    def _destination(self, record: Mapping[str, Any]) -> str:
+        value = self._value(record, "destination")
+        if value is None:
+            raise InvalidMessageError(f"it has no destination ({self._where('destination')})")
+        if type(value) is not str:
+            raise InvalidMessageError(f"its destination is of the type {type(value).__name__}, not text")
+        return value
+
+    def _due_time(self, record: Mapping[str, Any]) -> datetime:
+        due, sent = self._value(record, "due_time"), self._value(record, "sent_time")
+        if due is None and sent is not None:
+            return self._after(self._mapping.due_times.parse(sent), self._value(record, "delay_ms"))
+        if due is None:
+            raise InvalidMessageError(f"it has no due time ({self._where('due_time', 'sent_time')})")
+        return self._mapping.due_times.parse(due)
+
+    def _after(self, sent: datetime, delay: Any) -> datetime:
+        try:
+            if isinstance(delay, bool):
+                raise TypeError
+            return sent + timedelta(milliseconds=float(delay))
+        except (TypeError, ValueError):
+            raise InvalidMessageError(f"its delay {delay!r} is no number of milliseconds") from None
+        except OverflowError:
+            raise InvalidMessageError(f"its delay {delay!r} is out of range") from None
+
+    def _body(self, record: Mapping[str, Any]) -> bytes:
+        found = {name: self._value(record, name) for name in ("body", "body_base64", "body_json")}
+        given = [(name, value) for name, value in found.items() if value is not None]
+        if not given:
+            return b""
+        if len(given) > 1:
+            raise InvalidMessageError(f"it has two bodies ({' and '.join(name for name, _ in given)})")
+        ((name, value),) = given
+        if name == "body_json":
+            return _utf8(json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str))
+        return _decoded(value) if name == "body_base64" else _plain(value)
+
+    def _properties(self, record: Mapping[str, Any]) -> dict[str, Any]:
+        properties = _mapping(self._value(record, "properties"), "properties")
+        single = {name: self._value(record, name) for name in PROPERTY_TYPES if name in self._mapping.columns}
+        properties |= {name: value for name, value in single.items() if value is not None}
+        return {name: self._property(name, value) for name, value in properties.items()}
+
+    def _property(self, name: str, value: Any) -> Any:
+        """In the type that AMQP gives the property, where the value can be read in one way only."""
+        expected = PROPERTY_TYPES.get(name)
+        if expected is datetime:
+            return self._mapping.due_times.parse(value)
+        if expected is str and type(value) is int:
+            return str(value)
+        if expected is int and type(value) is str and value.isascii() and value.isdigit():
+            return int(value)
+        return value
+
+    def _where(self, *fields: str) -> str:
+        columns = [self._mapping.columns[field] for field in fields if field in self._mapping.columns]
+        return f"looked for in {' and '.join(map(repr, columns))}"
+
+
+def _nested(record: Mapping[str, Any], column: str) -> Any:
+    """The value at a name with dots. A column's own name may have dots, too, such as those of .NET headers."""
+    value: Any = record
+    parts = column.split(".")
+    while parts:
+        if not isinstance(value, Mapping):
+            return None
+        for size in range(len(parts), 0, -1):
+            found = value.get(".".join(parts[:size]), _MISSING)
+            if found is not _MISSING:
+                value, parts = found, parts[size:]
+                break
+        else:
+            return None
+    return value
+
+
+def _mapping(value: Any, what: str) -> dict[str, Any]:
+    if isinstance(value, str) and value.strip():
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            raise InvalidMessageError(f"its {what} are text, but no JSON") from None
+    if value is None or value == "":
+        return {}
+    if not isinstance(value, Mapping):
+        raise InvalidMessageError(f"its {what} are no object")
+    return dict(value)
+
+
+def _decoded(value: Any) -> bytes:
+    try:
+        text = value.decode("ascii") if isinstance(value, bytes) else value
+        return b64decode("".join(text.split()), validate=True)
+    except (ValueError, AttributeError):
+        raise InvalidMessageError("its body is no base64") from None
+
+
+def _plain(value: Any) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return _utf8(value)
+    kind = "number" if isinstance(value, int | float | Decimal) else type(value).__name__
+    raise InvalidMessageError(f"its body is a {kind}, not text; body_json=COLUMN takes any JSON value")
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise InvalidMessageError("its body holds half a surrogate pair, which UTF-8 cannot") from None

@@ -1,0 +1,56 @@
+"""What the driver service asks of Spark."""
+
+from collections.abc import Iterable
+from typing import Protocol
+from weakref import WeakSet
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+
+class Application(Protocol):
+    """What the driver service asks of Spark."""
+
+    def is_over(self) -> bool:
+        """Whether it has stopped, for good."""
+
+    def has_jobs(self) -> bool:
+        """Whether a job is running that is no stream's."""
+
+    def parallelism(self) -> int:
+        """How many tasks run at a time."""
+
+
+class SparkApplication:
+    """The application of a SparkContext, as its sessions show it."""
+
+    def __init__(self, context: SparkContext) -> None:
+        self.context = context
+        self._sessions: WeakSet[SparkSession] = WeakSet()
+
+    def add(self, session: SparkSession) -> None:
+        """Leave out the jobs of this session's streams as well."""
+        self._sessions.add(session)
+
+    def is_over(self) -> bool:
+        """Asks nothing of the JVM, which may have gone."""
+        return getattr(self.context, "_jsc", None) is None
+
+    def has_jobs(self) -> bool:
+        """By the status tracker, streams left out: they run for ever. False once the JVM has gone."""
+        try:
+            tracker = self.context.statusTracker()
+            jobs = set(tracker.getActiveJobsIds())
+            for run in self._runs_of_streams() if jobs else ():
+                jobs.difference_update(tracker.getJobIdsForGroup(run))
+            return bool(jobs)
+        except Exception:  # whatever Py4J makes of a JVM that is going: its own errors, OSError, AttributeError
+            return False
+
+    def parallelism(self) -> int:
+        """Spark's default, which counts the cores it has."""
+        return int(self.context.defaultParallelism)
+
+    def _runs_of_streams(self) -> Iterable[str]:
+        """Spark runs a stream's jobs in a group named after the run."""
+        return [query.runId for session in list(self._sessions) for query in session.streams.active]

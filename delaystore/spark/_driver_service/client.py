@@ -1,0 +1,79 @@
+"""How Spark's planning workers reach the service: a thread of the driver that holds what must outlive them.
+
+Spark plans a read and a write, and commits a write, in Python processes that end right after; none of them could keep
+a database transaction open, or renew a lease while the tasks run. The service itself is in `service`.
+"""
+
+from dataclasses import dataclass, field
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client
+from typing import Any, Final, Protocol
+
+from delaystore.errors import ConfigurationError
+from delaystore.spark.options import StoreOptions
+
+HOST: Final = "127.0.0.1"
+"""Planning workers run where the driver runs; tasks, which may be elsewhere, need no service."""
+
+
+class Renewable(Protocol):
+    """What has a lease; a Staging is one. It is pickled on its way to the service."""
+
+    def renew(self) -> None:
+        """Let the lease begin anew; may raise DelaystoreError."""
+
+
+@dataclass(frozen=True)
+class DriverClient:
+    """The driver service's address; picklable. Each call is a connection of its own.
+
+    Every method raises ConfigurationError if the driver service has gone: its session has stopped.
+    """
+
+    port: int
+    pid: int
+    """The driver's process: with it the application ends."""
+    authkey: bytes = field(repr=False)
+
+    def take_snapshot(self, options: StoreOptions) -> str:
+        """Export a snapshot of a PostgreSQL store, and hold it for the read.
+
+        Returns its name, for SET TRANSACTION SNAPSHOT. Raises StoreError.
+        """
+        return str(self._call("take_snapshot", options))
+
+    def successor(self, name: str, options: StoreOptions) -> str | None:
+        """The snapshot to read from in place of one that was released while Spark was idle; the same for all who ask.
+
+        None: that one was lost in another way, and some tasks may have read from it already. Raises StoreError.
+        """
+        successor: str | None = self._call("successor", name, options)
+        return successor
+
+    def parallelism(self) -> int:
+        """How many tasks Spark runs at a time, as far as it knows."""
+        return int(self._call("parallelism"))
+
+    def renew_lease(self, name: str, lease: Renewable, every: float) -> None:
+        """Renew `lease` every so many seconds, until `stop_renewing` of that name, or until Spark is idle for long.
+
+        The first renewal is due after `every` seconds. A second call for a name replaces the first.
+        """
+        self._call("renew_lease", name, lease, every)
+
+    def stop_renewing(self, name: str) -> None:
+        """Renew that lease no more; nothing happens if none is known by that name."""
+        self._call("stop_renewing", name)
+
+    def _call(self, method: str, *arguments: Any) -> Any:
+        try:
+            with Client((HOST, self.port), authkey=self.authkey) as connection:
+                connection.send((method, arguments))
+                failed, reply = connection.recv()
+        except (OSError, EOFError, AuthenticationError):
+            raise ConfigurationError(
+                "the Spark session that registered delaystore has stopped; call register(spark) in the new one"
+            ) from None
+        if failed:
+            raise reply
+        return reply

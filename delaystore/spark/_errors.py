@@ -1,0 +1,73 @@
+"""What went wrong, taken from Spark's error: an error of ours, or one line of Spark's pages.
+
+An error in one of Spark's Python workers reaches the driver as text, within pages of JVM stack. Python's traceback ends
+with a line such as `delaystore.errors.ConfigurationError: the option store is missing; ...`, which Spark leaves intact.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from delaystore import errors
+from delaystore.errors import DelaystoreError, LoadError
+
+_LINE: Final = re.compile(r"^[ \t]*(?:[\w.]*[:] )?delaystore\.errors\.(\w+): (.+)$", re.MULTILINE)
+_FOLLOWED: Final = re.compile(r"\s*(?:During handling of|The above exception was)")
+"""What follows an error that led to another, in one traceback."""
+_CAUSE: Final = re.compile(r"^\s*(?:Caused by: |: )?([\w.$]+(?:Exception|Error)): (.*)$", re.MULTILINE)
+_TOLD: Final = re.compile(
+    r"\[(?!FAILED_READ_FILE|TASK_|STAGE_)[A-Z][A-Z_]+[\w.]*\] (.+?)(?:\s+SQLSTATE: \w+)?$", re.MULTILINE
+)
+"""Spark's own errors, except those that only tell where another one came from."""
+_HEADERS_DIFFER: Final = "CSV header does not conform"
+_FILE: Final = re.compile(r"^CSV file: (\S+)", re.MULTILINE)
+
+
+def plain_error(exception: BaseException) -> DelaystoreError | None:
+    """The error of ours that `exception` is or tells of, with its one line as text; None: it tells of none.
+
+    Only its class and text came across: attributes, such as a DuplicateMessageError's `message_ids`, are not there.
+    """
+    if isinstance(exception, DelaystoreError):
+        return exception
+    text = str(exception)
+    for found in _LINE.finditer(text):
+        kind = getattr(errors, found[1], None)
+        if not (isinstance(kind, type) and issubclass(kind, DelaystoreError)):
+            continue
+        if _FOLLOWED.match(text, found.end()) is None:
+            return _rebuilt(kind, found[2].strip())
+    return None
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """Raise Spark's errors as the error of ours that caused them, in one line; LoadError if none did."""
+    try:
+        yield
+    except DelaystoreError:
+        raise
+    except Exception as error:
+        raise plain_error(error) or LoadError(f"Spark failed: {cause_of(error)}") from None
+
+
+def cause_of(error: BaseException) -> str:
+    """The innermost cause that Spark tells."""
+    text = str(error)
+    if _HEADERS_DIFFER in text:
+        file = _FILE.search(text)
+        return f"the CSV files have different columns ({file[1] if file else 'see their first rows'}); load them apart"
+    if told := _TOLD.search(text):
+        return told[1].strip()
+    causes = [found[2].strip() for found in _CAUSE.finditer(text) if found[2].strip()]
+    if causes:
+        return causes[-1]
+    return next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+
+
+def _rebuilt(kind: type[DelaystoreError], text: str) -> DelaystoreError:
+    """An error of that class whose text is `text`, whatever its own constructor makes of its arguments."""
+    error = kind.__new__(kind)
+    error.args = (text,)
+    return error

@@ -1,0 +1,3 @@
+"""Reading what waits in a store."""
+
+__all__: list[str] = []

@@ -1,0 +1,73 @@
+"""The data source that Spark knows as "delaystore"."""
+
+from typing import ClassVar, Final
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamWriter, DataSourceWriter
+from pyspark.sql.types import StructType
+from typing_extensions import override
+
+from delaystore.errors import ConfigurationError
+from delaystore.spark._driver_service.client import DriverClient
+from delaystore.spark.options import read_options, write_options
+
+FORMAT: Final = "delaystore"
+OF_SPARK: Final = frozenset({"checkpointlocation", "path", "queryname"})
+"""Options of a stream that are Spark's own, and that it hands on."""
+
+
+class DelaystoreDataSource(DataSource):
+    """Reads, writes and streams messages; `delaystore.spark.register(spark)` makes it known.
+
+    Registered by hand, without a driver service, it writes as well, and reads in one partition.
+    """
+
+    driver: ClassVar[DriverClient | None] = None
+    """Where to reach the driver service; None: there is none."""
+
+    @classmethod
+    @override
+    def name(cls) -> str:
+        return FORMAT
+
+    @override
+    def schema(self) -> StructType:
+        """The columns of a message; raises ConfigurationError for options that cannot work, as early as `load()`."""
+        from delaystore.spark._reading.columns import SCHEMA
+        from delaystore.spark._tables import open_readable
+
+        open_readable(read_options(self.options))
+        return SCHEMA
+
+    @override
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """The reader of all columns, or of those that the user's own schema names."""
+        from delaystore.spark._reading.reader import DelaystoreReader, FilteringReader
+
+        options = read_options(self.options)
+        kind = FilteringReader if options.push_filters else DelaystoreReader
+        return kind(schema, options, self.driver)
+
+    @override
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """The writer of one load; raises ConfigurationError for mode "overwrite"."""
+        from delaystore.spark._writing import BatchWriter
+
+        _only_append(overwrite)
+        return BatchWriter(schema, write_options(self.options), self.driver)
+
+    @override
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """The writer of a stream's batches; raises ConfigurationError for output mode "complete"."""
+        from delaystore.spark._writing import StreamWriter
+
+        _only_append(overwrite)
+        given = {name: value for name, value in self.options.items() if name.lower() not in OF_SPARK}
+        return StreamWriter(schema, write_options(given))
+
+
+def _only_append(overwrite: bool) -> None:
+    if overwrite:
+        raise ConfigurationError(
+            'messages can only be added, not overwritten; use .mode("append"), and onDuplicate=replace for those '
+            "that wait already"
+        )

@@ -1,0 +1,52 @@
+"""The end of a load, on the driver: one transaction, or nothing."""
+
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
+
+from delaystore.errors import LoadLostError, StoreUnavailableError
+from delaystore.spark._writing.task import TaskReport, refuse_rejected, staged_of
+from delaystore.spark.options import OnDuplicate
+from delaystore.spark.rejects.folder import RejectFolder
+from delaystore.spark.staging.abc import FinishedLoad, Staging
+
+Result = TypeVar("Result")
+
+_TRIES: Final = 5
+
+
+def promote(
+    reports: Sequence[TaskReport], staging: Staging, rejects: RejectFolder | None, on_duplicate: OnDuplicate
+) -> FinishedLoad:
+    """Promote what the winning attempts staged. If it raises, nothing is stored, unless it is StoreUnavailableError.
+
+    Files of rejected rows are kept before: a load that dies in between is run again, and overwrites them. After a lost
+    connection nobody knows whether the promotion was committed: it is tried again, which does nothing if it was.
+    """
+    if rejects is not None:
+        _patiently(staging.renew)  # a run that has taken the load over has files of the same names
+    try:
+        if rejects is None:
+            refuse_rejected(reports, staging)
+        else:
+            rejects.keep(report.reject_file for report in reports)
+        return _patiently(lambda: staging.promote(staged_of(reports), on_duplicate))
+    except StoreUnavailableError:
+        raise  # perhaps it was promoted, and these rows were rejected
+    except LoadLostError:
+        raise  # perhaps another run has the load, and files of the same names
+    except BaseException:
+        if rejects is not None:
+            rejects.remove()
+        raise
+
+
+def _patiently(step: Callable[[], Result]) -> Result:
+    retrying = Retrying(
+        retry=retry_if_exception_type(StoreUnavailableError),
+        stop=stop_after_attempt(_TRIES),
+        wait=wait_exponential(max=8),
+        reraise=True,
+    )
+    return retrying(step)

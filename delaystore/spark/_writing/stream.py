@@ -1,0 +1,92 @@
+"""Writing a stream: a load for each of its batches."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+from typing_extensions import override
+
+from delaystore.errors import ConfigurationError, LoadLostError
+from delaystore.spark._writing.promoting import promote
+from delaystore.spark._writing.task import count_again, reports_of, stage
+from delaystore.spark.conversion.planning import plan_conversion
+from delaystore.spark.options import WriteOptions
+from delaystore.spark.rejects.folder import RejectFolder, reject_folder
+from delaystore.spark.staging import FinishedLoad, LoadKey, open_staging
+
+QUERY_ID: Final = "sql.streaming.queryId"
+BATCH_ID: Final = "streaming.sql.batchId"
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Stages a batch in tasks, and promotes it in `commit`, once: a batch that was promoted before is skipped.
+
+    Spark makes one for the tasks of each batch, and one more for its commit, so making it changes nothing. Only tasks
+    are told which query and batch it is; the query's id stays the same across restarts from its checkpoint.
+    Delays begin when the batch does. Raises ConfigurationError for columns or options that cannot work.
+    """
+
+    def __init__(self, schema: StructType, options: WriteOptions) -> None:
+        if options.load_id is not None and not options.key_columns:
+            raise ConfigurationError("a stream's batches are known by its checkpoint; leave the option loadId out")
+        self._conversion = plan_conversion(schema, options, datetime.now(UTC))
+        self._options = options
+        self._staging = open_staging(options, options.lease_seconds)
+
+    @override
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """In a task: stage its rows, unless the batch was promoted before."""
+        key = _key_of_task()
+        if self._staging.join(key) is not None:
+            return count_again(iterator, self._conversion, key)
+        return stage(iterator, self._conversion, self._staging, self._rejects(key), key)
+
+    @override
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """On the driver, once all tasks of the batch have succeeded."""
+        reports = reports_of(messages)
+        key = reports[0].key if reports else None
+        if key is None:
+            return  # a batch without tasks
+        if key.batch != batchId:
+            raise LoadLostError(f"batch {batchId} of the stream brings what was staged for batch {key.batch}")
+        finished = self._staging.join(key)
+        if finished is None:
+            promote(reports, self._staging, self._rejects(key), self._options.on_duplicate)
+        else:
+            _check_same(finished, key, sum(report.again for report in reports))
+
+    @override
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """What tasks have staged stays where nobody sees it; the query's next batch empties it."""
+
+    def _rejects(self, key: LoadKey) -> RejectFolder | None:
+        return reject_folder(self._options, key)
+
+
+def _check_same(finished: FinishedLoad, key: LoadKey, again: int) -> None:
+    """Spark repeats its last batch if it died before it noted that as finished; no other batch may be skipped.
+
+    Raises LoadLostError for an earlier batch, and for another number of messages.
+    """
+    before = finished.stored + finished.skipped
+    if finished.key.batch == key.batch and again == before:
+        return
+    raise LoadLostError(
+        f"batch {key.batch} brings {again} messages, and the store has batch {finished.key.batch} of this stream, of "
+        f"{before}: the checkpoint is older than the store; go on with the one that the stream had last, or begin a "
+        "new one with onDuplicate=ignore"
+    )
+
+
+def _key_of_task() -> LoadKey:
+    context = TaskContext.get()
+    query = context and context.getLocalProperty(QUERY_ID)
+    batch = context and context.getLocalProperty(BATCH_ID)
+    if not query or not batch:
+        raise LoadLostError("Spark does not say which query and batch this task belongs to")
+    return LoadKey(query, int(batch))

@@ -1,0 +1,80 @@
+"""What a task does, and what it reports."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
+
+from delaystore.errors import LoadLostError, RejectedRowsError
+from delaystore.spark.conversion.conversion import Conversion
+from delaystore.spark.rejects.counts import Rejects, count_rejects, total
+from delaystore.spark.rejects.folder import RejectFolder
+from delaystore.spark.staging.abc import LoadKey, StagedAttempt, Staging
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReport(WriterCommitMessage):
+    """What a task attempt has done.
+
+    `staged`: None: the load was finished before. `reject_file`: the name of its file of rejected rows;
+    None: it wrote none. `key`: which batch of which stream; None: no stream. `again`: messages of a batch that was
+    finished before.
+    """
+
+    staged: StagedAttempt | None = None
+    rejects: Rejects = field(default_factory=Rejects)
+    reject_file: str | None = None
+    key: LoadKey | None = None
+    again: int = 0
+
+
+def count_again(batches: Iterator[pa.RecordBatch], conversion: Conversion, key: LoadKey) -> TaskReport:
+    """Count the messages of a batch that was finished before, and stage none."""
+    return TaskReport(key=key, again=sum(conversion.convert(one).staged.num_rows for one in batches))
+
+
+def stage(
+    batches: Iterator[pa.RecordBatch],
+    conversion: Conversion,
+    staging: Staging,
+    folder: RejectFolder | None,
+    key: LoadKey | None = None,
+) -> TaskReport:
+    """Stage what `batches` hold. Without a folder for rejects, rows after the first reject are only checked."""
+    with nullcontext() if folder is None else folder.file() as file, staging.attempt() as sink:
+        rejects = Rejects()
+        for batch in batches:
+            converted = conversion.convert(batch)
+            rejects += count_rejects(converted.rejected)
+            if file is not None and converted.rejected is not None:
+                file.write(converted.rejected)
+            if file is not None or not rejects.count:
+                sink.write(converted.staged)
+        staged = sink.finish()
+        if file is not None and rejects.count:
+            staging.renew()  # a task that outlives its load must not leave a file behind
+        return TaskReport(staged, rejects, None if file is None else file.close(), key)
+
+
+def reports_of(messages: Sequence[WriterCommitMessage | None]) -> list[TaskReport]:
+    """The messages of all tasks; LoadLostError if one is missing."""
+    reports = [message for message in messages if isinstance(message, TaskReport)]
+    if len(reports) < len(messages):
+        raise LoadLostError("Spark did not say what some tasks have staged; run the load again")
+    return reports
+
+
+def refuse_rejected(reports: Sequence[TaskReport], staging: Staging) -> None:
+    """RejectedRowsError if any row was rejected; it says what is left in the store."""
+    rejects = total(report.rejects for report in reports)
+    if rejects.count:
+        raise RejectedRowsError(
+            f"{rejects}; {staging.after_failure}: mend these rows, or name a folder for them with the option rejects"
+        )
+
+
+def staged_of(reports: Sequence[TaskReport]) -> list[StagedAttempt]:
+    """What was staged, in the order of the tasks."""
+    return [report.staged for report in reports if report.staged is not None]

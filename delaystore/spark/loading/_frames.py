@@ -1,0 +1,170 @@
+"""Files as DataFrames whose columns are a message's."""
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import or_
+from typing import Final
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.types import ArrayType, StringType, StructField, StructType
+
+from delaystore.errors import ConfigurationError
+from delaystore.spark.conversion.columns import UNREADABLE, column_of
+from delaystore.spark.loading._csv_files import can_be_checked, common_end
+from delaystore.spark.loading._json_lines import NO_OBJECT, RAW, WHY, read_keys, read_lines
+from delaystore.spark.loading.files import DataFiles, Kind
+
+_LINE: Final = "_delaystore_line"
+_EMPTY: Final = "\0_delaystore_empty"
+"""A quoted field with nothing in it, which Spark would make null, as it does one without quotes."""
+_CSV: Final = {
+    "header": "true",
+    "enforceSchema": "false",  # each file's header is compared, for columns are read by their order
+    "multiLine": "true",  # a quoted line end is no end
+    "escape": '"',  # RFC 4180
+    "encoding": "UTF-8",
+}
+_KEYS: Final = ArrayType(StructType([StructField("key", StringType()), StructField("why", StringType())]))
+_REPLACED: Final = "\ufffd"
+"""What Spark makes of bytes that are no UTF-8."""
+_BYTES_A_TASK: Final = 32 * 1024 * 1024
+
+
+def read_files(spark: SparkSession, files: DataFiles, mapping: Mapping[str, str]) -> DataFrame:
+    """The rows of the files; `mapping`: the file's column of a message's column.
+
+    CSV and JSON give text alone; of JSON, objects and arrays are their text. A line that cannot be
+    read becomes a row that the writer rejects, with the line as its body if there is such a column.
+    Raises ConfigurationError for files that cannot be read, or that lack a column of the mapping.
+    """
+    try:
+        frame = _READERS[files.kind](spark, files)
+    except AnalysisException as error:
+        raise ConfigurationError(f"the files cannot be read: {str(error).splitlines()[0]}") from None
+    names = [name for name in frame.columns if name not in (RAW, WHY)]
+    if not names:
+        raise ConfigurationError("the files have no rows")
+    read = _renamed(names, mapping)
+    columns = {new: column_of(frame, old) for old, new in read}
+    if files.kind is Kind.CSV:
+        texts = {new for old, new in read if frame.schema[old].dataType == StringType()}
+        columns = {name: _field(column, name) if name in texts else column for name, column in columns.items()}
+    if files.kind is not Kind.PARQUET:
+        columns = _texts(frame, columns)
+    return frame.select(*(column.alias(name) for name, column in columns.items()))
+
+
+def _renamed(columns: Sequence[str], mapping: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Each column to be read, and its name from then on; letters' case does not matter.
+
+    A column that is mapped to no field stays as it is, unless a mapped one takes its name.
+    Raises ConfigurationError for a mapped column that is not there.
+    """
+    present = {column.lower(): column for column in columns}
+    for field, column in mapping.items():
+        if column.lower() not in present:
+            raise ConfigurationError(
+                f"{field} cannot be read: the files have no column {column!r}; they have {', '.join(columns)}"
+            )
+    chosen = [(present[column.lower()], field) for field, column in mapping.items()]
+    used = {column for column, _ in chosen}
+    return chosen + [(name, name) for name in columns if name not in used and name.lower() not in mapping]
+
+
+def _csv(spark: SparkSession, files: DataFiles) -> DataFrame:
+    checked = [path for path in files.local if can_be_checked(path)]
+    end = common_end(checked)
+    unchecked = files.elsewhere or len(checked) < len(files.local)
+    # where Spark finds the line ends itself, it makes a CR LF in quotes LF
+    options = _CSV if end is None or unchecked else {**_CSV, "lineSep": end}
+    names = spark.read.options(**options).csv(list(files.paths)).columns
+    reader = spark.read.options(**options, columnNameOfCorruptRecord=RAW, emptyValue=_EMPTY)
+    frame = reader.csv(list(files.paths), _all_text([*names, RAW]))
+    why = sf.when(frame[RAW].isNotNull(), sf.lit("the line is not readable, or has other columns"))
+    if unchecked:
+        replaced = reduce(or_, (sf.coalesce(column.contains(_REPLACED), sf.lit(False)) for column in _columns(frame)))
+        why = sf.when(replaced, sf.lit("the line is not UTF-8, or holds U+FFFD")).otherwise(why)
+    frame = frame.withColumn(WHY, why)
+    tasks = files.size // _BYTES_A_TASK
+    # a CSV file is read by one task, which may meet a quoted line end anywhere
+    return frame.repartition(tasks) if tasks > len(files.paths) else frame
+
+
+def _json(spark: SparkSession, files: DataFiles) -> DataFrame:
+    """Reads the lines twice: first for the columns alone, since any line may have a new one."""
+    lines = spark.read.schema(_all_text([_LINE])).text(list(files.paths))
+    folders = [name for name in lines.columns if name != _LINE]
+    if folders:  # day=01 is text, too
+        lines = spark.read.schema(_all_text([_LINE, *folders])).text(list(files.paths))
+    taken = {name.lower() for name in (*folders, RAW, WHY)}
+    names = [name for name in _keys(lines) if name.lower() not in taken]
+
+    # The annotations tell Spark what kind of function it is. It is no mapInArrow, which asks for pandas.
+    def rows(values: pa.Array) -> pa.Array:
+        return read_lines(values, names)
+
+    read = sf.arrow_udf(rows, ArrayType(_all_text([*names, RAW, WHY])))  # type: ignore[attr-defined]  # a star
+    return lines.select(sf.inline(read(_bytes(lines))), *(column_of(lines, name) for name in folders))
+
+
+def _keys(lines: DataFrame) -> list[str]:
+    """The keys of all lines, sorted. ConfigurationError where no line can be read, or two differ but in case."""
+
+    def keys(values: pa.Array) -> pa.Array:
+        return read_keys(values)
+
+    read = sf.arrow_udf(keys, _KEYS)  # type: ignore[attr-defined]  # its home is a star import
+    found = lines.select(sf.inline(read(_bytes(lines)))).distinct().collect()
+    names = sorted(row["key"] for row in found if row["key"] is not None)
+    reasons = sorted(row["why"] for row in found if row["why"] is not None)
+    if reasons and not names:
+        raise ConfigurationError(_nothing_read(reasons))
+    by_lower: dict[str, str] = {}
+    for name in names:
+        if (other := by_lower.setdefault(name.lower(), name)) != name:
+            raise ConfigurationError(
+                f"the lines have keys {other!r} and {name!r}, which differ in case alone; make them one"
+            )
+    return names
+
+
+def _nothing_read(reasons: list[str]) -> str:
+    if NO_OBJECT in reasons:
+        return "no line is a JSON object (is it one array over several lines? jq -c '.[]' makes lines of it)"
+    return f"no line can be read as a JSON object; {' / '.join(reasons)}"
+
+
+def _parquet(spark: SparkSession, files: DataFiles) -> DataFrame:
+    return spark.read.options(mergeSchema="true").parquet(*files.paths)
+
+
+_READERS: Final = {Kind.CSV: _csv, Kind.JSON: _json, Kind.PARQUET: _parquet}
+
+
+def _bytes(lines: DataFrame) -> Column:
+    """The lines as they are in the file: Spark does not check that its texts are UTF-8."""
+    return lines[_LINE].cast("binary")
+
+
+def _all_text(names: list[str]) -> StructType:
+    return StructType([StructField(name, StringType()) for name in names])
+
+
+def _field(column: Column, name: str) -> Column:
+    """The column of a CSV file: an empty field in quotes is an empty body, and null in all other columns."""
+    return sf.when(column == _EMPTY, "" if name.lower() == "body" else None).otherwise(column)
+
+
+def _columns(frame: DataFrame) -> list[Column]:
+    return [column_of(frame, name) for name, kind in frame.dtypes if kind == "string"]
+
+
+def _texts(frame: DataFrame, columns: dict[str, Column]) -> dict[str, Column]:
+    """`columns`, with why a line was not readable, and with that line as the body."""
+    by_field = {name.lower(): name for name in columns}
+    if body := by_field.get("body"):
+        columns[body] = sf.coalesce(frame[RAW], columns[body])
+    return {**columns, UNREADABLE: frame[WHY]}

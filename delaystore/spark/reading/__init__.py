@@ -1,1 +1,0 @@
-"""Reading what waits in a store."""

@@ -1,0 +1,70 @@
+"""Folders at a location: a path of this machine, or a URI."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+from pyarrow import fs
+
+from delaystore.errors import ConfigurationError, LoadError
+
+
+class Folder(NamedTuple):
+    """A folder of a file system."""
+
+    files: fs.FileSystem
+    path: str
+
+    def finished(self) -> list[str]:
+        """The names of its files."""
+        return self._names(fs.FileType.File)
+
+    def folders(self) -> list[str]:
+        """The names of the folders in it."""
+        return self._names(fs.FileType.Directory)
+
+    def _names(self, kind: fs.FileType) -> list[str]:
+        found = self.files.get_file_info(fs.FileSelector(self.path, allow_not_found=True))
+        return [info.base_name for info in found if info.type is kind]
+
+
+def absolute(location: str) -> str:
+    """A URI as it is, and a path from the root on: tasks may have another working directory."""
+    return location if "://" in location else os.fspath(Path(location).expanduser().absolute())
+
+
+def folder(location: str) -> Folder:
+    """The folder at a path or URI, which need not exist. ConfigurationError for a URI that cannot be used."""
+    if "://" not in location:
+        return Folder(fs.LocalFileSystem(), location.rstrip("/"))
+    try:
+        files, path = fs.FileSystem.from_uri(location)
+    except (pa.ArrowException, OSError, ValueError):
+        raise ConfigurationError(
+            f"{shown(location)} cannot be used; name a folder, or a URI of file, s3, gs, abfss or hdfs"
+        ) from None
+    return Folder(files, path.rstrip("/"))
+
+
+def shown(location: str) -> str:
+    """`location` without what may be secret."""
+    if "://" not in location:
+        return location
+    parts = urlsplit(location)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+@contextmanager
+def used(location: str) -> Iterator[None]:
+    """Raise an OSError of the block as LoadError, unless it is FileNotFoundError."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        why = os.strerror(error.errno) if error.errno else type(error).__name__
+        raise LoadError(f"the folder {shown(location)} cannot be used: {why}") from None

@@ -1,0 +1,67 @@
+"""Which staging a store has, by its URL."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from sqlalchemy import make_url
+
+from delaystore.errors import ConfigurationError
+from delaystore.spark.options import StoreOptions
+from delaystore.spark.staging._loads import Cleaned, LoadStatus
+from delaystore.spark.staging._owner import Owner
+from delaystore.spark.staging._plain import PlainStaging
+from delaystore.spark.staging._sql.dialects import STAGING_DIALECTS
+from delaystore.spark.staging._sql.staging import SqlStaging, sql_cleanup, sql_load, sql_loads
+from delaystore.spark.staging.abc import Staging
+from delaystore.sql.engine import sqlite_file
+from delaystore.sql.errors import configuration_errors
+
+_MEMORY: Final = "memory"
+
+
+def open_staging(options: StoreOptions, lease_seconds: int, owner: Owner | None = None) -> Staging:
+    """A staging for one run of a load; connects to nothing.
+
+    `owner`: the process with which the load ends; None: the parent of the one that calls `begin`.
+    Raises ConfigurationError for a store that cannot be loaded from other processes.
+    """
+    if _is_sql(options):
+        return SqlStaging(_absolute(options), lease_seconds, owner)
+    return PlainStaging(options)
+
+
+def cleanup(options: StoreOptions) -> Cleaned:
+    """Remove what abandoned loads into the endpoint left: once their lease has ended, or their process has."""
+    return sql_cleanup(options) if _is_sql(options) else Cleaned()
+
+
+def list_loads(options: StoreOptions) -> Sequence[LoadStatus]:
+    """The loads into the endpoint that are running, abandoned or finished, the newest last."""
+    return sql_loads(options) if _is_sql(options) else []
+
+
+def load_status(options: StoreOptions, load_id: str) -> LoadStatus | None:
+    """The load, or stream, of that id. None: it is unknown; stores that others wrote know none."""
+    return sql_load(options, load_id) if _is_sql(options) else None
+
+
+def _is_sql(options: StoreOptions) -> bool:
+    scheme = options.store.partition(":")[0].partition("+")[0].lower()
+    if scheme == _MEMORY:
+        raise ConfigurationError(
+            "a store in memory cannot be loaded, for Spark's tasks are other processes; use a database, such as "
+            "sqlite:///app.db"
+        )
+    return scheme in STAGING_DIALECTS
+
+
+def _absolute(options: StoreOptions) -> StoreOptions:
+    """The options with the path of a file, if there is one, as tasks in other folders need it."""
+    with configuration_errors():
+        url = make_url(options.store)
+    if sqlite_file(url) is None or not url.database or url.database.startswith(("file:", ":")):
+        return options
+    path = url.set(database=os.path.abspath(url.database))
+    return replace(options, store=path.render_as_string(hide_password=False))

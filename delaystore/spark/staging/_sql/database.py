@@ -1,0 +1,127 @@
+"""The way to the database of a load, for one operation."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import Connection, MetaData, Table, inspect, make_url
+from sqlalchemy.exc import DBAPIError
+
+from delaystore.settings import TransactionMode
+from delaystore.spark.options import StoreOptions
+from delaystore.spark.staging._sql.dialects import STAGING_DIALECTS
+from delaystore.spark.staging._sql.tables import registry_table, staging_table
+from delaystore.sql.dialects import dialect_of
+from delaystore.sql.errors import configuration_errors
+from delaystore.sql.faults import Fault
+from delaystore.sql.quoting import quoted_name
+from delaystore.stores.sql import SqlDelayedMessageStore
+from delaystore.stores.sql.bound import BoundSqlStore
+from delaystore.stores.sql.setup import load_tables
+
+
+class LoadDatabase:
+    """The store, and the tables of loads beside its own."""
+
+    def __init__(self, store: SqlDelayedMessageStore) -> None:
+        self.store = store
+        self.dialect = dialect_of(store.engine, STAGING_DIALECTS)
+        self.live = store.table
+        self.registry = registry_table(self.live, self.dialect)
+
+    def staging(self, token: str) -> Table:
+        """The staging of that run."""
+        return staging_table(self.live, token, self.dialect, self.dialect.prefixes)
+
+    @contextmanager
+    def writing(self) -> Iterator[BoundSqlStore]:
+        """A transaction that writes: what its block reads stays true until its commit, where rows are locked."""
+        with self.store.transaction() as bound:
+            self.dialect.begin_writing(bound.connection)
+            yield bound
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A connection for reading."""
+        with self.store.transaction() as bound:
+            yield bound.connection
+
+    def has_registry(self) -> bool:
+        """Whether a load was ever begun here."""
+        with self.reading() as connection:
+            return inspect(connection).has_table(self.registry.name, schema=self.registry.schema)
+
+    def set_up(self) -> None:
+        """Make the store's tables and the registry, where they are missing."""
+        self.store.setup_infrastructure()
+        if self.has_registry():
+            return
+        with (
+            self.store.transaction() as bound,
+            self.dialect.setup_lock(bound.connection, self.registry.fullname),
+        ):
+            self.registry.create(bound.connection, checkfirst=True)
+
+    def create_staging(self, token: str) -> None:
+        """Make the staging of a run, unless another process of the same run was quicker."""
+        with (
+            self.store.transaction() as bound,
+            self.dialect.setup_lock(bound.connection, self.registry.fullname),
+        ):
+            staging = self.staging(token)
+            if not inspect(bound.connection).has_table(staging.name, schema=staging.schema):
+                self.dialect.create(bound.connection, staging)
+
+    def has_staging(self, token: str) -> bool:
+        """Whether the staging of a run is there."""
+        staging = self.staging(token)
+        with self.reading() as connection:
+            return inspect(connection).has_table(staging.name, schema=staging.schema)
+
+    def staging_names(self) -> list[str]:
+        """The stagings that are there."""
+        with self.reading() as connection:
+            return load_tables(connection, self.live)
+
+    def drop(self, name: str) -> bool:
+        """Drop a staging, if it is there; False: somebody still works on it."""
+        return self._unless_locked(self.dialect.drop, name)
+
+    def empty(self, name: str) -> bool:
+        """Remove the rows of a staging; False: somebody still works on it."""
+        return self._unless_locked(self.dialect.empty, name)
+
+    def _unless_locked(self, action: Callable[[Connection, str], None], name: str) -> bool:
+        schema = self.live.schema
+        table = Table(name, MetaData(), schema=schema, quote=True, quote_schema=True if schema else None)
+        quoted = quoted_name(table, self.store.engine.dialect)
+        try:
+            with self.writing() as bound:
+                try:
+                    action(bound.connection, quoted)
+                except DBAPIError as error:
+                    if self.dialect.fault(error) is Fault.LOCKED:
+                        raise _LockedError from None
+                    raise
+        except _LockedError:
+            return False
+        return True
+
+
+class _LockedError(Exception):
+    """Rolls the transaction back."""
+
+
+@contextmanager
+def load_database(options: StoreOptions, *, patient: bool = False) -> Iterator[LoadDatabase]:
+    """The database of the options' endpoint, closed with the block; `patient`: a statement may take hours."""
+    with configuration_errors():
+        url = make_url(options.store)
+    if patient:
+        waiting = dialect_of(url, STAGING_DIALECTS).patience
+        url = url.update_query_dict({name: value for name, value in waiting.items() if name not in url.query})
+    store = SqlDelayedMessageStore(url, schema=options.schema, table=options.table)
+    try:
+        store.initialize(options.endpoint, TransactionMode.NONE)
+        yield LoadDatabase(store)
+    finally:
+        store.close()

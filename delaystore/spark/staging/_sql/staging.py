@@ -1,0 +1,140 @@
+"""Staging in a table beside the one in which messages wait."""
+
+import os
+import secrets
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, suppress
+from datetime import timedelta
+
+from typing_extensions import override
+
+from delaystore.errors import ConfigurationError, LoadLostError, StoreError
+from delaystore.spark.options import OnDuplicate, StoreOptions
+from delaystore.spark.staging._loads import Cleaned, LoadStatus
+from delaystore.spark.staging._owner import Owner
+from delaystore.spark.staging._sql.database import load_database
+from delaystore.spark.staging._sql.leftovers import clean_up
+from delaystore.spark.staging._sql.promotion import Promotion
+from delaystore.spark.staging._sql.registry import Registry, status_of
+from delaystore.spark.staging._sql.sink import sql_sink
+from delaystore.spark.staging.abc import AttemptSink, FinishedLoad, LoadKey, StagedAttempt, Staging
+from delaystore.sql.names import TOKEN_LENGTH
+
+_TIME_DIGITS = 12
+
+
+class SqlStaging(Staging):
+    """One run of a load; each operation connects for itself.
+
+    The run's token is made with this object and travels with it, so that every process which has a copy is the same
+    run. The table is made with `begin` and dropped after the promotion, by `discard`, or by the next load's `begin`.
+    A stream's runs share one token, by which the registry knows the first of them, and one table.
+    """
+
+    def __init__(self, options: StoreOptions, lease_seconds: int, owner: Owner | None) -> None:
+        self._options = options
+        self._lease = timedelta(seconds=lease_seconds)
+        self._owner = owner
+        self._token = new_token()
+        self._key: LoadKey | None = None
+
+    def __repr__(self) -> str:
+        return f"SqlStaging({self._options!r}, token={self._token!r})"
+
+    @override
+    def begin(self, key: LoadKey) -> FinishedLoad | None:
+        self._key = key
+        with load_database(self._options) as database:
+            database.set_up()
+            registry = Registry(database)
+            finished = registry.take(key, self._token, self._owner_now(), self._lease)
+            clean_up(database, registry, self._token)
+            if finished is None:
+                database.create_staging(self._token)
+            return finished
+
+    @override
+    def join(self, key: LoadKey) -> FinishedLoad | None:
+        self._key = key
+        with load_database(self._options) as database:
+            database.set_up()
+            registry = Registry(database)
+            joined = registry.join(key, self._token, self._owner_now(), self._lease)
+            if isinstance(joined, FinishedLoad):
+                return joined
+            self._token = joined
+            if not database.has_staging(joined):
+                clean_up(database, registry, joined)
+                database.create_staging(joined)
+            return None
+
+    @override
+    def attempt(self) -> AbstractContextManager[AttemptSink]:
+        return sql_sink(self._options, self._token, self._lease)
+
+    @override
+    def promote(self, attempts: Sequence[StagedAttempt], on_duplicate: OnDuplicate) -> FinishedLoad:
+        if self._key is None:
+            raise ConfigurationError("this load was not begun; call begin or join first")
+        with load_database(self._options, patient=True) as database:
+            registry = Registry(database)
+            finished = Promotion(database, registry, self._token, self._key, attempts, on_duplicate).run()
+            with suppress(StoreError):  # the load is finished all the same; the next one removes what is left
+                if self._key.batch is None:
+                    database.drop(database.staging(self._token).name)
+                else:
+                    database.empty(database.staging(self._token).name)
+            return finished
+
+    @override
+    def renew(self) -> None:
+        """As in the contract; LoadLostError if another run has the load now."""
+        with load_database(self._options) as database:
+            if not Registry(database).renew(self._token, self._lease):
+                raise LoadLostError("the load was finished, given up or taken over")
+
+    @override
+    def discard(self) -> None:
+        """A table that an attempt still writes to is left to the next cleanup."""
+        with load_database(self._options) as database:
+            if database.has_registry():
+                Registry(database).discard(self._token)
+            database.drop(database.staging(self._token).name)
+
+    def _owner_now(self) -> Owner:
+        """Spark runs this in a short-lived worker: its parent lives as long as the driver or executor."""
+        return self._owner or Owner.of(os.getppid())
+
+
+def new_token() -> str:
+    """A name for a run; a later one of the same computer compares greater."""
+    moment = f"{time.time_ns() // 1_000_000:0{_TIME_DIGITS}x}"
+    return moment + secrets.token_hex((TOKEN_LENGTH - _TIME_DIGITS) // 2)
+
+
+def sql_cleanup(options: StoreOptions) -> Cleaned:
+    """Remove what abandoned loads left."""
+    with load_database(options) as database:
+        return clean_up(database, Registry(database))
+
+
+def sql_loads(options: StoreOptions) -> Sequence[LoadStatus]:
+    """The loads into the endpoint."""
+    with load_database(options) as database:
+        if not database.has_registry():
+            return []
+        now = database.store.now()
+        with database.reading() as connection:
+            return [status_of(row, now) for row in Registry(database).rows(connection)]
+
+
+def sql_load(options: StoreOptions, load_id: str) -> LoadStatus | None:
+    """The load of that id; None: it is not known."""
+    with load_database(options) as database:
+        if not database.has_registry():
+            return None
+        now = database.store.now()
+        with database.reading() as connection:
+            row = Registry(database).row(connection, load_id)
+        return None if row is None else status_of(row, now)

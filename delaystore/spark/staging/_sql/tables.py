@@ -1,0 +1,59 @@
+"""The tables of loads: the registry, and one for each run of a load."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from sqlalchemy import BigInteger, Column, Integer, MetaData, Table
+
+from delaystore.spark.options import MAX_LOAD_ID_BYTES
+from delaystore.sql.columns import COLUMNS
+from delaystore.sql.dialects import SqlDialect
+from delaystore.sql.names import TOKEN_LENGTH, load_table_name, loads_table_name
+from delaystore.sql.types import ExactText, UtcDateTime
+
+ATTEMPT: Final = "attempt"
+"""The staging's column for the task attempt that wrote a row."""
+
+
+def registry_table(live: Table, dialect: SqlDialect) -> Table:
+    """A row for each load, or stream. `batch`, `finished_at`, `stored`, `skipped` are of what was finished last.
+
+    `token` names the run that has the load now, until `lease_until` unless it shows a sign of life; NULL: none has.
+    """
+    return Table(
+        loads_table_name(live.name, dialect),
+        MetaData(),
+        Column("load_id", ExactText(MAX_LOAD_ID_BYTES), primary_key=True),
+        Column("is_stream", Integer, nullable=False),
+        Column("batch", BigInteger),
+        Column("token", ExactText(TOKEN_LENGTH)),
+        Column("host", ExactText(255), nullable=False),
+        Column("pid", Integer, nullable=False),
+        Column("place", ExactText(255)),
+        Column("process_started", BigInteger),
+        Column("began", UtcDateTime, nullable=False),
+        Column("heartbeat", UtcDateTime, nullable=False),
+        Column("lease_until", UtcDateTime, nullable=False),
+        Column("finished_at", UtcDateTime),
+        Column("stored", BigInteger),
+        Column("skipped", BigInteger),
+        schema=live.schema,
+        quote=True,
+        quote_schema=True if live.schema else None,
+        mysql_engine="InnoDB",
+    )
+
+
+def staging_table(live: Table, token: str, dialect: SqlDialect, prefixes: Sequence[str] = ()) -> Table:
+    """The columns of messages, and `attempt`. It has no index: rows lie in the order in which they came."""
+    return Table(
+        load_table_name(live.name, token, dialect),
+        MetaData(),
+        Column(ATTEMPT, BigInteger, nullable=False),
+        *(Column(column.name, column.type, nullable=column.nullable) for column in COLUMNS),
+        schema=live.schema,
+        quote=True,
+        quote_schema=True if live.schema else None,
+        prefixes=list(prefixes),
+        mysql_engine="InnoDB",
+    )

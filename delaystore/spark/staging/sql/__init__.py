@@ -1,1 +1,0 @@
-"""Staging in a table beside the one in which messages wait."""

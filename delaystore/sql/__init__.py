@@ -1,0 +1,3 @@
+"""What SQL databases have in common, and what differs from one to the next."""
+
+__all__: list[str] = []

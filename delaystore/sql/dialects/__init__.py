@@ -1,0 +1,40 @@
+"""What differs from one database to the next, an object each."""
+
+from collections.abc import Mapping
+from typing import Final, TypeVar
+
+from sqlalchemy import URL, Connection, Engine
+
+from delaystore.errors import ConfigurationError
+from delaystore.sql.dialects.base import Claiming, SqlDialect, StoreDialect
+from delaystore.sql.dialects.mssql import SqlServerDialect
+from delaystore.sql.dialects.mysql import MySqlDialect
+from delaystore.sql.dialects.postgresql import PostgreSqlDialect
+from delaystore.sql.dialects.sqlite import SqliteDialect
+
+__all__ = ["DIALECTS", "STORE_DIALECTS", "Claiming", "SqlDialect", "StoreDialect", "dialect_of", "store_dialect_of"]
+
+_D = TypeVar("_D", bound=SqlDialect)
+
+STORE_DIALECTS: Final[Mapping[str, StoreDialect]] = {
+    "mariadb": MySqlDialect("mariadb"),
+    "mysql": MySqlDialect("mysql"),
+    "postgresql": PostgreSqlDialect("postgresql"),
+    "sqlite": SqliteDialect("sqlite"),
+}
+"""The databases in which messages can wait, by SQLAlchemy's names."""
+DIALECTS: Final[Mapping[str, SqlDialect]] = {**STORE_DIALECTS, "mssql": SqlServerDialect("mssql")}
+"""All databases, also those that messages are only taken from."""
+
+
+def dialect_of(bind: Engine | Connection | URL, dialects: Mapping[str, _D]) -> _D:
+    """The one of `dialects` for the database of `bind`; raises ConfigurationError where there is none."""
+    name = bind.get_backend_name() if isinstance(bind, URL) else bind.dialect.name
+    if name not in dialects:
+        raise ConfigurationError(f"the database {name!r} is not supported here; there are {', '.join(dialects)}")
+    return dialects[name]
+
+
+def store_dialect_of(bind: Engine | Connection | URL) -> StoreDialect:
+    """The dialect of a database in which messages can wait; raises ConfigurationError for another."""
+    return dialect_of(bind, STORE_DIALECTS)

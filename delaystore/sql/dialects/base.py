@@ -1,0 +1,295 @@
+"""What every dialect defines, and what most dialects have in common."""
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from datetime import datetime
+from enum import Enum
+from itertools import islice
+from typing import Any, ClassVar, Final
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Delete,
+    Engine,
+    Executable,
+    Insert,
+    Select,
+    Table,
+    Update,
+    bindparam,
+    delete,
+    insert,
+    select,
+    tuple_,
+)
+from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError, SQLAlchemyError
+
+from delaystore.errors import DuplicateMessageError
+from delaystore.sql.faults import Code, Fault, code_of
+
+CONNECT_TIMEOUT: Final = 10
+"""Seconds to wait for a server to answer a connection."""
+CHUNK: Final = 1000
+"""Rows in one insert of `insert_many`."""
+LONGEST_LOCK_WAIT: Final = 2_000_000
+"""Seconds; PostgreSQL and SQLite count milliseconds in 32 bits."""
+NAMED_DUPLICATES: Final = 10
+"""Message_ids that a DuplicateMessageError names at most."""
+
+Pair = Sequence[ColumnElement[Any]]
+"""A time and an id: two columns, or the values of a position in their order."""
+Change = Delete | Update
+Release = Callable[[], None]
+"""Ends a lock."""
+
+
+class Claiming(Enum):
+    """How messages are claimed."""
+
+    ROW_LOCKS = "row locks"
+    CANDIDATE_LOCKS = "candidate locks"
+    LEASES = "leases"
+
+
+class SqlDialect(ABC):
+    """One database: its clock, its locks, its order, its errors, its names."""
+
+    default_driver: ClassVar[str | None] = None
+    """The driver of a URL that names none; None: SQLAlchemy's own default."""
+    connect_arguments: ClassVar[Mapping[str, Any]] = {}
+    """Arguments for the driver, such as time limits; the URL's query overrides them."""
+    max_identifier_bytes: ClassVar[int]
+    """The longest name. PostgreSQL cuts longer ones silently, so that two of them could mean one table."""
+    is_file: ClassVar[bool] = False
+    """Whether the database is a file that this process opens, not a server."""
+    needs_primary_key: ClassVar[bool] = False
+    """Whether only a search by primary key does not run into rows that others have locked."""
+    takes_trailing_space: ClassVar[bool] = True
+    """Whether a name may end with a space."""
+    folds_names: ClassVar[bool] = False
+    """Whether an unquoted name means its lower case."""
+    reserved_prefix: ClassVar[str | None] = None
+    """The prefix that no table's name may have, in upper or lower case; None: every prefix may be used."""
+    transaction_isolation: ClassVar[str | None] = "READ COMMITTED"
+    """The isolation level that claims need; None: the database has but one."""
+    sets_isolation: ClassVar[bool] = False
+    """Whether engines made here get `transaction_isolation`; the default may block inserts beside locked rows."""
+    faults: ClassVar[Mapping[Code, Fault]] = {}
+    """The errors that callers act on, by their codes."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        """SQLAlchemy's name of the database."""
+
+    def check_driver(self, driver: str) -> None:  # noqa: B027 - most drivers will do
+        """Raise ConfigurationError for a driver that cannot do what is asked of it."""
+
+    @abstractmethod
+    def clock(self) -> ColumnElement[datetime] | None:
+        """The database's own UTC clock; None: it uses this computer's."""
+
+    def fault(self, error: DBAPIError) -> Fault | None:
+        """What `error` means; None: nothing that callers act on, or another database's error."""
+        code = code_of(error)
+        return None if code is None else self.faults.get(code)
+
+    def limited(self, statement: Select[Any], limit: int) -> Select[Any]:
+        """The first rows of `statement`."""
+        return statement.limit(limit)
+
+    def behind(self, columns: Pair, position: Pair) -> ColumnElement[bool]:
+        """Whether a row lies behind a position in the order of two columns."""
+        return tuple_(*columns) > tuple_(*position)
+
+    def passing(self, statement: Select[Any], table: Table) -> Select[Any]:  # noqa: ARG002 - for overriders
+        """`statement` as a search that waits for no lock."""
+        return statement
+
+    def locked(self, statement: Select[Any], table: Table) -> Select[Any]:  # noqa: ARG002 - for overriders
+        """`statement` as one that locks the rows it finds, and skips those that others have locked."""
+        return statement.with_for_update(skip_locked=True)
+
+    def by_primary_key(self, statement: Select[Any], table: Table) -> Select[Any]:  # noqa: ARG002 - for overriders
+        """`statement` as one that finds its rows by primary key, where `needs_primary_key`."""
+        return statement
+
+    def exact(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
+        """The value of `column` for grouping byte by byte."""
+        return column
+
+    def prefer_indexes(self, connection: Connection) -> None:  # noqa: B027 - most need nothing
+        """See to it that the transaction finds its rows by index, whatever the statistics say."""
+
+    def speak_utc(self, engine: Engine) -> None:  # noqa: B027 - most need nothing
+        """See to it that each connection reads and writes times without a zone as UTC."""
+
+    def may_create(self, connection: Connection, schema: str | None) -> bool:  # noqa: ARG002 - for overriders
+        """Whether tables may be created; True also where the database does not say."""
+        return True
+
+    @abstractmethod
+    def take_lock(self, connection: Connection, name: str, owner: str) -> Release | None:
+        """Take the lock `name` for as long as the connection lives; None: somebody else has it.
+
+        `owner`: what `lock_owner` shall return, where the database itself does not know who has the lock.
+        """
+
+    @abstractmethod
+    def lock_owner(self, connection: Connection, name: str) -> str | None:
+        """Who has the lock; None: nobody, or the database does not tell."""
+
+    def begin_writing(self, connection: Connection) -> None:
+        """Begin a transaction for writing, unless one has begun: the driver's own cursor may write then, too."""
+        if not connection.in_transaction():
+            connection.begin()
+
+
+class StoreDialect(SqlDialect):
+    """A database in which messages wait: how it claims, inserts, cancels and wakes."""
+
+    claiming: ClassVar[Claiming] = Claiming.ROW_LOCKS
+    """How messages are claimed."""
+    single_statement_isolation: ClassVar[str | None] = None
+    """The isolation level in which one statement commits by itself, without another round trip; None: there is none."""
+    exports_snapshots: ClassVar[bool] = False
+    """Whether several connections can read from one snapshot, and COPY rows out of it."""
+    has_notifications: ClassVar[bool] = False
+    """Whether one connection can wake another. False: `insert_and_notify` and `notify` are never called."""
+
+    @abstractmethod
+    def bucket(self, column: ColumnElement[datetime], seconds: ColumnElement[int]) -> ColumnElement[int]:
+        """The number of the bucket that an instant falls into; buckets of `seconds` are counted from 1970."""
+
+    @abstractmethod
+    def setup_lock(self, connection: Connection, name: str) -> AbstractContextManager[None]:
+        """Keep other processes out of a table's set-up until the block ends; begins the transaction."""
+
+    def claimed(self, statement: Select[Any], table: Table) -> Select[Any]:
+        """`statement`, limited to rows that nobody has claimed; where claims are row locks, it takes them."""
+        return self.locked(statement, table)
+
+    def among(self, column: ColumnElement[str], name: str) -> ColumnElement[bool]:
+        """Whether the value of `column` is in the list parameter `name`."""
+        return column.in_(bindparam(name, expanding=True))
+
+    def remove_many(self, table: Table) -> Executable:
+        """Delete the rows of the list parameter `ids`."""
+        return delete(table).where(self.among(table.c.message_id, "ids"))
+
+    def insert(self, table: Table) -> Insert:
+        """An insert of one row that inserts nothing for a key that exists, or raises an error that is a DUPLICATE."""
+        return insert(table)
+
+    @contextmanager
+    def savepoint(self, connection: Connection) -> Iterator[None]:
+        """Undo what the block wrote, and only that, when it raises."""
+        with connection.begin_nested():
+            yield
+
+    def insert_many(self, connection: Connection, table: Table, rows: Iterable[dict[str, Any]]) -> int:
+        """Insert rows in bulk; returns how many. Raises DuplicateMessageError; the caller undoes what went before."""
+        statement, iterator, count = insert(table), iter(rows), 0
+        while chunk := list(islice(iterator, CHUNK)):
+            try:
+                with self.savepoint(connection):
+                    connection.execute(statement, chunk)
+            except IntegrityError:
+                duplicates = self._duplicates(connection, table, [row["message_id"] for row in chunk])
+                if not duplicates:
+                    raise
+                raise DuplicateMessageError(duplicates) from None
+            count += len(chunk)
+        return count
+
+    def _duplicates(self, connection: Connection, table: Table, ids: Sequence[str]) -> Sequence[str]:
+        """Some of `ids` that are there twice, or already in the table."""
+        twice = [message_id for message_id, number in Counter(ids).items() if number > 1]
+        existing = select(table.c.message_id).where(self.among(table.c.message_id, "ids"))
+        return (twice + list(connection.execute(existing, {"ids": ids}).scalars()))[:NAMED_DUPLICATES]
+
+    @abstractmethod
+    def change_unclaimed(
+        self, connection: Connection, table: Table, change: Change, values: dict[str, Any], now: datetime
+    ) -> bool | None:
+        """Do `change` to the row whose id is `values["id"]`, unless it is claimed (a lease: at `now`).
+
+        Never waits. True: it is done; False: the row is claimed; None: there is none.
+        """
+
+    def time_checks(self) -> Sequence[str]:
+        """Statements, with `{table}` for the quoted name, that let a new table refuse times that Python does not have.
+
+        One such row would make every fetch fail.
+        """
+        return ()
+
+    def storage_options(self) -> Sequence[str]:
+        """Statements, with `{table}` for the quoted name, that tune a new table."""
+        return ()
+
+    def insert_and_notify(self, table: Table) -> Executable:
+        """`insert` that also wakes dispatchers, in one statement that returns the message_id.
+
+        Its parameters are `channel`, `payload`, and the columns with the prefix `new_`.
+        """
+        raise NotImplementedError
+
+    def notify(self, connection: Connection, channel: str, payload: str) -> None:
+        """Wake the dispatchers that listen to `channel`, when the transaction commits."""
+        raise NotImplementedError
+
+    def is_outage(self, error: DBAPIError) -> bool:
+        """Whether `error` is about the state of the database, not about the rows."""
+        return isinstance(error, OperationalError | InterfaceError)
+
+    def has_ended_transaction(self, error: DBAPIError, connection: Connection) -> bool:  # noqa: ARG002 - for overriders
+        """Whether `error` may have undone the whole transaction on `connection`, and not its statement alone."""
+        return error.connection_invalidated
+
+    @contextmanager
+    def lock_wait(self, connection: Connection, seconds: float) -> Iterator[None]:
+        """Let no statement in the block wait longer than `seconds` for a lock; the transaction must end with the block.
+
+        MySQL and MariaDB take whole seconds, at least one.
+        """
+        restoring = self.limit_lock_wait(connection, min(seconds, LONGEST_LOCK_WAIT))
+        try:
+            yield
+        finally:
+            if restoring is not None and not connection.invalidated:
+                _restore(connection, restoring)
+
+    @abstractmethod
+    def limit_lock_wait(self, connection: Connection, seconds: float) -> str | None:
+        """Set the limit of `lock_wait`; returns the statement that undoes it; None: the transaction's end does."""
+
+    def delete_locked(self, connection: Connection, table: Table, column: str, numbers: Sequence[int]) -> None:
+        """Delete the rows with these numbers in their primary key `column`, which are locked; touch no others."""
+        statement = delete(table).where(table.c[column] == bindparam("number"))
+        connection.execute(statement, [{"number": number} for number in numbers])
+
+
+def _restore(connection: Connection, statement: str) -> None:
+    """Restore the connection's setting before others get it from the pool; if that fails, they get a new connection."""
+    try:
+        connection.exec_driver_sql(statement)
+    except SQLAlchemyError:  # must not hide whether the transaction has succeeded
+        connection.invalidate()
+
+
+@contextmanager
+def driver_errors(connection: Connection, statement: str) -> Iterator[None]:
+    """Raise errors of the driver's own cursor as SQLAlchemy's errors."""
+    driver = connection.dialect.loaded_dbapi
+    try:
+        yield
+    except driver.Error as error:
+        raise DBAPIError.instance(statement, {}, error, driver.Error, dialect=connection.dialect) from None
+
+
+def row_with(table: Table) -> ColumnElement[bool]:
+    """Whether a row is the one of the parameter `id`."""
+    return table.c.message_id == bindparam("id", type_=table.c.message_id.type)

@@ -1,0 +1,213 @@
+"""MariaDB 10.6 and newer, MySQL 8 and newer: row locks under READ COMMITTED."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from hashlib import sha256
+from typing import Any, ClassVar, Final
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Executable,
+    LargeBinary,
+    Select,
+    Table,
+    TextClause,
+    bindparam,
+    cast,
+    event,
+    func,
+    literal_column,
+    select,
+    text,
+)
+from sqlalchemy.dialects import mysql
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import DBAPIError, OperationalError
+from typing_extensions import override
+
+from delaystore.errors import StoreUnavailableError
+from delaystore.sql.dialects.base import CONNECT_TIMEOUT, Change, Claiming, Pair, Release, StoreDialect, row_with
+from delaystore.sql.faults import Code, Fault, code_of
+from delaystore.sql.quoting import quoted_name
+from delaystore.sql.types import JsonList, UtcDateTime
+
+SILENCE: Final = 300
+"""Seconds after which a server that says nothing is given up."""
+SETUP_TIMEOUT: Final = 60
+"""Seconds to wait for another process's set-up."""
+_BY_KEY: Final = "FORCE INDEX (PRIMARY)"
+"""A scan of a small table would run into the locks of others."""
+_OWNER: Final = text("SELECT id, user, host FROM information_schema.processlist WHERE id = IS_USED_LOCK(:lock)")
+_OUTAGES: Final = frozenset(
+    {
+        *(1021, 1040, 1041, 1053, 1114, 1135, 1203),  # no space, no memory, no connections, shutting down
+        *(1317, 1927, 1969, 3024, 3572),  # killed, out of time
+        *(1290, 1792, 1836, 2006, 2013, 2014, 2055),  # read-only, connections lost
+    }
+)
+"""PyMySQL raises OperationalError for nearly all, and most have one SQLSTATE in common: the numbers must tell."""
+
+
+class MySqlDialect(StoreDialect):
+    """MariaDB and MySQL."""
+
+    default_driver: ClassVar[str | None] = "pymysql"  # SQLAlchemy's own must be compiled
+    connect_arguments: ClassVar[Mapping[str, Any]] = {
+        "connect_timeout": CONNECT_TIMEOUT,
+        "charset": "utf8mb4",
+        "read_timeout": SILENCE,
+        "write_timeout": SILENCE,
+    }
+    max_identifier_bytes: ClassVar[int] = 64
+    takes_trailing_space: ClassVar[bool] = False
+    needs_primary_key: ClassVar[bool] = True
+    sets_isolation: ClassVar[bool] = True  # REPEATABLE READ, its default, locks the gaps between rows
+    claiming: ClassVar[Claiming] = Claiming.CANDIDATE_LOCKS
+    faults: ClassVar[Mapping[Code, Fault]] = {
+        **dict.fromkeys((1045, 1698), Fault.LOGIN),
+        **dict.fromkeys((1044, 1142, 1143, 1227), Fault.PERMISSION),
+        **dict.fromkeys((1146, 1054), Fault.MISSING),
+        1062: Fault.DUPLICATE,
+        **dict.fromkeys((1205, 3572), Fault.LOCKED),  # waited too long, or NOWAIT in MariaDB; NOWAIT in MySQL
+        1213: Fault.CONFLICT,
+    }
+
+    @override
+    def clock(self) -> ColumnElement[datetime] | None:
+        """UTC whatever the session's time zone, with microseconds."""
+        return func.utc_timestamp(6, type_=UtcDateTime())
+
+    @override
+    def bucket(self, column: ColumnElement[datetime], seconds: ColumnElement[int]) -> ColumnElement[int]:
+        """Whole seconds since 1970, divided."""
+        epoch = func.timestampdiff(literal_column("SECOND"), literal_column("'1970-01-01'"), column)
+        return func.floor(epoch / seconds)
+
+    @override
+    @contextmanager
+    def setup_lock(self, connection: Connection, name: str) -> Iterator[None]:
+        """A named lock: DDL commits by itself there."""
+        lock = _lock_name(name)
+        if connection.execute(select(func.get_lock(lock, SETUP_TIMEOUT))).scalar() != 1:
+            raise StoreUnavailableError(
+                f"another process has been setting up {name!r} for {SETUP_TIMEOUT} s; try again"
+            )
+        try:
+            yield
+            connection.commit()  # the version's row, which others read once they have the lock
+        finally:
+            connection.execute(select(func.release_lock(lock)))
+
+    @override
+    def behind(self, columns: Pair, position: Pair) -> ColumnElement[bool]:
+        """A plain bound on the time first: these databases use no index for a comparison of tuples."""
+        return (columns[0] >= position[0]) & super().behind(columns, position)
+
+    @override
+    def locked(self, statement: Select[Any], table: Table) -> Select[Any]:
+        return super().locked(self.by_primary_key(statement, table), table)
+
+    @override
+    def by_primary_key(self, statement: Select[Any], table: Table) -> Select[Any]:
+        return statement.with_hint(table, _BY_KEY)
+
+    @override
+    def exact(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
+        """Most collations treat upper and lower case as equal."""
+        return cast(column, LargeBinary)
+
+    @override
+    def speak_utc(self, engine: Engine) -> None:
+        """For columns of type TIMESTAMP, which the session's time zone would shift."""
+        event.listen(engine, "connect", _set_utc)
+
+    @override
+    def take_lock(self, connection: Connection, name: str, owner: str) -> Release | None:
+        """A named lock of the server; the name says which database is meant."""
+        lock = _lock_name(name)
+        if connection.execute(select(func.get_lock(lock, 0))).scalar() != 1:
+            return None
+        connection.execute(text("SET SESSION wait_timeout = 604800"))  # it is idle while a batch is being sent
+        return lambda: connection.execute(select(func.release_lock(lock))).close()
+
+    @override
+    def lock_owner(self, connection: Connection, name: str) -> str | None:
+        """The connection, and where its client is."""
+        row = connection.execute(_OWNER, {"lock": _lock_name(name)}).first()
+        return f"the client of connection {row[0]} ({row[1]} from {row[2]})" if row is not None else None
+
+    @override
+    def remove_many(self, table: Table) -> Executable:
+        """By primary key alone: a scan of a small table would wait for the locks of others.
+
+        An index hint does not keep the optimizer from scanning here; a join from the ids to the table does.
+        """
+        ids = "JSON_TABLE(:ids, '$[*]' COLUMNS (id VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS ids"
+        return _joined_delete(table, ids, "waiting.message_id = CAST(ids.id AS BINARY)", "ids")
+
+    @override
+    def delete_locked(self, connection: Connection, table: Table, column: str, numbers: Sequence[int]) -> None:
+        """One statement: a join, as in `remove_many`."""
+        taken = "JSON_TABLE(:numbers, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS taken"
+        statement = _joined_delete(table, taken, f"waiting.{column} = taken.seq", "numbers")
+        connection.execute(statement, {"numbers": list(numbers)})
+
+    @override
+    def change_unclaimed(
+        self, connection: Connection, table: Table, change: Change, values: dict[str, Any], now: datetime
+    ) -> bool | None:
+        """By the row lock, without waiting for it."""
+        claim = select(table.c.message_id).where(row_with(table)).with_for_update(nowait=True)
+        try:
+            if connection.execute(claim, {"id": values["id"]}).first() is None:
+                return None
+        except OperationalError as error:
+            if self.fault(error) is Fault.LOCKED:
+                return False
+            raise
+        connection.execute(change.where(row_with(table)), values)
+        return True
+
+    @override
+    def limit_lock_wait(self, connection: Connection, seconds: float) -> str | None:
+        query = "SELECT @@SESSION.innodb_lock_wait_timeout, @@SESSION.lock_wait_timeout"
+        rows, tables = connection.exec_driver_sql(query).one()
+        whole = max(1, math.ceil(seconds))
+        connection.exec_driver_sql(_lock_waits(whole, whole))
+        return _lock_waits(int(rows), int(tables))
+
+    @override
+    def is_outage(self, error: DBAPIError) -> bool:
+        """By its number, where there is one."""
+        code = code_of(error)
+        return code in _OUTAGES if code else super().is_outage(error)
+
+    @override
+    def has_ended_transaction(self, error: DBAPIError, connection: Connection) -> bool:
+        """After a deadlock; with innodb_rollback_on_timeout also after waiting too long for a lock."""
+        return super().has_ended_transaction(error, connection) or self.fault(error) in (Fault.LOCKED, Fault.CONFLICT)
+
+
+def _joined_delete(table: Table, values: str, condition: str, parameter: str) -> TextClause:
+    """Delete rows `waiting` by a join from `values`, made of a list parameter."""
+    name = quoted_name(table, mysql.dialect()).replace(":", r"\:")
+    statement = text(f"DELETE waiting FROM {values} STRAIGHT_JOIN {name} AS waiting ON {condition}")
+    return statement.bindparams(bindparam(parameter, type_=JsonList()))
+
+
+def _lock_waits(rows: int, tables: int) -> str:
+    return f"SET SESSION innodb_lock_wait_timeout = {rows}, SESSION lock_wait_timeout = {tables}"
+
+
+def _lock_name(name: str) -> str:
+    return "delaystore." + sha256(name.encode()).hexdigest()[:40]
+
+
+def _set_utc(connection: DBAPIConnection, _record: object) -> None:
+    cursor = connection.cursor()
+    cursor.execute("SET time_zone = '+00:00'")
+    cursor.close()

@@ -1,0 +1,219 @@
+"""SQLite: one writer, no row locks, so claims are leases written in short transactions."""
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any, ClassVar, Final
+from urllib.parse import quote
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Executable,
+    Insert,
+    Integer,
+    Select,
+    Table,
+    bindparam,
+    cast,
+    delete,
+    func,
+    select,
+)
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.exc import DBAPIError
+from typing_extensions import override
+
+from delaystore.errors import StorePermissionError
+from delaystore.sql.dialects.base import Change, Claiming, Release, StoreDialect, row_with
+from delaystore.sql.faults import Fault
+from delaystore.sql.types import JsonList, UtcDateTime
+
+BUSY_TIMEOUT: Final = 30
+"""Seconds that one writer waits for another."""
+_FAULTS: Final[Mapping[str, Fault]] = {
+    "no such table": Fault.MISSING,
+    "no such column": Fault.MISSING,
+    "has no column": Fault.MISSING,
+    "readonly database": Fault.PERMISSION,
+    "not authorized": Fault.PERMISSION,
+    "UNIQUE constraint": Fault.DUPLICATE,
+    "locked": Fault.LOCKED,
+}
+"""By a part of the error's text."""
+
+
+class SqliteDialect(StoreDialect):
+    """SQLite 3.35 or newer (RETURNING)."""
+
+    connect_arguments: ClassVar[Mapping[str, Any]] = {"timeout": BUSY_TIMEOUT}
+    max_identifier_bytes: ClassVar[int] = 255
+    is_file: ClassVar[bool] = True
+    reserved_prefix: ClassVar[str | None] = "sqlite_"
+    claiming: ClassVar[Claiming] = Claiming.LEASES
+    transaction_isolation: ClassVar[str | None] = None
+
+    @override
+    def fault(self, error: DBAPIError) -> Fault | None:
+        """By its text."""
+        if not isinstance(error.orig, sqlite3.Error):
+            return None
+        text = str(error.orig)
+        return next((fault for part, fault in _FAULTS.items() if part in text), None)
+
+    @override
+    def clock(self) -> ColumnElement[datetime] | None:
+        """SQLite runs in this process: the computer's clock is its clock, and has microseconds."""
+        return None
+
+    @override
+    def bucket(self, column: ColumnElement[datetime], seconds: ColumnElement[int]) -> ColumnElement[int]:
+        """Whole seconds since 1970, divided; the fraction is cut off, which strftime would round."""
+        return cast(func.strftime("%s", func.substr(column, 1, 19)), Integer).op("/")(seconds)
+
+    @override
+    @contextmanager
+    def setup_lock(self, connection: Connection, name: str) -> Iterator[None]:
+        """The write lock."""
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        yield
+
+    @override
+    def take_lock(self, connection: Connection, name: str, owner: str) -> Release | None:
+        """An flock of a file that names the owner; it is gone when nobody has it."""
+        path = _lock_file(connection, name)
+        while True:
+            handle = _opened(path)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(handle)
+                return None
+            if _is_there(path, handle):
+                break
+            os.close(handle)  # its last owner has deleted it between our opening and our locking
+        os.truncate(handle, 0)
+        os.write(handle, owner.encode(errors="replace"))
+
+        def release() -> None:
+            path.unlink(missing_ok=True)
+            os.close(handle)
+
+        return release
+
+    @override
+    def lock_owner(self, connection: Connection, name: str) -> str | None:
+        """What the file says."""
+        try:
+            return _lock_file(connection, name).read_text(errors="replace") or None
+        except OSError:
+            return None
+
+    @override
+    def locked(self, statement: Select[Any], table: Table) -> Select[Any]:
+        """There is but one writer."""
+        return statement
+
+    @override
+    def claimed(self, statement: Select[Any], table: Table) -> Select[Any]:
+        """Only rows without a lease, or with one that has expired at the parameter `now`."""
+        return statement.where(_unclaimed(table))
+
+    @override
+    def among(self, column: ColumnElement[str], name: str) -> ColumnElement[bool]:
+        """One parameter: SQLite allows only so many."""
+        values = func.json_each(bindparam(name, type_=JsonList())).table_valued("value")
+        return column.in_(select(values.c.value))
+
+    @override
+    def remove_many(self, table: Table) -> Executable:
+        """Only rows whose lease has not been lost to another."""
+        return delete(table).where(self.among(table.c.message_id, "ids"), not_lost(table))
+
+    @override
+    def insert(self, table: Table) -> Insert:
+        """Inserts nothing where the key exists."""
+        return sqlite.insert(table).on_conflict_do_nothing()
+
+    @override
+    @contextmanager
+    def savepoint(self, connection: Connection) -> Iterator[None]:
+        """A savepoint inside a transaction: pysqlite begins none of its own for it, and its release would commit."""
+        if not _in_transaction(connection):
+            connection.exec_driver_sql("BEGIN")
+        with connection.begin_nested():
+            yield
+
+    @override
+    def change_unclaimed(
+        self, connection: Connection, table: Table, change: Change, values: dict[str, Any], now: datetime
+    ) -> bool | None:
+        """The lease is part of the statement's predicate."""
+        statement = change.where(row_with(table), _unclaimed(table))
+        if connection.execute(statement, values | {"now": now}).rowcount:
+            return True
+        there = select(table.c.message_id).where(row_with(table))
+        return None if connection.execute(there, {"id": values["id"]}).first() is None else False
+
+    @override
+    def limit_lock_wait(self, connection: Connection, seconds: float) -> str | None:
+        before = connection.exec_driver_sql("PRAGMA busy_timeout").scalar_one()
+        connection.exec_driver_sql(f"PRAGMA busy_timeout = {max(1, int(seconds * 1000))}")
+        return f"PRAGMA busy_timeout = {int(before)}"
+
+    @override
+    def has_ended_transaction(self, error: DBAPIError, connection: Connection) -> bool:
+        """Where the disk is full or fails, or memory runs out (sqlite.org/lang_transaction.html)."""
+        return super().has_ended_transaction(error, connection) or not _in_transaction(connection)
+
+    @override
+    def begin_writing(self, connection: Connection) -> None:
+        """Begin as a writer: a reader that becomes a writer fails if another has written meanwhile.
+
+        The driver itself begins a transaction only at the first write; the release of an earlier savepoint would
+        commit.
+        """
+        if not _in_transaction(connection):
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def not_lost(table: Table) -> ColumnElement[bool]:
+    """Whether a row has no claimer other than the parameter `token`."""
+    return table.c.claimed_by.is_(None) | (table.c.claimed_by == bindparam("token", type_=table.c.claimed_by.type))
+
+
+def _unclaimed(table: Table) -> ColumnElement[bool]:
+    """Whether nobody has a lease on a row at the parameter `now`."""
+    return table.c.claimed_by.is_(None) | (table.c.claimed_until <= bindparam("now", type_=UtcDateTime))
+
+
+def _in_transaction(connection: Connection) -> bool:
+    """Whether SQLite itself is in a transaction, whatever SQLAlchemy thinks."""
+    driver: Any = connection.connection.dbapi_connection
+    return bool(driver.in_transaction)
+
+
+def _lock_file(connection: Connection, name: str) -> Path:
+    (path,) = [row[2] for row in connection.exec_driver_sql("PRAGMA database_list") if row[1] == "main"]
+    kind, _, key = name.partition(" ")
+    return Path(f"{path}.{quote(key, safe='')}.{kind}-lock")
+
+
+def _opened(path: Path) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise StorePermissionError(
+            f"the lock file {str(path)!r} cannot be written: {error.strerror}; allow writing beside the database"
+        ) from None
+
+
+def _is_there(path: Path, handle: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(handle))
+    except FileNotFoundError:
+        return False

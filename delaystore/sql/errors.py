@@ -1,0 +1,89 @@
+"""Driver errors as errors of our own tree: one line, without SQL, parameters or passwords."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from sqlalchemy import exc
+
+from delaystore.errors import (
+    ConfigurationError,
+    MissingDependencyError,
+    StoreError,
+    StorePermissionError,
+    StoreSetupError,
+    StoreUnavailableError,
+)
+from delaystore.sql.dialects import DIALECTS
+from delaystore.sql.faults import Fault
+
+_EXTRAS: Final = {"psycopg": "postgresql", "pymysql": "mysql"}
+
+
+@contextmanager
+def translated_errors() -> Iterator[None]:
+    """Raise StoreUnavailableError, StorePermissionError, StoreSetupError or StoreError for a driver's error."""
+    try:
+        yield
+    except exc.DBAPIError as error:
+        raise translate(error) from None
+    except exc.TimeoutError:
+        raise StoreUnavailableError("no free database connection within the pool's timeout; enlarge the pool") from None
+    except exc.UnsupportedCompilationError:
+        raise
+    except exc.ResourceClosedError:
+        raise StoreError("the transaction or connection has ended; begin another, and enlist again") from None
+    except exc.InvalidRequestError as error:
+        if not isinstance(error, exc.PendingRollbackError) and "inactive" not in str(error):
+            raise
+        raise StoreUnavailableError("the database connection was lost in the middle of a transaction") from None
+
+
+@contextmanager
+def configuration_errors() -> Iterator[None]:
+    """Raise ConfigurationError for a database URL that cannot work, MissingDependencyError for a missing driver."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        extra = _EXTRAS.get(error.name or "")
+        advice = f"pip install 'delaystore[{extra}]'" if extra else "install it"
+        raise MissingDependencyError(f"the database driver {error.name} is not installed; {advice}") from None
+    except exc.NoSuchModuleError as error:
+        raise ConfigurationError(f"no such database or driver: {error}") from None
+    except exc.ArgumentError as error:
+        reason = str(error) if "parse" not in str(error) else "it is not of the form scheme://user:password@host/name"
+        raise ConfigurationError(f"the database URL cannot be used: {reason}") from None
+    except (ValueError, TypeError) as error:
+        if isinstance(error, ConfigurationError):
+            raise
+        raise ConfigurationError(
+            "the database URL cannot be used; is its port a number, and are its options known?"
+        ) from None
+
+
+def fault_of(error: exc.DBAPIError) -> Fault | None:
+    """What `error` means, on any database; None: nothing that callers act on."""
+    return next((fault for dialect in DIALECTS.values() if (fault := dialect.fault(error)) is not None), None)
+
+
+def translate(error: exc.DBAPIError) -> StoreError:
+    """The StoreError that says what `error` means."""
+    fault, text = fault_of(error), _text(error.orig)
+    if fault is Fault.LOGIN:
+        return StoreUnavailableError(f"the database refuses the login: {text}; check user and password")
+    if fault is Fault.PERMISSION:
+        return StorePermissionError(f"the database does not allow it: {text}; grant the right, or use another user")
+    if fault is Fault.MISSING:
+        return StoreSetupError(f"the store's tables are missing or out of date ({text}); run `delaystore setup`")
+    if error.connection_invalidated or isinstance(error, exc.OperationalError | exc.InterfaceError):
+        return StoreUnavailableError(f"the database cannot be used now: {text}")
+    return StoreError(f"the database refused the statement: {text}")
+
+
+def _text(original: BaseException | None) -> str:
+    if original is None:
+        return "unknown error"
+    if original.args and isinstance(original.args[0], int):
+        return " ".join(str(part) for part in original.args[1:2]) or type(original).__name__
+    lines = [line.strip() for line in str(original).splitlines() if line.strip()]
+    return lines[0] if lines else type(original).__name__

@@ -1,0 +1,37 @@
+"""What a driver's error means."""
+
+from enum import Enum, auto
+
+from sqlalchemy.exc import DBAPIError
+
+Code = int | str
+"""An error as its database numbers it: MySQL's number, PostgreSQL's SQLSTATE."""
+
+
+class Fault(Enum):
+    """The kinds of errors that callers act on."""
+
+    LOGIN = auto()
+    """The database refuses the user or the password."""
+    PERMISSION = auto()
+    """The user may not do this."""
+    MISSING = auto()
+    """There is no such table, column or schema."""
+    DUPLICATE = auto()
+    """A unique key exists already, or is there twice."""
+    LOCKED = auto()
+    """A lock could not be taken at once, or in time."""
+    CONFLICT = auto()
+    """A deadlock or a failed serialization: the same may succeed now."""
+
+
+def code_of(error: DBAPIError) -> Code | None:
+    """PostgreSQL's SQLSTATE, or MySQL's number; None where the driver gives neither."""
+    original = error.orig
+    number = original.args[0] if original is not None and original.args else None
+    if isinstance(number, int):
+        return number
+    if "password authentication failed" in str(original):
+        return "28P01"  # psycopg gives no SQLSTATE for a failed connection
+    sqlstate: str | None = getattr(original, "sqlstate", None)
+    return sqlstate

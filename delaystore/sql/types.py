@@ -1,0 +1,122 @@
+"""Column types that mean the same on every database."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import DateTime, Dialect, LargeBinary, String, Text
+from sqlalchemy.dialects import mssql, mysql
+from sqlalchemy.dialects.postgresql.base import PGDialect
+from sqlalchemy.types import TypeDecorator, TypeEngine
+from typing_extensions import override
+
+_MYSQL = ("mysql", "mariadb")
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """An instant to the microsecond, the same whatever the session's time zone."""
+
+    impl = DateTime
+    cache_ok = True
+
+    @override
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        """PostgreSQL keeps instants; the others keep UTC without a time zone."""
+        if _is_postgresql(dialect):
+            return dialect.type_descriptor(DateTime(timezone=True))
+        if dialect.name in _MYSQL:
+            return dialect.type_descriptor(mysql.DATETIME(fsp=6))
+        if dialect.name == "mssql":
+            return dialect.type_descriptor(mssql.DATETIME2(6))  # type: ignore[no-untyped-call]
+        return dialect.type_descriptor(DateTime())
+
+    @override
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """To UTC, aware only for PostgreSQL."""
+        if value is None:
+            return None
+        value = value.astimezone(UTC)
+        return value if _is_postgresql(dialect) else value.replace(tzinfo=None)
+
+    @override
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        return value.astimezone(UTC) if _is_postgresql(dialect) else value.replace(tzinfo=UTC)
+
+
+class ExactText(TypeDecorator[str]):
+    """Text compared byte by byte: case, accents and trailing spaces count, whatever the database's collation."""
+
+    impl = String
+    cache_ok = True
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        super().__init__(max_bytes)
+
+    @override
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        """MySQL's and MariaDB's collations fold or pad, so text is kept as bytes there."""
+        if _is_postgresql(dialect):
+            return dialect.type_descriptor(Text(collation="C"))
+        if dialect.name in _MYSQL:
+            return dialect.type_descriptor(mysql.VARBINARY(self.max_bytes))
+        if dialect.name == "mssql":
+            return dialect.type_descriptor(mssql.NVARCHAR(self.max_bytes, collation="Latin1_General_100_BIN2"))
+        return dialect.type_descriptor(Text())
+
+    @override
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> Any:
+        """To bytes where text is kept as bytes."""
+        return value.encode(errors="surrogateescape") if value is not None and dialect.name in _MYSQL else value
+
+    @override
+    def process_result_value(self, value: Any, dialect: Dialect) -> str | None:
+        return bytes(value).decode(errors="surrogateescape") if isinstance(value, bytes | bytearray) else value
+
+
+class Json(TypeDecorator[str]):
+    """The text that `codec` writes: ASCII, of any length."""
+
+    impl = Text
+    cache_ok = True
+
+    @override
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        """The longest text each database has."""
+        if dialect.name in _MYSQL:
+            return dialect.type_descriptor(mysql.LONGTEXT())
+        if dialect.name == "mssql":
+            return dialect.type_descriptor(mssql.NVARCHAR(None))
+        return dialect.type_descriptor(Text())
+
+
+class JsonList(TypeDecorator[list[str]]):
+    """A list as one parameter, where the database has no arrays."""
+
+    impl = Text
+    cache_ok = True
+
+    @override
+    def process_bind_param(self, value: list[str] | None, dialect: Dialect) -> str | None:
+        return json.dumps(value)
+
+
+class Body(TypeDecorator[bytes]):
+    """Bytes of any length."""
+
+    impl = LargeBinary
+    cache_ok = True
+
+    @override
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        """The longest bytes each database has."""
+        if dialect.name in _MYSQL:
+            return dialect.type_descriptor(mysql.LONGBLOB())
+        return dialect.type_descriptor(LargeBinary())
+
+
+def _is_postgresql(dialect: Dialect) -> bool:
+    """Whether it is PostgreSQL, or a relative whose SQLAlchemy dialect derives from PostgreSQL's."""
+    return isinstance(dialect, PGDialect)

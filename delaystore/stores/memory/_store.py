@@ -1,0 +1,238 @@
+"""The in-memory store."""
+
+import heapq
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from threading import Lock
+from typing import Final, Self
+from urllib.parse import urlsplit
+
+from typing_extensions import override
+
+from delaystore.clock import Clock, SystemClock
+from delaystore.errors import ConfigurationError, UnsupportedModeError
+from delaystore.message import DelayedMessage, Position, check_message_id, position_of, utc, waiting_until
+from delaystore.settings import TransactionMode
+from delaystore.stores.abc import DelayedMessageStore, ManagedDelayedMessageStore, ManagementOutcome, Page
+from delaystore.stores.memory._transaction import InMemoryTransaction
+from delaystore.stores.memory._waiting import WaitingMessages, copied, rescheduled
+
+_SYSTEM_CLOCK: Final = SystemClock()
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class SharedMemory:
+    """What the handles of one in-memory store share: the waiting messages of each endpoint."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._endpoints: dict[str, WaitingMessages] = {}
+
+    def of(self, endpoint: str) -> WaitingMessages:
+        """What waits at `endpoint`."""
+        with self._lock:
+            return self._endpoints.setdefault(endpoint, WaitingMessages())
+
+
+class InMemoryDelayedMessageStore(ManagedDelayedMessageStore):
+    """Keeps messages in this process's memory: they are lost with it. For tests and demos.
+
+    Outside `transaction()`, what is fetched is claimed for `lease` by `clock`. A fetch takes O(log n) of what waits;
+    `list` and the counts read everything. `memory` is for `share`.
+
+    Honours every transaction mode but TRANSACTION_SCOPE: no transport shares its transactions.
+    """
+
+    def __init__(
+        self,
+        clock: Clock = _SYSTEM_CLOCK,
+        *,
+        lease: timedelta = timedelta(seconds=60),
+        memory: SharedMemory | None = None,
+    ) -> None:
+        if not isinstance(lease, timedelta) or lease <= timedelta(0):
+            raise ConfigurationError(f"lease must be a timedelta above 0, not {lease!r}")
+        self._clock = clock
+        self._lease = lease
+        self._memory = SharedMemory() if memory is None else memory
+        self._endpoint: str | None = None
+
+    def share(self) -> Self:
+        """Another store on the same messages with its own claims, as in another process; initialize it before use."""
+        return type(self)(self._clock, lease=self._lease, memory=self._memory)
+
+    @override
+    def initialize(self, endpoint: str, mode: TransactionMode) -> None:
+        """Bind to `endpoint`; each has messages of its own."""
+        if not isinstance(endpoint, str) or not endpoint.strip():
+            raise ConfigurationError(f"the endpoint's name is {endpoint!r}; give it a name")
+        if mode is TransactionMode.TRANSACTION_SCOPE:
+            raise UnsupportedModeError(
+                "the in-memory store shares its transactions with no transport;"
+                " use another transaction_mode than transaction_scope, or a SQL store with a SQL queue"
+            )
+        if self._endpoint not in (None, endpoint):
+            raise ConfigurationError(
+                f"this store is bound to endpoint {self._endpoint!r}, not {endpoint!r}; make a store for each"
+            )
+        self._endpoint = endpoint
+
+    @override
+    def now(self) -> datetime:
+        return self._clock.now()
+
+    @override
+    @contextmanager
+    def transaction(self) -> Iterator[DelayedMessageStore]:
+        """What the block writes shows at its end; an exception undoes it. Others do not wait for it."""
+        transaction = self._begin()
+        try:
+            yield transaction
+        except BaseException:
+            transaction.rollback()
+            raise
+        transaction.commit()
+
+    @override
+    def store(self, message: DelayedMessage) -> None:
+        self.store_many([message])
+
+    @override
+    def store_many(self, messages: Iterable[DelayedMessage]) -> int:
+        with self.transaction() as transaction:
+            return transaction.store_many(messages)
+
+    @override
+    def fetch_next_due_timeout(self, at: datetime) -> DelayedMessage | None:
+        return next(iter(self.fetch_due(at, 1)), None)
+
+    @override
+    def fetch_due(self, at: datetime, limit: int) -> Sequence[DelayedMessage]:
+        at, now, waiting = utc(at, "at"), self._clock.now(), self._waiting()
+        with waiting.lock:
+            return [copied(entry.message) for entry in waiting.claim_due(at, limit, self, now, now + self._lease)]
+
+    @override
+    def remove(self, message: DelayedMessage) -> bool:
+        with self.transaction() as transaction:
+            return transaction.remove(message)
+
+    @override
+    def increment_failure_count(self, message: DelayedMessage, next_attempt: datetime | None = None) -> bool:
+        with self.transaction() as transaction:
+            return transaction.increment_failure_count(message, next_attempt)
+
+    @override
+    def next(self) -> datetime | None:
+        """Leaves out what open transactions have claimed."""
+        waiting = self._waiting()
+        with waiting.lock:
+            return waiting.next()
+
+    @override
+    def get(self, message_id: str) -> DelayedMessage | None:
+        waiting = self._waiting()
+        with waiting.lock:
+            entry = waiting.entries.get(message_id)
+            return None if entry is None else copied(entry.message)
+
+    @override
+    def list(
+        self,
+        *,
+        destination: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        after: Position | None = None,
+        limit: int = 100,
+    ) -> Page:
+        if type(limit) is not int or limit < 1:
+            raise ConfigurationError(f"limit must be a whole number from 1, not {limit!r}")
+        since = None if since is None else utc(since, "since")
+        until = None if until is None else utc(until, "until")
+        found = (
+            message
+            for message in self._messages(destination)
+            if (since is None or message.next_attempt >= since)
+            and (until is None or message.next_attempt < until)
+            and (after is None or position_of(message) > after)
+        )
+        messages = heapq.nsmallest(limit + 1, found, key=position_of)
+        more = len(messages) > limit
+        page = [copied(message) for message in messages[:limit]]
+        return Page(page, position_of(page[-1]) if more else None)
+
+    @override
+    def count(self, *, destination: str | None = None) -> int:
+        return len(self._messages(destination))
+
+    @override
+    def count_by_due_time(self, bucket: timedelta, *, destination: str | None = None) -> Mapping[datetime, int]:
+        if bucket < timedelta(seconds=1) or bucket % timedelta(seconds=1):
+            raise ConfigurationError(f"bucket must be a whole number of seconds from 1, not {bucket!r}")
+        numbers = Counter((message.due_time - _EPOCH) // bucket for message in self._messages(destination))
+        return {_EPOCH + number * bucket: numbers[number] for number in sorted(numbers)}
+
+    @override
+    def cancel(self, message_id: str) -> ManagementOutcome:
+        check_message_id(message_id)
+        waiting, now = self._waiting(), self._clock.now()
+        with waiting.lock:
+            outcome = _may_change(waiting, message_id, now)
+            if outcome is ManagementOutcome.DONE:
+                waiting.drop(message_id)
+            return outcome
+
+    @override
+    def reschedule(self, message_id: str, due_time: datetime) -> ManagementOutcome:
+        check_message_id(message_id)
+        due_time = waiting_until(due_time, "due_time")
+        waiting, now = self._waiting(), self._clock.now()
+        with waiting.lock:
+            outcome = _may_change(waiting, message_id, now)
+            if outcome is ManagementOutcome.DONE:
+                entry = waiting.entries[message_id]
+                entry.message = rescheduled(entry.message, due_time)
+                waiting.free(entry)
+            return outcome
+
+    def _begin(self) -> InMemoryTransaction:
+        return InMemoryTransaction(self._waiting(), self._clock, self)
+
+    def _waiting(self) -> WaitingMessages:
+        if self._endpoint is None:
+            raise ConfigurationError("the store is not initialized; call initialize(endpoint, mode) first")
+        return self._memory.of(self._endpoint)
+
+    def _messages(self, destination: str | None) -> Sequence[DelayedMessage]:
+        waiting = self._waiting()
+        with waiting.lock:
+            messages = [entry.message for entry in waiting.entries.values()]
+        return messages if destination is None else [one for one in messages if one.destination == destination]
+
+
+def _may_change(waiting: WaitingMessages, message_id: str, now: datetime) -> ManagementOutcome:
+    entry = waiting.entries.get(message_id)
+    if entry is None:
+        return ManagementOutcome.NOT_FOUND
+    return ManagementOutcome.BEING_DISPATCHED if entry.is_claimed(now) else ManagementOutcome.DONE
+
+
+_named: Final[dict[str, InMemoryDelayedMessageStore]] = {}
+_lock: Final = Lock()
+
+
+def open_memory_store(url: str) -> InMemoryDelayedMessageStore:
+    """`memory://` opens a store of its own; `memory://NAME` another handle on this process's store of that name.
+
+    Raises ConfigurationError for anything more in the URL.
+    """
+    parts = urlsplit(url)
+    if parts.path.strip("/") or parts.query or parts.fragment:
+        raise ConfigurationError("an in-memory store's URL has nothing but a name; use memory:// or memory://NAME")
+    if not parts.netloc:
+        return InMemoryDelayedMessageStore()
+    with _lock:
+        return _named.setdefault(parts.netloc, InMemoryDelayedMessageStore()).share()

@@ -1,0 +1,164 @@
+"""What waits at one endpoint, in the order of next attempts, and who has claimed what."""
+
+import heapq
+import threading
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final
+
+from delaystore.errors import DuplicateMessageError
+from delaystore.message import DelayedMessage, position_of
+
+NAMED_DUPLICATES: Final = 10
+"""The most ids a DuplicateMessageError names."""
+SPARE_ITEMS: Final = 64
+"""Below this many items a heap is not worth tidying."""
+
+
+@dataclass(slots=True)
+class Entry:
+    """One waiting message. `ticket` names its only valid item in a heap; `claimer` None means free."""
+
+    message: DelayedMessage
+    ticket: int = 0
+    claimer: object | None = None
+    claimed_until: datetime | None = None
+
+    def is_claimed(self, now: datetime) -> bool:
+        """Whether a dispatcher has claimed it at `now`; a claim without an end lasts until it is freed."""
+        return self.claimer is not None and (self.claimed_until is None or now < self.claimed_until)
+
+
+_Item = tuple[datetime, str, int]
+"""An item of a heap: next attempt or end of a lease, message_id, ticket."""
+
+
+class WaitingMessages:
+    """A dict by message_id and two heaps (free ones by position, leases by their end).
+
+    Removing an item from the middle of a heap would take a walk over it. Instead every change gives the entry a new
+    ticket, and items with an old ticket are skipped. Callers have taken `lock`.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.entries: dict[str, Entry] = {}
+        self.reserved: set[str] = set()
+        """Ids that open transactions are about to store."""
+        self._free: list[_Item] = []
+        self._leases: list[_Item] = []
+        self._tickets = 0
+
+    def check_new(self, messages: Sequence[DelayedMessage], removed: Set[str]) -> None:
+        """Raise DuplicateMessageError for an id that occurs twice, waits (unless in `removed`), or is reserved."""
+        seen: set[str] = set()
+        duplicates: list[str] = []
+        for message in messages:
+            message_id = message.message_id
+            waits = message_id in self.entries and message_id not in removed
+            if waits or message_id in self.reserved or message_id in seen:
+                duplicates.append(message_id)
+            seen.add(message_id)
+        if duplicates:
+            raise DuplicateMessageError(duplicates[:NAMED_DUPLICATES])
+
+    def add(self, message: DelayedMessage) -> None:
+        """Keep `message`; the caller has made sure that its id is new."""
+        entry = self.entries[message.message_id] = Entry(message)
+        self._push(entry)
+
+    def drop(self, message_id: str) -> None:
+        """Forget a message."""
+        del self.entries[message_id]
+        self._tidy()
+
+    def free(self, entry: Entry) -> None:
+        """End the claim on `entry`, and sort it by the message it has now."""
+        entry.claimer = entry.claimed_until = None
+        self._push(entry)
+        self._tidy()
+
+    def claim(self, entry: Entry, claimer: object, until: datetime | None) -> None:
+        """Give `entry` to `claimer`, until a time or (None) until it is freed."""
+        entry.claimer, entry.claimed_until = claimer, until
+        self._push(entry)
+
+    def claim_due(
+        self, at: datetime, limit: int, claimer: object, now: datetime, until: datetime | None
+    ) -> list[Entry]:
+        """Claim up to `limit` free messages whose next attempt is at or before `at`, in the order of positions."""
+        self._free_expired(now)
+        claimed: list[Entry] = []
+        while len(claimed) < limit:
+            entry = self._first(self._free)
+            if entry is None or entry.message.next_attempt > at:
+                break
+            self.claim(entry, claimer, until)
+            claimed.append(entry)
+        return claimed
+
+    def next(self) -> datetime | None:
+        """The first next attempt of a free message, or end of a lease; None: there is neither."""
+        free, lease = self._first(self._free), self._first(self._leases)
+        times = [free.message.next_attempt] if free else []
+        if lease is not None and lease.claimed_until is not None:
+            times.append(lease.claimed_until)
+        return min(times, default=None)
+
+    def _push(self, entry: Entry) -> None:
+        self._tickets += 1
+        entry.ticket = self._tickets
+        message = entry.message
+        if entry.claimer is None:
+            heapq.heappush(self._free, (*position_of(message), entry.ticket))
+        elif entry.claimed_until is not None:
+            heapq.heappush(self._leases, (entry.claimed_until, message.message_id, entry.ticket))
+
+    def _first(self, heap: list[_Item]) -> Entry | None:
+        while heap:
+            entry = self._entry_at(heap[0])
+            if entry is not None:
+                return entry
+            heapq.heappop(heap)
+        return None
+
+    def _entry_at(self, item: _Item) -> Entry | None:
+        entry = self.entries.get(item[1])
+        return entry if entry is not None and entry.ticket == item[2] else None
+
+    def _free_expired(self, now: datetime) -> None:
+        while (entry := self._first(self._leases)) is not None and not entry.is_claimed(now):
+            self.free(entry)
+
+    def _tidy(self) -> None:
+        """Drop the outdated items of a heap once they outnumber the valid ones, so that they cannot fill the memory."""
+        for heap in (self._free, self._leases):
+            if len(heap) > 2 * len(self.entries) + SPARE_ITEMS:
+                heap[:] = [item for item in heap if self._entry_at(item) is not None]
+                heapq.heapify(heap)
+
+
+def copied(message: DelayedMessage) -> DelayedMessage:
+    """`message` with headers and properties of its own."""
+    if not message.headers and not message.properties:
+        return message
+    return replace(message, headers=_copied(message.headers), properties=_copied(message.properties))
+
+
+def after_failure(message: DelayedMessage, next_attempt: datetime) -> DelayedMessage:
+    """`message` with one more failure, to be shown again at `next_attempt`."""
+    return replace(message, failure_count=message.failure_count + 1, next_attempt=next_attempt)
+
+
+def rescheduled(message: DelayedMessage, due_time: datetime) -> DelayedMessage:
+    """`message` due at `due_time`, as if it had never failed."""
+    return replace(message, due_time=due_time, failure_count=0, next_attempt=due_time)
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _copied(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_copied(item) for item in value]
+    return value

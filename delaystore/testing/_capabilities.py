@@ -1,0 +1,77 @@
+"""What a store or transport can do beyond the minimum; this selects the tests of the kit."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, ClassVar, Final, TypeVar
+
+TestFunction = TypeVar("TestFunction", bound=Callable[..., Any])
+
+_NEEDED: Final = "delaystore_needs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreCapabilities:
+    """What a store can do. The defaults describe one that has the five methods and claims by a lease."""
+
+    transactions: bool = False
+    """What a block of `transaction()` writes shows at its end or is undone; its claims end with it."""
+    batches: bool = False
+    """`fetch_due` returns as many as it is asked for."""
+    claims_outside_transactions: bool = True
+    """What is fetched outside a block stays claimed until it is removed, its failure is counted, or a lease ends."""
+    management: bool = False
+    """It is a ManagedDelayedMessageStore."""
+    other_processes: bool = False
+    """Another process can open the same storage: `open_elsewhere` is given."""
+    lease: timedelta = timedelta(0)
+    """How long the claims of a killed process last in the stores that the fixtures open; 0: they end at once."""
+    hostile_sessions: bool = False
+    """It can be opened with sessions in another time zone: `hostile_store_factory` is given."""
+    unreadable_rows: bool = False
+    """What it holds can be damaged: `corrupt` is given."""
+    wake_ups: bool = False
+    """`subscribe` returns a subscription."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransportCapabilities:
+    """What a transport can do. The defaults describe one with queues that must be declared."""
+
+    unroutable: bool = True
+    """A message to a queue that does not exist comes back."""
+    queue_addresses: bool = True
+    """`/queues/NAME`, percent-encoded, means the queue NAME."""
+    other_handles: bool = True
+    """Two transports from `transport_factory` reach the same queues."""
+    native_delays: bool = False
+    """The transports of `transport_factory` have a native delay, of ten seconds or more."""
+    outages: bool = False
+    """Its server can be taken away: `outage` is given."""
+    availability: bool = False
+    """`unavailable()` tells of an outage; for transports with `outages`."""
+
+
+def needs(*flags: str) -> Callable[[TestFunction], TestFunction]:
+    """Mark a test that exists only where all these capabilities are given."""
+
+    def mark(function: TestFunction) -> TestFunction:
+        setattr(function, _NEEDED, flags)
+        return function
+
+    return mark
+
+
+class SelectedByCapabilities:
+    """A test class without those inherited tests that need more than its `capabilities`."""
+
+    capabilities: ClassVar[Any]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        inherited = {name: test for base in reversed(cls.__mro__[1:]) for name, test in vars(base).items() if test}
+        for name, test in inherited.items():
+            flags = getattr(test, _NEEDED, None)
+            if flags is not None and name not in vars(cls):
+                present = all(getattr(cls.capabilities, flag) for flag in flags)
+                setattr(cls, name, test if present else None)

@@ -1,0 +1,81 @@
+"""What the tests of the store contract have in common."""
+
+from collections.abc import Callable, Iterator
+from typing import ClassVar
+
+import pytest
+
+from delaystore.settings import TransactionMode
+from delaystore.stores.abc import DelayedMessageStore, ManagedDelayedMessageStore
+from delaystore.testing._capabilities import SelectedByCapabilities, StoreCapabilities
+
+StoreFactory = Callable[[], DelayedMessageStore]
+ENDPOINT = "conformance"
+
+
+def opened(factory: StoreFactory) -> DelayedMessageStore:
+    """A store from `factory`, ready for use."""
+    store = factory()
+    store.initialize(ENDPOINT, TransactionMode.RECEIVE_ONLY)
+    store.setup_infrastructure()
+    return store
+
+
+class StoreTests(SelectedByCapabilities):
+    """The fixtures. Authors override `store_factory`, and each of the three below it if its flag is set."""
+
+    capabilities: ClassVar[StoreCapabilities] = StoreCapabilities()
+
+    @pytest.fixture
+    def store_factory(self) -> StoreFactory:
+        """Each call makes another store, uninitialized, on the same storage, which is empty at first."""
+        raise NotImplementedError("override the fixture store_factory")
+
+    @pytest.fixture
+    def open_elsewhere(self) -> StoreFactory:
+        """For `other_processes`: a picklable function (a functools.partial will do) that is a store_factory."""
+        raise NotImplementedError("the flag other_processes asks for the fixture open_elsewhere")
+
+    @pytest.fixture
+    def hostile_store_factory(self) -> StoreFactory:
+        """For `hostile_sessions`: a store_factory on the same storage, with sessions in a distant time zone."""
+        raise NotImplementedError("the flag hostile_sessions asks for the fixture hostile_store_factory")
+
+    @pytest.fixture
+    def corrupt(self) -> Callable[[str], None]:
+        """For `unreadable_rows`: makes the stored headers of the message of that id undecodable."""
+        raise NotImplementedError("the flag unreadable_rows asks for the fixture corrupt")
+
+    @pytest.fixture
+    def opened_stores(self) -> Iterator[list[DelayedMessageStore]]:
+        """The stores to close after the test."""
+        stores: list[DelayedMessageStore] = []
+        yield stores
+        for store in stores:
+            store.close()
+
+    @pytest.fixture
+    def open_store(self, store_factory: StoreFactory, opened_stores: list[DelayedMessageStore]) -> StoreFactory:
+        """Opens one more store on the storage, initialized and set up."""
+
+        def open_one() -> DelayedMessageStore:
+            opened_stores.append(store := opened(store_factory))
+            return store
+
+        return open_one
+
+    @pytest.fixture
+    def store(self, open_store: StoreFactory) -> DelayedMessageStore:
+        """The store under test."""
+        return open_store()
+
+    @pytest.fixture
+    def other(self, open_store: StoreFactory) -> DelayedMessageStore:
+        """Another store on the same storage, as in another process."""
+        return open_store()
+
+    @pytest.fixture
+    def managed(self, store: DelayedMessageStore) -> ManagedDelayedMessageStore:
+        """The store under test, as a ManagedDelayedMessageStore."""
+        assert isinstance(store, ManagedDelayedMessageStore), "the flag management is for a ManagedDelayedMessageStore"
+        return store

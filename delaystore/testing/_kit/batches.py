@@ -1,0 +1,101 @@
+"""Many at once."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from delaystore.errors import DuplicateMessageError
+from delaystore.message import DelayedMessage
+from delaystore.stores.abc import DelayedMessageStore
+from delaystore.testing._capabilities import needs
+from delaystore.testing._kit.base import StoreTests
+from delaystore.testing._kit.messages import NOON, SECOND, TICK, a_message, all_taken, ids, some_messages
+from delaystore.testing._kit.waiting import eventually_next
+
+MANY = 2500
+FAR = NOON + timedelta(days=1)
+
+
+class BatchTests(StoreTests):
+    """The batch methods do what the single ones do, many times."""
+
+    def test_nothing_is_a_batch_too(self, store: DelayedMessageStore) -> None:
+        store.store(a_message("a"))
+        assert store.store_many([]) == 0
+        with store.transaction() as transaction:
+            assert list(transaction.fetch_due(NOON, 0)) == []
+            assert transaction.remove_many([]) == 0
+            assert transaction.increment_failure_counts([]) == 0
+        assert ids(all_taken(store, NOON)) == ["a"]
+
+    def test_many_messages_are_stored_from_a_generator(self, store: DelayedMessageStore) -> None:
+        messages = some_messages(MANY, step=TICK)
+        assert store.store_many(message for message in messages) == MANY
+        assert ids(all_taken(store, FAR)) == ids(messages)
+
+    @needs("transactions")
+    def test_a_duplicate_within_a_batch_stores_none_of_it(self, store: DelayedMessageStore) -> None:
+        with pytest.raises(DuplicateMessageError) as error:
+            store.store_many([*some_messages(MANY), a_message("m7")])
+        assert "m7" in error.value.message_ids
+        eventually_next(store, None)
+
+    @needs("transactions")
+    def test_a_duplicate_of_what_waits_stores_none_of_the_batch(self, store: DelayedMessageStore) -> None:
+        store.store(a_message("m1200", body=b"first"))
+        with pytest.raises(DuplicateMessageError) as error:
+            store.store_many(some_messages(MANY))
+        assert "m1200" in error.value.message_ids
+        assert [message.body for message in all_taken(store, FAR)] == [b"first"]
+
+    @needs("transactions")
+    def test_a_batch_that_breaks_off_stores_none_of_it(self, store: DelayedMessageStore) -> None:
+        def breaking_off() -> Iterator[DelayedMessage]:
+            yield from some_messages(1500)
+            raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            store.store_many(breaking_off())
+        eventually_next(store, None)
+
+    def test_a_duplicate_leaves_what_waited_unchanged(self, store: DelayedMessageStore) -> None:
+        store.store(a_message("a", body=b"first"))
+        with pytest.raises(DuplicateMessageError):
+            store.store_many([a_message("a", body=b"second")])
+        assert [message.body for message in all_taken(store, NOON)] == [b"first"]
+
+    @needs("batches")
+    def test_a_batch_has_the_longest_waiting_up_to_its_limit(self, store: DelayedMessageStore) -> None:
+        store.store_many(reversed(some_messages(10)))
+        with store.transaction() as transaction:
+            assert ids(transaction.fetch_due(NOON + 8 * SECOND, 4)) == ["m0", "m1", "m2", "m3"]
+        with store.transaction() as transaction:
+            assert ids(transaction.fetch_due(NOON + 2 * SECOND, 100)) == ["m0", "m1", "m2"]
+
+    @needs("batches")
+    def test_a_batch_may_be_large(self, store: DelayedMessageStore) -> None:
+        store.store_many(some_messages(MANY, step=TICK))
+        with store.transaction() as transaction:
+            messages = transaction.fetch_due(FAR, MANY + 1)
+            assert ids(messages) == [f"m{number}" for number in range(MANY)]
+            assert transaction.remove_many(messages) == MANY
+        eventually_next(store, None)
+
+    def test_removing_many_counts_those_that_were_there(self, store: DelayedMessageStore) -> None:
+        store.store_many(some_messages(5))
+        with store.transaction() as transaction:
+            assert transaction.remove_many([*some_messages(7)[3:], a_message("never")]) == 2
+        assert ids(all_taken(store, FAR)) == ["m0", "m1", "m2"]
+
+    def test_counting_many_failures_counts_those_that_were_there(self, store: DelayedMessageStore) -> None:
+        messages = some_messages(4)
+        store.store_many(messages[:3])
+        failures = [(message, FAR + number * SECOND) for number, message in enumerate(reversed(messages))]
+        with store.transaction() as transaction:
+            assert transaction.increment_failure_counts(failures) == 3
+        assert all_taken(store, FAR) == []
+        found = all_taken(store, FAR + 3 * SECOND)
+        assert [(one.message_id, one.failure_count, one.due_time) for one in found] == [
+            (message.message_id, 1, message.due_time) for message in reversed(messages[:3])
+        ]

@@ -1,0 +1,118 @@
+"""The in-flight batch of a channel: what is published, and what the broker answered for each message."""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from delaystore.address import Address
+from delaystore.transports.abc import Outcome, OutcomeKind
+from delaystore.transports.rabbitmq.publication import Publishable
+
+_ANSWERED: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Closure:
+    """Why an in-flight batch ended early.
+
+    `by_message`: a message closed the channel or the connection; else it is an outage.
+    `own`: the batch's own channel was closed, so one of its messages is the cause; a connection is shared.
+    """
+
+    code: int
+    reason: str
+    by_message: bool
+    own: bool
+
+
+class InFlightBatch:
+    """Publications on their way through one channel, which carries nothing else meanwhile.
+
+    The owner thread alone changes it, until `done` is set; then the sender reads it.
+    `outcomes`: one for each of `publications`; None: no answer.
+    """
+
+    def __init__(self, publications: Sequence[Publishable]) -> None:
+        self.publications = publications
+        self.outcomes: list[Outcome | None] = [None] * len(publications)
+        self.doubtful: set[int] = set()
+        """Positions of publications that look alike, some of which came back; which ones is unknown."""
+        self.closure: Closure | None = None
+        self.done = threading.Event()
+        self.next = 0
+        """The first position that is not yet on the wire."""
+        self.unsettled_bytes = 0
+        self._settled = 0
+        self._sent: list[int] = []
+        """Positions in the order of their delivery tags."""
+        self._sizes: list[int] = []
+        self._lowest = 0
+        """Every tag below this one is settled."""
+        self._returned: dict[int, Outcome] = {}
+        self._positions: dict[tuple[str | None, str, str], list[int]] | None = None
+
+    @property
+    def unsettled(self) -> int:
+        """How many publications on the wire have no answer yet."""
+        return self.next - self._settled
+
+    @property
+    def complete(self) -> bool:
+        """Whether every publication has its outcome."""
+        return self._settled == len(self.publications)
+
+    def sent(self, size: int) -> None:
+        """Count the publication at `next` as on the wire, with the next delivery tag."""
+        self._sent.append(self.next)
+        self._sizes.append(size)
+        self.unsettled_bytes += size
+        self.next += 1
+
+    def skipped(self, outcome: Outcome) -> None:
+        """Settle the publication at `next` without sending it."""
+        self.outcomes[self.next] = outcome
+        self._settled += 1
+        self.next += 1
+
+    def answered(self, index: int, outcome: Outcome, *, multiple: bool) -> None:
+        """Settle the publication with the `index`-th delivery tag (from 0); `multiple`: and all before it."""
+        for each in range(self._lowest if multiple else index, index + 1):
+            size = self._sizes[each]
+            if size == _ANSWERED:
+                continue
+            self._sizes[each] = _ANSWERED
+            self.unsettled_bytes -= size
+            self._settled += 1
+            position = self._sent[each]
+            if position not in self.doubtful:
+                self.outcomes[position] = self._returned.get(position, outcome)
+        if multiple:
+            self._lowest = max(self._lowest, index + 1)
+
+    def returned(self, message_id: str | None, address: Address, reason: str) -> None:
+        """Note that a publication came back; its confirm follows and settles it.
+
+        A return carries no delivery tag. Where several publications look alike, none is blamed: they are doubtful,
+        and to be sent again one at a time.
+        """
+        if self._positions is None:
+            self._positions = {}
+            for position, publication in enumerate(self.publications):
+                key = (publication.message_id, *publication.address)
+                self._positions.setdefault(key, []).append(position)
+        alike = [
+            position
+            for position in self._positions.get((message_id, *address), [])
+            if position < self.next and self.outcomes[position] is None
+        ]
+        if len(alike) == 1:
+            self._returned[alike[0]] = Outcome(OutcomeKind.UNROUTABLE, reason)
+        else:
+            self.doubtful.update(alike)
+
+    def end(self, closure: Closure | None = None) -> None:
+        """Set `done`; `closure` says why there may be publications without an outcome."""
+        if not self.done.is_set():
+            self.closure = closure
+            self.done.set()

@@ -1,0 +1,116 @@
+"""A message's headers and properties as AMQP properties, there and back."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from struct import error as StructError  # noqa: N812 - it is an exception class
+from typing import Any, Final
+
+from pika import exceptions, spec
+from pika.compat import long
+
+from delaystore.errors import UnsupportedMessageError
+from delaystore.message import PROPERTY_TYPES, DelayedMessage
+
+PERSISTENT: Final = 2
+"""The delivery mode that survives a broker's restart, and the one used where none is given."""
+UNENCODABLE: Final = (
+    AssertionError,
+    AttributeError,
+    ArithmeticError,
+    StructError,
+    TypeError,
+    UnicodeError,
+    ValueError,
+    exceptions.ShortStringTooLong,
+    exceptions.UnsupportedAMQPFieldException,
+)
+"""What pika's encoders raise for a value AMQP cannot hold."""
+_COUNTED_BY_QUEUE: Final = "x-delivery-count"
+"""A header that a quorum queue adds to a message it delivers again."""
+
+
+def amqp_properties(message: DelayedMessage) -> spec.BasicProperties:
+    """The AMQP properties of `message`: its headers, properties and id; persistent unless it says otherwise.
+
+    A timestamp becomes whole seconds; other values are checked when they are encoded.
+    """
+    fields = dict(message.properties)
+    timestamp = fields.get("timestamp")
+    if timestamp is not None:
+        fields["timestamp"] = int(timestamp.timestamp())
+    fields.setdefault("delivery_mode", PERSISTENT)
+    headers = _table(message.headers) if message.headers else None
+    return spec.BasicProperties(message_id=message.message_id, headers=headers, **fields)
+
+
+def read_headers(properties: spec.BasicProperties, *, redelivered: bool = False) -> dict[str, Any]:
+    """The headers as they were given, without what a quorum queue added to a redelivered message."""
+    headers = _plain(properties.headers or {})
+    if redelivered:
+        headers.pop(_COUNTED_BY_QUEUE, None)
+    assert isinstance(headers, dict)
+    return headers
+
+
+def read_properties(properties: spec.BasicProperties) -> dict[str, Any]:
+    """The properties that were set, of those in `PROPERTY_TYPES`."""
+    found = {name: getattr(properties, name) for name in PROPERTY_TYPES}
+    timestamp = found["timestamp"]
+    if timestamp is not None:
+        try:
+            found["timestamp"] = datetime.fromtimestamp(timestamp, UTC)
+        except (OverflowError, ValueError, OSError):
+            found["timestamp"] = None  # another program wrote it, perhaps in milliseconds: no datetime can hold it
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def encoded_properties(message: DelayedMessage) -> bytes:
+    """What the content header holds of `message`; UnsupportedMessageError if AMQP cannot hold it."""
+    try:
+        pieces: list[bytes] = amqp_properties(message).encode()
+    except UNENCODABLE as error:
+        raise UnsupportedMessageError(f"AMQP cannot hold {_culprit(message)}: {_words(error)}") from None
+    return b"".join(pieces)
+
+
+def _table(value: Any) -> Any:
+    """`value` with the types that pika's encoder knows: dict and list, on all levels."""
+    if isinstance(value, Mapping):
+        return {name: _table(item) for name, item in value.items()}
+    if type(value) is list:
+        return [_table(item) for item in value]
+    return value
+
+
+def _plain(value: Any) -> Any:
+    """`value` without pika's own type for 64-bit integers."""
+    if type(value) is long:
+        return int(value)
+    if type(value) is dict:
+        return {name: _plain(item) for name, item in value.items()}
+    if type(value) is list:
+        return [_plain(item) for item in value]
+    return value
+
+
+def _culprit(message: DelayedMessage) -> str:
+    """The header or property that cannot be encoded, by name."""
+    for name, value in message.headers.items():
+        try:
+            spec.BasicProperties(headers={name: _table(value)}).encode()
+        except UNENCODABLE:
+            return f"header {name[:80]!r} ({_kind(value)})"
+    return "the properties"
+
+
+def _kind(value: Any) -> str:
+    return f"Decimal {value}" if type(value) is Decimal else type(value).__name__
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, exceptions.ShortStringTooLong):
+        return "names and properties may have at most 255 bytes"
+    if isinstance(error, exceptions.UnsupportedAMQPFieldException):
+        return "pika has no encoding for this type; send it as text or as a Decimal"
+    return str(error) or type(error).__name__

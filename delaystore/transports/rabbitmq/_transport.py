@@ -1,0 +1,199 @@
+"""The RabbitMQ transport."""
+
+import threading
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from typing_extensions import override
+
+from delaystore.errors import ConfigurationError, TransportError, TransportUnavailableError
+from delaystore.forks import renew_in_children
+from delaystore.message import DelayedMessage
+from delaystore.stores.abc import DelayedMessageStore
+from delaystore.transports.abc import Outcome, OutcomeKind, ReceivedMessage, Transport
+from delaystore.transports.rabbitmq import queues
+from delaystore.transports.rabbitmq._checks import check_message
+from delaystore.transports.rabbitmq.blocking import BlockingConnections
+from delaystore.transports.rabbitmq.native import CascadeDelay, NativeDelay, delay_named
+from delaystore.transports.rabbitmq.owner import Owner
+from delaystore.transports.rabbitmq.parameters import Broker, broker_from_url, take_parameter
+from delaystore.transports.rabbitmq.publication import Publication, publication_of
+from delaystore.transports.rabbitmq.publisher import Sending
+from delaystore.transports.rabbitmq.topology import CascadeTopology
+
+_IMPATIENCE: Final = {"heartbeat": 2, "socket_timeout": 3, "stack_timeout": 4}
+"""Seconds. Messages are claimed while their native delay is prepared, so outages are noticed soon."""
+
+
+class RabbitMQTransport(Transport):
+    """Publishes to RabbitMQ queues and exchanges, with publisher confirms, pipelined, and `mandatory`.
+
+    `url`: `amqp[s]://user:password@host:port/vhost`; see `broker_from_url` for its query parameters.
+    `ca_file`, `client_certificate`, `client_key`: PEM files for amqps://.
+    `heartbeat`: seconds, 0 for none. `connection_name`: how the broker's management shows the connection.
+    `queue_type`: what `declare` creates, quorum or classic.
+    `delays`: how RabbitMQ delays natively, a cascade or another `NativeDelay`; None: as the URL's query parameter
+    `delays` says (see `delay_named`), or else not at all, and nothing is declared for it.
+
+    A thread `delaystore-rabbitmq ...` owns the connection; it starts at the first use, and afresh in a forked child.
+    Raises ConfigurationError for a URL or file that cannot work.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        ca_file: str | None = None,
+        client_certificate: str | None = None,
+        client_key: str | None = None,
+        heartbeat: int | None = None,
+        connection_name: str | None = None,
+        queue_type: str = "quorum",
+        delays: CascadeTopology | NativeDelay | None = None,
+    ) -> None:
+        if queue_type not in queues.QUEUE_TYPES:
+            raise ConfigurationError(f"queue_type must be one of {', '.join(queues.QUEUE_TYPES)}, not {queue_type!r}")
+        url, named = take_parameter(url, "delays")
+        self._broker = broker_from_url(
+            url,
+            ca_file=ca_file,
+            client_certificate=client_certificate,
+            client_key=client_key,
+            heartbeat=heartbeat,
+            connection_name=connection_name,
+        )
+        self._queue_type = queue_type
+        if delays is None and named is not None:
+            delays = delay_named(named)
+        self._delays = CascadeDelay(delays) if isinstance(delays, CascadeTopology) else delays
+        self._blocking = BlockingConnections(self._broker)
+        self._preparing = BlockingConnections(_impatient(self._broker))
+        self._lock = threading.Lock()
+        self._quarantine = threading.Lock()
+        self._owner: Owner | None = None
+        renew_in_children(self, RabbitMQTransport._forget)
+
+    def __repr__(self) -> str:
+        return f"<RabbitMQTransport {self._broker.label}>"
+
+    @override
+    def send(
+        self,
+        messages: Sequence[DelayedMessage],
+        transaction: DelayedMessageStore | None,
+        timeout: float,
+    ) -> Sequence[Outcome]:
+        """Publish `messages` and wait for the broker's confirms; see `Transport.send`.
+
+        UNROUTABLE: no such queue or exchange, or no binding. REFUSED: nacked, or the message closed its channel.
+        UNSETTLED: an outage, an alarm of the broker, or no confirm within `timeout` seconds.
+        """
+        return self._publish([publication_of(message) for message in messages], timeout)
+
+    @property
+    @override
+    def longest_native_delay(self) -> timedelta | None:
+        return None if self._delays is None else self._delays.maximum
+
+    @override
+    def send_delayed(self, messages: Sequence[DelayedMessage], now: datetime, timeout: float) -> Sequence[Outcome]:
+        """Publish `messages` into the native delay; see `Transport.send_delayed`.
+
+        What it needs is declared when it is first needed. They carry NServiceBus' headers TimeSent and DelayInSeconds,
+        and no expiration, which would shorten the delay: it goes into the header delaystore.expiration.
+        UNSUITED: also where the destination's queue does not exist, or what is needed may not be declared.
+        """
+        if self._delays is None:
+            return super().send_delayed(messages, now, timeout)
+        try:
+            publications = self._delays.publications(self._preparing, messages, now)
+        except TransportUnavailableError as error:
+            return [Outcome(OutcomeKind.UNSETTLED, str(error))] * len(messages)
+        except TransportError as error:
+            return [Outcome(OutcomeKind.UNSUITED, str(error))] * len(messages)
+        outcomes = self._publish(publications, timeout)
+        return [
+            self._of_native_delay(outcome) if isinstance(one, Publication) else outcome
+            for one, outcome in zip(publications, outcomes, strict=True)
+        ]
+
+    @override
+    def declare(self, queue: str) -> None:
+        """Create the durable queue (a name, or `/queues/NAME`) if none of that name exists, of whatever type.
+
+        Raises TransportSetupError with the broker's reason, TransportUnavailableError.
+        """
+        queues.declare_queue(self._blocking, queue, self._queue_type)
+
+    def delete(self, queue: str) -> None:
+        """Delete the queue (a name, or `/queues/NAME`) with what is in it; nothing happens if there is none.
+
+        Raises TransportSetupError with the broker's reason, TransportUnavailableError.
+        """
+        queues.delete_queue(self._blocking, queue)
+
+    @override
+    def receive(
+        self, queue: str, limit: int = 1, timeout: float = 0
+    ) -> AbstractContextManager[Sequence[ReceivedMessage]]:
+        """Take up to `limit` messages; see `Transport.receive`. The block has about two minutes.
+
+        Raises TransportError for a queue that is missing or may not be read, TransportUnavailableError.
+        """
+        return queues.receive(self._blocking, queue, limit, timeout)
+
+    @override
+    def check(self, message: DelayedMessage) -> None:
+        """Raise UnsupportedMessageError for what AMQP, pika or RabbitMQ would change or refuse; see `check_message`."""
+        check_message(message)
+
+    @override
+    def unavailable(self) -> str | None:
+        """Why nothing can be sent at present: connecting, not reachable, login refused, blocked by an alarm."""
+        return self._running_owner().obstacle
+
+    @override
+    def close(self) -> None:
+        """Close the connections; sends under way end as UNSETTLED. May be called twice, and followed by more use."""
+        with self._lock:
+            owner, self._owner = self._owner, None
+        if owner is not None:
+            owner.close()
+        self._blocking.close()
+        self._preparing.close()
+
+    def _of_native_delay(self, outcome: Outcome) -> Outcome:
+        """`outcome` of a native delay as `send_delayed` returns it: a failure there is not the message's fault."""
+        if outcome.kind is OutcomeKind.REFUSED:
+            return Outcome(OutcomeKind.UNSUITED, f"the native delay refuses it: {outcome.reason}")
+        if outcome.kind is not OutcomeKind.UNROUTABLE or self._delays is None:
+            return outcome
+        self._delays.forget()
+        return Outcome(OutcomeKind.UNSETTLED, f"the native delay is incomplete, and will be declared: {outcome.reason}")
+
+    def _publish(self, batch: Sequence[Publication | Outcome], timeout: float) -> Sequence[Outcome]:
+        return Sending(batch, timeout, self._running_owner, self._quarantine).run()
+
+    def _running_owner(self) -> Owner:
+        with self._lock:
+            if self._owner is None or not self._owner.alive:
+                self._owner = Owner(self._broker)
+            return self._owner
+
+    def _forget(self) -> None:
+        """In a forked child: thread and sockets are the parent's."""
+        self._lock = threading.Lock()
+        self._quarantine = threading.Lock()
+        owner, self._owner = self._owner, None
+        if owner is not None:
+            owner.disown()
+        self._blocking.disown()
+        self._preparing.disown()
+
+
+def _impatient(broker: Broker) -> Broker:
+    """`broker`, with connections that notice soon when it is silent."""
+    return replace(broker, parameters=lambda **more: broker.parameters(**{**more, **_IMPATIENCE}))

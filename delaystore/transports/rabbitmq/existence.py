@@ -1,0 +1,73 @@
+"""What exists on a broker, asked by passive declarations, which change nothing."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from pika import exceptions
+
+from delaystore.errors import TransportSetupError
+from delaystore.transports.rabbitmq.blocking import BlockingConnections
+from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
+from delaystore.transports.rabbitmq.topology.layout import Exchange, Queue
+
+NOT_FOUND: Final = 404
+"""The reply code for a queue or an exchange that does not exist."""
+
+
+def queue_exists(connections: BlockingConnections, name: str) -> bool:
+    """Whether there is a queue of that name; raises as `exists`."""
+    return exists(connections, Queue(name))
+
+
+def exists(connections: BlockingConnections, part: Exchange | Queue) -> bool:
+    """Whether there is an exchange or a queue of that name, whatever its type and arguments.
+
+    Raises TransportSetupError where the broker does not say, TransportUnavailableError.
+    """
+    return not missing(connections, [part])
+
+
+def missing(connections: BlockingConnections, parts: Iterable[Exchange | Queue]) -> list[Exchange | Queue]:
+    """Those of `parts` that do not exist; raises as `exists`."""
+    parts = list(parts)
+    counts = _counts(connections, parts)
+    return [part for part, count in zip(parts, counts, strict=True) if count is None]
+
+
+def ready_count(connections: BlockingConnections, queue: str) -> int | None:
+    """How many messages are ready in the queue; None: it does not exist. Raises as `exists`."""
+    return ready_counts(connections, [queue])[0]
+
+
+def ready_counts(connections: BlockingConnections, queues: Iterable[str]) -> list[int | None]:
+    """How many messages are ready in each of the queues; None for one that does not exist. Raises as `exists`."""
+    return _counts(connections, [Queue(name) for name in queues])
+
+
+def ready_on(channel: Any, queue: str) -> int:
+    """How many messages are ready, asked on an open channel, which the broker closes if the queue does not exist."""
+    count: int = channel.queue_declare(queue, passive=True).method.message_count
+    return count
+
+
+def _counts(connections: BlockingConnections, parts: Sequence[Exchange | Queue]) -> list[int | None]:
+    """What is ready in each queue, 0 for each exchange, None for what does not exist. One channel for all."""
+    counts: list[int | None] = []
+    while len(counts) < len(parts):
+        try:
+            with connections.channel() as channel, quiet_pika():
+                for part in parts[len(counts) :]:
+                    counts.append(_count(channel, part))  # noqa: PERF401 - kept when the broker closes the channel
+        except exceptions.ChannelClosedByBroker as error:
+            if error.reply_code != NOT_FOUND:
+                reason = reason_of(error)
+                raise TransportSetupError(f"{parts[len(counts)]} cannot be looked up: {reason}") from None
+            counts.append(None)
+    return counts
+
+
+def _count(channel: Any, part: Exchange | Queue) -> int:
+    if isinstance(part, Queue):
+        return ready_on(channel, part.name)
+    channel.exchange_declare(part.name, passive=True)
+    return 0

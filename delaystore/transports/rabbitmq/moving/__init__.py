@@ -1,1 +1,0 @@
-"""Moving what waits in a cascade into another, on the same broker or on another; see `mover`."""

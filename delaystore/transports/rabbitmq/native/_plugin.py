@@ -1,0 +1,78 @@
+"""Delays by RabbitMQ's delayed-message plugin (https://github.com/rabbitmq/rabbitmq-delayed-message-exchange)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Final
+
+from typing_extensions import override
+
+from delaystore.address import Address
+from delaystore.errors import TransportError, TransportSetupError, UnsupportedMessageError
+from delaystore.transports.rabbitmq.blocking import BlockingConnections
+from delaystore.transports.rabbitmq.declaring import declare
+from delaystore.transports.rabbitmq.native._abc import Delayed, Known, NativeDelay, unusable
+from delaystore.transports.rabbitmq.publication import Publication
+from delaystore.transports.rabbitmq.topology import Binding, DestinationKind, Exchange, Layout
+from delaystore.transports.rabbitmq.topology.cascade import MILLISECOND
+
+DELAY_HEADER: Final = "x-delay"
+"""Milliseconds."""
+MAXIMUM: Final = 2**32 - 1
+"""Milliseconds; the plugin delivers at once what has a longer delay."""
+EXCHANGE_TYPE: Final = "x-delayed-message"
+
+
+class DelayedMessagePluginDelay(NativeDelay):
+    """Any delay up to 49 days, in milliseconds, where the broker has the plugin.
+
+    It keeps messages on one node, without a copy, and is not made for hundreds of thousands. It does not support
+    `mandatory`: every delayed message would come back as unroutable, so they are published without it.
+    `exchange`: its name; each destination's queue is bound to it by its own name.
+    """
+
+    def __init__(self, exchange: str = "delaystore.delayed") -> None:
+        super().__init__()
+        self._exchange = exchange
+        self._layout = Layout(exchanges=(Exchange(exchange, EXCHANGE_TYPE, {"x-delayed-type": "direct"}),))
+
+    @property
+    @override
+    def maximum(self) -> timedelta:
+        """The plugin delivers messages with a longer delay at once."""
+        return MAXIMUM * MILLISECOND
+
+    @override
+    def address(self, delayed: Delayed) -> Publication:
+        milliseconds = -(-delayed.delay // MILLISECOND)
+        if milliseconds > MAXIMUM:
+            raise UnsupportedMessageError(f"the delayed-message plugin delays by at most {self.maximum}")
+        message = replace(delayed.message, headers={**delayed.message.headers, DELAY_HEADER: milliseconds})
+        return Publication(message, Address(self._exchange, delayed.queue), mandatory=False)
+
+    @override
+    def prepare(self, connections: BlockingConnections, batch: Sequence[Delayed]) -> Mapping[str, str]:
+        known, own = self._known, f"exchange {self._exchange}"
+        if known.lacks([own]):
+            self._declare(connections)
+            known.add(own)
+        new = known.lacks({delayed.queue for delayed in batch})
+        reasons = unusable(connections, Known(), set(new))
+        for queue in new:
+            if queue not in reasons:
+                declare(connections, Layout(bindings=(self._binding(queue),)))
+                known.add(queue)
+        return reasons
+
+    def _binding(self, queue: str) -> Binding:
+        return Binding(self._exchange, queue, DestinationKind.QUEUE, queue)
+
+    def _declare(self, connections: BlockingConnections) -> None:
+        try:
+            declare(connections, self._layout)
+        except TransportError as error:
+            if "exchange type" not in str(error):
+                raise
+            raise TransportSetupError(
+                f"{error}; is the plugin rabbitmq_delayed_message_exchange enabled on this broker?"
+            ) from None

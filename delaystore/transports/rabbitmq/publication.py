@@ -1,0 +1,128 @@
+"""What is published, and its bytes on the wire.
+
+pika marshals three objects a message and writes each to the socket by itself, which costs more than the broker's
+work. A publish's method frame is the same for every message of a destination and the header of a plain message is a
+handful of fields, so both are written here; everything else is left to pika's encoders.
+"""
+
+import struct
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from pika import frame, spec
+
+from delaystore.address import Address, parse_address
+from delaystore.errors import UnsupportedMessageError
+from delaystore.message import DelayedMessage
+from delaystore.transports.abc import Outcome, OutcomeKind
+from delaystore.transports.rabbitmq._properties import PERSISTENT, amqp_properties
+
+FRAME_OVERHEAD: Final = 8
+"""Bytes around a frame's payload: type, channel, size, and the end mark (AMQP 0-9-1, 2.3.5)."""
+_END: Final = bytes([spec.FRAME_END])
+_FRAME: Final = struct.Struct(">BHI")
+_PLAIN_HEADER: Final = struct.Struct(">BHIHHQHBB")
+"""Frame type, channel, size; class, weight, body size, property flags; delivery mode, length of the message id."""
+_PLAIN_FLAGS: Final = spec.BasicProperties.FLAG_DELIVERY_MODE | spec.BasicProperties.FLAG_MESSAGE_ID
+_PLAIN_FIXED_SIZE: Final = _PLAIN_HEADER.size - _FRAME.size
+
+
+class Publishable(Protocol):
+    """What can be published, and where to."""
+
+    @property
+    def address(self) -> Address:
+        """The exchange and routing key."""
+
+    @property
+    def message_id(self) -> str | None:
+        """The message's id, which identifies it when the broker returns it; None: it has none."""
+
+    @property
+    def body(self) -> bytes:
+        """The content."""
+
+    @property
+    def mandatory(self) -> bool:
+        """Whether the broker returns it if no queue takes it."""
+
+    @property
+    def suspect(self) -> bool:
+        """Whether its properties or headers may be what the broker closes a channel for."""
+
+    def content_header(self, channel_number: int) -> bytes:
+        """The frame that holds the properties; raises UnsupportedMessageError if they cannot be encoded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """A message, and the address it is published to."""
+
+    message: DelayedMessage
+    address: Address
+    mandatory: bool = True
+    """Whether the broker returns it if no queue takes it."""
+
+    @property
+    def message_id(self) -> str:
+        """The message's id."""
+        return self.message.message_id
+
+    @property
+    def body(self) -> bytes:
+        """The message's body."""
+        return self.message.body
+
+    @property
+    def suspect(self) -> bool:
+        """Whether it has an expiration, or carbon copies, which may be malformed."""
+        return "expiration" in self.message.properties or "CC" in self.message.headers
+
+    def content_header(self, channel_number: int) -> bytes:
+        """The frame that holds the message's properties; raises UnsupportedMessageError."""
+        return content_header(channel_number, self.message)
+
+
+def publication_of(message: DelayedMessage) -> Publication | Outcome:
+    """The publication of `message` to its destination; UNROUTABLE if that is no address."""
+    try:
+        return Publication(message, parse_address(message.destination))
+    except UnsupportedMessageError as error:
+        return Outcome(OutcomeKind.UNROUTABLE, str(error))
+
+
+def publish_method(channel_number: int, address: Address, *, mandatory: bool = True) -> bytes:
+    """The frame that opens a publish to `address`."""
+    method = spec.Basic.Publish(exchange=address.exchange, routing_key=address.routing_key, mandatory=mandatory)
+    marshalled: bytes = frame.Method(channel_number, method).marshal()
+    return marshalled
+
+
+def content_header(channel_number: int, message: DelayedMessage) -> bytes:
+    """The frame that holds a message's properties; UnsupportedMessageError if they cannot be encoded."""
+    if message.headers or message.properties:
+        marshalled: bytes = frame.Header(channel_number, len(message.body), amqp_properties(message)).marshal()
+        return marshalled
+    message_id = message.message_id.encode()
+    size = _PLAIN_FIXED_SIZE + len(message_id)
+    fields = _PLAIN_HEADER.pack(
+        spec.FRAME_HEADER,
+        channel_number,
+        size,
+        spec.BasicProperties.INDEX,
+        0,
+        len(message.body),
+        _PLAIN_FLAGS,
+        PERSISTENT,
+        len(message_id),
+    )
+    return fields + message_id + _END
+
+
+def body_frames(channel_number: int, body: bytes, frame_max: int) -> bytes:
+    """The frames that hold `body`, none for an empty one; each at most `frame_max` bytes."""
+    room = frame_max - FRAME_OVERHEAD
+    if len(body) <= room:
+        return _FRAME.pack(spec.FRAME_BODY, channel_number, len(body)) + body + _END if body else b""
+    parts = (body[start : start + room] for start in range(0, len(body), room))
+    return b"".join(_FRAME.pack(spec.FRAME_BODY, channel_number, len(part)) + part + _END for part in parts)

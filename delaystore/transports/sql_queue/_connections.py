@@ -1,0 +1,55 @@
+"""Connections and transactions of the queue's own."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+
+from sqlalchemy import Connection, Engine, exc
+
+from delaystore.errors import (
+    StoreError,
+    StorePermissionError,
+    StoreSetupError,
+    StoreUnavailableError,
+    TransportError,
+    TransportSetupError,
+    TransportUnavailableError,
+)
+from delaystore.sql.dialects import store_dialect_of
+from delaystore.sql.errors import translate, translated_errors
+
+
+@contextmanager
+def writing(engine: Engine, longest_wait: float | None = None) -> Iterator[Connection]:
+    """A transaction that will write, committed at the block's end.
+
+    `longest_wait`: seconds its statements may each wait for a lock; None: as the connection has it.
+    """
+    dialect = store_dialect_of(engine)
+    with (
+        engine.connect() as connection,
+        nullcontext() if longest_wait is None else dialect.lock_wait(connection, longest_wait),
+        connection.get_transaction() or connection.begin(),
+    ):
+        dialect.begin_writing(connection)
+        yield connection
+
+
+@contextmanager
+def transport_errors(queue: str) -> Iterator[None]:
+    """Raise TransportUnavailableError, TransportSetupError or TransportError for a driver's error."""
+    try:
+        with translated_errors():
+            yield
+    except exc.IntegrityError as error:
+        raise TransportError(str(translate(error))) from None
+    except StoreUnavailableError as error:
+        raise TransportUnavailableError(str(error)) from None
+    except StoreSetupError:
+        raise TransportSetupError(
+            f"there is no queue {queue!r}, or its table is another program's; "
+            f"create it with `delaystore setup --queue {queue}` or declare()"
+        ) from None
+    except StorePermissionError as error:
+        raise TransportSetupError(str(error)) from None
+    except StoreError as error:
+        raise TransportError(str(error)) from None

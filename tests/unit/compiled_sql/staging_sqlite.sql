@@ -1,0 +1,103 @@
+-- # registry
+CREATE TABLE "sales_delayed_loads" (
+	load_id TEXT NOT NULL,
+	is_stream INTEGER NOT NULL,
+	batch BIGINT,
+	token TEXT,
+	host TEXT NOT NULL,
+	pid INTEGER NOT NULL,
+	place TEXT,
+	process_started BIGINT,
+	began DATETIME NOT NULL,
+	heartbeat DATETIME NOT NULL,
+	lease_until DATETIME NOT NULL,
+	finished_at DATETIME,
+	stored BIGINT,
+	skipped BIGINT,
+	PRIMARY KEY (load_id)
+)
+
+-- # staging
+CREATE TABLE "sales_delayed_load_0123456789abcdef0123" (
+	attempt BIGINT NOT NULL,
+	message_id TEXT NOT NULL,
+	destination TEXT NOT NULL,
+	due_time DATETIME NOT NULL,
+	next_attempt DATETIME NOT NULL,
+	failure_count INTEGER NOT NULL,
+	headers TEXT,
+	properties TEXT,
+	body BLOB NOT NULL
+)
+
+-- # begin
+BEGIN IMMEDIATE
+
+-- # take time
+
+
+-- # create
+(create)
+
+-- # drop
+PRAGMA busy_timeout
+;
+PRAGMA busy_timeout = 2000
+;
+DROP TABLE IF EXISTS "a:b"
+;
+PRAGMA busy_timeout = 1
+
+-- # empty
+PRAGMA busy_timeout
+;
+PRAGMA busy_timeout = 2000
+;
+DELETE FROM "a:b"
+;
+PRAGMA busy_timeout = 1
+
+-- # promoting, duplicates: error
+INSERT INTO "sales_delayed" (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body) SELECT "sales_delayed_load_0123456789abcdef0123".message_id, "sales_delayed_load_0123456789abcdef0123".destination, "sales_delayed_load_0123456789abcdef0123".due_time, "sales_delayed_load_0123456789abcdef0123".next_attempt, "sales_delayed_load_0123456789abcdef0123".failure_count, "sales_delayed_load_0123456789abcdef0123".headers, "sales_delayed_load_0123456789abcdef0123".properties, "sales_delayed_load_0123456789abcdef0123".body
+FROM "sales_delayed_load_0123456789abcdef0123"
+WHERE "sales_delayed_load_0123456789abcdef0123".attempt IN (__[POSTCOMPILE_attempt_1])
+
+-- # promoting, duplicates: ignore
+INSERT INTO "sales_delayed" (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body) SELECT "sales_delayed_load_0123456789abcdef0123".message_id, "sales_delayed_load_0123456789abcdef0123".destination, "sales_delayed_load_0123456789abcdef0123".due_time, "sales_delayed_load_0123456789abcdef0123".next_attempt, "sales_delayed_load_0123456789abcdef0123".failure_count, "sales_delayed_load_0123456789abcdef0123".headers, "sales_delayed_load_0123456789abcdef0123".properties, "sales_delayed_load_0123456789abcdef0123".body
+FROM "sales_delayed_load_0123456789abcdef0123"
+WHERE "sales_delayed_load_0123456789abcdef0123".attempt IN (__[POSTCOMPILE_attempt_1]) ON CONFLICT DO NOTHING
+
+-- # promoting, duplicates: replace
+INSERT INTO "sales_delayed" (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body) SELECT "sales_delayed_load_0123456789abcdef0123".message_id, "sales_delayed_load_0123456789abcdef0123".destination, "sales_delayed_load_0123456789abcdef0123".due_time, "sales_delayed_load_0123456789abcdef0123".next_attempt, "sales_delayed_load_0123456789abcdef0123".failure_count, "sales_delayed_load_0123456789abcdef0123".headers, "sales_delayed_load_0123456789abcdef0123".properties, "sales_delayed_load_0123456789abcdef0123".body
+FROM "sales_delayed_load_0123456789abcdef0123"
+WHERE "sales_delayed_load_0123456789abcdef0123".attempt IN (__[POSTCOMPILE_attempt_1]) ON CONFLICT (message_id) DO UPDATE SET destination = excluded.destination, due_time = excluded.due_time, next_attempt = excluded.next_attempt, failure_count = excluded.failure_count, headers = excluded.headers, properties = excluded.properties, body = excluded.body, claimed_by = ?, claimed_until = ?
+
+-- # claimed
+SELECT "sales_delayed".message_id
+FROM "sales_delayed"
+WHERE "sales_delayed".claimed_by IS NOT NULL AND "sales_delayed".claimed_until > ? AND "sales_delayed".message_id IN (SELECT staged.message_id
+FROM (SELECT "sales_delayed_load_0123456789abcdef0123".message_id AS message_id, "sales_delayed_load_0123456789abcdef0123".destination AS destination, "sales_delayed_load_0123456789abcdef0123".due_time AS due_time, "sales_delayed_load_0123456789abcdef0123".next_attempt AS next_attempt, "sales_delayed_load_0123456789abcdef0123".failure_count AS failure_count, "sales_delayed_load_0123456789abcdef0123".headers AS headers, "sales_delayed_load_0123456789abcdef0123".properties AS properties, "sales_delayed_load_0123456789abcdef0123".body AS body
+FROM "sales_delayed_load_0123456789abcdef0123"
+WHERE "sales_delayed_load_0123456789abcdef0123".attempt IN (__[POSTCOMPILE_attempt_1])) AS staged)
+ LIMIT ? OFFSET ?
+-- {'param_1': 1, 'param_2': 0}
+
+-- # twice
+SELECT staged.message_id
+FROM (SELECT "sales_delayed_load_0123456789abcdef0123".message_id AS message_id, "sales_delayed_load_0123456789abcdef0123".destination AS destination, "sales_delayed_load_0123456789abcdef0123".due_time AS due_time, "sales_delayed_load_0123456789abcdef0123".next_attempt AS next_attempt, "sales_delayed_load_0123456789abcdef0123".failure_count AS failure_count, "sales_delayed_load_0123456789abcdef0123".headers AS headers, "sales_delayed_load_0123456789abcdef0123".properties AS properties, "sales_delayed_load_0123456789abcdef0123".body AS body
+FROM "sales_delayed_load_0123456789abcdef0123"
+WHERE "sales_delayed_load_0123456789abcdef0123".attempt IN (__[POSTCOMPILE_attempt_1])) AS staged GROUP BY staged.message_id
+HAVING count(*) > ? ORDER BY staged.message_id
+ LIMIT ? OFFSET ?
+-- {'count_1': 1, 'param_1': 10, 'param_2': 0}
+
+-- # waiting already
+SELECT staged.message_id
+FROM (SELECT "sales_delayed_load_0123456789abcdef0123".message_id AS message_id, "sales_delayed_load_0123456789abcdef0123".destination AS destination, "sales_delayed_load_0123456789abcdef0123".due_time AS due_time, "sales_delayed_load_0123456789abcdef0123".next_attempt AS next_attempt, "sales_delayed_load_0123456789abcdef0123".failure_count AS failure_count, "sales_delayed_load_0123456789abcdef0123".headers AS headers, "sales_delayed_load_0123456789abcdef0123".properties AS properties, "sales_delayed_load_0123456789abcdef0123".body AS body
+FROM "sales_delayed_load_0123456789abcdef0123"
+WHERE "sales_delayed_load_0123456789abcdef0123".attempt IN (__[POSTCOMPILE_attempt_1])) AS staged JOIN "sales_delayed" ON "sales_delayed".message_id = staged.message_id ORDER BY staged.message_id
+ LIMIT ? OFFSET ?
+-- {'param_1': 10, 'param_2': 0}
+
+-- # registry insert
+INSERT INTO "sales_delayed_loads" (load_id, is_stream, batch, token, host, pid, place, process_started, began, heartbeat, lease_until, finished_at, stored, skipped) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING

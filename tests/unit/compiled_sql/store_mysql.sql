@@ -1,0 +1,140 @@
+-- # table
+CREATE TABLE `my schema`.`sales_delayed` (
+	message_id VARBINARY(255) NOT NULL,
+	destination VARBINARY(1600) NOT NULL,
+	due_time DATETIME(6) NOT NULL,
+	next_attempt DATETIME(6) NOT NULL,
+	failure_count INTEGER NOT NULL DEFAULT '0',
+	headers LONGTEXT,
+	properties LONGTEXT,
+	body LONGBLOB NOT NULL,
+	PRIMARY KEY (message_id)
+)
+;
+CREATE INDEX sales_delayed_due ON `my schema`.`sales_delayed` (next_attempt, message_id)
+
+-- # buckets
+SELECT numbered.number, count(*) AS messages
+FROM (SELECT floor(timestampdiff(SECOND, '1970-01-01', `my schema`.`sales_delayed`.due_time) / %(seconds)s) AS number, `my schema`.`sales_delayed`.destination AS destination
+FROM `my schema`.`sales_delayed`) AS numbered GROUP BY numbered.number ORDER BY numbered.number
+
+-- # candidates
+SELECT `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id
+FROM `my schema`.`sales_delayed`
+WHERE `my schema`.`sales_delayed`.next_attempt <= %(at)s ORDER BY `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id
+ LIMIT %(limit)s
+
+-- # candidates_behind
+SELECT `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id
+FROM `my schema`.`sales_delayed`
+WHERE `my schema`.`sales_delayed`.next_attempt <= %(at)s AND `my schema`.`sales_delayed`.next_attempt >= %(after_next_attempt)s AND (`my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id) > (%(after_next_attempt)s, %(after_message_id)s) ORDER BY `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id
+ LIMIT %(limit)s
+
+-- # count
+SELECT count(*) AS count_1
+FROM `my schema`.`sales_delayed`
+
+-- # due
+SELECT `my schema`.`sales_delayed`.message_id, `my schema`.`sales_delayed`.destination, `my schema`.`sales_delayed`.due_time, `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.failure_count, `my schema`.`sales_delayed`.headers, `my schema`.`sales_delayed`.properties, `my schema`.`sales_delayed`.body
+FROM `my schema`.`sales_delayed` FORCE INDEX (PRIMARY)
+WHERE `my schema`.`sales_delayed`.next_attempt <= %(at)s ORDER BY `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id
+ LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+
+-- # due_behind
+SELECT `my schema`.`sales_delayed`.message_id, `my schema`.`sales_delayed`.destination, `my schema`.`sales_delayed`.due_time, `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.failure_count, `my schema`.`sales_delayed`.headers, `my schema`.`sales_delayed`.properties, `my schema`.`sales_delayed`.body
+FROM `my schema`.`sales_delayed` FORCE INDEX (PRIMARY)
+WHERE `my schema`.`sales_delayed`.next_attempt <= %(at)s AND `my schema`.`sales_delayed`.next_attempt >= %(after_next_attempt)s AND (`my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id) > (%(after_next_attempt)s, %(after_message_id)s) ORDER BY `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id
+ LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+
+-- # first
+SELECT `my schema`.`sales_delayed`.next_attempt
+FROM `my schema`.`sales_delayed` ORDER BY `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id
+ LIMIT %(param_1)s
+-- {'param_1': 1}
+
+-- # first_behind
+SELECT `my schema`.`sales_delayed`.next_attempt
+FROM `my schema`.`sales_delayed`
+WHERE `my schema`.`sales_delayed`.next_attempt >= %(after_next_attempt)s AND (`my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id) > (%(after_next_attempt)s, %(after_message_id)s) ORDER BY `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id
+ LIMIT %(param_1)s
+-- {'param_1': 1}
+
+-- # get
+SELECT `my schema`.`sales_delayed`.message_id, `my schema`.`sales_delayed`.destination, `my schema`.`sales_delayed`.due_time, `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.failure_count, `my schema`.`sales_delayed`.headers, `my schema`.`sales_delayed`.properties, `my schema`.`sales_delayed`.body
+FROM `my schema`.`sales_delayed`
+WHERE `my schema`.`sales_delayed`.message_id = %(id)s
+
+-- # increment
+UPDATE `my schema`.`sales_delayed` SET next_attempt=%(new_next_attempt)s, failure_count=(`my schema`.`sales_delayed`.failure_count + %(failure_count_1)s) WHERE `my schema`.`sales_delayed`.message_id = %(id)s
+-- {'failure_count_1': 1}
+
+-- # insert
+INSERT INTO `my schema`.`sales_delayed` (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body) VALUES (%(message_id)s, %(destination)s, %(due_time)s, %(next_attempt)s, %(failure_count)s, %(headers)s, %(properties)s, %(body)s)
+
+-- # lock_candidates
+SELECT `my schema`.`sales_delayed`.message_id, `my schema`.`sales_delayed`.destination, `my schema`.`sales_delayed`.due_time, `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.failure_count, `my schema`.`sales_delayed`.headers, `my schema`.`sales_delayed`.properties, `my schema`.`sales_delayed`.body
+FROM `my schema`.`sales_delayed` FORCE INDEX (PRIMARY)
+WHERE `my schema`.`sales_delayed`.message_id IN (__[POSTCOMPILE_ids]) AND `my schema`.`sales_delayed`.next_attempt <= %(at)s ORDER BY `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id FOR UPDATE SKIP LOCKED
+
+-- # page
+SELECT `my schema`.`sales_delayed`.message_id, `my schema`.`sales_delayed`.destination, `my schema`.`sales_delayed`.due_time, `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.failure_count, `my schema`.`sales_delayed`.headers, `my schema`.`sales_delayed`.properties, `my schema`.`sales_delayed`.body
+FROM `my schema`.`sales_delayed` ORDER BY `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id
+ LIMIT %(limit)s
+
+-- # page_behind
+SELECT `my schema`.`sales_delayed`.message_id, `my schema`.`sales_delayed`.destination, `my schema`.`sales_delayed`.due_time, `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.failure_count, `my schema`.`sales_delayed`.headers, `my schema`.`sales_delayed`.properties, `my schema`.`sales_delayed`.body
+FROM `my schema`.`sales_delayed`
+WHERE `my schema`.`sales_delayed`.next_attempt >= %(after_next_attempt)s AND (`my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id) > (%(after_next_attempt)s, %(after_message_id)s) ORDER BY `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id
+ LIMIT %(limit)s
+
+-- # remove_many
+DELETE waiting FROM JSON_TABLE(%(ids)s, '$[*]' COLUMNS (id VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS ids STRAIGHT_JOIN `my schema`.`sales_delayed` AS waiting ON waiting.message_id = CAST(ids.id AS BINARY)
+
+-- # clock
+SELECT utc_timestamp(%(utc_timestamp_2)s) AS utc_timestamp_1
+-- {'utc_timestamp_2': 6}
+
+-- # setup lock
+SELECT get_lock(%(get_lock_2)s, %(get_lock_3)s) AS get_lock_1
+-- {'get_lock_2': 'delaystore.c8db3f760b92c515f958348c42db902642d1e390', 'get_lock_3': 60}
+;
+(block)
+;
+(commit)
+;
+SELECT release_lock(%(release_lock_2)s) AS release_lock_1
+-- {'release_lock_2': 'delaystore.c8db3f760b92c515f958348c42db902642d1e390'}
+
+-- # savepoint
+(savepoint)
+;
+(block)
+
+-- # cancel
+SELECT `my schema`.`sales_delayed`.message_id
+FROM `my schema`.`sales_delayed`
+WHERE `my schema`.`sales_delayed`.message_id = %(id)s FOR UPDATE NOWAIT
+-- {'id': 'm1'}
+;
+DELETE FROM `my schema`.`sales_delayed` WHERE `my schema`.`sales_delayed`.message_id = %(id)s
+-- {'id': 'm1'}
+
+-- # reschedule
+SELECT `my schema`.`sales_delayed`.message_id
+FROM `my schema`.`sales_delayed`
+WHERE `my schema`.`sales_delayed`.message_id = %(id)s FOR UPDATE NOWAIT
+-- {'id': 'm1'}
+;
+UPDATE `my schema`.`sales_delayed` SET due_time=%(new_due_time)s, next_attempt=%(new_due_time)s, failure_count=%(failure_count)s WHERE `my schema`.`sales_delayed`.message_id = %(id)s
+-- {'failure_count': 0, 'id': 'm1'}
+
+-- # notify
+
+
+-- # storage options
+
+
+-- # among
+SELECT `my schema`.`sales_delayed`.message_id
+FROM `my schema`.`sales_delayed`
+WHERE `my schema`.`sales_delayed`.message_id IN (__[POSTCOMPILE_ids])

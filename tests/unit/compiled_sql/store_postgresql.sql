@@ -1,0 +1,136 @@
+-- # table
+CREATE TABLE "my schema"."sales_delayed" (
+	message_id VARCHAR COLLATE "C" NOT NULL,
+	destination VARCHAR COLLATE "C" NOT NULL,
+	due_time TIMESTAMP WITH TIME ZONE NOT NULL,
+	next_attempt TIMESTAMP WITH TIME ZONE NOT NULL,
+	failure_count INTEGER DEFAULT '0' NOT NULL,
+	headers VARCHAR,
+	properties VARCHAR,
+	body BYTEA NOT NULL,
+	PRIMARY KEY (message_id)
+)
+;
+CREATE INDEX sales_delayed_due ON "my schema"."sales_delayed" (next_attempt, message_id)
+
+-- # buckets
+SELECT numbered.number, count(*) AS messages
+FROM (SELECT floor(EXTRACT(epoch FROM "my schema"."sales_delayed".due_time) / CAST(%(seconds)s::INTEGER AS NUMERIC)) AS number, "my schema"."sales_delayed".destination AS destination
+FROM "my schema"."sales_delayed") AS numbered GROUP BY numbered.number ORDER BY numbered.number
+
+-- # count
+SELECT count(*) AS count_1
+FROM "my schema"."sales_delayed"
+
+-- # due
+SELECT "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".destination, "my schema"."sales_delayed".due_time, "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".failure_count, "my schema"."sales_delayed".headers, "my schema"."sales_delayed".properties, "my schema"."sales_delayed".body
+FROM "my schema"."sales_delayed"
+WHERE "my schema"."sales_delayed".next_attempt <= %(at)s::TIMESTAMP WITH TIME ZONE ORDER BY "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id
+ LIMIT %(limit)s::INTEGER FOR UPDATE SKIP LOCKED
+
+-- # due_behind
+SELECT "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".destination, "my schema"."sales_delayed".due_time, "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".failure_count, "my schema"."sales_delayed".headers, "my schema"."sales_delayed".properties, "my schema"."sales_delayed".body
+FROM "my schema"."sales_delayed"
+WHERE "my schema"."sales_delayed".next_attempt <= %(at)s::TIMESTAMP WITH TIME ZONE AND ("my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id) > (%(after_next_attempt)s::TIMESTAMP WITH TIME ZONE, %(after_message_id)s::VARCHAR COLLATE "C") ORDER BY "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id
+ LIMIT %(limit)s::INTEGER FOR UPDATE SKIP LOCKED
+
+-- # first
+SELECT "my schema"."sales_delayed".next_attempt
+FROM "my schema"."sales_delayed" ORDER BY "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id
+ LIMIT %(param_1)s::INTEGER
+-- {'param_1': 1}
+
+-- # first_behind
+SELECT "my schema"."sales_delayed".next_attempt
+FROM "my schema"."sales_delayed"
+WHERE ("my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id) > (%(after_next_attempt)s::TIMESTAMP WITH TIME ZONE, %(after_message_id)s::VARCHAR COLLATE "C") ORDER BY "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id
+ LIMIT %(param_1)s::INTEGER
+-- {'param_1': 1}
+
+-- # get
+SELECT "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".destination, "my schema"."sales_delayed".due_time, "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".failure_count, "my schema"."sales_delayed".headers, "my schema"."sales_delayed".properties, "my schema"."sales_delayed".body
+FROM "my schema"."sales_delayed"
+WHERE "my schema"."sales_delayed".message_id = %(id)s::VARCHAR COLLATE "C"
+
+-- # increment
+UPDATE "my schema"."sales_delayed" SET next_attempt=%(new_next_attempt)s::TIMESTAMP WITH TIME ZONE, failure_count=("my schema"."sales_delayed".failure_count + %(failure_count_1)s::INTEGER) WHERE "my schema"."sales_delayed".message_id = %(id)s::VARCHAR COLLATE "C"
+-- {'failure_count_1': 1}
+
+-- # insert
+INSERT INTO "my schema"."sales_delayed" (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body) VALUES (%(message_id)s::VARCHAR COLLATE "C", %(destination)s::VARCHAR COLLATE "C", %(due_time)s::TIMESTAMP WITH TIME ZONE, %(next_attempt)s::TIMESTAMP WITH TIME ZONE, %(failure_count)s::INTEGER, %(headers)s::VARCHAR, %(properties)s::VARCHAR, %(body)s) ON CONFLICT DO NOTHING
+
+-- # insert_and_notify
+WITH stored AS
+(INSERT INTO "my schema"."sales_delayed" (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body) VALUES (%(new_message_id)s::VARCHAR COLLATE "C", %(new_destination)s::VARCHAR COLLATE "C", %(new_due_time)s::TIMESTAMP WITH TIME ZONE, %(new_next_attempt)s::TIMESTAMP WITH TIME ZONE, %(new_failure_count)s::INTEGER, %(new_headers)s::VARCHAR, %(new_properties)s::VARCHAR, %(new_body)s) ON CONFLICT DO NOTHING RETURNING "my schema"."sales_delayed".message_id)
+ SELECT stored.message_id, pg_notify(%(channel)s, %(payload)s) AS pg_notify_1
+FROM stored
+
+-- # page
+SELECT "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".destination, "my schema"."sales_delayed".due_time, "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".failure_count, "my schema"."sales_delayed".headers, "my schema"."sales_delayed".properties, "my schema"."sales_delayed".body
+FROM "my schema"."sales_delayed" ORDER BY "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id
+ LIMIT %(limit)s::INTEGER
+
+-- # page_behind
+SELECT "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".destination, "my schema"."sales_delayed".due_time, "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".failure_count, "my schema"."sales_delayed".headers, "my schema"."sales_delayed".properties, "my schema"."sales_delayed".body
+FROM "my schema"."sales_delayed"
+WHERE ("my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id) > (%(after_next_attempt)s::TIMESTAMP WITH TIME ZONE, %(after_message_id)s::VARCHAR COLLATE "C") ORDER BY "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id
+ LIMIT %(limit)s::INTEGER
+
+-- # remove_many
+DELETE FROM "my schema"."sales_delayed" WHERE "my schema"."sales_delayed".message_id = ANY (%(ids)s::VARCHAR[] COLLATE "C")
+
+-- # clock
+SELECT clock_timestamp() AS clock_timestamp_1
+
+-- # setup lock
+SELECT pg_advisory_xact_lock(%(pg_advisory_xact_lock_2)s::BIGINT) AS pg_advisory_xact_lock_1
+-- {'pg_advisory_xact_lock_2': 2036341403314824984}
+;
+(block)
+
+-- # savepoint
+(savepoint)
+;
+(block)
+
+-- # cancel
+WITH free AS
+(SELECT "my schema"."sales_delayed".message_id AS message_id
+FROM "my schema"."sales_delayed"
+WHERE "my schema"."sales_delayed".message_id = %(id)s::VARCHAR COLLATE "C" FOR UPDATE SKIP LOCKED),
+changed AS
+(DELETE FROM "my schema"."sales_delayed" WHERE "my schema"."sales_delayed".message_id IN (SELECT free.message_id
+FROM free) RETURNING "my schema"."sales_delayed".message_id)
+ SELECT EXISTS (SELECT changed.message_id
+FROM changed) AS done, EXISTS (SELECT "my schema"."sales_delayed".message_id
+FROM "my schema"."sales_delayed"
+WHERE "my schema"."sales_delayed".message_id = %(id)s::VARCHAR COLLATE "C") AS there
+-- {'id': 'm1'}
+
+-- # reschedule
+WITH free AS
+(SELECT "my schema"."sales_delayed".message_id AS message_id
+FROM "my schema"."sales_delayed"
+WHERE "my schema"."sales_delayed".message_id = %(id)s::VARCHAR COLLATE "C" FOR UPDATE SKIP LOCKED),
+changed AS
+(UPDATE "my schema"."sales_delayed" SET due_time=%(new_due_time)s::TIMESTAMP WITH TIME ZONE, next_attempt=%(new_due_time)s::TIMESTAMP WITH TIME ZONE, failure_count=%(param_1)s::INTEGER WHERE "my schema"."sales_delayed".message_id IN (SELECT free.message_id
+FROM free) RETURNING "my schema"."sales_delayed".message_id)
+ SELECT EXISTS (SELECT changed.message_id
+FROM changed) AS done, EXISTS (SELECT "my schema"."sales_delayed".message_id
+FROM "my schema"."sales_delayed"
+WHERE "my schema"."sales_delayed".message_id = %(id)s::VARCHAR COLLATE "C") AS there
+-- {'param_1': 0, 'id': 'm1'}
+
+-- # notify
+SELECT pg_notify(%(pg_notify_2)s::VARCHAR, %(pg_notify_3)s::VARCHAR) AS pg_notify_1
+-- {'pg_notify_2': 'channel', 'pg_notify_3': 'payload'}
+
+-- # storage options
+ALTER TABLE {table} ADD CHECK (due_time BETWEEN '0001-01-02 00:00+00' AND '9999-12-31 00:00+00' AND next_attempt BETWEEN '0001-01-02 00:00+00' AND '9999-12-31 00:00+00')
+;
+ALTER TABLE {table} SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 5000)
+
+-- # among
+SELECT "my schema"."sales_delayed".message_id
+FROM "my schema"."sales_delayed"
+WHERE "my schema"."sales_delayed".message_id = ANY (%(ids)s::VARCHAR[] COLLATE "C")

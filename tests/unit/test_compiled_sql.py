@@ -1,0 +1,312 @@
+"""The SQL of every database, compiled and compared with files; `WRITE_SQL=1` writes them anew.
+
+A change of these files is a change of what databases are asked: their plans and locks are to be looked at again.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final
+
+import pytest
+from sqlalchemy import Column, Dialect, Engine, MetaData, String, Table, create_engine, insert, literal, select
+from sqlalchemy.dialects import mssql
+from sqlalchemy.schema import CreateIndex, CreateTable
+from sqlalchemy.sql.elements import ClauseElement
+
+from delaystore.migrations.sources._sql.delaystore import DelaystoreShape
+from delaystore.migrations.sources._sql.dialects import MIGRATION_DIALECTS, MigrationDialect
+from delaystore.migrations.sources._sql.tables import BATCH, REJECTED, RunTables, batches_table, runs_table
+from delaystore.migrations.sources._sql.types import Instant
+from delaystore.spark.options import OnDuplicate
+from delaystore.spark.staging._sql.dialects import STAGING_DIALECTS, twice, waiting_already
+from delaystore.spark.staging._sql.tables import registry_table, staging_table
+from delaystore.sql.columns import NAMES
+from delaystore.sql.dialects import Claiming, dialect_of, store_dialect_of
+from delaystore.sql.quoting import quoted_name
+from delaystore.stores.sql._statements import Statements
+from delaystore.stores.sql.schema import delayed_table
+from delaystore.transports.sql_queue._claims import LeasedRows, LockedRows
+from delaystore.transports.sql_queue._tables import queue_table
+
+FOLDER: Final = Path(__file__).parent / "compiled_sql"
+NOW: Final = datetime(2040, 1, 1, tzinfo=UTC)
+TOKEN: Final = "0123456789abcdef0123"
+URLS: Final = {
+    "postgresql": "postgresql+psycopg://",
+    "mysql": "mysql+pymysql://",
+    "mariadb": "mariadb+pymysql://",
+    "sqlite": "sqlite:///unused.db",
+}
+
+
+class Answer:
+    """What a statement returned: little."""
+
+    rowcount = 1
+
+    def __init__(self, rows: list[Any]) -> None:
+        self.rows = rows
+
+    def first(self) -> Any:
+        return self.rows[0] if self.rows else None
+
+    one = first
+
+    def all(self) -> list[Any]:
+        return self.rows
+
+    def close(self) -> None:
+        pass
+
+    def scalar(self) -> Any:
+        return 1
+
+    scalar_one = scalar
+
+    def scalars(self) -> list[Any]:
+        return [row[0] for row in self.rows]
+
+
+class FoundRow(tuple[Any, ...]):
+    """(next_attempt, message_id) of a row."""
+
+    __slots__ = ()
+    seq, done, there = 1, True, True
+
+
+class Recorder:
+    """A connection, and an engine, that writes down what it should execute."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = dialect
+        self.lines: list[str] = []
+        self.invalidated = False
+        self.connection = SimpleNamespace(dbapi_connection=SimpleNamespace(in_transaction=False))
+        self.begun = False
+
+    def execute(self, statement: ClauseElement, parameters: Any = None, **_: Any) -> Answer:
+        self.lines.append(sql(statement, self.dialect, parameters))
+        return Answer([FoundRow((NOW, "m1", 2, 2))])
+
+    def exec_driver_sql(self, statement: str, parameters: Any = None) -> Answer:
+        self.lines.append(statement)
+        return Answer([(1, 2)])
+
+    def connect(self) -> AbstractContextManager["Recorder"]:
+        return self
+
+    def get_transaction(self) -> None:
+        return None
+
+    def in_transaction(self) -> bool:
+        return self.begun
+
+    def begin(self) -> AbstractContextManager[None]:
+        self.lines.append("(begin)")
+        self.begun = True
+        return nullcontext()
+
+    def begin_nested(self) -> AbstractContextManager[None]:
+        self.lines.append("(savepoint)")
+        return nullcontext()
+
+    def commit(self) -> None:
+        self.lines.append("(commit)")
+
+    def close(self) -> None:
+        self.lines.append("(close)")
+
+    def __enter__(self) -> "Recorder":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def _run_ddl_visitor(self, *_: object, **__: object) -> None:
+        self.lines.append("(create)")
+
+
+def sql(statement: Any, dialect: Dialect, parameters: Any = None) -> str:
+    compiled = statement.compile(dialect=dialect)
+    values = dict(getattr(compiled, "params", None) or {}) | (parameters if isinstance(parameters, dict) else {})
+    fixed = {name: value for name, value in values.items() if isinstance(value, int | str) and len(str(value)) != 36}
+    return "\n".join(line.rstrip() for line in str(compiled).strip().splitlines()) + (f"\n-- {fixed}" if fixed else "")
+
+
+class Book:
+    """The statements of one database, by heading."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = dialect
+        self.parts: list[str] = []
+
+    def add(self, heading: str, *statements: Any) -> None:
+        texts = [text if isinstance(text, str) else sql(text, self.dialect) for text in statements]
+        self.parts.append(f"-- # {heading}\n" + "\n;\n".join(texts) + "\n")
+
+    def run(self, heading: str, action: Callable[[Any], Any]) -> None:
+        recorder = Recorder(self.dialect)
+        result = action(recorder)
+        if isinstance(result, AbstractContextManager):
+            with result:
+                recorder.lines.append("(block)")
+        elif callable(result):
+            result()
+        self.add(heading, *recorder.lines)
+
+    def compare(self, what: str) -> None:
+        """MariaDB is asked the same as MySQL, but for the words that SQLAlchemy quotes, and the engine."""
+        text, is_mariadb = "\n".join(self.parts), self.dialect.name == "mariadb"
+        path = FOLDER / f"{what}_{'mysql' if is_mariadb else self.dialect.name}.sql"
+        if os.environ.get("WRITE_SQL") and not is_mariadb:
+            path.write_text(text)
+        expected = path.read_text()
+        if is_mariadb:
+            text, expected = (_plain(sql) for sql in (text, expected))
+        assert text == expected
+
+
+def _plain(sql: str) -> str:
+    return sql.replace("`", "").replace("ENGINE=InnoDB", "")
+
+
+@pytest.fixture(params=URLS)
+def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
+    engine = create_engine(URLS[request.param])
+    yield engine
+    engine.dispose()
+
+
+def live_table(engine: Engine) -> Table:
+    leases = store_dialect_of(engine).claiming is Claiming.LEASES
+    return delayed_table("sales_delayed", None if leases else "my schema", leases=leases)
+
+
+def created(table: Table) -> list[Any]:
+    return [CreateTable(table), *(CreateIndex(index) for index in sorted(table.indexes, key=lambda i: str(i.name)))]
+
+
+def test_the_store(engine: Engine) -> None:
+    book, dialect, table = Book(engine.dialect), store_dialect_of(engine), live_table(engine)
+    book.add("table", *created(table))
+    statements = Statements(table, dialect)
+    for name, statement in sorted(vars(statements).items()):
+        if isinstance(statement, ClauseElement) and name not in ("table", "numbered", "cancel", "reschedule"):
+            book.add(name, statement)
+    clock = dialect.clock()
+    book.add("clock", "this computer's" if clock is None else select(clock))
+    book.run("setup lock", lambda c: dialect.setup_lock(c, "sales_delayed"))
+    book.run("savepoint", lambda c: dialect.savepoint(c))
+    new_time = {"id": "m1", "new_due_time": NOW}
+    book.run("cancel", lambda c: dialect.change_unclaimed(c, table, statements.cancel, {"id": "m1"}, NOW) and None)
+    book.run("reschedule", lambda c: dialect.change_unclaimed(c, table, statements.reschedule, new_time, NOW) and None)
+    book.run("notify", lambda c: dialect.notify(c, "channel", "payload") if dialect.has_notifications else None)
+    book.add("storage options", *dialect.time_checks(), *dialect.storage_options())
+    book.add("among", select(table.c.message_id).where(dialect.among(table.c.message_id, "ids")))
+    book.compare("store")
+
+
+def test_the_sql_queue(engine: Engine) -> None:
+    book = Book(engine.dialect)
+    table = queue_table("billing", "my schema", store_dialect_of(engine))
+    book.add("table", *created(table))
+    book.add("insert", insert(table).inline())
+    if engine.dialect.name != "sqlite":
+        book.run("locked rows, settled", lambda c: LockedRows(c, table, 10).settle())
+        book.run("locked rows, given back", lambda c: LockedRows(c, table, 10).give_back())
+    else:
+        book.run("leased rows, settled", lambda c: LeasedRows(c, table, 10, timedelta(seconds=60)).settle())
+        book.run("leased rows, given back", lambda c: LeasedRows(c, table, 10, timedelta(seconds=60)).give_back())
+    book.run("delete", lambda c: store_dialect_of(engine).delete_locked(c, table, "seq", [1, 2]))
+    book.run("lock wait", lambda c: store_dialect_of(engine).lock_wait(c, 2.5))
+    book.compare("sql_queue")
+
+
+def copied_table(name: str, time: Any, schema: str | None, *more: Column[Any]) -> Table:
+    texts = [Column(column, String(255), info={"reflected": String(255)}) for column in ("message_id", "destination")]
+    times = [Column(column, Instant(time), info={"reflected": time}) for column in ("due_time", "next_attempt")]
+    return Table(name, MetaData(), *texts, *times, *more, schema=schema, quote=True)
+
+
+def migration(book: Book, dialect: MigrationDialect, time: Any) -> None:
+    schema = None if book.dialect.name == "sqlite" else "my schema"
+    side = Column(BATCH), Column(REJECTED, String)
+    tables = RunTables(
+        endpoint="sales",
+        shape=DelaystoreShape(),
+        source=copied_table("sales_delayed", time, schema),
+        side=copied_table("sales_delayed_migrating", time, schema, *side),
+        runs=runs_table("sales_delayed_migration_run", schema),
+        batches=batches_table("sales_delayed_migration_batches", schema),
+    )
+    source, key = tables.source, tables.source.c.message_id
+    order = source.c.next_attempt, key
+    behind = dialect.behind(order, (literal(NOW, order[0].type), literal("m1", key.type)))
+    search = select(*order).where(behind).order_by(*order)
+    connection: Any = Recorder(book.dialect)
+    book.add("tables", *created(tables.runs), *created(tables.batches))
+    if book.dialect.name != "sqlite":
+        book.run("lock", lambda c: dialect.take_lock(c, "migration my schema.sales_delayed", "me"))
+        book.run("holder", lambda c: dialect.lock_owner(c, "migration my schema.sales_delayed") and None)
+    book.add("side table", *dialect.creating(connection, tables))
+    book.add("dropping", *dialect.dropping(connection, tables.created))
+    book.run("writing", lambda c: dialect.begin_writing(c))
+    book.run("by index", lambda c: dialect.prefer_indexes(c))
+    book.add("search", dialect.passing(dialect.limited(search, 7), source))
+    book.run(
+        "hide", lambda c: dialect.hide(c, tables, 3, dialect.limited(search, 7), source.c.next_attempt > NOW) and None
+    )
+    book.add("among", select(key).where(dialect.one_of(key, ["m1", "m2"])))
+    book.add("moving", dialect.moving(tables, 3, ["m1"]))
+    book.add("removing", dialect.removing(tables, 3, ["m1"]))
+    book.add("rejecting", dialect.rejecting(tables, 3))
+    book.add("exact", select(dialect.exact(source.c.destination)))
+    book.add("rights_checks", *dialect.rights_checks(tables))
+    book.run("may create", lambda c: dialect.may_create(c, None) and None)
+    book.add("name", quoted_name(source, connection.dialect))
+
+
+def test_a_migration(engine: Engine) -> None:
+    book = Book(engine.dialect)
+    time = live_table(engine).c.due_time.type.load_dialect_impl(engine.dialect)
+    dialect = dialect_of(engine, MIGRATION_DIALECTS)
+    migration(book, dialect, time)
+    clock = dialect.clock()
+    book.add("clock", "this computer's" if clock is None else select(clock))
+    book.compare("migration")
+
+
+def test_a_migration_from_sql_server() -> None:
+    class ServerEngine:
+        dialect = mssql.dialect()
+
+    engine: Any = ServerEngine()
+    book, dialect = Book(engine.dialect), dialect_of(engine, MIGRATION_DIALECTS)
+    migration(book, dialect, mssql.DATETIME2(6))
+    book.add("clock", select(dialect.clock()))
+    book.compare("migration")
+
+
+def test_staging(engine: Engine) -> None:
+    book, dialect, live = Book(engine.dialect), dialect_of(engine, STAGING_DIALECTS), live_table(engine)
+    name = store_dialect_of(engine)
+    staging = staging_table(live, TOKEN, name, dialect.prefixes)
+    staged = select(*(staging.c[name] for name in NAMES)).where(staging.c.attempt.in_([1]))
+    book.add("registry", *created(registry_table(live, name)))
+    book.add("staging", *created(staging))
+    book.run("begin", lambda c: dialect.begin_writing(c))
+    book.run("take time", lambda c: dialect.take_time(c))
+    book.run("create", lambda c: dialect.create(c, staging))
+    book.run("drop", lambda c: dialect.drop(c, '"a:b"'))
+    book.run("empty", lambda c: dialect.empty(c, '"a:b"'))
+    for on_duplicate in OnDuplicate:
+        book.add(f"promoting, duplicates: {on_duplicate}", dialect.promoting(live, NAMES, staged, on_duplicate))
+    book.run("claimed", lambda c: dialect.is_claimed(c, live, staged, NOW) and None)
+    book.add("twice", twice(staged))
+    book.add("waiting already", waiting_already(staged, live))
+    book.add("registry insert", dialect.insert(registry_table(live, name)))
+    book.compare("staging")

@@ -1,0 +1,81 @@
+"""Rules of the house that no linter knows."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import delaystore
+
+PACKAGE = Path(delaystore.__file__).parent
+
+
+def sources() -> Iterator[tuple[Path, ast.Module]]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        yield path.relative_to(PACKAGE), ast.parse(path.read_text())
+
+
+def asks_which_database(node: ast.AST) -> bool:
+    """`dialect.name`, `engine.dialect.name`, `dialect_of(...).name`, or a URL's backend compared with anything."""
+    if isinstance(node, ast.Attribute) and node.attr == "name":
+        return "dialect" in ast.unparse(node.value).rpartition(".")[2]
+    if isinstance(node, ast.Compare | ast.Subscript | ast.Dict):
+        return "get_backend_name()" in ast.unparse(node)
+    return (
+        isinstance(node, ast.arg | ast.Name) and (node.arg if isinstance(node, ast.arg) else node.id) == "dialect_name"
+    )
+
+
+def test_only_one_place_knows_one_database_from_another() -> None:
+    found = [
+        f"{path}:{getattr(node, 'lineno', '')} {ast.unparse(node)}"
+        for path, module in sources()
+        if path.parts[0] != "sql"
+        for node in ast.walk(module)
+        if asks_which_database(node)
+    ]
+    assert not found, f"ask the dialect of delaystore.sql.dialects instead: {found}"
+
+
+def test_the_rule_knows_what_it_forbids() -> None:
+    for forbidden in (
+        'engine.dialect.name == "sqlite"',
+        "dialect.name",
+        "dialect_of(engine, DIALECTS).name",
+        'url.get_backend_name() == "sqlite"',
+        "limits[dialect_name]",
+    ):
+        assert any(asks_which_database(node) for node in ast.walk(ast.parse(forbidden))), forbidden
+    for allowed in ("table.name", 'f"{url.get_backend_name()} {url.host}"', "store.dialect.limited(statement, 3)"):
+        assert not any(asks_which_database(node) for node in ast.walk(ast.parse(allowed))), allowed
+
+
+def private_imports(module: ast.Module, package: tuple[str, ...]) -> Iterator[str]:
+    """What a module of `package` imports from behind a `_` that is not of its own package or one around it."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("delaystore"):
+            for name in (node.module, *(f"{node.module}.{alias.name}" for alias in node.names)):
+                parts = tuple(name.split("."))
+                hidden = [n for n, part in enumerate(parts) if part.startswith("_") and not part.startswith("__")]
+                if hidden and parts[: hidden[0]] != package[: hidden[0]]:
+                    yield name
+
+
+def test_a_module_behind_an_underscore_is_its_package_s_own() -> None:
+    found = [
+        f"{path} imports {name}"
+        for path, module in sources()
+        for name in private_imports(module, ("delaystore", *path.parts[:-1]))
+    ]
+    assert not found, found
+
+
+def test_the_rule_of_underscores_knows_what_it_forbids() -> None:
+    for import_of_claims in (
+        "from delaystore.stores.sql._claims import Claims",
+        "from delaystore.stores.sql import _claims",
+    ):
+        module = ast.parse(import_of_claims)
+        assert list(private_imports(module, ("delaystore", "dispatcher")))
+        assert list(private_imports(module, ("delaystore", "stores")))
+        assert not list(private_imports(module, ("delaystore", "stores", "sql")))
+        assert not list(private_imports(module, ("delaystore", "stores", "sql", "migrations")))

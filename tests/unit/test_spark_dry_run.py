@@ -1,0 +1,47 @@
+"""What a dry run foretells, from what it has counted."""
+
+from typing import Any
+
+import pytest
+
+from delaystore.spark.loading.report import DryRun, Obstacle
+from delaystore.spark.options import OnDuplicate
+from delaystore.spark.rejects.counts import Reason, Rejects
+
+ERROR, IGNORE, REPLACE = OnDuplicate.ERROR, OnDuplicate.IGNORE, OnDuplicate.REPLACE
+BAD = Rejects({"due_time is null": Reason(2)})
+
+
+def dry_run(on_duplicate: OnDuplicate, **found: Any) -> DryRun:
+    given = {"rejects": Rejects(), "twice": 0, "waiting": 0, "stops_at_rejects": True, **found}
+    return DryRun(load_id=None, messages=10, examples=(), on_duplicate=on_duplicate, seconds=0, **given)
+
+
+@pytest.mark.parametrize(
+    ("on_duplicate", "found", "stored"),
+    [
+        (ERROR, {}, 10),
+        (IGNORE, {"twice": 2, "waiting": 3}, 5),
+        (IGNORE, {"twice": 2, "waiting": None}, 8),
+        (REPLACE, {"waiting": 3}, 10),
+        (ERROR, {"rejects": BAD, "stops_at_rejects": False}, 10),
+    ],
+)
+def test_what_would_be_stored(on_duplicate: OnDuplicate, found: dict[str, Any], stored: int) -> None:
+    foretold = dry_run(on_duplicate, **found)
+    assert (foretold.would_store, foretold.obstacles) == (stored, ())
+
+
+@pytest.mark.parametrize(
+    ("on_duplicate", "found", "obstacle"),
+    [
+        (ERROR, {"twice": 1}, Obstacle.TWICE),
+        (ERROR, {"waiting": 1}, Obstacle.WAITING),
+        (REPLACE, {"twice": 1}, Obstacle.TWICE),
+        (IGNORE, {"rejects": BAD}, Obstacle.REJECTS),
+    ],
+)
+def test_what_would_stop_the_load(on_duplicate: OnDuplicate, found: dict[str, Any], obstacle: Obstacle) -> None:
+    foretold = dry_run(on_duplicate, **found)
+    assert foretold.would_store == 0
+    assert foretold.obstacles == (obstacle,)

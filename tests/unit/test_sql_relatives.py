@@ -1,0 +1,34 @@
+"""A database that is nearly PostgreSQL needs only what differs."""
+
+from datetime import UTC, datetime
+
+from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
+
+from delaystore.sql.dialects.postgresql import PostgreSqlDialect
+from delaystore.sql.types import ExactText, UtcDateTime
+from delaystore.stores.sql._statements import Statements
+from delaystore.stores.sql.schema import delayed_table
+
+NOW = datetime(2034, 5, 6, 7, 8, 9, tzinfo=UTC)
+
+
+class RelativeDialect(PGDialect_psycopg):
+    name = "relative"
+    supports_statement_cache = True
+
+
+class WithoutNotifications(PostgreSqlDialect):
+    has_notifications = False
+
+
+def test_it_stores_its_columns_like_postgresql() -> None:
+    dialect = RelativeDialect()
+    assert UtcDateTime().compile(dialect) == "TIMESTAMP WITH TIME ZONE"
+    assert UtcDateTime().process_bind_param(NOW, dialect) == NOW
+    assert ExactText(9).compile(dialect) == ExactText(9).compile(PGDialect_psycopg())
+
+
+def test_without_notifications_it_has_no_statement_that_notifies() -> None:
+    table = delayed_table("sales_delayed", None, leases=False)
+    assert Statements(table, WithoutNotifications("relative")).insert_and_notify is None
+    assert Statements(table, PostgreSqlDialect("postgresql")).insert_and_notify is not None
