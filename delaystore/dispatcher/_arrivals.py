@@ -1,4 +1,4 @@
-"""Messages that have arrived and are not yet removed from the store."""
+"""Messages that are being sent, or have arrived and are not yet removed from the store."""
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,21 +13,32 @@ MOST_REMEMBERED: Final = 10_000
 
 
 class UnremovedArrivals:
-    """Remembers what the broker has confirmed and the store did not remove, so that it is not sent again.
+    """Remembers what is being sent, and what the broker has confirmed and the store did not remove.
 
-    Without it the same batch would be sent again and again while the store can be read but not written. A message that
-    another dispatcher fetches meanwhile is still sent twice. Threads may share it.
+    Without it the same batch would be sent again and again while the store can be read but not written, and a restarted
+    database, which has forgotten all claims, would have a batch sent by two workers. A message that another dispatcher
+    fetches meanwhile is still sent twice. Threads may share it.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._being_sent: set[str] = set()
+        """By message_id."""
         self._known: dict[str, DelayedMessage | bytes] = {}
         """By message_id: the message while it is being removed; its fingerprint once that has failed."""
 
-    def note(self, messages: Iterable[DelayedMessage]) -> None:
-        """Remember `messages`, which have arrived and are about to be removed."""
+    def begin(self, fetched: Sequence[DelayedMessage]) -> Sequence[DelayedMessage]:
+        """Take for sending those of `fetched` that no other worker is sending; `end` gives them back."""
         with self._lock:
-            self._known.update((message.message_id, message) for message in messages)
+            taken = [message for message in fetched if message.message_id not in self._being_sent]
+            self._being_sent.update(message.message_id for message in taken)
+        return taken
+
+    def end(self, taken: Iterable[DelayedMessage], arrived: Iterable[DelayedMessage]) -> None:
+        """Sending `taken` has ended; remember those that have `arrived` and are about to be removed."""
+        with self._lock:
+            self._being_sent.difference_update(message.message_id for message in taken)
+            self._known.update((message.message_id, message) for message in arrived)
             self._forget_the_oldest()
 
     def keep(self, messages: Iterable[DelayedMessage]) -> None:

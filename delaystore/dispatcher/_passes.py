@@ -16,6 +16,7 @@ from delaystore.dispatcher._wakeup import AT_ONCE
 from delaystore.dispatcher.breakers import BreakerState
 from delaystore.dispatcher.health import NOTHING_DONE, DispatchReport
 from delaystore.errors import TransportError
+from delaystore.stores.abc import DelayedMessageStore
 
 logger = logging.getLogger("delaystore.dispatcher")
 
@@ -86,26 +87,28 @@ class DispatchPass:
 
     def _claim_and_settle(self, at: datetime, batch: Batch) -> None:
         limit = self._sizer.limit
-        long_outage = self._breakers.dispatch.state is BreakerState.TRIGGERED
         with self._context.store.transaction() as tx:
-            batch.messages = tx.fetch_due(at, limit)
-            if not batch.messages:
+            fetched = tx.fetch_due(at, limit)
+            batch.messages = taken = self._arrivals.begin(fetched)
+            if not taken:
                 return
-            batch.begin("forward")
-            self._sizer.learn(batch.messages)
-            arrived = self._arrivals.among(batch.messages)
-            if arrived:
-                # In a transaction of their own, so that no failure of the other messages can undo it.
-                self._settler.settle_arrived(tx, batch, arrived)
-                batch.full = len(arrived) > batch.claims_lost
-                return
-            batch.full = len(batch.messages) >= limit
+            batch.full = len(fetched) >= limit
             try:
-                self._settler.settle(tx, batch, long_outage)
+                self._settle(tx, batch)
             finally:
-                if not self._context.exactly_once:
-                    # Noted while they are claimed: once the transaction is undone, another worker may fetch them.
-                    self._arrivals.note(batch.arrived)
+                # While they are claimed: once the transaction is undone, another worker may fetch them.
+                self._arrivals.end(taken, () if self._context.exactly_once else batch.arrived)
+
+    def _settle(self, tx: DelayedMessageStore, batch: Batch) -> None:
+        batch.begin("forward")
+        self._sizer.learn(batch.messages)
+        arrived = self._arrivals.among(batch.messages)
+        if arrived:
+            # In a transaction of their own, so that no failure of the other messages can undo it.
+            self._settler.settle_arrived(tx, batch, arrived)
+            batch.full = len(arrived) > batch.claims_lost
+        else:
+            self._settler.settle(tx, batch, self._breakers.dispatch.state is BreakerState.TRIGGERED)
 
     def _on_undone(self, batch: Batch, error: Exception, at: datetime) -> PassResult:
         """React to an undone transaction; a later pass removes what has arrived. Raises the store's errors."""

@@ -1,7 +1,10 @@
 """PostgreSQL and RabbitMQ are there, but do not answer, or will not."""
 
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import timedelta
 
 import psycopg
@@ -9,12 +12,18 @@ import pytest
 from sqlalchemy import make_url
 
 from delaystore.delivery import DelayedDelivery
-from delaystore.settings import DelayedDeliverySettings
+from delaystore.dispatcher import Dispatcher
+from delaystore.errors import StoreUnavailableError
+from delaystore.message import DelayedMessage
+from delaystore.settings import DelayedDeliverySettings, TransactionMode
+from delaystore.stores.abc import DelayedMessageStore
 from delaystore.stores.sql import SqlDelayedMessageStore
+from delaystore.testing import RecordingTransport
 from delaystore.transports import Transport, open_transport
+from delaystore.transports.abc import Outcome
 from tests.faults.arrivals import assert_arrived, drain
 from tests.faults.backlog import DESTINATION, ENDPOINT, ids, message, messages
-from tests.faults.patience import wait_until
+from tests.faults.patience import PATIENCE, wait_until
 from tests.faults.scale import scaled
 from tests.faults.sender import Sender
 from tests.servers import PostgreSQL, RabbitMQ
@@ -92,13 +101,49 @@ def test_postgresql_stands_still(
     assert_arrived(drain(transport, DESTINATION), ids(sent) + sender.acknowledged, duplicates=0)
 
 
+class SlowTransport(RecordingTransport):
+    """Takes messages, and answers when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taken = threading.Event()
+        self.may_answer = threading.Event()
+
+    def send(
+        self, messages: Sequence[DelayedMessage], transaction: DelayedMessageStore | None, timeout: float
+    ) -> Sequence[Outcome]:
+        self.taken.set()
+        assert self.may_answer.wait(timeout)
+        return super().send(messages, transaction, timeout)
+
+
+def test_what_one_worker_sends_no_other_sends_when_postgresql_forgets_the_claims(store_url: str) -> None:
+    transport = SlowTransport()
+    transport.declare(DESTINATION)
+    with closing(SqlDelayedMessageStore(store_url)) as store, ThreadPoolExecutor() as other_worker:
+        store.initialize(ENDPOINT, TransactionMode.RECEIVE_ONLY)
+        store.setup_infrastructure()
+        store.store_many(sent := messages(3))
+        dispatcher = Dispatcher(store, transport, DelayedDeliverySettings(), endpoint=ENDPOINT)
+        slow = other_worker.submit(dispatcher.dispatch_due)
+        assert transport.taken.wait(PATIENCE)
+        assert kill(store_url, "state = 'idle in transaction'")
+        assert dispatcher.dispatch_due().fetched == 0
+        transport.may_answer.set()
+        with pytest.raises(StoreUnavailableError):
+            slow.result(PATIENCE)
+        assert dispatcher.dispatch_due().delivered == len(sent)
+        assert store.count() == 0
+    assert_arrived(drain(transport, DESTINATION), ids(sent))
+
+
 def test_wake_ups_come_back_after_their_connection_was_killed(
     delivery: DelayedDelivery, transport: Transport, store_url: str
 ) -> None:
     elsewhere = DelayedDelivery(ENDPOINT, SqlDelayedMessageStore(store_url))
     for _ in range(scaled(2, 10)):
         wait_until(lambda: delivery.health().subscription_alive, "wake-ups arrive")
-        assert kill_listener(store_url) == 1
+        assert kill(store_url, "query LIKE 'LISTEN %'") == 1
         sent = [elsewhere.send(DESTINATION, b"polled", delay=delay) for delay in (0, 0.5, 1)]
         # far less than the maximum sleep of 60 s, which is what a dispatcher that trusted the dead connection would do
         wait_until(lambda: delivery.count() == 0, "polling finds the messages", patience=30)
@@ -107,9 +152,9 @@ def test_wake_ups_come_back_after_their_connection_was_killed(
     elsewhere.close()
 
 
-def kill_listener(store_url: str) -> int:
-    """End the connections that listen; how many there were."""
-    statement = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN %'"
+def kill(store_url: str, which: str) -> int:
+    """End connections to PostgreSQL; how many there were."""
+    statement = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {which}"
     url = make_url(store_url).set(drivername="postgresql").render_as_string(hide_password=False)
     with psycopg.connect(url) as connection:
         return len(connection.execute(statement).fetchall())

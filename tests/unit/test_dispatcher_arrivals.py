@@ -15,10 +15,27 @@ from tests.dispatching import NOON, message
 ONE = message("a", headers={"kind": "reminder"}, properties={"type": "x"})
 
 
+def arrivals_of(one: DelayedMessage, kept: bool) -> UnremovedArrivals:
+    """One message has arrived; `kept`: its removal has failed."""
+    arrived = UnremovedArrivals()
+    arrived.end(arrived.begin([one]), [one])
+    if kept:
+        arrived.keep([one])
+    return arrived
+
+
+def test_what_is_being_sent_is_taken_by_no_other_worker() -> None:
+    arrived = UnremovedArrivals()
+    other = message("b")
+    assert arrived.begin([ONE]) == [ONE]
+    assert arrived.begin([ONE, other]) == [other]
+    arrived.end([ONE], [])
+    assert arrived.begin([ONE, other]) == [ONE]
+
+
 @pytest.mark.parametrize("kept", [False, True])
 def test_the_very_same_message_is_known_again(kept: bool) -> None:
-    arrived = UnremovedArrivals()
-    (arrived.keep if kept else arrived.note)([ONE])
+    arrived = arrivals_of(ONE, kept)
     assert arrived.among([message("b"), replace(ONE)]) == [ONE]
     arrived.forget([ONE])
     assert arrived.among([ONE]) == ()
@@ -38,15 +55,12 @@ def test_the_very_same_message_is_known_again(kept: bool) -> None:
     ],
 )
 def test_another_message_under_the_same_id_is_not(change: dict[str, Any], kept: bool) -> None:
-    arrived = UnremovedArrivals()
-    (arrived.keep if kept else arrived.note)([ONE])
+    arrived = arrivals_of(ONE, kept)
     assert arrived.among([replace(ONE, **change)]) == []
 
 
 def test_no_bodies_are_kept_for_long() -> None:
-    arrived = UnremovedArrivals()
-    arrived.note([ONE])
-    arrived.keep([ONE])
+    arrived = arrivals_of(ONE, kept=True)
     assert not [thing for thing in gc.get_referents(arrived._known) if isinstance(thing, DelayedMessage)]
 
 
