@@ -55,7 +55,8 @@ def test_an_example_with_rabbitmq_prints_what_it_promises(name: str, rabbitmq_ur
     assert sorted(printed) == sorted(PRINTED_BY_RABBITMQ[name])
 
 
-def test_the_histogram_is_drawn(tmp_path: Path) -> None:
+def test_the_histogram_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")  # Java starts sooner
     picture = tmp_path / "due.png"
     printed = run(str(EXAMPLES / "due_histogram.py"), str(picture)).splitlines()
     assert printed[-2] == "2205 messages are due within the week"

@@ -16,6 +16,7 @@ from delaystore.spark import register
 from delaystore.spark._driver_service.service import stop_driver_service
 
 ROOT = Path(__file__).parents[2]
+PRELOADED = Path(__file__).with_name("preloaded")
 POSTGRESQL_JAR = Path("/usr/share/java/postgresql.jar")
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # not worth a compiler and a collector that take their time
 ODD_TIME_ZONE = "Asia/Kathmandu"  # UTC+05:45
@@ -32,7 +33,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         patch.setenv("SPARK_LOCAL_DIRS", str(folder))
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         patch.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
-        patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(PRELOADED), os.environ.get("PYTHONPATH", "")]))
         session = settings(SparkSession.builder.master("local[2]"), folder).getOrCreate()
         session.sparkContext.setLogLevel("OFF")
         register(session)

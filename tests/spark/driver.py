@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -113,8 +114,17 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
+def do(spark: SparkSession, job: dict[str, Any]) -> None:
+    """Do a job, and say how it ended."""
+    try:
+        (stream if job.get("job") == "stream" else load_once)(spark, job)
+        say("done")
+    except Exception as error:
+        say(f"failed: {plain_error(error) or ' '.join(str(error).split())[:3000]}")
+
+
 def main(options: dict[str, Any]) -> None:
-    """Start Spark, and do each of the jobs."""
+    """Start Spark, and do the jobs: one after the other, or all at once."""
     with tempfile.TemporaryDirectory() as folder:
         builder = settings(SparkSession.builder.master(options.get("master", "local[2]")), Path(folder))
         for name, value in options.get("conf", {}).items():
@@ -123,12 +133,9 @@ def main(options: dict[str, Any]) -> None:
         spark.sparkContext.setLogLevel("OFF")
         register(spark)
         say("started")
-        for job in options["jobs"]:
-            try:
-                (stream if job.get("job") == "stream" else load_once)(spark, job)
-                say("done")
-            except Exception as error:
-                say(f"failed: {plain_error(error) or ' '.join(str(error).split())[:3000]}")
+        jobs = options["jobs"]
+        with ThreadPoolExecutor(len(jobs) if options["at_once"] else 1) as threads:
+            list(threads.map(lambda job: do(spark, job), jobs))
         spark.stop()
 
 

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 class Driver:
     """A driver that does a job (see `tests.spark.driver`); a context manager, at whose end none of it is left.
 
-    `jobs`: several, in this order; otherwise the keywords are the one job.
+    `jobs`: several, in this order, or all `at_once`; otherwise the keywords are the one job.
     """
 
     def __init__(
@@ -30,10 +30,11 @@ class Driver:
         master: str = "local[2]",
         conf: dict[str, str] | None = None,
         jobs: list[dict[str, Any]] | None = None,
+        at_once: bool = False,
         environment: dict[str, str] | None = None,
         **job: Any,
     ) -> None:
-        self._options = {"master": master, "conf": conf or {}, "jobs": jobs or [job]}
+        self._options = {"master": master, "conf": conf or {}, "jobs": jobs or [job], "at_once": at_once}
         self._environment = {
             **os.environ,
             "SPARK_LOCAL_IP": "127.0.0.1",

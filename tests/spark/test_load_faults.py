@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from sqlalchemy import create_engine, text
 
 from tests.faults.patience import wait_until
-from tests.servers import PostgreSQL
+from tests.servers import PostgreSQL, PostgreSQLDatabases
 from tests.servers.ports import free_port
 from tests.spark.cluster import Cluster
 from tests.spark.driver import slow
@@ -37,8 +37,22 @@ ROWS = 2000
 def url(postgresql_url: str) -> Iterator[str]:
     """A database in which nothing but the promoted messages is left."""
     yield postgresql_url
-    assert not staging_tables(postgresql_url)
-    assert not query(postgresql_url, f"SELECT load_id FROM {TABLE}_loads WHERE token IS NOT NULL")
+    assert_nothing_is_left(postgresql_url)
+
+
+@pytest.fixture
+def three_urls(postgresql: PostgreSQLDatabases) -> Iterator[list[str]]:
+    """Three such databases."""
+    urls = [postgresql.create_database() for _ in range(3)]
+    yield urls
+    for url in urls:
+        assert_nothing_is_left(url)
+        postgresql.drop_database(url)
+
+
+def assert_nothing_is_left(url: str) -> None:
+    assert not staging_tables(url)
+    assert not query(url, f"SELECT load_id FROM {TABLE}_loads WHERE token IS NOT NULL")
 
 
 @contextmanager
@@ -74,49 +88,43 @@ def test_tasks_that_fail_and_workers_that_are_killed_are_repeated(
     assert checksum_there(url, "other_delayed") == checksum_here(rows(spark, ROWS))
 
 
-def test_a_driver_killed_before_the_promotion(spark: SparkSession, url: str) -> None:
-    gate = free_port()
-    with Driver(mapper="held_back", gate=gate, url=url, load_id="l", count=ROWS) as driver:
-        driver.wait_for("started")
-        wait_until(lambda: staged_rows(url) >= ROWS / 2, "a task has staged")
-        driver.kill()
-    assert count(url) == 0
-    load(rows(spark, ROWS), url, loadId="l")  # at once: its owner is known to be dead
-    assert checksum_there(url) == checksum_here(rows(spark, ROWS))
+def test_a_driver_killed_before_during_and_after_promotions(spark: SparkSession, three_urls: list[str]) -> None:
+    """Before: a task still has rows. During: somebody is about to send one of the messages, which the promotion awaits.
 
-
-def test_a_driver_killed_while_it_promotes(spark: SparkSession, url: str) -> None:
-    """Somebody is about to send one of the messages, so that the promotion waits."""
-    gate = free_port()
-    with Driver(mapper="held_back", gate=gate, url=url, load_id="l", count=ROWS) as driver:
+    After, but before the load returns: somebody reads the staging, which therefore cannot be dropped at once.
+    """
+    before, during, after = three_urls
+    jobs: list[dict[str, Any]] = [
+        {"mapper": "held_back", "gate": free_port(), "url": url, "load_id": "l", "count": ROWS} for url in three_urls
+    ]
+    values = "'m7', 'billing', now(), now(), 0, ''"
+    columns = "message_id, destination, due_time, next_attempt, failure_count, body"
+    with Driver(master="local[6]", jobs=jobs, at_once=True) as driver:
         driver.wait_for("started")
-        wait_until(lambda: staged_rows(url) >= ROWS / 2, "a task has staged")
-        values = "'m7', 'billing', now(), now(), 0, ''"
-        columns = "message_id, destination, due_time, next_attempt, failure_count, body"
-        with transaction(url, f"INSERT INTO {TABLE} ({columns}) VALUES ({values})"), opened(gate):
+        for url in three_urls:
+            wait_until(lambda url=url: staged_rows(url) >= ROWS / 2, "a task has staged")
+        (staging,) = staging_tables(after)
+        with (
+            transaction(during, f"INSERT INTO {TABLE} ({columns}) VALUES ({values})"),
+            transaction(after, f'SELECT * FROM "{staging}" LIMIT 1'),
+            opened(jobs[1]["gate"]),
+            opened(jobs[2]["gate"]),
+        ):
             waits = (
-                f"SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'INSERT INTO%{TABLE}%'"
+                "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+                f" AND query LIKE 'INSERT INTO%{TABLE}%'"
             )
-            wait_until(lambda: query(url, waits), "the promotion waits")
+            wait_until(lambda: query(during, waits), "the promotion waits")
+            wait_until(lambda: count(after) == ROWS, "the promotion is committed")
             driver.kill()
-    load(rows(spark, ROWS), url, loadId="l")
-    assert checksum_there(url) == checksum_here(rows(spark, ROWS))
-
-
-def test_a_driver_killed_between_the_promotion_and_its_return(spark: SparkSession, url: str) -> None:
-    """Somebody reads the staging, which therefore cannot be dropped at once."""
-    gate = free_port()
-    with Driver(mapper="held_back", gate=gate, url=url, load_id="l", count=ROWS) as driver:
-        driver.wait_for("started")
-        wait_until(lambda: staged_rows(url) >= ROWS / 2, "a task has staged")
-        (staging,) = staging_tables(url)
-        with transaction(url, f'SELECT * FROM "{staging}" LIMIT 1'), opened(gate):
-            wait_until(lambda: count(url) == ROWS, "the promotion is committed")
-            driver.kill()
-            assert staging_tables(url) == {staging}
-    execute(url, f"DELETE FROM {TABLE}")  # dispatched meanwhile
-    load(rows(spark, ROWS), url, loadId="l")
-    assert count(url) == 0
+            assert staging_tables(after) == {staging}
+    assert count(before) == 0
+    execute(after, f"DELETE FROM {TABLE}")  # dispatched meanwhile
+    for url in three_urls:
+        load(rows(spark, ROWS), url, loadId="l")  # at once: its owner is known to be dead
+    for url in (before, during):
+        assert checksum_there(url) == checksum_here(rows(spark, ROWS))
+    assert count(after) == 0
 
 
 def test_postgresql_killed_and_restarted_in_the_middle_of_loads(

@@ -190,7 +190,7 @@ def test_what_cannot_work_is_said_at_once(source: Source, url: str) -> None:
 
 @pytest.mark.timeout(1800)
 def test_a_driver_killed_at_random_moments_leaves_each_message_once(source: Source, url: str, tmp_path: Path) -> None:
-    files, kills = scaled((8, 1), (60, 12))
+    files, kills = scaled((5, 1), (60, 12))
     source.add(files)
     chance = random.Random(4)
     places = {"folder": str(tmp_path / "in"), "checkpoint": str(source.checkpoint)}

@@ -24,7 +24,7 @@ from contextlib import contextmanager
 TICK = timedelta.resolution
 settings.register_profile("unshrunk", phases=[Phase.generate], derandomize=True)
 settings.load_profile("unshrunk")
-waiting.DEADLINE = 5.0
+waiting.DEADLINE = 2.0
 """
 MACHINE = "test_random_histories_are_those_of_the_in_memory_store"
 STORE_TAIL = """
