@@ -1,6 +1,5 @@
 """`delaystore cancel` and `reschedule`: safe while a dispatcher runs."""
 
-from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -55,14 +54,11 @@ def reschedule(
 
     Creates no table and no file.
     """
-    when = parse_due(delay, at)
+    after, instant = parse_due(delay, at)
     from delaystore.cli._endpoint import EndpointOptions
 
     with EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table).open() as opened:
-        if isinstance(when, datetime):
-            outcome = opened.delivery.reschedule(message_id, at=when)
-        else:
-            outcome = opened.delivery.reschedule(message_id, delay=when)
+        outcome = opened.delivery.reschedule(message_id, delay=after, at=instant)
     if as_json:
         print_document({"message_id": message_id, "outcome": outcome.value})
     else:

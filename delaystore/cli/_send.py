@@ -1,7 +1,7 @@
 """`delaystore send`."""
 
 import sys
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -52,7 +52,7 @@ def send(
     Say when with --delay or --at. With --transport, what that transport cannot carry is refused now. Sets up the
     store's tables (and a SQLite file) where they are missing.
     """
-    when = parse_due(delay, at)
+    after, instant = parse_due(delay, at)
     headers = {
         **parse_headers("{}" if headers_json is None else headers_json, "--headers-json"),
         **dict(parse_pair(text, "--header") for text in header or ()),
@@ -67,8 +67,8 @@ def send(
         sent = opened.delivery.send(
             destination,
             content,
-            delay=when if isinstance(when, timedelta) else None,
-            at=when if isinstance(when, datetime) else None,
+            delay=after,
+            at=instant,
             headers=headers,
             properties=properties,
             message_id=message_id,

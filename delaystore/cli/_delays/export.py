@@ -38,7 +38,7 @@ def export(
     ] = "/",
     full: Annotated[bool, typer.Option("--full", help="Draw all levels in the diagram, however many.")] = False,
     output: Annotated[
-        Path | None, typer.Option(metavar="FILE", show_default=False, help="Where to write. Default: standard output.")
+        Path | None, typer.Option(metavar="FILE", help="Where to write. Default: standard output.")
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -7,7 +7,7 @@ import typer
 
 from delaystore.cli._arguments import parse_duration
 from delaystore.cli._delays.options import DEFAULT_CASCADE, BrokerUrl, CascadeName, DryRun, ManagementUrl
-from delaystore.cli._options import Json, required
+from delaystore.cli._options import Json, MaxRate, Patience, required
 from delaystore.cli._output import counted, print_document, print_table, say
 from delaystore.cli._signals import stop_requests
 from delaystore.transports.rabbitmq.topology.cascade import DueBy, Routing
@@ -38,13 +38,6 @@ PoisonQueue = Annotated[
     typer.Option(
         "--poison-queue", metavar="NAME", help="Where messages go that cannot be moved, on the source's broker."
     ),
-]
-MaxRate = Annotated[
-    float | None,
-    typer.Option("--max-rate", metavar="NUMBER", show_default=False, help="The most messages a second."),
-]
-Patience = Annotated[
-    str, typer.Option("--patience", metavar="DURATION", help="How long to wait for a target that takes nothing.")
 ]
 _POISON_QUEUE = "delays.poison"
 _PATIENCE = "60s"
@@ -89,16 +82,12 @@ def transfer(
             "--to-broker",
             envvar="DELAYSTORE_TO_BROKER",
             metavar="URL",
-            show_default=False,
             help="The broker to move to: amqp[s]://user:password@host:port/vhost.",
         ),
     ] = None,
     cascade: CascadeName = DEFAULT_CASCADE,
     to_cascade: Annotated[
-        str | None,
-        typer.Option(
-            "--to-cascade", metavar="CASCADE", show_default=False, help="The cascade there. Default: the same."
-        ),
+        str | None, typer.Option("--to-cascade", metavar="CASCADE", help="The cascade there. Default: the same.")
     ] = None,
     due_by: DueByOption = DueBy.HEADERS,
     routing: RoutingOption = Routing.DIRECT,

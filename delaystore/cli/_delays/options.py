@@ -7,31 +7,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from delaystore.cli._options import required
+from delaystore.cli._options import required, shared_option
 
 if TYPE_CHECKING:
     from delaystore.cascades import BrokerClient
     from delaystore.transports.rabbitmq.topology import CascadeTopology
 
 BrokerUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--broker",
-        envvar="DELAYSTORE_BROKER",
-        metavar="URL",
-        show_default=False,
-        help="The RabbitMQ broker: amqp[s]://user:password@host:port/vhost.",
-    ),
+    str | None, shared_option("--broker", "URL", "The RabbitMQ broker: amqp[s]://user:password@host:port/vhost.")
 ]
 CascadeName = Annotated[
     str,
-    typer.Option(
+    shared_option(
         "--cascade",
-        envvar="DELAYSTORE_CASCADE",
-        metavar="NAME",
-        help="nservicebus-v2, nservicebus-v1, celery[:QUEUE_TYPE[:PREFIX]], skipping[:PREFIX[:LEVELS[:ms]]] or "
+        "NAME",
+        "nservicebus-v2, nservicebus-v1, celery[:QUEUE_TYPE[:PREFIX]], skipping[:PREFIX[:LEVELS[:ms]]] or "
         "custom:PREFIX[:LEVELS[:ms]].",
     ),
 ]
@@ -39,18 +29,14 @@ CascadeName = Annotated[
 DEFAULT_CASCADE = "nservicebus-v2"
 ManagementUrl = Annotated[
     str | None,
-    typer.Option(
+    shared_option(
         "--management",
-        envvar="DELAYSTORE_MANAGEMENT",
-        metavar="URL",
-        show_default=False,
-        help="The management API: http[s]://[user:password@]host:15672; the login defaults to the broker's. "
+        "URL",
+        "The management API: http[s]://[user:password@]host:15672; the login defaults to the broker's. "
         "Without it, what only the API knows is reported as unknown.",
     ),
 ]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", envvar="DELAYSTORE_DRY_RUN", help="Change nothing; say what would be done.")
-]
+DryRun = Annotated[bool, shared_option("--dry-run", None, "Change nothing; say what would be done.")]
 
 
 @contextmanager

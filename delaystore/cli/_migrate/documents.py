@@ -1,13 +1,12 @@
 """What the commands of `delaystore migrate` say in JSON. The keys are stable."""
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from delaystore.cli._documents import instant
 
 if TYPE_CHECKING:
-    from delaystore.migrations.abc import Problem, Report, Run
+    from delaystore.migrations.abc import Report, Run
     from delaystore.migrations.runner import RunCheck, Verification
 
 
@@ -22,16 +21,12 @@ def check_document(checked: "RunCheck") -> dict[str, Any]:
         "latest": None if waiting is None else instant(waiting.latest),
         "destinations": {} if waiting is None else dict(waiting.destinations),
         "immovable": checked.immovable,
-        "problems": problem_documents(checked.problems),
+        "problems": [
+            {"subject": one.subject, "text": one.text, "hinders": one.fatal, "messages": one.messages}
+            for one in checked.problems
+        ],
         "unfinished_run": run_document(checked.unfinished),
     }
-
-
-def problem_documents(problems: "Sequence[Problem]") -> list[dict[str, Any]]:
-    """Why a run would be refused, and warnings."""
-    return [
-        {"subject": one.subject, "text": one.text, "hinders": one.fatal, "messages": one.messages} for one in problems
-    ]
 
 
 def run_document(run: "Run | None") -> dict[str, Any] | None:
