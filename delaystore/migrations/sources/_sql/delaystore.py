@@ -79,4 +79,4 @@ def open_delaystore_source(url: str) -> SqlSource:
         parsed = make_url(url)
     table = parsed.query.get("table")
     shape = DelaystoreShape(table if isinstance(table, str) else None)
-    return SqlSource(parsed.difference_update_query(["table"]).render_as_string(hide_password=False), shape)
+    return SqlSource(parsed.difference_update_query(["table"]), shape)

@@ -1,7 +1,7 @@
 """Runs, as the source remembers them: from the making of their tables to the end of them."""
 
-from dataclasses import replace
-from typing import Any
+from dataclasses import asdict, replace
+from typing import Any, Final
 
 from sqlalchemy import Connection, Row, delete, func, select, update
 
@@ -13,8 +13,7 @@ from delaystore.migrations.sources._sql.database import Database
 from delaystore.migrations.sources._sql.tables import BATCH, RunTables, check_layout, has_table
 from delaystore.sql.quoting import execute_as_it_stands
 
-_OPEN = (RunStatus.PREPARING, RunStatus.RUNNING)
-_CLOSED = (RunStatus.COMPLETED, RunStatus.ABORTED)
+_OPEN: Final = [status.value for status in RunStatus if status.unfinished]
 
 
 def latest(database: Database, tables: RunTables) -> Run | None:
@@ -37,13 +36,14 @@ def begin(database: Database, tables: RunTables, parameters: RunParameters, hold
         _create_tables(database, connection, tables)
         _refuse_strangers(connection, tables)
         _refuse_open_runs(connection, tables)
-        connection.execute(tables.runs.insert(), _row(run) | {"holder": holder})
+        row = {"run_id": run.run_id, "status": run.status.value, "started": run.started, "holder": holder}
+        connection.execute(tables.runs.insert(), asdict(parameters) | row)
     return run
 
 
 def set_status(database: Database, tables: RunTables, run: Run, status: RunStatus) -> Run:
     """The run as it is now."""
-    completed = database.now() if status in _CLOSED else None
+    completed = None if status.unfinished else database.now()
     change = update(tables.runs).where(tables.runs.c.run_id == run.run_id)
     with database.writing() as connection:
         if connection.execute(change.values(status=status.value, completed=completed)).rowcount != 1:
@@ -108,24 +108,9 @@ def _refuse_strangers(connection: Connection, tables: RunTables) -> None:
 
 def _refuse_open_runs(connection: Connection, tables: RunTables) -> None:
     runs = tables.runs
-    statement = select(runs.c.run_id, runs.c.status).where(
-        runs.c.endpoint == tables.endpoint, runs.c.status.in_([status.value for status in _OPEN])
-    )
+    statement = select(runs.c.run_id, runs.c.status).where(runs.c.endpoint == tables.endpoint, runs.c.status.in_(_OPEN))
     if (row := connection.execute(statement).first()) is not None:
         raise MigrationError(f"the run {row.run_id} of {tables.endpoint!r} is {row.status}; resume or abort it first")
-
-
-def _row(run: Run) -> dict[str, Any]:
-    parameters = run.parameters
-    return {
-        "run_id": run.run_id,
-        "endpoint": parameters.endpoint,
-        "target": parameters.target,
-        "cutoff": parameters.cutoff,
-        "batch_size": parameters.batch_size,
-        "status": run.status.value,
-        "started": run.started,
-    }
 
 
 def _run(row: Row[Any]) -> Run:

@@ -24,15 +24,7 @@ from delaystore.migrations.abc import (
     RunStatus,
     Waiting,
 )
-from delaystore.migrations.sources._sql import (
-    batches,
-    checking,
-    preparing,
-    reading,
-    returning,
-    runs,
-    waiting,
-)
+from delaystore.migrations.sources._sql import batches, checking, preparing, reading, returning, runs, waiting
 from delaystore.migrations.sources._sql.database import Database
 from delaystore.migrations.sources._sql.shape import TableShape
 from delaystore.migrations.sources._sql.tables import RunTables, run_tables
@@ -43,7 +35,7 @@ from delaystore.sql.names import check_identifier
 class SqlSource(MigrationSource):
     """Messages in tables of PostgreSQL, MariaDB, MySQL, SQLite or SQL Server, of any shape.
 
-    `url`: a SQLAlchemy URL; `?schema=NAME` in it names the tables' schema (else: the connection's own), the rest of its
+    `url`: SQLAlchemy's; `?schema=NAME` in it names the tables' schema (else: the connection's own), the rest of its
     query goes to the driver. The user needs SELECT, INSERT, UPDATE and DELETE on the table, and the right to create
     and drop tables beside it.
 
@@ -53,10 +45,11 @@ class SqlSource(MigrationSource):
     Raises ConfigurationError for a URL that cannot work, MissingDependencyError for a missing driver.
     """
 
-    def __init__(self, url: str, shape: TableShape) -> None:
+    def __init__(self, url: str | URL, shape: TableShape) -> None:
         with configuration_errors():
             parsed = make_url(url)
-        self._schema = schema_of(parsed)
+        schema = parsed.query.get("schema")
+        self._schema = schema if isinstance(schema, str) else None
         self._shape = shape
         self._database = Database(parsed.difference_update_query(["schema"]))
         if self._schema is not None:
@@ -202,9 +195,3 @@ class SqlSource(MigrationSource):
             with self._database.reading() as connection:
                 self._known[endpoint] = run_tables(connection, self._shape, endpoint, self._schema)
         return self._known[endpoint]
-
-
-def schema_of(url: URL) -> str | None:
-    """The schema that a URL's query names; None: the connection's own."""
-    schema = url.query.get("schema")
-    return schema if isinstance(schema, str) else None

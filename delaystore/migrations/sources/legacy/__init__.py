@@ -27,8 +27,7 @@ def open_legacy_source(kind: str, url: str) -> SqlSource:
     """
     with configuration_errors():
         parsed = make_url(url)
-    own = parsed.difference_update_query(_OWN)
-    return SqlSource(own.render_as_string(hide_password=False), legacy_shape(kind, parsed))
+    return SqlSource(parsed.difference_update_query(_OWN), legacy_shape(kind, parsed))
 
 
 def legacy_shape(kind: str, url: URL) -> TableShape:
