@@ -72,15 +72,25 @@ def noted_holder(database: Database, tables: RunTables) -> str | None:
 def clean_up(database: Database, tables: RunTables, run: Run) -> None:
     """Delete what is left of the run; with the last run, the tables are dropped.
 
-    MigrationError while rows have neither moved nor gone back: they are nowhere else.
+    Runs of the endpoint that ended and kept no row, such as dry runs, are forgotten with it, lest one of them becomes
+    the latest again. MigrationError while rows have neither moved nor gone back: they are nowhere else.
     """
     if left := counts(database, tables, run).pending:
         raise MigrationError(f"{left} rows of the run {run.run_id} have not moved; resume or abort it first")
-    runs = tables.runs
+    runs, batches = tables.runs, tables.batches
+    with_rows = select(batches.c.run_id).where(batches.c.prepared > batches.c.returned)
+    without_rows = select(runs.c.run_id).where(
+        runs.c.endpoint == tables.endpoint,
+        runs.c.run_id != run.run_id,
+        runs.c.status.not_in(_OPEN),
+        runs.c.run_id.not_in(with_rows),
+    )
     with database.reading() as connection:
-        others: int = connection.execute(select(func.count()).where(runs.c.run_id != run.run_id)).scalar_one()
+        ended = [*connection.execute(without_rows).scalars(), run.run_id]
+        others: int = connection.execute(select(func.count()).where(runs.c.run_id.not_in(ended))).scalar_one()
     if others:
-        _delete(database, tables, run)
+        for run_id in ended:
+            _delete(database, tables, run_id)
         return
     with database.writing() as connection:
         for statement in database.dialect.dropping(connection, tables.created):
@@ -124,15 +134,15 @@ def _run(row: Row[Any]) -> Run:
     )
 
 
-def _delete(database: Database, tables: RunTables, run: Run) -> None:
+def _delete(database: Database, tables: RunTables, run_id: str) -> None:
     """A batch in each transaction; the run's own row last, so that an interrupted deletion can be repeated."""
     batches, runs = tables.batches, tables.runs
     with database.reading() as connection:
-        found = select(batches.c.number).where(batches.c.run_id == run.run_id)
+        found = select(batches.c.number).where(batches.c.run_id == run_id)
         numbers = connection.execute(found).scalars().all()
     for number in numbers:
         with database.writing() as connection:
             connection.execute(delete(tables.side).where(tables.side.c[BATCH] == number))
             connection.execute(delete(batches).where(batches.c.number == number))
     with database.writing() as connection:
-        connection.execute(delete(runs).where(runs.c.run_id == run.run_id))
+        connection.execute(delete(runs).where(runs.c.run_id == run_id))

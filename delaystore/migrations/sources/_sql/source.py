@@ -169,7 +169,7 @@ class SqlSource(MigrationSource):
 
     @override
     def clean_up(self, run: Run) -> None:
-        """While other runs are not cleaned up, only the run's own rows are deleted.
+        """While other runs are not cleaned up, only the run's own rows are deleted. Runs without a row are forgotten.
 
         Rejected rows are deleted, too. MigrationError while rows have neither moved nor gone back.
         """
