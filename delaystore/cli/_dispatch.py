@@ -15,12 +15,12 @@ from delaystore.cli._signals import stop_requests
 from delaystore.errors import ConfigurationError, InvalidMessageError, TransportSetupError
 from delaystore.message import DelayedMessage, check_destination
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
+from delaystore.stores import DelayedMessageStore
+from delaystore.transports import Transport
 
 if TYPE_CHECKING:
     from delaystore.dispatcher.dispatcher import Dispatcher
     from delaystore.dispatcher.health import DispatchReport
-    from delaystore.stores.abc import DelayedMessageStore
-    from delaystore.transports.abc import Transport
 
 _DEFAULTS = DelayedDeliverySettings()
 
@@ -102,7 +102,7 @@ def _check_name(error_queue: str) -> None:
         raise ConfigurationError(f"--error-queue {str(error).removeprefix('destination ')}") from None
 
 
-def _check_reachable(error_queue: str, transport: "Transport") -> None:
+def _check_reachable(error_queue: str, transport: Transport) -> None:
     """Refuse an error queue that nothing could be sent to, which the transport knows without a connection."""
     sample = DelayedMessage(message_id="-", destination=error_queue, due_time=datetime.now(UTC), body=b"")
     try:
@@ -111,7 +111,7 @@ def _check_reachable(error_queue: str, transport: "Transport") -> None:
         raise ConfigurationError(f"--error-queue cannot be used: {error}") from None
 
 
-def _set_up(store: "DelayedMessageStore", transport: "Transport", error_queue: str) -> None:
+def _set_up(store: DelayedMessageStore, transport: Transport, error_queue: str) -> None:
     """Find out now, while somebody is watching, what cannot work: a password, a host, a right."""
     store.setup_infrastructure()
     try:

@@ -12,6 +12,7 @@ from delaystore.cli._options import At, Delay, Endpoint, Json, Schema, StoreUrl,
 from delaystore.cli._output import print_document, tell
 from delaystore.errors import ConfigurationError
 from delaystore.message import PROPERTY_TYPES
+from delaystore.settings import DelayedDeliverySettings
 
 
 def send(
@@ -60,7 +61,6 @@ def send(
     properties = dict(_property(text) for text in property_ or ())
     content = _body(body, body_file)
     from delaystore.cli._endpoint import EndpointOptions
-    from delaystore.settings import DelayedDeliverySettings
 
     options = EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table, transport=transport)
     with options.open(DelayedDeliverySettings(), native=native) as opened:

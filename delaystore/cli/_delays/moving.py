@@ -10,6 +10,7 @@ from delaystore.cli._delays.options import DEFAULT_CASCADE, BrokerUrl, CascadeNa
 from delaystore.cli._options import Json, MaxRate, Patience, required
 from delaystore.cli._output import counted, print_document, print_table, say
 from delaystore.cli._signals import stop_requests
+from delaystore.transports.rabbitmq.topology import topology_named
 from delaystore.transports.rabbitmq.topology.cascade import DueBy, Routing
 
 if TYPE_CHECKING:
@@ -129,7 +130,6 @@ def _settings(
 
 def _cascade(url: str, name: str, management: str | None = None) -> "BrokerCascade":
     from delaystore.cascades.moving.broker_cascade import BrokerCascade
-    from delaystore.transports.rabbitmq.topology import topology_named
 
     return BrokerCascade(url, topology_named(name), name, management or None)
 

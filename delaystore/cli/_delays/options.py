@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 from delaystore.cli._options import required, shared_option
+from delaystore.transports.rabbitmq.topology import CascadeTopology, topology_named
 
 if TYPE_CHECKING:
     from delaystore.cascades import BrokerClient
-    from delaystore.transports.rabbitmq.topology import CascadeTopology
 
 BrokerUrl = Annotated[
     str | None, shared_option("--broker", "URL", "The RabbitMQ broker: amqp[s]://user:password@host:port/vhost.")
@@ -42,13 +42,12 @@ DryRun = Annotated[bool, shared_option("--dry-run", None, "Change nothing; say w
 @contextmanager
 def open_cascade(
     broker: str | None, cascade: str, management: str | None
-) -> Iterator[tuple["BrokerClient", "CascadeTopology"]]:
+) -> Iterator[tuple["BrokerClient", CascadeTopology]]:
     """The broker, for the block, and the cascade that the options name. Nothing is connected yet.
 
     ConfigurationError where no broker is given, for a URL that cannot work, or for a name that is no cascade's.
     """
     from delaystore.cascades import BrokerClient
-    from delaystore.transports.rabbitmq.topology import topology_named
 
     topology = topology_named(cascade)
     url = required(broker, "broker", "--broker URL", "DELAYSTORE_BROKER")

@@ -1,6 +1,7 @@
 """`delaystore migrate run`."""
 
 import sys
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,8 +15,6 @@ from delaystore.cli._signals import stop_requests
 from delaystore.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from delaystore.migrations.abc import MigrationSource, Report
     from delaystore.migrations.runner import RunCheck, RunSettings
 

@@ -1,5 +1,6 @@
 """`delaystore migrate verify`."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import typer
@@ -10,8 +11,6 @@ from delaystore.cli._options import Json
 from delaystore.cli._output import print_document, say, tell
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from delaystore.migrations.runner import Verification
 
 
