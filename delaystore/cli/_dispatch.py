@@ -19,7 +19,6 @@ from delaystore.stores import DelayedMessageStore
 from delaystore.transports import Transport
 
 if TYPE_CHECKING:
-    from delaystore.dispatcher.dispatcher import Dispatcher
     from delaystore.dispatcher.health import DispatchReport
 
 _DEFAULTS = DelayedDeliverySettings()
@@ -83,7 +82,13 @@ def dispatch(
         dispatcher = Dispatcher(opened_store, opened_transport, settings, endpoint=name)
         with stop_requests(also=dispatcher.stop):
             _set_up(opened_store, opened_transport, error_queue)
-            done = _once(dispatcher) if once else _until_stopped(dispatcher, name)
+            if once:
+                what, done = "done", dispatcher.dispatch_due()
+            else:
+                say(f"dispatching for endpoint {name!r}")
+                dispatcher.run()
+                what, done = "stopped", dispatcher.health()
+            say(outcome_line(what, done))
     if as_json:
         print_document(done.counts())
 
@@ -118,20 +123,6 @@ def _set_up(store: DelayedMessageStore, transport: Transport, error_queue: str) 
         transport.declare(error_queue)
     except TransportSetupError as error:
         say(f"warning: {error}")
-
-
-def _once(dispatcher: "Dispatcher") -> "DispatchReport":
-    report = dispatcher.dispatch_due()
-    say(outcome_line("done", report))
-    return report
-
-
-def _until_stopped(dispatcher: "Dispatcher", endpoint: str) -> "DispatchReport":
-    say(f"dispatching for endpoint {endpoint!r}")
-    dispatcher.run()
-    health = dispatcher.health()
-    say(outcome_line("stopped", health))
-    return health
 
 
 def outcome_line(what: str, done: "DispatchReport") -> str:

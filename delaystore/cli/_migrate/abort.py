@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from delaystore.cli._migrate import options
-from delaystore.cli._migrate.tables import print_counts, say_rejections
+from delaystore.cli._migrate.reports import print_counts, report_document, say_rejections
 from delaystore.cli._options import Json
 from delaystore.cli._output import counted, print_document, say
 from delaystore.cli._signals import stop_requests
@@ -26,7 +26,6 @@ def abort(
 
     What has moved stays at the target. After a run that is complete, this gives back what was rejected.
     """
-    from delaystore.cli._migrate.documents import report_document
     from delaystore.cli._progress_bar import ProgressBar
     from delaystore.migrations import runner
 

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from delaystore.cli._migrate import options
+from delaystore.cli._migrate.reports import time_text, verification_document
 from delaystore.cli._options import Json
 from delaystore.cli._output import print_document, tell
 
@@ -16,8 +17,7 @@ def cleanup(
     all_endpoints: options.AllEndpoints = False,
     cutoff_time: options.CutoffTime = None,  # noqa: ARG001 - taken by all these commands, so that a line can be repeated
     force: Annotated[
-        bool,
-        typer.Option("--force", help="Although verify does not pass, or rejected messages would be deleted."),
+        bool, typer.Option("--force", help="Although verify does not pass, or rejected messages would be deleted.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -25,7 +25,6 @@ def cleanup(
 
     Refuses while anything is pending, and, without --force, where something was rejected and not given back.
     """
-    from delaystore.cli._migrate.documents import verification_document
     from delaystore.migrations import runner
 
     options.check_endpoints(endpoint, all_endpoints)
@@ -37,6 +36,6 @@ def cleanup(
                 verified = runner.clean_up(from_source, to_target, name, force=force)
             documents.append(verification_document(name, verified))
             if not as_json:
-                tell(f"cleaned up: {name}, run of {verified.run.started:%Y-%m-%d %H:%M:%S}Z")
+                tell(f"cleaned up: {name}, run of {time_text(verified.run.started)}")
     if as_json:
         print_document({"endpoints": documents})

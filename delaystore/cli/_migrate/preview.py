@@ -3,7 +3,7 @@
 import typer
 
 from delaystore.cli._migrate import options
-from delaystore.cli._migrate.tables import print_checks, print_problems, time_text
+from delaystore.cli._migrate.reports import check_document, print_checks, print_problems, time_text
 from delaystore.cli._options import Json
 from delaystore.cli._output import print_document, say
 
@@ -21,7 +21,6 @@ def preview(
 
     Exit code 1: something hinders.
     """
-    from delaystore.cli._migrate.documents import check_document
     from delaystore.migrations.runner import check
 
     options.check_endpoints(endpoint, all_endpoints)

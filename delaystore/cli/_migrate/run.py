@@ -8,7 +8,7 @@ import typer
 
 from delaystore.cli._arguments import parse_duration
 from delaystore.cli._migrate import options
-from delaystore.cli._migrate.tables import print_counts, say_rejections
+from delaystore.cli._migrate.reports import print_counts, report_document, say_rejections
 from delaystore.cli._options import Json, MaxRate, Patience
 from delaystore.cli._output import counted, print_document, say
 from delaystore.cli._signals import stop_requests
@@ -26,13 +26,11 @@ def run(
     all_endpoints: options.AllEndpoints = False,
     cutoff_time: options.CutoffTime = None,
     batch_size: Annotated[
-        int | None,
-        typer.Option(metavar="NUMBER", help="Messages in a batch. Default: 1000, or as resumed."),
+        int | None, typer.Option(metavar="NUMBER", help="Messages in a batch. Default: 1000, or as resumed.")
     ] = None,
     max_rate: MaxRate = None,
     max_rejects: Annotated[
-        int | None,
-        typer.Option(metavar="NUMBER", help="Stop once more than so many are rejected."),
+        int | None, typer.Option(metavar="NUMBER", help="Stop once more than so many are rejected.")
     ] = None,
     allow_rejects: options.AllowRejects = False,
     patience: Patience = "60s",
@@ -46,7 +44,6 @@ def run(
     batches are sent again; their messages may arrive twice, with the same message_id.
     Exit code 1: not confirmed.
     """
-    from delaystore.cli._migrate.documents import report_document
     from delaystore.migrations.runner import RunSettings
 
     options.check_endpoints(endpoint, all_endpoints)
@@ -107,7 +104,7 @@ class _Asking:
             raise KeyboardInterrupt
 
 
-def _check_all(source: "MigrationSource", target: str | None, names: "Sequence[str]", settings: "RunSettings") -> None:
+def _check_all(source: "MigrationSource", target: str | None, names: Sequence[str], settings: "RunSettings") -> None:
     """Raise MigrationError where something hinders any of them, before the first is begun."""
     from delaystore.migrations.runner import check
 
@@ -121,8 +118,8 @@ def _run(
     target: str | None,
     name: str,
     settings: "RunSettings",
-    stopping: "Callable[[], bool]",
-    asking: "_Asking",
+    stopping: Callable[[], bool],
+    asking: _Asking,
 ) -> "Report":
     from delaystore.cli._progress_bar import ProgressBar
     from delaystore.migrations import runner

@@ -4,7 +4,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from delaystore.cli._migrate import options
-from delaystore.cli._migrate.tables import COUNTS, count_cells, time_text
+from delaystore.cli._migrate.reports import COUNTS, count_cells, run_document, time_text
 from delaystore.cli._options import Json
 from delaystore.cli._output import print_document, print_table
 
@@ -52,8 +52,6 @@ def _row(name: str, run: "Run | None", counts: "RunCounts") -> tuple[str, ...]:
 
 
 def _document(source: "MigrationSource", name: str, run: "Run | None", counts: "RunCounts") -> dict[str, Any]:
-    from delaystore.cli._migrate.documents import run_document
-
     rejections = [] if run is None or not counts.rejected else source.rejections(run, _REJECTIONS_SHOWN)
     return {
         "endpoint": name,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from delaystore.cli._migrate import options
-from delaystore.cli._migrate.tables import print_counts
+from delaystore.cli._migrate.reports import print_counts, verification_document
 from delaystore.cli._options import Json
 from delaystore.cli._output import print_document, say, tell
 
@@ -26,7 +26,6 @@ def verify(
 
     Changes nothing. Exit code 1: it does not add up.
     """
-    from delaystore.cli._migrate.documents import verification_document
     from delaystore.migrations import runner
 
     options.check_endpoints(endpoint, all_endpoints)
@@ -51,14 +50,9 @@ def _print(found: "Sequence[tuple[str, Verification]]") -> None:
     print_counts([(name, verified.counts) for name, verified in found])
     for name, verified in found:
         if verified.good:
-            tell(
-                f"good: {name}: everything is accounted for" + ("" if verified.waiting is None else _compared(verified))
-            )
+            equal = ", and the checksums are equal" if verified.waiting == verified.moved else ""
+            tell(f"good: {name}: everything is accounted for{equal}")
         for finding in verified.findings:
             tell(f"not verified: {name}: {finding}")
         for remark in verified.remarks:
             say(f"{name}: {remark}")
-
-
-def _compared(verified: "Verification") -> str:
-    return ", and the checksums are equal" if verified.waiting == verified.moved else ""
