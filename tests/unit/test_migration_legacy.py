@@ -286,6 +286,13 @@ def test_a_url_that_cannot_work_is_refused(url: str, reason: str) -> None:
         open_source(url)
 
 
+def test_no_store_of_delaystore_is_on_sql_server() -> None:
+    with pytest.raises(
+        UnknownSchemeError, match=r"nothing can be migrated from 'mssql\+pyodbc'; known schemes: .*sql\+"
+    ):
+        open_source("mssql+pyodbc://host/name")
+
+
 def test_an_unknown_source_is_told_the_known_ones() -> None:
     with pytest.raises(UnknownSchemeError, match=r"postgresql.*nhibernate\+.*file"):
         open_source("ravendb://host")
