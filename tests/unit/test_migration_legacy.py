@@ -278,6 +278,8 @@ def test_a_template_that_names_no_table_is_refused(template: str) -> None:
         ("nservicebus-sql://host/db", "needs a database's URL"),
         ("nhibernate+sqlite:////tmp/x.db?addresses=ibm", "addresses='ibm'"),
         ("nservicebus-sql+sqlite:////tmp/x.db?table=a&table=b", "twice"),
+        ("sqlite:////tmp/x.db?table=a&table=b", "parameter table is given twice"),
+        ("sqlite:////tmp/x.db?schema=a&schema=b", "parameter schema is given twice"),
         ("nservicebus-sql+nosuchbase://host/db", "no such database"),
     ],
 )

@@ -9,7 +9,7 @@ from datetime import datetime
 from sqlalchemy import URL, inspect, make_url
 from typing_extensions import override
 
-from delaystore.errors import MigrationLockedError
+from delaystore.errors import ConfigurationError, MigrationLockedError
 from delaystore.migrations._checksum import Checksum
 from delaystore.migrations.abc import (
     Batch,
@@ -48,8 +48,7 @@ class SqlSource(MigrationSource):
     def __init__(self, url: str | URL, shape: TableShape) -> None:
         with configuration_errors():
             parsed = make_url(url)
-        schema = parsed.query.get("schema")
-        self._schema = schema if isinstance(schema, str) else None
+        self._schema = url_parameter(parsed, "schema")
         self._shape = shape
         self._database = Database(parsed.difference_update_query(["schema"]))
         if self._schema is not None:
@@ -195,3 +194,11 @@ class SqlSource(MigrationSource):
             with self._database.reading() as connection:
                 self._known[endpoint] = run_tables(connection, self._shape, endpoint, self._schema)
         return self._known[endpoint]
+
+
+def url_parameter(url: URL, name: str) -> str | None:
+    """The value of a parameter of a URL's query; None: it is not there. ConfigurationError where it is twice."""
+    value = url.query.get(name)
+    if isinstance(value, tuple):
+        raise ConfigurationError(f"the parameter {name} is given twice")
+    return value
