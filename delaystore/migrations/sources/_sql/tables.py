@@ -122,7 +122,7 @@ def _source_table(inspector: Inspector, shape: TableShape, name: str, schema: st
     return _quoted_table(name, schema, *columns)
 
 
-def _quoted_table(name: str, schema: str | None, *columns: Column[Any], **options: str) -> Table:
+def _quoted_table(name: str, schema: str | None, *columns: Column[Any], **options: Any) -> Table:
     quote_schema = True if schema else None
     return Table(name, MetaData(), *columns, schema=schema, quote=True, quote_schema=quote_schema, **options)
 
