@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from delaystore.cli._arguments import parse_due
-from delaystore.cli._options import At, Delay, Endpoint, Json, Schema, StoreUrl, Table
+from delaystore.cli._options import At, Delay, Endpoint, Json, MessageId, Schema, StoreUrl, Table
 from delaystore.cli._output import print_document, say, tell
 from delaystore.stores.abc import ManagementOutcome
 
@@ -41,7 +41,7 @@ def cancel(
 
 
 def reschedule(
-    message_id: Annotated[str, typer.Argument(metavar="ID", help="The message's id.")],
+    message_id: MessageId,
     delay: Delay = None,
     at: At = None,
     store: StoreUrl = None,

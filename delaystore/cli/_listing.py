@@ -9,7 +9,7 @@ import typer
 
 from delaystore.cli import _documents as documents
 from delaystore.cli._arguments import parse_instant
-from delaystore.cli._options import Destination, Endpoint, Json, Schema, StoreUrl, Table
+from delaystore.cli._options import Destination, Endpoint, Json, MessageId, Schema, StoreUrl, Table
 from delaystore.cli._output import (
     body_preview,
     is_terminal,
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 _LINE: Final = ("message_id", "due_time", "destination", "next_attempt", "failure_count", "size")
 """The columns that programs get, named as in --json."""
-
-MessageId = Annotated[str, typer.Argument(metavar="ID", help="The message's id.")]
 
 
 class Bucket(StrEnum):

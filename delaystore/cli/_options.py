@@ -50,6 +50,7 @@ At = Annotated[
 Destination = Annotated[
     str | None, typer.Option("--destination", metavar="NAME", help="Only messages for this destination.")
 ]
+MessageId = Annotated[str, typer.Argument(metavar="ID", help="The message's id.")]
 MaxRate = Annotated[float | None, typer.Option("--max-rate", metavar="NUMBER", help="The most messages a second.")]
 Patience = Annotated[
     str, typer.Option("--patience", metavar="DURATION", help="How long to wait for a target that takes nothing.")

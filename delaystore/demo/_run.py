@@ -55,7 +55,14 @@ class Demo:
             receiver.stop(timeout=10)
         if receiver.error is not None and not self._arrivals.delivered:
             raise receiver.error
-        return self._report()
+        return DemoReport(
+            sent=self._sent,
+            delivered=self._arrivals.delivered,
+            duplicated=self._arrivals.duplicated,
+            lateness=sorted(self._arrivals.lateness),
+            exactly_once=self.endpoint.exactly_once,
+            interrupted=self.stopped(),
+        )
 
     def _schedule(self, first_due: datetime, deadline: float) -> None:
         for start in range(0, self.messages, _CHUNK):
@@ -86,13 +93,3 @@ class Demo:
     def _show(self) -> None:
         self.listener("scheduled", self._sent, self.messages)
         self.listener("delivered", self._arrivals.delivered, self.messages)
-
-    def _report(self) -> DemoReport:
-        return DemoReport(
-            sent=self._sent,
-            delivered=self._arrivals.delivered,
-            duplicated=self._arrivals.duplicated,
-            lateness=sorted(self._arrivals.lateness),
-            exactly_once=self.endpoint.exactly_once,
-            interrupted=self.stopped(),
-        )
