@@ -9,7 +9,7 @@ import typer
 
 from delaystore.cli import _documents as documents
 from delaystore.cli._arguments import parse_instant
-from delaystore.cli._options import Destination, Endpoint, Json, MessageId, Schema, StoreUrl, Table
+from delaystore.cli._options import Destination, Endpoint, Json, MessageId, Schema, StoreUrl, Table, environment_option
 from delaystore.cli._output import (
     body_preview,
     is_terminal,
@@ -51,7 +51,7 @@ def list_messages(
     until: Annotated[str | None, typer.Option(metavar="TIME", help="Only what is due before this time.")] = None,
     after: Annotated[str | None, typer.Option(metavar="KEY", help="The page after this key.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="Messages a page.")] = 100,
-    every: Annotated[bool, typer.Option("--all", envvar="DELAYSTORE_LIST_ALL", help="All pages.")] = False,
+    every: Annotated[bool, environment_option("--all", "All pages.", group="list")] = False,
     store: StoreUrl = None,
     endpoint: Endpoint = None,
     schema: Schema = None,

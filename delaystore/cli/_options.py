@@ -9,10 +9,10 @@ from delaystore.errors import ConfigurationError
 ENVIRONMENT_PREFIX: Final = "DELAYSTORE"
 
 
-def shared_option(name: str, metavar: str | None, text: str, *, group: str = "") -> Any:
-    """An option of several commands, and its environment variable: DELAYSTORE_NAME, or DELAYSTORE_GROUP_NAME.
+def environment_option(name: str, text: str, *, metavar: str | None = None, group: str = "") -> Any:
+    """An option with an environment variable named after it: DELAYSTORE_NAME, or DELAYSTORE_GROUP_NAME.
 
-    `name`: with its dashes. `metavar`: None for a flag. `text`: its help.
+    `name`: with its dashes. `text`: its help. `metavar`: None for a flag.
     """
     words = (ENVIRONMENT_PREFIX, group, name.removeprefix("--").replace("-", "_"))
     return typer.Option(name, envvar="_".join(filter(None, words)).upper(), metavar=metavar, help=text)
@@ -20,26 +20,35 @@ def shared_option(name: str, metavar: str | None, text: str, *, group: str = "")
 
 StoreUrl = Annotated[
     str | None,
-    shared_option(
-        "--store", "URL", "Where messages wait: sqlite:///app.db, postgresql+psycopg://..., mysql+pymysql://..."
+    environment_option(
+        "--store",
+        "Where messages wait: sqlite:///app.db, postgresql+psycopg://..., mysql+pymysql://...",
+        metavar="URL",
     ),
 ]
 TransportUrl = Annotated[
     str | None,
-    shared_option(
-        "--transport", "URL", "Where due messages go: amqp://..., amqps://..., or a database URL for SQL queues."
+    environment_option(
+        "--transport",
+        "Where due messages go: amqp://..., amqps://..., or a database URL for SQL queues.",
+        metavar="URL",
     ),
 ]
 Endpoint = Annotated[
-    str | None, shared_option("--endpoint", "NAME", "The endpoint whose messages these are; its table is NAME_delayed.")
+    str | None,
+    environment_option(
+        "--endpoint", "The endpoint whose messages these are; its table is NAME_delayed.", metavar="NAME"
+    ),
 ]
 Schema = Annotated[
-    str | None, shared_option("--schema", "NAME", "The database schema of the tables. Default: the connection's own.")
+    str | None,
+    environment_option("--schema", "The database schema of the tables. Default: the connection's own.", metavar="NAME"),
 ]
 Table = Annotated[
-    str | None, shared_option("--table", "NAME", "The table of waiting messages, in place of ENDPOINT_delayed.")
+    str | None,
+    environment_option("--table", "The table of waiting messages, in place of ENDPOINT_delayed.", metavar="NAME"),
 ]
-Json = Annotated[bool, shared_option("--json", None, "Report as one JSON document on standard output.")]
+Json = Annotated[bool, environment_option("--json", "Report as one JSON document on standard output.")]
 Delay = Annotated[
     str | None, typer.Option("--delay", metavar="DURATION", help="From now: 90s, 15m, 2h30m, 3d, or seconds.")
 ]

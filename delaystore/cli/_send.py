@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from delaystore.cli._arguments import parse_due, parse_headers, parse_instant, parse_pair
-from delaystore.cli._options import At, Delay, Endpoint, Json, Schema, StoreUrl, Table, TransportUrl
+from delaystore.cli._options import At, Delay, Endpoint, Json, Schema, StoreUrl, Table, TransportUrl, environment_option
 from delaystore.cli._output import print_document, tell
 from delaystore.errors import ConfigurationError
 from delaystore.message import PROPERTY_TYPES
@@ -28,11 +28,8 @@ def send(
     ] = None,
     property_: Annotated[
         list[str] | None,
-        typer.Option(
-            "--property",
-            envvar="DELAYSTORE_SEND_PROPERTY",
-            metavar="KEY=VALUE",
-            help="An AMQP property, such as content_type; repeatable.",
+        environment_option(
+            "--property", "An AMQP property, such as content_type; repeatable.", metavar="KEY=VALUE", group="send"
         ),
     ] = None,
     message_id: Annotated[str | None, typer.Option(metavar="ID", help="Default: a fresh one.")] = None,

@@ -7,36 +7,37 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
-from delaystore.cli._options import required, shared_option
+from delaystore.cli._options import environment_option, required
 from delaystore.transports.rabbitmq.topology import CascadeTopology, topology_named
 
 if TYPE_CHECKING:
     from delaystore.cascades import BrokerClient
 
 BrokerUrl = Annotated[
-    str | None, shared_option("--broker", "URL", "The RabbitMQ broker: amqp[s]://user:password@host:port/vhost.")
+    str | None,
+    environment_option("--broker", "The RabbitMQ broker: amqp[s]://user:password@host:port/vhost.", metavar="URL"),
 ]
 CascadeName = Annotated[
     str,
-    shared_option(
+    environment_option(
         "--cascade",
-        "NAME",
         "nservicebus-v2, nservicebus-v1, celery[:QUEUE_TYPE[:PREFIX]], skipping[:PREFIX[:LEVELS[:ms]]] or "
         "custom:PREFIX[:LEVELS[:ms]].",
+        metavar="NAME",
     ),
 ]
 """Give it the default `DEFAULT_CASCADE`."""
 DEFAULT_CASCADE = "nservicebus-v2"
 ManagementUrl = Annotated[
     str | None,
-    shared_option(
+    environment_option(
         "--management",
-        "URL",
         "The management API: http[s]://[user:password@]host:15672; the login defaults to the broker's. "
         "Without it, what only the API knows is reported as unknown.",
+        metavar="URL",
     ),
 ]
-DryRun = Annotated[bool, shared_option("--dry-run", None, "Change nothing; say what would be done.")]
+DryRun = Annotated[bool, environment_option("--dry-run", "Change nothing; say what would be done.")]
 
 
 @contextmanager

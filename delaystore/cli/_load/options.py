@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from delaystore.cli._options import environment_option
 from delaystore.spark.options import AmbiguousTime, OnDuplicate, UnknownColumns
 
 Files = Annotated[
@@ -15,12 +16,12 @@ Files = Annotated[
 ]
 Map = Annotated[
     list[str] | None,
-    typer.Option(
+    environment_option(
         "--map",
-        envvar="DELAYSTORE_LOAD_MAP",
-        metavar="NAME=COLUMN",
-        help="Which of the files' columns is message_id, destination, due_time, delay, body, headers or properties; "
+        "Which of the files' columns is message_id, destination, due_time, delay, body, headers or properties; "
         "repeatable.",
+        metavar="NAME=COLUMN",
+        group="load",
     ),
 ]
 Queue = Annotated[str | None, typer.Option("--destination", metavar="QUEUE", help="For rows that say none.")]
@@ -51,12 +52,7 @@ Rejects = Annotated[
 ]
 Format = Annotated[
     str | None,
-    typer.Option(
-        "--format",
-        envvar="DELAYSTORE_LOAD_FORMAT",
-        metavar="KIND",
-        help="csv, json or parquet, whatever the names say.",
-    ),
+    environment_option("--format", "csv, json or parquet, whatever the names say.", metavar="KIND", group="load"),
 ]
 Master = Annotated[str | None, typer.Option(metavar="URL", help="Spark's master. Default: local[*].")]
 Conf = Annotated[

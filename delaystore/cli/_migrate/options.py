@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from delaystore.cli._arguments import parse_instant
 from delaystore.cli._files import require_file
-from delaystore.cli._options import required, shared_option
+from delaystore.cli._options import environment_option, required
 from delaystore.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -18,43 +18,43 @@ if TYPE_CHECKING:
 
 From = Annotated[
     str | None,
-    shared_option(
+    environment_option(
         "--from",
-        "URL",
         "Where messages wait: a store's URL, nservicebus-sql+URL, msmq-sql+URL, nhibernate+URL, file:///PATH.",
+        metavar="URL",
         group="migrate",
     ),
 ]
 To = Annotated[
     str | None,
-    shared_option(
+    environment_option(
         "--to",
-        "URL",
         "Where they shall wait: amqp://...?delays=nservicebus-v2, amqp://... for what is due, a store's URL, or "
         "noop: (noop:URL), a dry run.",
+        metavar="URL",
         group="migrate",
     ),
 ]
 EndpointName = Annotated[
-    str | None, shared_option("--endpoint", "NAME", "The endpoint whose messages these are.", group="migrate")
+    str | None,
+    environment_option("--endpoint", "The endpoint whose messages these are.", metavar="NAME", group="migrate"),
 ]
 AllEndpoints = Annotated[
-    bool, shared_option("--all-endpoints", None, "Every endpoint that the source has.", group="migrate")
+    bool, environment_option("--all-endpoints", "Every endpoint that the source has.", group="migrate")
 ]
 CutoffTime = Annotated[
     str | None,
-    shared_option(
+    environment_option(
         "--cutoff-time",
-        "TIME",
         "Only what is due then or later moves, in ISO 8601 with its offset; what is due sooner stays.",
+        metavar="TIME",
         group="migrate",
     ),
 ]
 AllowRejects = Annotated[
     bool,
-    shared_option(
+    environment_option(
         "--allow-rejects",
-        None,
         "Go on although some messages cannot move; they are set aside, and abort gives them back.",
         group="migrate",
     ),
