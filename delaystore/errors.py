@@ -26,6 +26,9 @@ Everything delaystore raises on purpose is a `DelaystoreError`; its text says wh
 """
 
 from collections.abc import Sequence
+from typing import Final
+
+_NAMED_DUPLICATES: Final = 10
 
 
 class DelaystoreError(Exception):
@@ -75,7 +78,7 @@ class StoreSetupError(StoreError):
 class DuplicateMessageError(StoreError):
     """A message_id that already waits in the store, or is twice in a load; nothing of the call was stored.
 
-    `message_ids` names the duplicates found (at most ten of them). `found` and `remedy` are what the text says before
+    `message_ids` names the first ten of the duplicates found. `found` and `remedy` are what the text says before
     and after them.
     """
 
@@ -85,7 +88,7 @@ class DuplicateMessageError(StoreError):
         found: str = "already waiting in the store",
         remedy: str = "use another id, or cancel the waiting message first",
     ) -> None:
-        self.message_ids = tuple(message_ids)
+        self.message_ids = tuple(message_ids)[:_NAMED_DUPLICATES]
         self._found, self._remedy = found, remedy
         named = ", ".join(repr(message_id) for message_id in self.message_ids)
         super().__init__(f"{found}: message_id {named}; {remedy}")

@@ -51,15 +51,16 @@ def parse_instant(text: str, option: str) -> datetime:
     return instant
 
 
-def parse_due(delay: str | None, at: str | None) -> timedelta | datetime:
-    """What --delay or --at says; ConfigurationError unless just one of them is given."""
+def parse_due(delay: str | None, at: str | None) -> tuple[timedelta | None, datetime | None]:
+    """What --delay and --at say, None for the one that is not given; ConfigurationError unless just one of them is."""
     if delay is not None and at is not None:
         raise ConfigurationError("--delay and --at are both given; pass one of them")
-    if delay is not None:
-        return parse_duration(delay, "--delay")
-    if at is not None:
-        return parse_instant(at, "--at")
-    raise ConfigurationError("when is it due? pass --delay DURATION or --at TIME")
+    if delay is None and at is None:
+        raise ConfigurationError("when is it due? pass --delay DURATION or --at TIME")
+    return (
+        None if delay is None else parse_duration(delay, "--delay"),
+        None if at is None else parse_instant(at, "--at"),
+    )
 
 
 def parse_pair(text: str, option: str) -> tuple[str, str]:

@@ -1,12 +1,11 @@
 """`delaystore cancel` and `reschedule`: safe while a dispatcher runs."""
 
-from datetime import datetime
 from typing import Annotated
 
 import typer
 
 from delaystore.cli._arguments import parse_due
-from delaystore.cli._options import At, Delay, Endpoint, Json, Schema, StoreUrl, Table
+from delaystore.cli._options import At, Delay, Endpoint, Json, MessageId, Schema, StoreUrl, Table
 from delaystore.cli._output import print_document, say, tell
 from delaystore.stores.abc import ManagementOutcome
 
@@ -42,7 +41,7 @@ def cancel(
 
 
 def reschedule(
-    message_id: Annotated[str, typer.Argument(metavar="ID", help="The message's id.")],
+    message_id: MessageId,
     delay: Delay = None,
     at: At = None,
     store: StoreUrl = None,
@@ -55,14 +54,11 @@ def reschedule(
 
     Creates no table and no file.
     """
-    when = parse_due(delay, at)
+    after, instant = parse_due(delay, at)
     from delaystore.cli._endpoint import EndpointOptions
 
     with EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table).open() as opened:
-        if isinstance(when, datetime):
-            outcome = opened.delivery.reschedule(message_id, at=when)
-        else:
-            outcome = opened.delivery.reschedule(message_id, delay=when)
+        outcome = opened.delivery.reschedule(message_id, delay=after, at=instant)
     if as_json:
         print_document({"message_id": message_id, "outcome": outcome.value})
     else:

@@ -4,16 +4,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from delaystore.cli._options import Json, Schema, StoreUrl, TransportUrl
 from delaystore.cli._output import counted, print_document, print_table, say
-from delaystore.cli._signals import StopRequest, stop_requests
-
-if TYPE_CHECKING:
-    from delaystore.demo import DemoReport
+from delaystore.cli._signals import stop_requests
 
 
 def demo(
@@ -34,14 +31,19 @@ def demo(
     from delaystore.demo import Demo, demo_endpoint
 
     with stop_requests() as stop, _opened(store, transport, schema) as opened, demo_endpoint(*opened, say) as own:
-        say(f"{counted(messages, 'message')} over {seconds:g} s; {_guarantee(own.exactly_once)}")
+        guarantee = "store and queue share a database: exactly once" if own.exactly_once else "at least once"
+        say(f"{counted(messages, 'message')} over {seconds:g} s; {guarantee}")
         with ProgressBar() as bar:
             report = Demo(own, messages, seconds, bar.show, lambda: stop.made).run()
     if as_json:
         print_document(report.as_dict())
     else:
         print_table(("demo", "result"), report.rows(), right=("result",))
-    _end(report, stop)
+    if report.interrupted:
+        say("stopped")
+        raise typer.Exit(stop.exit_code)
+    if not report.good:
+        raise typer.Exit(1)
 
 
 @contextmanager
@@ -55,15 +57,3 @@ def _opened(store: str | None, transport: str | None, schema: str | None) -> Ite
             store = f"sqlite:///{Path(directory) / 'demo.db'}"
         options = EndpointOptions(store=store, schema=schema, transport=transport or store, memory=True)
         yield stack.enter_context(closing(options.open_store())), stack.enter_context(closing(options.open_transport()))
-
-
-def _end(report: "DemoReport", stop: StopRequest) -> None:
-    if report.interrupted:
-        say("stopped")
-        raise typer.Exit(stop.exit_code)
-    if not report.good:
-        raise typer.Exit(1)
-
-
-def _guarantee(exactly_once: bool) -> str:
-    return "store and queue share a database: exactly once" if exactly_once else "at least once"

@@ -15,12 +15,11 @@ from delaystore.cli._signals import stop_requests
 from delaystore.errors import ConfigurationError, InvalidMessageError, TransportSetupError
 from delaystore.message import DelayedMessage, check_destination
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
+from delaystore.stores import DelayedMessageStore
+from delaystore.transports import Transport
 
 if TYPE_CHECKING:
-    from delaystore.dispatcher.dispatcher import Dispatcher
     from delaystore.dispatcher.health import DispatchReport
-    from delaystore.stores.abc import DelayedMessageStore
-    from delaystore.transports.abc import Transport
 
 _DEFAULTS = DelayedDeliverySettings()
 
@@ -83,7 +82,13 @@ def dispatch(
         dispatcher = Dispatcher(opened_store, opened_transport, settings, endpoint=name)
         with stop_requests(also=dispatcher.stop):
             _set_up(opened_store, opened_transport, error_queue)
-            done = _once(dispatcher) if once else _until_stopped(dispatcher, name)
+            if once:
+                what, done = "done", dispatcher.dispatch_due()
+            else:
+                say(f"dispatching for endpoint {name!r}")
+                dispatcher.run()
+                what, done = "stopped", dispatcher.health()
+            say(outcome_line(what, done))
     if as_json:
         print_document(done.counts())
 
@@ -102,7 +107,7 @@ def _check_name(error_queue: str) -> None:
         raise ConfigurationError(f"--error-queue {str(error).removeprefix('destination ')}") from None
 
 
-def _check_reachable(error_queue: str, transport: "Transport") -> None:
+def _check_reachable(error_queue: str, transport: Transport) -> None:
     """Refuse an error queue that nothing could be sent to, which the transport knows without a connection."""
     sample = DelayedMessage(message_id="-", destination=error_queue, due_time=datetime.now(UTC), body=b"")
     try:
@@ -111,27 +116,13 @@ def _check_reachable(error_queue: str, transport: "Transport") -> None:
         raise ConfigurationError(f"--error-queue cannot be used: {error}") from None
 
 
-def _set_up(store: "DelayedMessageStore", transport: "Transport", error_queue: str) -> None:
+def _set_up(store: DelayedMessageStore, transport: Transport, error_queue: str) -> None:
     """Find out now, while somebody is watching, what cannot work: a password, a host, a right."""
     store.setup_infrastructure()
     try:
         transport.declare(error_queue)
     except TransportSetupError as error:
         say(f"warning: {error}")
-
-
-def _once(dispatcher: "Dispatcher") -> "DispatchReport":
-    report = dispatcher.dispatch_due()
-    say(outcome_line("done", report))
-    return report
-
-
-def _until_stopped(dispatcher: "Dispatcher", endpoint: str) -> "DispatchReport":
-    say(f"dispatching for endpoint {endpoint!r}")
-    dispatcher.run()
-    health = dispatcher.health()
-    say(outcome_line("stopped", health))
-    return health
 
 
 def outcome_line(what: str, done: "DispatchReport") -> str:

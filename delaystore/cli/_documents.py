@@ -3,7 +3,7 @@
 import math
 from base64 import b64encode
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -36,11 +36,6 @@ def received(message: ReceivedMessage) -> dict[str, Any]:
 def instant(time: datetime | None) -> str | None:
     """ISO 8601 in UTC."""
     return None if time is None else time.astimezone(UTC).isoformat()
-
-
-def seconds(span: timedelta | None) -> float | None:
-    """Seconds, to the microsecond."""
-    return None if span is None else span.total_seconds()
 
 
 def plain(value: Any) -> Any:

@@ -7,22 +7,18 @@ from delaystore.errors import ConfigurationError
 
 def require_file(url: str) -> None:
     """ConfigurationError where `url` names a SQLite file that does not exist, and which opening would create."""
-    path = _file_of(url)
-    if path is not None and not path.exists():
+    path = missing_file(url)
+    if path is not None:
         raise ConfigurationError(f"there is no SQLite file {str(path)!r}; check the path, or run `delaystore setup`")
 
 
-def file_exists(url: str) -> bool:
-    """False where `url` names a SQLite file that does not exist."""
-    path = _file_of(url)
-    return path is None or path.exists()
-
-
-def _file_of(url: str) -> Path | None:
+def missing_file(url: str) -> Path | None:
+    """The SQLite file that `url` names and that does not exist; None: no such file is missing."""
     if url.partition(":")[0].partition("+")[0].lower() != "sqlite":
         return None
     from sqlalchemy import make_url
 
     from delaystore.sql.engine import sqlite_file
 
-    return sqlite_file(make_url(url))
+    path = sqlite_file(make_url(url))
+    return None if path is None or path.exists() else path

@@ -24,7 +24,6 @@ def health(
 
     Exit code 1: the first is overdue for too long. Creates no table and no file.
     """
-    from delaystore.cli import _documents as documents
     from delaystore.cli._endpoint import EndpointOptions
 
     allowed = parse_duration(max_overdue, "--max-overdue")
@@ -35,7 +34,9 @@ def health(
         overdue = None if first is None else max(timedelta(0), opened.store.now() - first.next_attempt)
     healthy = overdue is None or overdue <= allowed
     if as_json:
-        print_document({"healthy": healthy, "waiting": waiting, "oldest_overdue": documents.seconds(overdue or None)})
+        print_document(
+            {"healthy": healthy, "waiting": waiting, "oldest_overdue": overdue.total_seconds() if overdue else None}
+        )
     else:
         state = f"the first is overdue for {overdue}" if overdue else "nothing is overdue"
         tell(f"{'healthy' if healthy else 'unhealthy'}: {waiting:,} waiting, {state}")

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from delaystore.cli import _documents as documents
 from delaystore.cli._arguments import parse_instant
-from delaystore.cli._options import Destination, Endpoint, Json, Schema, StoreUrl, Table
+from delaystore.cli._options import Destination, Endpoint, Json, MessageId, Schema, StoreUrl, Table, environment_option
 from delaystore.cli._output import (
     body_preview,
     is_terminal,
@@ -21,16 +22,14 @@ from delaystore.cli._output import (
     write_bytes,
 )
 from delaystore.errors import ConfigurationError
+from delaystore.message import DelayedMessage, Position
+from delaystore.stores.abc import Page
 
 if TYPE_CHECKING:
     from delaystore.delivery import DelayedDelivery
-    from delaystore.message import DelayedMessage, Position
-    from delaystore.stores.abc import Page
 
 _LINE: Final = ("message_id", "due_time", "destination", "next_attempt", "failure_count", "size")
 """The columns that programs get, named as in --json."""
-
-MessageId = Annotated[str, typer.Argument(metavar="ID", help="The message's id.")]
 
 
 class Bucket(StrEnum):
@@ -52,7 +51,7 @@ def list_messages(
     until: Annotated[str | None, typer.Option(metavar="TIME", help="Only what is due before this time.")] = None,
     after: Annotated[str | None, typer.Option(metavar="KEY", help="The page after this key.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="Messages a page.")] = 100,
-    every: Annotated[bool, typer.Option("--all", envvar="DELAYSTORE_LIST_ALL", help="All pages.")] = False,
+    every: Annotated[bool, environment_option("--all", "All pages.", group="list")] = False,
     store: StoreUrl = None,
     endpoint: Endpoint = None,
     schema: Schema = None,
@@ -64,7 +63,6 @@ def list_messages(
     A terminal gets a table; a file or pipe gets a line of names, then a line for each message, separated by tabs.
     Creates no table and no file.
     """
-    from delaystore.cli import _documents as documents
     from delaystore.cli._endpoint import EndpointOptions
 
     filters: dict[str, Any] = {
@@ -98,7 +96,6 @@ def show(
 
     Creates no table and no file.
     """
-    from delaystore.cli import _documents as documents
     from delaystore.cli._endpoint import EndpointOptions
 
     with EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table).open() as opened:
@@ -129,7 +126,6 @@ def count(
 
     Creates no table and no file.
     """
-    from delaystore.cli import _documents as documents
     from delaystore.cli._endpoint import EndpointOptions
 
     with EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table).open() as opened:
@@ -152,9 +148,7 @@ def count(
         print_table((f"due ({by})", "messages", ""), rows, right=("messages",), unbroken=(f"due ({by})", "messages"))
 
 
-def _pages(
-    delivery: "DelayedDelivery", filters: dict[str, Any], after: "Position | None", every: bool
-) -> "Iterator[Page]":
+def _pages(delivery: "DelayedDelivery", filters: dict[str, Any], after: Position | None, every: bool) -> Iterator[Page]:
     while True:
         page = delivery.list(after=after, **filters)
         yield page
@@ -163,7 +157,7 @@ def _pages(
             return
 
 
-def _collected(pages: "Iterator[Page]") -> "tuple[list[DelayedMessage], Position | None]":
+def _collected(pages: Iterator[Page]) -> tuple[list[DelayedMessage], Position | None]:
     messages: list[DelayedMessage] = []
     next_key = None
     for page in pages:
@@ -172,7 +166,7 @@ def _collected(pages: "Iterator[Page]") -> "tuple[list[DelayedMessage], Position
     return messages, next_key
 
 
-def _print_as_table(pages: "Iterator[Page]") -> "Position | None":
+def _print_as_table(pages: Iterator[Page]) -> Position | None:
     messages, next_key = _collected(pages)
     print_table(
         ("id", "destination", "due", "failures", "bytes"),
@@ -183,10 +177,8 @@ def _print_as_table(pages: "Iterator[Page]") -> "Position | None":
     return next_key
 
 
-def _print_as_lines(pages: "Iterator[Page]") -> "Position | None":
+def _print_as_lines(pages: Iterator[Page]) -> Position | None:
     """Print each page as it comes, so that only one is in memory."""
-    from delaystore.cli import _documents as documents
-
     header, next_key = [_LINE], None
     for page in pages:
         fields = map(documents.summary, page.messages)
@@ -196,9 +188,7 @@ def _print_as_lines(pages: "Iterator[Page]") -> "Position | None":
     return next_key
 
 
-def _page_key(text: str | None) -> "Position | None":
-    from delaystore.message import Position
-
+def _page_key(text: str | None) -> Position | None:
     try:
         if text is None:
             return None
@@ -208,7 +198,7 @@ def _page_key(text: str | None) -> "Position | None":
         raise ConfigurationError(f"--after {text!r} is no page key; pass what the page before said") from None
 
 
-def _row(message: "DelayedMessage") -> tuple[str, ...]:
+def _row(message: DelayedMessage) -> tuple[str, ...]:
     due = f"{message.next_attempt:%Y-%m-%d %H:%M:%S.%f}"[:-3] + "Z"
     return message.message_id, message.destination, due, str(message.failure_count), f"{len(message.body):,}"
 

@@ -1,6 +1,6 @@
 """The options that several commands share. Each is an environment variable as well."""
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -8,75 +8,61 @@ from delaystore.errors import ConfigurationError
 
 ENVIRONMENT_PREFIX: Final = "DELAYSTORE"
 
+
+def environment_option(name: str, text: str, *, metavar: str | None = None, group: str = "") -> Any:
+    """An option with an environment variable named after it: DELAYSTORE_NAME, or DELAYSTORE_GROUP_NAME.
+
+    `name`: with its dashes. `text`: its help. `metavar`: None for a flag.
+    """
+    words = (ENVIRONMENT_PREFIX, group, name.removeprefix("--").replace("-", "_"))
+    return typer.Option(name, envvar="_".join(filter(None, words)).upper(), metavar=metavar, help=text)
+
+
 StoreUrl = Annotated[
     str | None,
-    typer.Option(
+    environment_option(
         "--store",
-        envvar="DELAYSTORE_STORE",
+        "Where messages wait: sqlite:///app.db, postgresql+psycopg://..., mysql+pymysql://...",
         metavar="URL",
-        show_default=False,
-        help="Where messages wait: sqlite:///app.db, postgresql+psycopg://..., mysql+pymysql://...",
     ),
 ]
 TransportUrl = Annotated[
     str | None,
-    typer.Option(
+    environment_option(
         "--transport",
-        envvar="DELAYSTORE_TRANSPORT",
+        "Where due messages go: amqp://..., amqps://..., or a database URL for SQL queues.",
         metavar="URL",
-        show_default=False,
-        help="Where due messages go: amqp://..., amqps://..., or a database URL for SQL queues.",
     ),
 ]
 Endpoint = Annotated[
     str | None,
-    typer.Option(
-        "--endpoint",
-        envvar="DELAYSTORE_ENDPOINT",
-        metavar="NAME",
-        show_default=False,
-        help="The endpoint whose messages these are; its table is NAME_delayed.",
+    environment_option(
+        "--endpoint", "The endpoint whose messages these are; its table is NAME_delayed.", metavar="NAME"
     ),
 ]
 Schema = Annotated[
     str | None,
-    typer.Option(
-        "--schema",
-        envvar="DELAYSTORE_SCHEMA",
-        metavar="NAME",
-        show_default=False,
-        help="The database schema of the tables. Default: the connection's own.",
-    ),
+    environment_option("--schema", "The database schema of the tables. Default: the connection's own.", metavar="NAME"),
 ]
 Table = Annotated[
     str | None,
-    typer.Option(
-        "--table",
-        envvar="DELAYSTORE_TABLE",
-        metavar="NAME",
-        show_default=False,
-        help="The table of waiting messages, in place of ENDPOINT_delayed.",
-    ),
+    environment_option("--table", "The table of waiting messages, in place of ENDPOINT_delayed.", metavar="NAME"),
 ]
-Json = Annotated[
-    bool, typer.Option("--json", envvar="DELAYSTORE_JSON", help="Report as one JSON document on standard output.")
-]
+Json = Annotated[bool, environment_option("--json", "Report as one JSON document on standard output.")]
 Delay = Annotated[
-    str | None,
-    typer.Option("--delay", metavar="DURATION", show_default=False, help="From now: 90s, 15m, 2h30m, 3d, or seconds."),
+    str | None, typer.Option("--delay", metavar="DURATION", help="From now: 90s, 15m, 2h30m, 3d, or seconds.")
 ]
 At = Annotated[
     str | None,
-    typer.Option(
-        "--at",
-        metavar="TIME",
-        show_default=False,
-        help="A time in ISO 8601 with its offset: 2027-01-31T09:00:00+01:00.",
-    ),
+    typer.Option("--at", metavar="TIME", help="A time in ISO 8601 with its offset: 2027-01-31T09:00:00+01:00."),
 ]
 Destination = Annotated[
-    str | None,
-    typer.Option("--destination", metavar="NAME", show_default=False, help="Only messages for this destination."),
+    str | None, typer.Option("--destination", metavar="NAME", help="Only messages for this destination.")
+]
+MessageId = Annotated[str, typer.Argument(metavar="ID", help="The message's id.")]
+MaxRate = Annotated[float | None, typer.Option("--max-rate", metavar="NUMBER", help="The most messages a second.")]
+Patience = Annotated[
+    str, typer.Option("--patience", metavar="DURATION", help="How long to wait for a target that takes nothing.")
 ]
 
 

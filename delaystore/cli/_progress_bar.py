@@ -1,6 +1,5 @@
 """Progress, drawn for people."""
 
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console
@@ -33,9 +32,7 @@ class ProgressBar:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
     def show(self, step: str, done: int, total: int | None) -> None:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from delaystore.cli import _documents as documents
 from delaystore.cli._arguments import parse_duration
 from delaystore.cli._options import Json, Schema, TransportUrl
 from delaystore.cli._output import body_preview, print_document, printable, tell
@@ -22,7 +23,6 @@ def receive(
 
     They leave the queue once they are printed. Creates no table and no file.
     """
-    from delaystore.cli import _documents as documents
     from delaystore.cli._endpoint import EndpointOptions
 
     seconds = parse_duration(timeout, "--timeout").total_seconds()

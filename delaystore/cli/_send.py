@@ -1,17 +1,18 @@
 """`delaystore send`."""
 
 import sys
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from delaystore.cli._arguments import parse_due, parse_headers, parse_instant, parse_pair
-from delaystore.cli._options import At, Delay, Endpoint, Json, Schema, StoreUrl, Table, TransportUrl
+from delaystore.cli._options import At, Delay, Endpoint, Json, Schema, StoreUrl, Table, TransportUrl, environment_option
 from delaystore.cli._output import print_document, tell
 from delaystore.errors import ConfigurationError
 from delaystore.message import PROPERTY_TYPES
+from delaystore.settings import DelayedDeliverySettings
 
 
 def send(
@@ -27,11 +28,8 @@ def send(
     ] = None,
     property_: Annotated[
         list[str] | None,
-        typer.Option(
-            "--property",
-            envvar="DELAYSTORE_SEND_PROPERTY",
-            metavar="KEY=VALUE",
-            help="An AMQP property, such as content_type; repeatable.",
+        environment_option(
+            "--property", "An AMQP property, such as content_type; repeatable.", metavar="KEY=VALUE", group="send"
         ),
     ] = None,
     message_id: Annotated[str | None, typer.Option(metavar="ID", help="Default: a fresh one.")] = None,
@@ -52,7 +50,7 @@ def send(
     Say when with --delay or --at. With --transport, what that transport cannot carry is refused now. Sets up the
     store's tables (and a SQLite file) where they are missing.
     """
-    when = parse_due(delay, at)
+    after, instant = parse_due(delay, at)
     headers = {
         **parse_headers("{}" if headers_json is None else headers_json, "--headers-json"),
         **dict(parse_pair(text, "--header") for text in header or ()),
@@ -60,15 +58,14 @@ def send(
     properties = dict(_property(text) for text in property_ or ())
     content = _body(body, body_file)
     from delaystore.cli._endpoint import EndpointOptions
-    from delaystore.settings import DelayedDeliverySettings
 
     options = EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table, transport=transport)
     with options.open(DelayedDeliverySettings(), native=native) as opened:
         sent = opened.delivery.send(
             destination,
             content,
-            delay=when if isinstance(when, timedelta) else None,
-            at=when if isinstance(when, datetime) else None,
+            delay=after,
+            at=instant,
             headers=headers,
             properties=properties,
             message_id=message_id,

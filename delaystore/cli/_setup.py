@@ -7,6 +7,7 @@ import typer
 from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table, TransportUrl
 from delaystore.cli._output import print_document, tell
 from delaystore.errors import ConfigurationError
+from delaystore.settings import DelayedDeliverySettings
 
 
 def setup(
@@ -25,7 +26,6 @@ def setup(
     queue. May be run again, and by several processes at once.
     """
     from delaystore.cli._endpoint import EndpointOptions
-    from delaystore.settings import DelayedDeliverySettings
 
     if queue and transport is None:
         raise ConfigurationError("--queue needs a transport; pass --transport URL or set DELAYSTORE_TRANSPORT")

@@ -4,6 +4,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import FrameType
 from typing import Final
 
@@ -14,13 +15,13 @@ READER_GONE: Final = 141
 _STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
+@dataclass(slots=True)
 class StopRequest:
     """Whether somebody has asked this process to stop."""
 
-    def __init__(self) -> None:
-        self.made = False
-        self.exit_code = 0
-        """128 and the signal's number; 0 without a request."""
+    made: bool = False
+    exit_code: int = 0
+    """128 and the signal's number; 0 without a request."""
 
 
 @contextmanager

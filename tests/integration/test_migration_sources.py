@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -209,6 +210,31 @@ def test_a_phase_follows_the_other_and_each_is_cleaned_up_by_itself(
     source.clean_up(near)
     assert source.run("sales") == far
     assert source.moved_checksum(far) == checksum((m.message_id, m.destination, m.due_time) for m in messages[15:])
+    source.clean_up(far)
+    assert source.run("sales") is None
+    assert tables_of(database_url) == {"sales_delayed", "sales_delayed_version"}
+
+
+def test_runs_that_kept_no_row_are_forgotten_with_the_run_that_is_cleaned_up(
+    source: SqlSource, store: SqlDelayedMessageStore, database_url: str
+) -> None:
+    def completed(**parameters: Any) -> Run:
+        run = begun(source, **parameters)
+        move(source, run)
+        return source.set_status(run, RunStatus.COMPLETED)
+
+    def dry_run() -> None:
+        run = begun(source)
+        list(source.give_back(run, rejected=True))
+        source.set_status(run, RunStatus.ABORTED)
+
+    stored(store)
+    dry_run()
+    far = completed(cutoff=START + timedelta(seconds=15))
+    dry_run()
+    near = completed()
+    source.clean_up(near)
+    assert source.run("sales") == far
     source.clean_up(far)
     assert source.run("sales") is None
     assert tables_of(database_url) == {"sales_delayed", "sales_delayed_version"}

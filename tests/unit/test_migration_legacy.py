@@ -278,12 +278,21 @@ def test_a_template_that_names_no_table_is_refused(template: str) -> None:
         ("nservicebus-sql://host/db", "needs a database's URL"),
         ("nhibernate+sqlite:////tmp/x.db?addresses=ibm", "addresses='ibm'"),
         ("nservicebus-sql+sqlite:////tmp/x.db?table=a&table=b", "twice"),
+        ("sqlite:////tmp/x.db?table=a&table=b", "parameter table is given twice"),
+        ("sqlite:////tmp/x.db?schema=a&schema=b", "parameter schema is given twice"),
         ("nservicebus-sql+nosuchbase://host/db", "no such database"),
     ],
 )
 def test_a_url_that_cannot_work_is_refused(url: str, reason: str) -> None:
     with pytest.raises(ConfigurationError, match=reason):
         open_source(url)
+
+
+def test_no_store_of_delaystore_is_on_sql_server() -> None:
+    with pytest.raises(
+        UnknownSchemeError, match=r"nothing can be migrated from 'mssql\+pyodbc'; known schemes: .*sql\+"
+    ):
+        open_source("mssql+pyodbc://host/name")
 
 
 def test_an_unknown_source_is_told_the_known_ones() -> None:

@@ -25,11 +25,5 @@ def delays(context: typer.Context) -> None:
         raise typer.Exit(2)
 
 
-delays_app.command("create")(create)
-delays_app.command("verify")(verify)
-delays_app.command("delete")(delete)
-delays_app.command("bind")(bind)
-delays_app.command("export")(export)
-delays_app.command("migrate")(migrate)
-delays_app.command("transfer")(transfer)
-delays_app.command("status")(status)
+for command in (create, verify, delete, bind, export, migrate, transfer, status):
+    delays_app.command()(command)

@@ -1,17 +1,17 @@
 """`delaystore delays bind`."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from delaystore.cli._delays.options import DEFAULT_CASCADE, BrokerUrl, CascadeName, DryRun, ManagementUrl, open_cascade
+from delaystore.cli._delays.reports import finding_document, part_document
 from delaystore.cli._options import Json
 from delaystore.cli._output import print_document, print_table, say
 from delaystore.transports.rabbitmq.topology.cascade import Routing
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from delaystore.cascades import BindingResult
 
 
@@ -45,8 +45,6 @@ def bind(
 
 
 def _print_json(cascade: str, results: "Sequence[BindingResult]", routing: Routing, dry_run: bool) -> None:
-    from delaystore.cli._delays.reports import finding_document, part_document
-
     documents = [
         {
             "destination": result.destination,

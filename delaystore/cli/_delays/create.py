@@ -5,12 +5,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from delaystore.cli._delays.options import DEFAULT_CASCADE, BrokerUrl, CascadeName, DryRun, ManagementUrl, open_cascade
+from delaystore.cli._delays.reports import part_document, say_unchecked
+from delaystore.cli._delays.verify import verify
 from delaystore.cli._options import Json
 from delaystore.cli._output import counted, print_document, say, tell
+from delaystore.transports.rabbitmq.topology import Binding, Exchange, Queue
 
 if TYPE_CHECKING:
     from delaystore.cascades import Creation
-    from delaystore.transports.rabbitmq.topology import Binding, Exchange, Queue
 
 
 def create(
@@ -33,8 +35,6 @@ def create(
     from delaystore.transports.rabbitmq.declaring import declared_until_then
 
     if passive:
-        from delaystore.cli._delays.verify import verify
-
         verify(passive=True, broker=broker, cascade=cascade, management=management, as_json=as_json)
         return
     declared: list[Exchange | Queue | Binding] = []
@@ -53,8 +53,6 @@ def create(
 
 
 def _print_json(cascade: str, creation: "Creation", dry_run: bool) -> None:
-    from delaystore.cli._delays.reports import part_document
-
     policy = creation.policy
     print_document(
         {
@@ -76,8 +74,6 @@ def _print_json(cascade: str, creation: "Creation", dry_run: bool) -> None:
 
 
 def _print_text(cascade: str, creation: "Creation", dry_run: bool) -> None:
-    from delaystore.cli._delays.reports import say_unchecked
-
     if dry_run:
         for part in creation.missing:
             tell(f"would declare: {part}")

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from delaystore.cli._delays.options import DEFAULT_CASCADE, BrokerUrl, CascadeName, DryRun, ManagementUrl, open_cascade
+from delaystore.cli._delays.reports import part_document
 from delaystore.cli._options import Json
 from delaystore.cli._output import counted, print_document, print_table, say, tell
 from delaystore.errors import ConfigurationError
+from delaystore.transports.rabbitmq.topology import Exchange, Queue
 
 if TYPE_CHECKING:
     from delaystore.cascades import Deletion, DeletionCheck
-    from delaystore.transports.rabbitmq.topology import Exchange, Queue
 
 
 def delete(
@@ -86,8 +87,6 @@ def _print_check(found: "DeletionCheck", cascade: str, dry_run: bool, as_json: b
 
 
 def _print_deletion(deletion: "Deletion", cascade: str, as_json: bool) -> None:
-    from delaystore.cli._delays.reports import part_document
-
     if as_json:
         print_document(
             {
@@ -111,8 +110,6 @@ def _print_deletion(deletion: "Deletion", cascade: str, as_json: bool) -> None:
 
 
 def _document(found: "DeletionCheck") -> dict[str, Any]:
-    from delaystore.cli._delays.reports import part_document
-
     return {
         "parts": [part_document(part) for part in found.parts],
         "waiting": dict(found.waiting),

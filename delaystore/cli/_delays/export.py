@@ -3,16 +3,14 @@
 import json
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from delaystore.cli._delays.options import DEFAULT_CASCADE, CascadeName
 from delaystore.cli._options import Json
 from delaystore.cli._output import print_document, say, write
-
-if TYPE_CHECKING:
-    from delaystore.transports.rabbitmq.topology import CascadeTopology
+from delaystore.transports.rabbitmq.topology import CascadeTopology, topology_named
 
 
 class Format(StrEnum):
@@ -38,7 +36,7 @@ def export(
     ] = "/",
     full: Annotated[bool, typer.Option("--full", help="Draw all levels in the diagram, however many.")] = False,
     output: Annotated[
-        Path | None, typer.Option(metavar="FILE", show_default=False, help="Where to write. Default: standard output.")
+        Path | None, typer.Option(metavar="FILE", help="Where to write. Default: standard output.")
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -47,8 +45,6 @@ def export(
     Destinations are bound by `delaystore delays bind`, not by what this writes. With --json, what would be written is
     the text in `content`, or the file named in `file` holds it.
     """
-    from delaystore.transports.rabbitmq.topology import topology_named
-
     text = _text(form, topology_named(cascade), vhost, full)
     if output is not None:
         output.write_text(text, encoding="utf-8")
@@ -60,14 +56,9 @@ def export(
         write(text)
 
 
-def _text(form: Format, topology: "CascadeTopology", vhost: str, full: bool) -> str:
+def _text(form: Format, topology: CascadeTopology, vhost: str, full: bool) -> str:
     from delaystore.cascades.exports import definitions, mermaid, terraform
-    from delaystore.cascades.policies import (
-        complete_layout,
-        needs_policy,
-        policy_for,
-        undeliverable_name,
-    )
+    from delaystore.cascades.policies import complete_layout, needs_policy, policy_for, undeliverable_name
 
     if form is Format.MERMAID:
         by_policy = undeliverable_name(topology) if needs_policy(topology) else None

@@ -7,9 +7,10 @@ import typer
 
 from delaystore.cli._arguments import parse_duration
 from delaystore.cli._delays.options import DEFAULT_CASCADE, BrokerUrl, CascadeName, DryRun, ManagementUrl
-from delaystore.cli._options import Json, required
+from delaystore.cli._options import Json, MaxRate, Patience, environment_option, required
 from delaystore.cli._output import counted, print_document, print_table, say
 from delaystore.cli._signals import stop_requests
+from delaystore.transports.rabbitmq.topology import topology_named
 from delaystore.transports.rabbitmq.topology.cascade import DueBy, Routing
 
 if TYPE_CHECKING:
@@ -38,13 +39,6 @@ PoisonQueue = Annotated[
     typer.Option(
         "--poison-queue", metavar="NAME", help="Where messages go that cannot be moved, on the source's broker."
     ),
-]
-MaxRate = Annotated[
-    float | None,
-    typer.Option("--max-rate", metavar="NUMBER", show_default=False, help="The most messages a second."),
-]
-Patience = Annotated[
-    str, typer.Option("--patience", metavar="DURATION", help="How long to wait for a target that takes nothing.")
 ]
 _POISON_QUEUE = "delays.poison"
 _PATIENCE = "60s"
@@ -85,20 +79,13 @@ def migrate(
 def transfer(
     to_broker: Annotated[
         str | None,
-        typer.Option(
-            "--to-broker",
-            envvar="DELAYSTORE_TO_BROKER",
-            metavar="URL",
-            show_default=False,
-            help="The broker to move to: amqp[s]://user:password@host:port/vhost.",
+        environment_option(
+            "--to-broker", "The broker to move to: amqp[s]://user:password@host:port/vhost.", metavar="URL"
         ),
     ] = None,
     cascade: CascadeName = DEFAULT_CASCADE,
     to_cascade: Annotated[
-        str | None,
-        typer.Option(
-            "--to-cascade", metavar="CASCADE", show_default=False, help="The cascade there. Default: the same."
-        ),
+        str | None, typer.Option("--to-cascade", metavar="CASCADE", help="The cascade there. Default: the same.")
     ] = None,
     due_by: DueByOption = DueBy.HEADERS,
     routing: RoutingOption = Routing.DIRECT,
@@ -140,7 +127,6 @@ def _settings(
 
 def _cascade(url: str, name: str, management: str | None = None) -> "BrokerCascade":
     from delaystore.cascades.moving.broker_cascade import BrokerCascade
-    from delaystore.transports.rabbitmq.topology import topology_named
 
     return BrokerCascade(url, topology_named(name), name, management or None)
 

@@ -7,62 +7,48 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from delaystore.cli._options import required
+from delaystore.cli._options import environment_option, required
+from delaystore.transports.rabbitmq.topology import CascadeTopology, topology_named
 
 if TYPE_CHECKING:
     from delaystore.cascades import BrokerClient
-    from delaystore.transports.rabbitmq.topology import CascadeTopology
 
 BrokerUrl = Annotated[
     str | None,
-    typer.Option(
-        "--broker",
-        envvar="DELAYSTORE_BROKER",
-        metavar="URL",
-        show_default=False,
-        help="The RabbitMQ broker: amqp[s]://user:password@host:port/vhost.",
-    ),
+    environment_option("--broker", "The RabbitMQ broker: amqp[s]://user:password@host:port/vhost.", metavar="URL"),
 ]
 CascadeName = Annotated[
     str,
-    typer.Option(
+    environment_option(
         "--cascade",
-        envvar="DELAYSTORE_CASCADE",
-        metavar="NAME",
-        help="nservicebus-v2, nservicebus-v1, celery[:QUEUE_TYPE[:PREFIX]], skipping[:PREFIX[:LEVELS[:ms]]] or "
+        "nservicebus-v2, nservicebus-v1, celery[:QUEUE_TYPE[:PREFIX]], skipping[:PREFIX[:LEVELS[:ms]]] or "
         "custom:PREFIX[:LEVELS[:ms]].",
+        metavar="NAME",
     ),
 ]
 """Give it the default `DEFAULT_CASCADE`."""
 DEFAULT_CASCADE = "nservicebus-v2"
 ManagementUrl = Annotated[
     str | None,
-    typer.Option(
+    environment_option(
         "--management",
-        envvar="DELAYSTORE_MANAGEMENT",
-        metavar="URL",
-        show_default=False,
-        help="The management API: http[s]://[user:password@]host:15672; the login defaults to the broker's. "
+        "The management API: http[s]://[user:password@]host:15672; the login defaults to the broker's. "
         "Without it, what only the API knows is reported as unknown.",
+        metavar="URL",
     ),
 ]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", envvar="DELAYSTORE_DRY_RUN", help="Change nothing; say what would be done.")
-]
+DryRun = Annotated[bool, environment_option("--dry-run", "Change nothing; say what would be done.")]
 
 
 @contextmanager
 def open_cascade(
     broker: str | None, cascade: str, management: str | None
-) -> Iterator[tuple["BrokerClient", "CascadeTopology"]]:
+) -> Iterator[tuple["BrokerClient", CascadeTopology]]:
     """The broker, for the block, and the cascade that the options name. Nothing is connected yet.
 
     ConfigurationError where no broker is given, for a URL that cannot work, or for a name that is no cascade's.
     """
     from delaystore.cascades import BrokerClient
-    from delaystore.transports.rabbitmq.topology import topology_named
 
     topology = topology_named(cascade)
     url = required(broker, "broker", "--broker URL", "DELAYSTORE_BROKER")

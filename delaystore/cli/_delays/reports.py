@@ -4,16 +4,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from delaystore.cli._output import say
+from delaystore.transports.rabbitmq.topology import Binding, Exchange, Queue
 
 if TYPE_CHECKING:
     from delaystore.cascades import Finding
-    from delaystore.transports.rabbitmq.topology import Binding, Exchange, Queue
 
 
-def part_document(part: "Exchange | Queue | Binding") -> dict[str, Any]:
+def part_document(part: Exchange | Queue | Binding) -> dict[str, Any]:
     """An exchange, a queue or a binding in JSON."""
-    from delaystore.transports.rabbitmq.topology import Binding, Exchange
-
     if isinstance(part, Binding):
         return {
             "part": "binding",

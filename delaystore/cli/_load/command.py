@@ -1,33 +1,17 @@
 """`delaystore load`: files into a store, by Spark."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 from delaystore.cli._arguments import parse_pair
-from delaystore.cli._files import file_exists, require_file
-from delaystore.cli._load.options import (
-    Ambiguous,
-    Cleanup,
-    Conf,
-    DryRun,
-    Duplicates,
-    Files,
-    Format,
-    KeyColumns,
-    LoadId,
-    Map,
-    Master,
-    Queue,
-    Rejects,
-    SparkLog,
-    TimeZone,
-    Unknown,
-)
+from delaystore.cli._files import missing_file, require_file
+from delaystore.cli._load import options as of_load
 from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table, required
-from delaystore.cli._output import print_document, say
+from delaystore.cli._output import say
 from delaystore.errors import ConfigurationError, DelaystoreError
 from delaystore.spark.options import AmbiguousTime, OnDuplicate, UnknownColumns
 
@@ -35,26 +19,25 @@ if TYPE_CHECKING:
     from delaystore.cli._load.run import SparkRun
     from delaystore.spark.loading.files import Kind
     from delaystore.spark.loading.loading import LoadRequest
-    from delaystore.spark.loading.report import LoadReport
 
 
 def load(
-    files: Files = None,
-    mapping: Map = None,
-    destination: Queue = None,
-    load_id: LoadId = None,
-    key_columns: KeyColumns = None,
-    on_duplicate: Duplicates = OnDuplicate.ERROR,
-    unknown_columns: Unknown = UnknownColumns.ERROR,
-    time_zone: TimeZone = None,
-    ambiguous_time: Ambiguous = AmbiguousTime.REJECT,
-    rejects: Rejects = None,
-    kind: Format = None,
-    master: Master = None,
-    conf: Conf = None,
-    spark_log: SparkLog = None,
-    dry_run: DryRun = False,
-    cleanup: Cleanup = False,
+    files: of_load.Files = None,
+    mapping: of_load.Map = None,
+    destination: of_load.Queue = None,
+    load_id: of_load.LoadId = None,
+    key_columns: of_load.KeyColumns = None,
+    on_duplicate: of_load.Duplicates = OnDuplicate.ERROR,
+    unknown_columns: of_load.Unknown = UnknownColumns.ERROR,
+    time_zone: of_load.TimeZone = None,
+    ambiguous_time: of_load.Ambiguous = AmbiguousTime.REJECT,
+    rejects: of_load.Rejects = None,
+    kind: of_load.Format = None,
+    master: of_load.Master = None,
+    conf: of_load.Conf = None,
+    spark_log: of_load.SparkLog = None,
+    dry_run: of_load.DryRun = False,
+    cleanup: of_load.Cleanup = False,
     store: StoreUrl = None,
     endpoint: Endpoint = None,
     schema: Schema = None,
@@ -84,102 +67,69 @@ def load(
     if cleanup:
         _clean_up(given, as_json=as_json)
         return
-    _run(given, files, kind, mapping, master, conf, spark_log, dry_run=dry_run, as_json=as_json)
-
-
-def _run(
-    options: dict[str, str],
-    files: Files,
-    kind: Format,
-    mapping: Map,
-    master: Master,
-    conf: Conf,
-    spark_log: SparkLog,
-    *,
-    dry_run: bool,
-    as_json: bool,
-) -> None:
     from delaystore.spark.loading.files import find_files
     from delaystore.spark.requirements import check_spark_can_run
 
     settings = {key.strip(): value for key, value in (parse_pair(pair, "--conf") for pair in conf or ())}
     found = find_files(files or (), None if kind is None else _kind(kind))
     check_spark_can_run()
-    from delaystore.cli._load.run import SparkRun
+    from delaystore.cli._load.run import spark_run
     from delaystore.spark.loading.loading import LoadRequest
 
-    request = LoadRequest(found, options, _columns(mapping or ()))
-    run = SparkRun(master, settings, None if spark_log is None else Path(spark_log))
-    if dry_run:
-        _dry_run(request, run, as_json=as_json)
-    else:
-        _load(request, run, as_json=as_json)
+    request = LoadRequest(found, given, _columns(mapping or ()))
+    spark = spark_run(master, settings, None if spark_log is None else Path(spark_log))
+    (_dry_run if dry_run else _load)(request, spark, as_json=as_json)
 
 
-def _load(request: "LoadRequest", run: "SparkRun", *, as_json: bool) -> None:
+def _load(request: "LoadRequest", spark: "AbstractContextManager[SparkRun]", *, as_json: bool) -> None:
+    from delaystore.cli._load.reports import report_load
     from delaystore.spark.loading.loading import finished_before, finished_meanwhile, left_by_failure, load
 
     report = finished_before(request)
     if report is None:
-        with run:
+        with spark as run:
             try:
                 report = load(run.spark, request, run)
             except DelaystoreError:
-                if not run.stopped:
+                if not run.stop.made:
                     raise
                 report = finished_meanwhile(request)
                 if report is None:
                     say(f"stopped; {left_by_failure(request)}")
-                    raise typer.Exit(run.exit_code) from None
+                    raise typer.Exit(run.stop.exit_code) from None
                 say("too late to stop: the load was finished meanwhile")
-    _show_load(report, as_json=as_json)
+    report_load(report, as_json=as_json)
 
 
-def _dry_run(request: "LoadRequest", run: "SparkRun", *, as_json: bool) -> None:
-    from delaystore.cli._load.reports import dry_run_document, print_dry_run
+def _dry_run(request: "LoadRequest", spark: "AbstractContextManager[SparkRun]", *, as_json: bool) -> None:
+    from delaystore.cli._load.reports import report_dry_run, report_load
     from delaystore.spark.loading.dry_run import dry_run
     from delaystore.spark.loading.loading import finished_before
 
-    stored = file_exists(request.given.store)
+    stored = missing_file(request.given.store) is None
     before = finished_before(request) if stored else None
     if before is not None:
-        _show_load(before, as_json=as_json)
+        report_load(before, as_json=as_json)
         return
-    with run:
+    with spark as run:
         try:
             report = dry_run(run.spark, request, run, stored=stored)
         except DelaystoreError:
-            if not run.stopped:
+            if not run.stop.made:
                 raise
             say("stopped; a dry run writes nothing")
-            raise typer.Exit(run.exit_code) from None
-    if as_json:
-        print_document(dry_run_document(report))
-    else:
-        print_dry_run(report)
-
-
-def _show_load(report: "LoadReport", *, as_json: bool) -> None:
-    from delaystore.cli._load.reports import load_document, print_load
-
-    if as_json:
-        print_document(load_document(report))
-    else:
-        print_load(report)
+            raise typer.Exit(run.stop.exit_code) from None
+    report_dry_run(report, as_json=as_json)
 
 
 def _clean_up(options: dict[str, str], *, as_json: bool) -> None:
-    from delaystore.cli._load.reports import cleanup_document, print_cleanup
+    from delaystore.cli._load.reports import report_cleanup
     from delaystore.spark.options import write_options
     from delaystore.spark.staging import cleanup
 
     given = write_options(options)
     require_file(given.store)
-    cleaned = cleanup(given)
-    if as_json:
-        print_document(cleanup_document(cleaned))
-    else:
-        print_cleanup(cleaned)
+    report_cleanup(cleanup(given), as_json=as_json)
 
 
 def _kind(name: str) -> "Kind":

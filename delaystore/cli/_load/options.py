@@ -4,45 +4,37 @@ from typing import Annotated
 
 import typer
 
+from delaystore.cli._options import environment_option
 from delaystore.spark.options import AmbiguousTime, OnDuplicate, UnknownColumns
 
 Files = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="FILES...",
-        show_default=False,
         help="Parquet, CSV (with a header row) or JSON lines: files, folders, globs, or URIs that Spark knows.",
     ),
 ]
 Map = Annotated[
     list[str] | None,
-    typer.Option(
+    environment_option(
         "--map",
-        envvar="DELAYSTORE_LOAD_MAP",
-        metavar="NAME=COLUMN",
-        help="Which of the files' columns is message_id, destination, due_time, delay, body, headers or properties; "
+        "Which of the files' columns is message_id, destination, due_time, delay, body, headers or properties; "
         "repeatable.",
+        metavar="NAME=COLUMN",
+        group="load",
     ),
 ]
-Queue = Annotated[
-    str | None,
-    typer.Option("--destination", metavar="QUEUE", show_default=False, help="For rows that say none."),
-]
+Queue = Annotated[str | None, typer.Option("--destination", metavar="QUEUE", help="For rows that say none.")]
 LoadId = Annotated[
     str | None,
-    typer.Option(
-        metavar="ID", show_default=False, help="The load's name; run again under the same name, it loads nothing twice."
-    ),
+    typer.Option(metavar="ID", help="The load's name; run again under the same name, it loads nothing twice."),
 ]
 KeyColumns = Annotated[
     str | None,
-    typer.Option(
-        metavar="A,B", show_default=False, help="Without message_id: the columns that ids are made of, with --load-id."
-    ),
+    typer.Option(metavar="A,B", help="Without message_id: the columns that ids are made of, with --load-id."),
 ]
 Duplicates = Annotated[
-    OnDuplicate,
-    typer.Option(help="A message_id that waits already: load nothing, keep what waits, or replace it."),
+    OnDuplicate, typer.Option(help="A message_id that waits already: load nothing, keep what waits, or replace it.")
 ]
 Unknown = Annotated[
     UnknownColumns, typer.Option(help="Columns that are no message's: refuse, or make headers or the body of them.")
@@ -50,41 +42,26 @@ Unknown = Annotated[
 Ambiguous = Annotated[
     AmbiguousTime, typer.Option(help="A local time that comes twice when clocks change: reject its row, or choose.")
 ]
-TimeZone = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", show_default=False, help="Of times that have none, such as Europe/Berlin."),
-]
+TimeZone = Annotated[str | None, typer.Option(metavar="NAME", help="Of times that have none, such as Europe/Berlin.")]
 Rejects = Annotated[
     str | None,
     typer.Option(
         metavar="DIR",
-        show_default=False,
         help="A folder for rows that cannot be messages; the others are loaded. Without it one such row stops all.",
     ),
 ]
 Format = Annotated[
     str | None,
-    typer.Option(
-        "--format",
-        envvar="DELAYSTORE_LOAD_FORMAT",
-        metavar="KIND",
-        show_default=False,
-        help="csv, json or parquet, whatever the names say.",
-    ),
+    environment_option("--format", "csv, json or parquet, whatever the names say.", metavar="KIND", group="load"),
 ]
-Master = Annotated[
-    str | None,
-    typer.Option(metavar="URL", show_default=False, help="Spark's master. Default: local[*]."),
-]
+Master = Annotated[str | None, typer.Option(metavar="URL", help="Spark's master. Default: local[*].")]
 Conf = Annotated[
     list[str] | None,
     typer.Option(
         "--conf", metavar="KEY=VALUE", help="A setting of Spark's, such as spark.driver.memory=4g; repeatable."
     ),
 ]
-SparkLog = Annotated[
-    str | None, typer.Option(metavar="FILE", show_default=False, help="Where to keep what Spark itself logs.")
-]
+SparkLog = Annotated[str | None, typer.Option(metavar="FILE", help="Where to keep what Spark itself logs.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Convert and check everything, and write nothing.")]
 Cleanup = Annotated[
     bool, typer.Option("--cleanup", help="Only remove what loads that died have left behind, and say what.")

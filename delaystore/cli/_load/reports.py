@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from delaystore.cli._documents import instant
-from delaystore.cli._output import counted, say, tell
+from delaystore.cli._output import counted, print_document, say, tell
 
 if TYPE_CHECKING:
     from delaystore.spark.loading.report import DryRun, LoadReport
@@ -19,39 +19,21 @@ _OBSTACLES: Final[Mapping[str, str]] = {
 """Why a load would fail, in words."""
 
 
-def load_document(report: "LoadReport") -> dict[str, Any]:
-    """A load, as JSON."""
-    return {
-        "load_id": report.load_id,
-        "stored": report.stored,
-        "skipped": report.skipped,
-        "rejected": report.rejects.count,
-        "rejections": _rejections(report.rejects),
-        "seconds": round(report.seconds, 3),
-        "finished_before": instant(report.finished_before),
-    }
-
-
-def dry_run_document(report: "DryRun") -> dict[str, Any]:
-    """What would be loaded, as JSON."""
-    return {
-        "load_id": report.load_id,
-        "would_store": report.would_store,
-        "obstacles": _obstacles(report),
-        "duplicates": {"in_the_files": report.twice, "waiting": report.waiting, "examples": list(report.examples)},
-        "rejected": report.rejects.count,
-        "rejections": _rejections(report.rejects),
-        "seconds": round(report.seconds, 3),
-    }
-
-
-def cleanup_document(cleaned: "Cleaned") -> dict[str, Any]:
-    """What was removed, as JSON."""
-    return {"loads": list(cleaned.loads), "tables": list(cleaned.tables), "held": list(cleaned.in_use)}
-
-
-def print_load(report: "LoadReport") -> None:
-    """A load, for people."""
+def report_load(report: "LoadReport", *, as_json: bool) -> None:
+    """Say what was loaded."""
+    if as_json:
+        print_document(
+            {
+                "load_id": report.load_id,
+                "stored": report.stored,
+                "skipped": report.skipped,
+                "rejected": report.rejects.count,
+                "rejections": _rejections(report.rejects),
+                "seconds": round(report.seconds, 3),
+                "finished_before": instant(report.finished_before),
+            }
+        )
+        return
     messages = "messages" if report.stored is None else counted(report.stored, "message")
     if report.finished_before is not None:
         at = instant(report.finished_before)
@@ -68,10 +50,28 @@ def print_load(report: "LoadReport") -> None:
         say("note: without --load-id a load that is run again is not recognised")
 
 
-def print_dry_run(report: "DryRun") -> None:
-    """What would be loaded, for people."""
-    if report.obstacles:
-        tell(f"a dry run: the load would fail, because {', and '.join(_obstacles(report))}; nothing was written")
+def report_dry_run(report: "DryRun", *, as_json: bool) -> None:
+    """Say what would be loaded."""
+    obstacles = [_OBSTACLES[obstacle] for obstacle in report.obstacles]
+    if as_json:
+        print_document(
+            {
+                "load_id": report.load_id,
+                "would_store": report.would_store,
+                "obstacles": obstacles,
+                "duplicates": {
+                    "in_the_files": report.twice,
+                    "waiting": report.waiting,
+                    "examples": list(report.examples),
+                },
+                "rejected": report.rejects.count,
+                "rejections": _rejections(report.rejects),
+                "seconds": round(report.seconds, 3),
+            }
+        )
+        return
+    if obstacles:
+        tell(f"a dry run: the load would fail, because {', and '.join(obstacles)}; nothing was written")
     else:
         tell(f"a dry run: {counted(report.would_store, 'message')} would be loaded; nothing was written")
     if report.waiting is None:
@@ -83,8 +83,11 @@ def print_dry_run(report: "DryRun") -> None:
     _tell_rejects(report.rejects, "would be rejected")
 
 
-def print_cleanup(cleaned: "Cleaned") -> None:
-    """What was removed, for people."""
+def report_cleanup(cleaned: "Cleaned", *, as_json: bool) -> None:
+    """Say what was removed."""
+    if as_json:
+        print_document({"loads": list(cleaned.loads), "tables": list(cleaned.tables), "held": list(cleaned.in_use)})
+        return
     for load in cleaned.loads:
         tell(f"forgotten: the load {load!r}, which was never finished")
     for table in cleaned.tables:
@@ -93,10 +96,6 @@ def print_cleanup(cleaned: "Cleaned") -> None:
         say(f"left: the table {table}, which a process still works on; try again later")
     if not (cleaned.loads or cleaned.tables or cleaned.in_use):
         tell("nothing to remove")
-
-
-def _obstacles(report: "DryRun") -> list[str]:
-    return [_OBSTACLES[obstacle] for obstacle in report.obstacles]
 
 
 def _tell_rejects(rejects: "Rejects", what: str) -> None:

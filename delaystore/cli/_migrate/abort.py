@@ -4,17 +4,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from delaystore.cli._migrate.options import (
-    AllEndpoints,
-    CutoffTime,
-    EndpointName,
-    From,
-    To,
-    check_endpoints,
-    chosen_endpoints,
-    opened_source,
-)
-from delaystore.cli._migrate.tables import print_counts, say_rejections
+from delaystore.cli._migrate import options
+from delaystore.cli._migrate.reports import print_counts, report_document, say_rejections
 from delaystore.cli._options import Json
 from delaystore.cli._output import counted, print_document, say
 from delaystore.cli._signals import stop_requests
@@ -24,28 +15,24 @@ if TYPE_CHECKING:
 
 
 def abort(
-    source: From = None,
-    target: To = None,  # noqa: ARG001 - taken by all these commands, so that a line can be repeated
-    endpoint: EndpointName = None,
-    all_endpoints: AllEndpoints = False,
-    cutoff_time: CutoffTime = None,  # noqa: ARG001 - the same
+    source: options.From = None,
+    target: options.To = None,  # noqa: ARG001 - taken by all these commands, so that a line can be repeated
+    endpoint: options.EndpointName = None,
+    all_endpoints: options.AllEndpoints = False,
+    cutoff_time: options.CutoffTime = None,  # noqa: ARG001 - the same
     as_json: Json = False,
 ) -> None:
     """Give back what the last run has not moved, exactly as it was, with what was rejected.
 
     What has moved stays at the target. After a run that is complete, this gives back what was rejected.
     """
-    from delaystore.cli._migrate.documents import report_document
     from delaystore.cli._progress_bar import ProgressBar
     from delaystore.migrations import runner
 
-    check_endpoints(endpoint, all_endpoints)
+    options.check_endpoints(endpoint, all_endpoints)
     reports: list[tuple[str, Report]] = []
-    with stop_requests() as stop, opened_source(source) as from_source:
-        names = chosen_endpoints(from_source, endpoint)
-        if all_endpoints:
-            names = [name for name in names if from_source.run(name) is not None]
-        for name in names:
+    with stop_requests() as stop, options.opened_source(source) as from_source:
+        for name in options.chosen_endpoints(from_source, endpoint, begun=True):
             if stop.made:
                 break
             with ProgressBar() as bar:

@@ -24,9 +24,5 @@ def migrate(context: typer.Context) -> None:
         raise typer.Exit(2)
 
 
-migrate_app.command("preview")(preview)
-migrate_app.command("run")(run)
-migrate_app.command("status")(status)
-migrate_app.command("abort")(abort)
-migrate_app.command("verify")(verify)
-migrate_app.command("cleanup")(cleanup)
+for command in (preview, run, status, abort, verify, cleanup):
+    migrate_app.command()(command)

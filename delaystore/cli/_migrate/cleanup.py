@@ -4,31 +4,20 @@ from typing import Annotated, Any
 
 import typer
 
-from delaystore.cli._migrate.options import (
-    AllEndpoints,
-    CutoffTime,
-    EndpointName,
-    From,
-    To,
-    check_endpoints,
-    chosen_endpoints,
-    given_target,
-    opened_source,
-    opened_target,
-)
+from delaystore.cli._migrate import options
+from delaystore.cli._migrate.reports import time_text, verification_document
 from delaystore.cli._options import Json
 from delaystore.cli._output import print_document, tell
 
 
 def cleanup(
-    source: From = None,
-    target: To = None,
-    endpoint: EndpointName = None,
-    all_endpoints: AllEndpoints = False,
-    cutoff_time: CutoffTime = None,  # noqa: ARG001 - taken by all these commands, so that a line can be repeated
+    source: options.From = None,
+    target: options.To = None,
+    endpoint: options.EndpointName = None,
+    all_endpoints: options.AllEndpoints = False,
+    cutoff_time: options.CutoffTime = None,  # noqa: ARG001 - taken by all these commands, so that a line can be repeated
     force: Annotated[
-        bool,
-        typer.Option("--force", help="Although verify does not pass, or rejected messages would be deleted."),
+        bool, typer.Option("--force", help="Although verify does not pass, or rejected messages would be deleted.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -36,20 +25,17 @@ def cleanup(
 
     Refuses while anything is pending, and, without --force, where something was rejected and not given back.
     """
-    from delaystore.cli._migrate.documents import verification_document
     from delaystore.migrations import runner
 
-    check_endpoints(endpoint, all_endpoints)
-    given_target(target)
+    options.check_endpoints(endpoint, all_endpoints)
+    options.given_target(target)
     documents: list[dict[str, Any]] = []
-    with opened_source(source) as from_source:
-        for name in chosen_endpoints(from_source, endpoint):
-            if all_endpoints and from_source.run(name) is None:
-                continue
-            with opened_target(target, name) as to_target:
+    with options.opened_source(source) as from_source:
+        for name in options.chosen_endpoints(from_source, endpoint, begun=True):
+            with options.opened_target(target, name) as to_target:
                 verified = runner.clean_up(from_source, to_target, name, force=force)
             documents.append(verification_document(name, verified))
             if not as_json:
-                tell(f"cleaned up: {name}, run of {verified.run.started:%Y-%m-%d %H:%M:%S}Z")
+                tell(f"cleaned up: {name}, run of {time_text(verified.run.started)}")
     if as_json:
         print_document({"endpoints": documents})

@@ -8,68 +8,55 @@ from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from delaystore.cli._arguments import parse_instant
 from delaystore.cli._files import require_file
-from delaystore.cli._options import required
+from delaystore.cli._options import environment_option, required
 from delaystore.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from delaystore.migrations.abc import MigrationSource, MigrationTarget
+
 From = Annotated[
     str | None,
-    typer.Option(
+    environment_option(
         "--from",
-        envvar="DELAYSTORE_MIGRATE_FROM",
+        "Where messages wait: a store's URL, nservicebus-sql+URL, msmq-sql+URL, nhibernate+URL, file:///PATH.",
         metavar="URL",
-        show_default=False,
-        help="Where messages wait: a store's URL, nservicebus-sql+URL, msmq-sql+URL, nhibernate+URL, file:///PATH.",
+        group="migrate",
     ),
 ]
 To = Annotated[
     str | None,
-    typer.Option(
+    environment_option(
         "--to",
-        envvar="DELAYSTORE_MIGRATE_TO",
-        metavar="URL",
-        show_default=False,
-        help="Where they shall wait: amqp://...?delays=nservicebus-v2, amqp://... for what is due, a store's URL, or "
+        "Where they shall wait: amqp://...?delays=nservicebus-v2, amqp://... for what is due, a store's URL, or "
         "noop: (noop:URL), a dry run.",
+        metavar="URL",
+        group="migrate",
     ),
 ]
 EndpointName = Annotated[
     str | None,
-    typer.Option(
-        "--endpoint",
-        envvar="DELAYSTORE_MIGRATE_ENDPOINT",
-        metavar="NAME",
-        show_default=False,
-        help="The endpoint whose messages these are.",
-    ),
+    environment_option("--endpoint", "The endpoint whose messages these are.", metavar="NAME", group="migrate"),
 ]
 AllEndpoints = Annotated[
-    bool,
-    typer.Option(
-        "--all-endpoints", envvar="DELAYSTORE_MIGRATE_ALL_ENDPOINTS", help="Every endpoint that the source has."
-    ),
+    bool, environment_option("--all-endpoints", "Every endpoint that the source has.", group="migrate")
 ]
 CutoffTime = Annotated[
     str | None,
-    typer.Option(
+    environment_option(
         "--cutoff-time",
-        envvar="DELAYSTORE_MIGRATE_CUTOFF_TIME",
+        "Only what is due then or later moves, in ISO 8601 with its offset; what is due sooner stays.",
         metavar="TIME",
-        show_default=False,
-        help="Only what is due then or later moves, in ISO 8601 with its offset; what is due sooner stays.",
+        group="migrate",
     ),
 ]
 AllowRejects = Annotated[
     bool,
-    typer.Option(
+    environment_option(
         "--allow-rejects",
-        envvar="DELAYSTORE_MIGRATE_ALLOW_REJECTS",
-        help="Go on although some messages cannot move; they are set aside, and abort gives them back.",
+        "Go on although some messages cannot move; they are set aside, and abort gives them back.",
+        group="migrate",
     ),
 ]
 
@@ -115,14 +102,14 @@ def check_endpoints(endpoint: str | None, all_endpoints: bool) -> None:
         raise ConfigurationError("pass --endpoint NAME, or --all-endpoints")
 
 
-def chosen_endpoints(source: "MigrationSource", endpoint: str | None) -> Sequence[str]:
-    """The endpoint given, or all of the source's. ConfigurationError where it has none."""
+def chosen_endpoints(source: "MigrationSource", endpoint: str | None, *, begun: bool = False) -> Sequence[str]:
+    """The endpoint given, or all of the source's (`begun`: that have a run). ConfigurationError where it has none."""
     if endpoint:
         return [endpoint]
     endpoints = source.endpoints()
     if not endpoints:
         raise ConfigurationError(f"there is no endpoint's table in {source.label}; check the URL")
-    return endpoints
+    return [name for name in endpoints if source.run(name) is not None] if begun else endpoints
 
 
 def cutoff_of(text: str | None) -> datetime | None:

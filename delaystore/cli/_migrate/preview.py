@@ -2,50 +2,35 @@
 
 import typer
 
-from delaystore.cli._migrate.options import (
-    AllEndpoints,
-    AllowRejects,
-    CutoffTime,
-    EndpointName,
-    From,
-    To,
-    check_different,
-    check_endpoints,
-    chosen_endpoints,
-    cutoff_of,
-    given_target,
-    opened_source,
-    opened_target,
-)
-from delaystore.cli._migrate.tables import print_checks, print_problems, time_text
+from delaystore.cli._migrate import options
+from delaystore.cli._migrate.reports import check_document, print_checks, print_problems, time_text
 from delaystore.cli._options import Json
 from delaystore.cli._output import print_document, say
 
 
 def preview(
-    source: From = None,
-    target: To = None,
-    endpoint: EndpointName = None,
-    all_endpoints: AllEndpoints = False,
-    cutoff_time: CutoffTime = None,
-    allow_rejects: AllowRejects = False,
+    source: options.From = None,
+    target: options.To = None,
+    endpoint: options.EndpointName = None,
+    all_endpoints: options.AllEndpoints = False,
+    cutoff_time: options.CutoffTime = None,
+    allow_rejects: options.AllowRejects = False,
     as_json: Json = False,
 ) -> None:
     """Say what a run would move, and what hinders it. Changes nothing.
 
     Exit code 1: something hinders.
     """
-    from delaystore.cli._migrate.documents import check_document
     from delaystore.migrations.runner import check
 
-    check_endpoints(endpoint, all_endpoints)
-    given_target(target)
-    check_different(source, target)
-    cutoff = cutoff_of(cutoff_time)
+    options.check_endpoints(endpoint, all_endpoints)
+    options.given_target(target)
+    options.check_different(source, target)
+    cutoff = options.cutoff_of(cutoff_time)
     found = []
-    with opened_source(source) as from_source:
-        for name in chosen_endpoints(from_source, endpoint):
-            with opened_target(target, name) as to_target:
+    with options.opened_source(source) as from_source:
+        for name in options.chosen_endpoints(from_source, endpoint):
+            with options.opened_target(target, name) as to_target:
                 found.append(check(from_source, to_target, name, cutoff))
                 label = to_target.label
     hinders = any(not (allow_rejects and problem.messages) for one in found for problem in one.hindrances)

@@ -1,60 +1,39 @@
 """`delaystore migrate run`."""
 
 import sys
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from delaystore.cli._arguments import parse_duration
-from delaystore.cli._migrate.options import (
-    AllEndpoints,
-    AllowRejects,
-    CutoffTime,
-    EndpointName,
-    From,
-    To,
-    check_different,
-    check_endpoints,
-    chosen_endpoints,
-    cutoff_of,
-    given_target,
-    opened_source,
-    opened_target,
-)
-from delaystore.cli._migrate.tables import print_counts, say_rejections
-from delaystore.cli._options import Json
+from delaystore.cli._migrate import options
+from delaystore.cli._migrate.reports import print_counts, report_document, say_rejections
+from delaystore.cli._options import Json, MaxRate, Patience
 from delaystore.cli._output import counted, print_document, say
 from delaystore.cli._signals import stop_requests
 from delaystore.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from delaystore.migrations.abc import MigrationSource, Report
     from delaystore.migrations.runner import RunCheck, RunSettings
 
 
 def run(
-    source: From = None,
-    target: To = None,
-    endpoint: EndpointName = None,
-    all_endpoints: AllEndpoints = False,
-    cutoff_time: CutoffTime = None,
+    source: options.From = None,
+    target: options.To = None,
+    endpoint: options.EndpointName = None,
+    all_endpoints: options.AllEndpoints = False,
+    cutoff_time: options.CutoffTime = None,
     batch_size: Annotated[
-        int | None,
-        typer.Option(metavar="NUMBER", show_default=False, help="Messages in a batch. Default: 1000, or as resumed."),
+        int | None, typer.Option(metavar="NUMBER", help="Messages in a batch. Default: 1000, or as resumed.")
     ] = None,
-    max_rate: Annotated[
-        float | None, typer.Option(metavar="NUMBER", show_default=False, help="The most messages a second.")
-    ] = None,
+    max_rate: MaxRate = None,
     max_rejects: Annotated[
-        int | None,
-        typer.Option(metavar="NUMBER", show_default=False, help="Stop once more than so many are rejected."),
+        int | None, typer.Option(metavar="NUMBER", help="Stop once more than so many are rejected.")
     ] = None,
-    allow_rejects: AllowRejects = False,
-    patience: Annotated[
-        str, typer.Option(metavar="DURATION", help="How long to wait for a target that takes nothing.")
-    ] = "60s",
+    allow_rejects: options.AllowRejects = False,
+    patience: Patience = "60s",
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -65,14 +44,13 @@ def run(
     batches are sent again; their messages may arrive twice, with the same message_id.
     Exit code 1: not confirmed.
     """
-    from delaystore.cli._migrate.documents import report_document
     from delaystore.migrations.runner import RunSettings
 
-    check_endpoints(endpoint, all_endpoints)
-    given_target(target)
-    check_different(source, target)
+    options.check_endpoints(endpoint, all_endpoints)
+    options.given_target(target)
+    options.check_different(source, target)
     settings = RunSettings(
-        cutoff=cutoff_of(cutoff_time),
+        cutoff=options.cutoff_of(cutoff_time),
         batch_size=batch_size,
         max_rate=max_rate,
         max_rejects=max_rejects,
@@ -82,8 +60,8 @@ def run(
     if not yes and not (sys.stdin is not None and sys.stdin.isatty()):
         raise ConfigurationError("nobody can be asked whether to move messages; pass --yes")
     asking = _Asking(yes)
-    with stop_requests(asking.interrupted) as stop, opened_source(source) as from_source:
-        names = chosen_endpoints(from_source, endpoint)
+    with stop_requests(asking.interrupted) as stop, options.opened_source(source) as from_source:
+        names = options.chosen_endpoints(from_source, endpoint)
         if len(names) > 1:
             _check_all(from_source, target, names, settings)
         reports: list[tuple[str, Report]] = []
@@ -126,12 +104,12 @@ class _Asking:
             raise KeyboardInterrupt
 
 
-def _check_all(source: "MigrationSource", target: str | None, names: "Sequence[str]", settings: "RunSettings") -> None:
+def _check_all(source: "MigrationSource", target: str | None, names: Sequence[str], settings: "RunSettings") -> None:
     """Raise MigrationError where something hinders any of them, before the first is begun."""
     from delaystore.migrations.runner import check
 
     for name in names:
-        with opened_target(target, name) as to_target:
+        with options.opened_target(target, name) as to_target:
             check(source, to_target, name, settings.cutoff).refuse(allow_rejects=settings.allow_rejects)
 
 
@@ -140,13 +118,13 @@ def _run(
     target: str | None,
     name: str,
     settings: "RunSettings",
-    stopping: "Callable[[], bool]",
-    asking: "_Asking",
+    stopping: Callable[[], bool],
+    asking: _Asking,
 ) -> "Report":
     from delaystore.cli._progress_bar import ProgressBar
     from delaystore.migrations import runner
 
-    with opened_target(target, name) as to_target, ProgressBar() as bar:
+    with options.opened_target(target, name) as to_target, ProgressBar() as bar:
 
         def confirm(checked: "RunCheck") -> bool:
             for problem in checked.problems:

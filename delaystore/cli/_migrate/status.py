@@ -3,17 +3,8 @@
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from delaystore.cli._migrate.options import (
-    AllEndpoints,
-    CutoffTime,
-    EndpointName,
-    From,
-    To,
-    check_endpoints,
-    chosen_endpoints,
-    opened_source,
-)
-from delaystore.cli._migrate.tables import COUNTS, count_cells, time_text
+from delaystore.cli._migrate import options
+from delaystore.cli._migrate.reports import COUNTS, count_cells, run_document, time_text
 from delaystore.cli._options import Json
 from delaystore.cli._output import print_document, print_table
 
@@ -24,17 +15,17 @@ _REJECTIONS_SHOWN = 20
 
 
 def status(
-    source: From = None,
-    target: To = None,  # noqa: ARG001 - taken by all these commands, so that a line can be repeated
-    endpoint: EndpointName = None,
-    all_endpoints: AllEndpoints = False,
-    cutoff_time: CutoffTime = None,  # noqa: ARG001 - the same
+    source: options.From = None,
+    target: options.To = None,  # noqa: ARG001 - taken by all these commands, so that a line can be repeated
+    endpoint: options.EndpointName = None,
+    all_endpoints: options.AllEndpoints = False,
+    cutoff_time: options.CutoffTime = None,  # noqa: ARG001 - the same
     as_json: Json = False,
 ) -> None:
     """Say what the last run did, for each endpoint. Changes nothing."""
-    check_endpoints(endpoint, all_endpoints or not endpoint)
-    with opened_source(source) as from_source:
-        found = {name: _run_of(from_source, name) for name in chosen_endpoints(from_source, endpoint)}
+    options.check_endpoints(endpoint, all_endpoints or not endpoint)
+    with options.opened_source(source) as from_source:
+        found = {name: _run_of(from_source, name) for name in options.chosen_endpoints(from_source, endpoint)}
         if as_json:
             print_document({"endpoints": [_document(from_source, name, *entry) for name, entry in found.items()]})
             return
@@ -61,8 +52,6 @@ def _row(name: str, run: "Run | None", counts: "RunCounts") -> tuple[str, ...]:
 
 
 def _document(source: "MigrationSource", name: str, run: "Run | None", counts: "RunCounts") -> dict[str, Any]:
-    from delaystore.cli._migrate.documents import run_document
-
     rejections = [] if run is None or not counts.rejected else source.rejections(run, _REJECTIONS_SHOWN)
     return {
         "endpoint": name,

@@ -4,20 +4,13 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from delaystore.clock import CarriedClock
 from delaystore.errors import MigrationError
-from delaystore.migrations.abc import (
-    BatchStatus,
-    MigrationSource,
-    MigrationTarget,
-    Report,
-    Run,
-    RunCounts,
-    RunStatus,
-)
+from delaystore.migrations.abc import BatchStatus, MigrationSource, MigrationTarget, Report, Run, RunCounts, RunStatus
 from delaystore.migrations.runner._checking import RunCheck, check
 from delaystore.migrations.runner._moving import BATCHES_IN_FLIGHT, Mover
 from delaystore.migrations.runner._sending import Sender
@@ -110,39 +103,31 @@ def _give_back(
     return given_back, False
 
 
+@dataclass(slots=True)
 class _Running:
-    def __init__(
-        self,
-        source: MigrationSource,
-        target: MigrationTarget,
-        endpoint: str,
-        settings: RunSettings,
-        listener: ProgressListener,
-        stopping: Callable[[], bool],
-    ) -> None:
-        self._source = source
-        self._target = target
-        self._endpoint = endpoint
-        self._settings = settings
-        self._listener = listener
-        self._stopping = stopping
-        self._began = time.monotonic()
+    source: MigrationSource
+    target: MigrationTarget
+    endpoint: str
+    settings: RunSettings
+    listener: ProgressListener
+    stopping: Callable[[], bool]
+    began: float = field(default_factory=time.monotonic)
 
     def run(self, confirm: Confirm) -> Report:
-        source, target = self._source, self._target
-        checked = check(source, target, self._endpoint, self._settings.cutoff)
+        source, target = self.source, self.target
+        checked = check(source, target, self.endpoint, self.settings.cutoff)
         unfinished = checked.unfinished
-        parameters = self._settings.parameters(
-            self._endpoint, target, None if unfinished is None else unfinished.parameters
+        parameters = self.settings.parameters(
+            self.endpoint, target, None if unfinished is None else unfinished.parameters
         )
-        checked.refuse(allow_rejects=self._settings.allow_rejects)
+        checked.refuse(allow_rejects=self.settings.allow_rejects)
         assert checked.waiting is not None
         if unfinished is None and not checked.waiting.count:
             return Report(run=None, counts=RunCounts())
         if not confirm(checked):
             return Report(run=None, counts=RunCounts(), extra={"declined": True})
         target.set_up(checked.waiting.destinations)
-        self._began = time.monotonic()
+        self.began = time.monotonic()
         run = unfinished or source.begin(parameters)
         return self._dry_run(run, checked) if target.dry_run else self._carry_out(run, checked)
 
@@ -150,8 +135,8 @@ class _Running:
         """Hide and move; complete the run if nothing is left."""
         tally, supply = self._move(run, checked)
         run = supply.run
-        if run.status is RunStatus.RUNNING and not self._source.batches(run, BatchStatus.PENDING, BatchStatus.STAGED):
-            run = self._source.set_status(run, RunStatus.COMPLETED)
+        if run.status is RunStatus.RUNNING and not self.source.batches(run, BatchStatus.PENDING, BatchStatus.STAGED):
+            run = self.source.set_status(run, RunStatus.COMPLETED)
         return self._report(run, checked, tally, {"sent_again": tally.repeated + supply.staged_before})
 
     def _dry_run(self, run: Run, checked: RunCheck) -> Report:
@@ -161,7 +146,7 @@ class _Running:
         except Exception:
             self._put_back(run)
             raise
-        seconds = time.monotonic() - self._began
+        seconds = time.monotonic() - self.began
         run = self._put_back(run)
         findings = {
             "sent_again": tally.repeated + supply.staged_before,
@@ -173,46 +158,39 @@ class _Running:
 
     def _put_back(self, run: Run) -> Run:
         """Give everything back, even if asked to stop."""
-        _give_back(self._source, run, self._listener, lambda: False)
-        return self._source.set_status(run, RunStatus.ABORTED)
+        _give_back(self.source, run, self.listener, lambda: False)
+        return self.source.set_status(run, RunStatus.ABORTED)
 
     def _move(self, run: Run, checked: RunCheck) -> tuple[Tally, Supply]:
-        source, settings = self._source, self._settings
+        source, settings = self.source, self.settings
         assert checked.waiting is not None
         clock = CarriedClock(source.now, _CLOCK_FRESH_FOR)
         patience = settings.patience.total_seconds()
-        sender = Sender(self._target, clock.now_unasked, RateLimit(settings.max_rate), patience, self._stopping)
+        sender = Sender(self.target, clock.now_unasked, RateLimit(settings.max_rate), patience, self.stopping)
         before = source.counts(run)
         total = before.pending + (checked.waiting.count if run.status is RunStatus.PREPARING else 0)
-        self._listener("moved", 0, total)
+        self.listener("moved", 0, total)
         tally = Tally(
-            lambda done: self._listener("moved", done, total),
+            lambda done: self.listener("moved", done, total),
             rejected=before.rejected,
             max_rejects=settings.max_rejects,
         )
-        mover = Mover(
-            source,
-            run,
-            sender,
-            clock,
-            tally,
-            stopping=self._stopping,
-            completing=not self._target.dry_run,
-        )
+        completing = not self.target.dry_run
+        mover = Mover(source, run, sender, clock, tally, stopping=self.stopping, completing=completing)
         mover.move(self._at_once(run))
         return tally, mover.supply
 
     def _at_once(self, run: Run) -> int:
         """How many batches may be in flight. One where the rate is low: a request to stop waits for all of them."""
-        rate = self._settings.max_rate
+        rate = self.settings.max_rate
         return 1 if rate is not None and rate < run.parameters.batch_size else BATCHES_IN_FLIGHT
 
     def _report(self, run: Run, checked: RunCheck, tally: Tally, extra: dict[str, Any]) -> Report:
-        rejections = tally.rejections if self._target.dry_run else self._source.rejections(run, REJECTIONS_SHOWN)
+        rejections = tally.rejections if self.target.dry_run else self.source.rejections(run, REJECTIONS_SHOWN)
         return Report(
             run=run,
-            counts=self._source.counts(run),
-            seconds=time.monotonic() - self._began,
+            counts=self.source.counts(run),
+            seconds=time.monotonic() - self.began,
             sent=tally.sent,
             resumed=checked.unfinished is not None,
             rejections=rejections,

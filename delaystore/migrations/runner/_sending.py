@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -20,25 +21,18 @@ class GivenUpError(MigrationError):
     """Somebody asked to stop while the target did not answer; what is in flight is sent again by the next run."""
 
 
+@dataclass(frozen=True, slots=True)
 class Sender:
     """Sends to one target; may be shared by threads.
 
     `patience`: for how many seconds the target may take nothing. `stopping`: whether somebody has asked to stop.
     """
 
-    def __init__(
-        self,
-        target: MigrationTarget,
-        now: Callable[[], datetime],
-        rate: RateLimit,
-        patience: float,
-        stopping: Callable[[], bool],
-    ) -> None:
-        self._target = target
-        self._now = now
-        self._rate = rate
-        self._patience = patience
-        self._stopping = stopping
+    target: MigrationTarget
+    now: Callable[[], datetime]
+    rate: RateLimit
+    patience: float
+    stopping: Callable[[], bool]
 
     def send(self, messages: Sequence[DelayedMessage]) -> tuple[list[Outcome], int]:
         """An outcome for each, none UNSETTLED; and how many sends were repeated because no answer came.
@@ -51,8 +45,8 @@ class Sender:
         pause = _FIRST_PAUSE
         answered = time.monotonic()
         while waiting:
-            part = waiting[: self._rate.wait(len(waiting))]
-            answers = self._target.send([messages[position] for position in part], self._now())
+            part = waiting[: self.rate.wait(len(waiting))]
+            answers = self.target.send([messages[position] for position in part], self.now())
             settled = {
                 position: answer
                 for position, answer in zip(part, answers, strict=True)
@@ -73,11 +67,11 @@ class Sender:
     def _wait(self, pause: float, answered: float, unsettled: Outcome) -> None:
         end = time.monotonic() + pause
         while time.monotonic() < end:
-            if self._stopping():
-                raise GivenUpError(f"stopped while {self._target.label} did not answer: {unsettled.reason}")
-            if time.monotonic() - answered > self._patience:
+            if self.stopping():
+                raise GivenUpError(f"stopped while {self.target.label} did not answer: {unsettled.reason}")
+            if time.monotonic() - answered > self.patience:
                 raise MigrationError(
-                    f"{self._target.label} has taken nothing for {self._patience:g} s ({unsettled.reason}); nothing is "
+                    f"{self.target.label} has taken nothing for {self.patience:g} s ({unsettled.reason}); nothing is "
                     "lost: run it again to go on, once the target answers"
                 )
             time.sleep(0.05)

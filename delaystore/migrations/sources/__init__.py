@@ -35,11 +35,11 @@ def open_source(url: str) -> MigrationSource:
         from delaystore.migrations.sources._file.source import FileSource
 
         return FileSource(url)
-    from delaystore.migrations.sources._sql.dialects import MIGRATION_DIALECTS
+    from delaystore.sql.dialects import STORE_DIALECTS
 
-    if kind in MIGRATION_DIALECTS:
+    if kind in STORE_DIALECTS:
         from delaystore.migrations.sources._sql.delaystore import open_delaystore_source
 
         return open_delaystore_source(url)
-    known = ", ".join((*MIGRATION_DIALECTS, *(f"{name}+..." for name in _LEGACY), _FILE))
+    known = ", ".join((*STORE_DIALECTS, *(f"{name}+..." for name in _LEGACY), _FILE))
     raise UnknownSchemeError(f"nothing can be migrated from {scheme!r}; known schemes: {known}")

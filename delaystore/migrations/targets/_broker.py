@@ -14,6 +14,7 @@ from delaystore.message import DelayedMessage
 from delaystore.migrations.abc import MigrationTarget, Problem
 from delaystore.transports.abc import Outcome, OutcomeKind
 from delaystore.transports.rabbitmq import RabbitMQTransport
+from delaystore.transports.rabbitmq.native import delay_named
 from delaystore.transports.rabbitmq.parameters import take_parameter
 
 _SEND_TIMEOUT: Final = 30.0
@@ -33,8 +34,6 @@ class BrokerTarget(MigrationTarget):
     """
 
     def __init__(self, url: str, delays: str | None = None) -> None:
-        from delaystore.transports.rabbitmq.native import delay_named
-
         url, management = take_parameter(url, "management")
         self._native = None if delays is None else delay_named(delays)
         self._transport = RabbitMQTransport(url, delays=self._native, connection_name="delaystore migrate")

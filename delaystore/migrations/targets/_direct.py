@@ -17,9 +17,6 @@ from delaystore.transports.rabbitmq.topology import Exchange
 class DirectTarget(BrokerTarget):
     """The destinations themselves. Only what is due can go there."""
 
-    def __init__(self, url: str) -> None:
-        super().__init__(url)
-
     @property
     @override
     def label(self) -> str:

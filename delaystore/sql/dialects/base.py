@@ -36,8 +36,6 @@ CHUNK: Final = 1000
 """Rows in one insert of `insert_many`."""
 LONGEST_LOCK_WAIT: Final = 2_000_000
 """Seconds; PostgreSQL and SQLite count milliseconds in 32 bits."""
-NAMED_DUPLICATES: Final = 10
-"""Message_ids that a DuplicateMessageError names at most."""
 
 Pair = Sequence[ColumnElement[Any]]
 """A time and an id: two columns, or the values of a position in their order."""
@@ -205,10 +203,10 @@ class StoreDialect(SqlDialect):
         return count
 
     def _duplicates(self, connection: Connection, table: Table, ids: Sequence[str]) -> Sequence[str]:
-        """Some of `ids` that are there twice, or already in the table."""
+        """Those of `ids` that are there twice, or already in the table."""
         twice = [message_id for message_id, number in Counter(ids).items() if number > 1]
         existing = select(table.c.message_id).where(self.among(table.c.message_id, "ids"))
-        return (twice + list(connection.execute(existing, {"ids": ids}).scalars()))[:NAMED_DUPLICATES]
+        return twice + list(connection.execute(existing, {"ids": ids}).scalars())
 
     @abstractmethod
     def change_unclaimed(

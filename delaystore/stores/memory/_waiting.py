@@ -10,8 +10,6 @@ from typing import Any, Final
 from delaystore.errors import DuplicateMessageError
 from delaystore.message import DelayedMessage, position_of
 
-NAMED_DUPLICATES: Final = 10
-"""The most ids a DuplicateMessageError names."""
 SPARE_ITEMS: Final = 64
 """Below this many items a heap is not worth tidying."""
 
@@ -61,7 +59,7 @@ class WaitingMessages:
                 duplicates.append(message_id)
             seen.add(message_id)
         if duplicates:
-            raise DuplicateMessageError(duplicates[:NAMED_DUPLICATES])
+            raise DuplicateMessageError(duplicates)
 
     def add(self, message: DelayedMessage) -> None:
         """Keep `message`; the caller has made sure that its id is new."""

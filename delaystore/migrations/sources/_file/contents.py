@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
@@ -14,20 +13,6 @@ from delaystore.migrations.sources._file.options import FileOptions
 
 _SHOWN: Final = 5
 """Bad lines that are named."""
-
-
-@dataclass(slots=True)
-class Bad:
-    """Lines that are no messages: how many, and the first of them."""
-
-    count: int = 0
-    first: list[str] = field(default_factory=list)
-
-    def add(self, number: int, error: InvalidMessageError) -> None:
-        """Count one more."""
-        self.count += 1
-        if len(self.first) < _SHOWN:
-            self.first.append(f"line {number}: {error}")
 
 
 def endpoints(options: FileOptions) -> list[str]:
@@ -67,19 +52,22 @@ def late(options: FileOptions, endpoint: str, due_after: datetime) -> int:
 
 def check(options: FileOptions, endpoint: str) -> list[Problem]:
     """Lines that are no messages: a warning; fatal if no line of the endpoint is a message."""
-    bad, good = Bad(), 0
+    good = bad = 0
+    first: list[str] = []
     for line in read_lines(options):
         if isinstance(line.message, InvalidMessageError):
-            bad.add(line.number, line.message)
+            bad += 1
+            if bad <= _SHOWN:
+                first.append(f"line {line.number}: {line.message}")
         elif _is_of(options, line.endpoint, endpoint):
             good += 1
-    if not bad.count:
+    if not bad:
         return []
     if not good:
-        return [Problem(options.path.name, f"no line of {endpoint!r} is a message; {bad.first[0]}")]
-    many = "1 line is no message" if bad.count == 1 else f"{bad.count:,} lines are no messages"
-    text = f"{many}, and will be rejected; {'; '.join(bad.first)}"
-    return [Problem(options.path.name, text, fatal=False, messages=bad.count)]
+        return [Problem(options.path.name, f"no line of {endpoint!r} is a message; {first[0]}")]
+    many = "1 line is no message" if bad == 1 else f"{bad:,} lines are no messages"
+    text = f"{many}, and will be rejected; {'; '.join(first)}"
+    return [Problem(options.path.name, text, fatal=False, messages=bad)]
 
 
 def messages(options: FileOptions, endpoint: str) -> Iterator[DelayedMessage]:

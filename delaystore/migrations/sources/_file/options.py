@@ -44,9 +44,9 @@ class FileOptions:
         return self.path.with_name(self.path.name + _SUFFIX)
 
     @property
-    def state_url(self) -> str:
+    def state_url(self) -> URL:
         """The URL of that SQLite file."""
-        return URL.create("sqlite", database=str(self.state)).render_as_string()
+        return URL.create("sqlite", database=str(self.state))
 
     @property
     def by_endpoint(self) -> bool:

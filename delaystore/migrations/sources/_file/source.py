@@ -4,7 +4,6 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 
 from typing_extensions import override
 
@@ -82,10 +81,7 @@ class FileSource(SqlSource):
     def begin(self, parameters: RunParameters) -> Run:
         """Loads the file, unless it is loaded. Raises MigrationError where it has changed, or is read differently."""
         self._state.create()
-        at = parameters.cutoff or self.now()
-        self._state.load(parameters.endpoint, at)
-        loaded = self._state.loaded()
-        assert loaded is not None
+        loaded = self._state.load(parameters.endpoint, parameters.cutoff or self.now())
         for problem in self._changes(loaded):
             raise MigrationError(problem.text)
         return super().begin(parameters)
@@ -115,13 +111,9 @@ class FileSource(SqlSource):
 
     def _unwritable(self) -> Iterator[Problem]:
         """A problem where the state cannot be written. Creates nothing."""
-        folder = self._options.path.parent
-        if not _writable(self._options.state if self._options.state.exists() else folder):
+        folder, state = self._options.path.parent, self._options.state
+        if not os.access(state if state.exists() else folder, os.W_OK):
             yield Problem(
                 self._options.path.name,
-                f"{self._options.state.name!r} cannot be written in {str(folder)!r}; allow it, or copy the file",
+                f"{state.name!r} cannot be written in {str(folder)!r}; allow it, or copy the file",
             )
-
-
-def _writable(path: Path) -> bool:
-    return os.access(path, os.W_OK)

@@ -6,10 +6,10 @@ file is only checked to be still the same.
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from datetime import datetime
-from hashlib import blake2b
+from hashlib import blake2b, file_digest
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -85,10 +85,10 @@ class State:
             row = connection.execute(select(INPUT)).first()
             return None if row is None else Input(*row)
 
-    def load(self, endpoint: str, at: datetime) -> None:
+    def load(self, endpoint: str, at: datetime) -> Input:
         """Read the whole file, unless it is loaded. A line that cannot be read becomes a row to reject, due `at`."""
-        if self.loaded() is not None:
-            return
+        if (loaded := self.loaded()) is not None:
+            return loaded
         path = self._options.path
         with readable(path):
             before, digest = path.stat(), digest_of(path)
@@ -101,9 +101,9 @@ class State:
                 count += len(chunk)
             if (found := path.stat()).st_size != before.st_size or found.st_mtime_ns != before.st_mtime_ns:
                 raise MigrationError(f"{path.name!r} changed while it was read; migrate a file that nobody writes to")
-            loaded = (before.st_size, before.st_mtime_ns, digest, reading_of(self._options.mapping), count)
-            names = [column.name for column in INPUT.columns]
-            connection.execute(INPUT.insert(), dict(zip(names, loaded, strict=True)))
+            loaded = Input(before.st_size, before.st_mtime_ns, digest, reading_of(self._options.mapping), count)
+            connection.execute(INPUT.insert(), asdict(loaded))
+        return loaded
 
     def _create_file(self) -> None:
         """Create the file so that only those who may read the input may read it."""
@@ -131,11 +131,8 @@ class State:
 
 def digest_of(path: Path) -> str:
     """A digest of the whole file."""
-    digest = blake2b(digest_size=16)
-    with closing(path.open("rb")) as stream:
-        while piece := stream.read(1 << 20):
-            digest.update(piece)
-    return digest.hexdigest()
+    with path.open("rb") as stream:
+        return file_digest(stream, lambda: blake2b(digest_size=16)).hexdigest()
 
 
 def reading_of(mapping: RecordMapping) -> str:

@@ -14,8 +14,7 @@ from delaystore.migrations.sources._sql.tables import BATCH, REJECTED, RunTables
 def batches(database: Database, tables: RunTables, run: Run, statuses: Sequence[BatchStatus]) -> Sequence[Batch]:
     """The run's batches with one of `statuses`, or all; `count`: rows that were neither rejected nor given back."""
     table = tables.batches
-    left = table.c.prepared - table.c.rejected - table.c.returned
-    statement = select(table.c.number, table.c.status, left).where(table.c.run_id == run.run_id)
+    statement = select(table.c.number, table.c.status, tables.left).where(table.c.run_id == run.run_id)
     if statuses:
         statement = statement.where(table.c.status.in_([status.value for status in statuses]))
     with database.reading() as connection:
@@ -25,8 +24,7 @@ def batches(database: Database, tables: RunTables, run: Run, statuses: Sequence[
 
 def counts(database: Database, tables: RunTables, run: Run) -> RunCounts:
     """The run's counts, summed over its batches; reads no row."""
-    table = tables.batches
-    left = table.c.prepared - table.c.rejected - table.c.returned
+    table, left = tables.batches, tables.left
     is_completed = table.c.status == BatchStatus.COMPLETED.value
     sums = (
         table.c.prepared,

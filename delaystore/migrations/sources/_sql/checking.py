@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from sqlalchemy import Inspector, inspect
+from sqlalchemy import Connection, Inspector, inspect
 
 from delaystore.errors import MigrationError, StoreError, StorePermissionError, StoreUnavailableError
 from delaystore.migrations.abc import Problem
@@ -24,7 +24,8 @@ def check(database: Database, shape: TableShape, endpoint: str, schema: str | No
     problems: list[Problem] = []
     for step in (_columns, _layout, _right_to_create, _rights):
         try:
-            problems += step(database, tables)
+            with database.reading() as connection:
+                problems += step(connection, database, tables)
         except StorePermissionError as error:
             problems.append(Problem(tables.source.name, f"{error}; {grants(database, tables)}"))
         if problems:
@@ -52,20 +53,15 @@ def grants(database: Database, tables: RunTables) -> str:
     )
 
 
-def _layout(database: Database, tables: RunTables) -> Iterator[Problem]:
-    with database.reading() as connection:
-        try:
-            check_layout(connection, tables)
-        except MigrationError as error:
-            yield Problem(tables.endpoint, str(error))
+def _layout(connection: Connection, _database: Database, tables: RunTables) -> Iterator[Problem]:
+    try:
+        check_layout(connection, tables)
+    except MigrationError as error:
+        yield Problem(tables.endpoint, str(error))
 
 
-def _columns(database: Database, tables: RunTables) -> Iterator[Problem]:
-    with database.reading() as connection:
-        yield from _columns_found(database, inspect(connection), tables)
-
-
-def _columns_found(database: Database, inspector: Inspector, tables: RunTables) -> Iterator[Problem]:
+def _columns(connection: Connection, database: Database, tables: RunTables) -> Iterator[Problem]:
+    inspector = inspect(connection)
     shape, source = tables.shape, tables.source
     table = repr(source.name)
     for name, role in shape.columns.items():
@@ -94,16 +90,14 @@ def _is_unique(database: Database, inspector: Inspector, tables: RunTables) -> b
     return any(index["unique"] and index["column_names"] == key for index in indexes)
 
 
-def _right_to_create(database: Database, tables: RunTables) -> Iterator[Problem]:
-    with database.reading() as connection:
-        if has_table(connection, tables.side) or database.dialect.may_create(connection, tables.source.schema):
-            return
-    yield Problem(tables.source.name, f"the run's tables may not be created; {grants(database, tables)}")
+def _right_to_create(connection: Connection, database: Database, tables: RunTables) -> Iterator[Problem]:
+    if not (has_table(connection, tables.side) or database.dialect.may_create(connection, tables.source.schema)):
+        yield Problem(tables.source.name, f"the run's tables may not be created; {grants(database, tables)}")
 
 
-def _rights(database: Database, tables: RunTables) -> Sequence[Problem]:
-    """Check rights by statements that find no row, and roll back. StorePermissionError where one is refused."""
+def _rights(connection: Connection, database: Database, tables: RunTables) -> Sequence[Problem]:
+    """Check rights by statements that find no row. StorePermissionError where one is refused."""
     for statement in database.dialect.rights_checks(tables):
-        with database.reading() as connection:
-            connection.execute(statement)
+        connection.execute(statement)
+        connection.rollback()
     return []

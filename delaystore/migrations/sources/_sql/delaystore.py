@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from delaystore.message import DelayedMessage
 from delaystore.migrations.sources._sql.shape import Identity, TableShape
-from delaystore.migrations.sources._sql.source import SqlSource
+from delaystore.migrations.sources._sql.source import SqlSource, url_parameter
 from delaystore.sql.columns import NAMES
 from delaystore.sql.errors import configuration_errors
 from delaystore.sql.names import default_table_name
@@ -77,6 +77,4 @@ def open_delaystore_source(url: str) -> SqlSource:
     """The delaystore SQL store at `url`; `?schema=NAME` and `?table=NAME` where they are not the defaults."""
     with configuration_errors():
         parsed = make_url(url)
-    table = parsed.query.get("table")
-    shape = DelaystoreShape(table if isinstance(table, str) else None)
-    return SqlSource(parsed.difference_update_query(["table"]).render_as_string(hide_password=False), shape)
+    return SqlSource(parsed.difference_update_query(["table"]), DelaystoreShape(url_parameter(parsed, "table")))

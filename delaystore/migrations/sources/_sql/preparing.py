@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import Connection, Select, func, literal, select
+from sqlalchemy import Select, func, literal, select
 
 from delaystore.errors import MigrationError
 from delaystore.migrations.abc import Batch, BatchStatus, Run, RunStatus
@@ -75,7 +75,8 @@ class _Hiding:
         tables, dialect = self._tables, self._database.dialect
         with self._database.writing() as connection:
             dialect.prefer_indexes(connection)
-            number = self._next_number(connection)
+            last: int | None = connection.execute(select(func.max(tables.batches.c.number))).scalar()
+            number = (last or 0) + 1
             hidden = dialect.hide(connection, tables, number, search, self._eligible)
             if hidden is None or not hidden.locked:
                 return hidden, None
@@ -83,10 +84,6 @@ class _Hiding:
             values = {"run_id": self._run.run_id, "status": BatchStatus.PENDING.value, "prepared": hidden.moved}
             connection.execute(tables.batches.insert(), {"number": number, **values})
         return hidden, Batch(number, BatchStatus.PENDING, hidden.moved)
-
-    def _next_number(self, connection: Connection) -> int:
-        last: int | None = connection.execute(select(func.max(self._tables.batches.c.number))).scalar()
-        return (last or 0) + 1
 
     def _expect(self, rows: int, moved: int) -> None:
         """Locked rows can neither vanish nor double, unless the id is not unique or a trigger is at work."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, select
+from sqlalchemy import ColumnElement, Connection, select
 from sqlalchemy.exc import DBAPIError
 
 from delaystore.errors import InvalidMessageError
@@ -18,7 +18,10 @@ def rows_of(
     connection: Connection, tables: RunTables, number: int, names: Sequence[str], *conditions: ColumnElement[bool]
 ) -> Sequence[Mapping[str, Any]]:
     """The columns `names` of a batch's rows that were not rejected, by due time."""
-    rows = connection.execute(_reading(tables, number, names, *conditions))
+    side = tables.side
+    statement = select(*(side.c[name] for name in names)).where(side.c[BATCH] == number, side.c[REJECTED].is_(None))
+    by_due_time = side.c[tables.shape.time_column], side.c[tables.shape.id_column]
+    rows = connection.execute(statement.where(*conditions).order_by(*by_due_time))
     return [dict(zip(names, row, strict=True)) for row in rows]
 
 
@@ -68,14 +71,6 @@ def _one_by_one(connection: Connection, tables: RunTables, number: int) -> Itera
             yield Rejected(tables.shape.row_id(row), f"the row cannot be read: {reason}")
         else:
             yield decode(tables, found)
-
-
-def _reading(
-    tables: RunTables, number: int, names: Sequence[str], *conditions: ColumnElement[bool]
-) -> Select[tuple[Any, ...]]:
-    side = tables.side
-    statement = select(*(side.c[name] for name in names)).where(side.c[BATCH] == number, side.c[REJECTED].is_(None))
-    return statement.where(*conditions).order_by(side.c[tables.shape.time_column], side.c[tables.shape.id_column])
 
 
 def _moved(database: Database, tables: RunTables, run: Run) -> Iterator[Sequence[Identity]]:

@@ -31,8 +31,7 @@ class _HiddenRow:
 def give_back(database: Database, tables: RunTables, run: Run, *, rejected: bool) -> Iterator[int]:
     """A row whose id waits in the table again cannot go back; it is rejected, and stays."""
     table = tables.batches
-    left = table.c.prepared - table.c.rejected - table.c.returned
-    wanted: ColumnElement[bool] = (table.c.status != BatchStatus.COMPLETED.value) & (left > 0)
+    wanted: ColumnElement[bool] = (table.c.status != BatchStatus.COMPLETED.value) & (tables.left > 0)
     if rejected:
         wanted = or_(wanted, table.c.rejected > 0)
     statement = select(table.c.number, table.c.status).where(table.c.run_id == run.run_id, wanted)

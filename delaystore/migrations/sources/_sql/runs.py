@@ -1,7 +1,7 @@
 """Runs, as the source remembers them: from the making of their tables to the end of them."""
 
-from dataclasses import replace
-from typing import Any
+from dataclasses import asdict, replace
+from typing import Any, Final
 
 from sqlalchemy import Connection, Row, delete, func, select, update
 
@@ -13,8 +13,7 @@ from delaystore.migrations.sources._sql.database import Database
 from delaystore.migrations.sources._sql.tables import BATCH, RunTables, check_layout, has_table
 from delaystore.sql.quoting import execute_as_it_stands
 
-_OPEN = (RunStatus.PREPARING, RunStatus.RUNNING)
-_CLOSED = (RunStatus.COMPLETED, RunStatus.ABORTED)
+_OPEN: Final = [status.value for status in RunStatus if status.unfinished]
 
 
 def latest(database: Database, tables: RunTables) -> Run | None:
@@ -37,13 +36,14 @@ def begin(database: Database, tables: RunTables, parameters: RunParameters, hold
         _create_tables(database, connection, tables)
         _refuse_strangers(connection, tables)
         _refuse_open_runs(connection, tables)
-        connection.execute(tables.runs.insert(), _row(run) | {"holder": holder})
+        row = {"run_id": run.run_id, "status": run.status.value, "started": run.started, "holder": holder}
+        connection.execute(tables.runs.insert(), asdict(parameters) | row)
     return run
 
 
 def set_status(database: Database, tables: RunTables, run: Run, status: RunStatus) -> Run:
     """The run as it is now."""
-    completed = database.now() if status in _CLOSED else None
+    completed = None if status.unfinished else database.now()
     change = update(tables.runs).where(tables.runs.c.run_id == run.run_id)
     with database.writing() as connection:
         if connection.execute(change.values(status=status.value, completed=completed)).rowcount != 1:
@@ -72,15 +72,25 @@ def noted_holder(database: Database, tables: RunTables) -> str | None:
 def clean_up(database: Database, tables: RunTables, run: Run) -> None:
     """Delete what is left of the run; with the last run, the tables are dropped.
 
-    MigrationError while rows have neither moved nor gone back: they are nowhere else.
+    Runs of the endpoint that ended and kept no row, such as dry runs, are forgotten with it, lest one of them becomes
+    the latest again. MigrationError while rows have neither moved nor gone back: they are nowhere else.
     """
     if left := counts(database, tables, run).pending:
         raise MigrationError(f"{left} rows of the run {run.run_id} have not moved; resume or abort it first")
-    runs = tables.runs
+    runs, batches = tables.runs, tables.batches
+    with_rows = select(batches.c.run_id).where(batches.c.prepared > batches.c.returned)
+    without_rows = select(runs.c.run_id).where(
+        runs.c.endpoint == tables.endpoint,
+        runs.c.run_id != run.run_id,
+        runs.c.status.not_in(_OPEN),
+        runs.c.run_id.not_in(with_rows),
+    )
     with database.reading() as connection:
-        others: int = connection.execute(select(func.count()).where(runs.c.run_id != run.run_id)).scalar_one()
+        ended = [*connection.execute(without_rows).scalars(), run.run_id]
+        others: int = connection.execute(select(func.count()).where(runs.c.run_id.not_in(ended))).scalar_one()
     if others:
-        _delete(database, tables, run)
+        for run_id in ended:
+            _delete(database, tables, run_id)
         return
     with database.writing() as connection:
         for statement in database.dialect.dropping(connection, tables.created):
@@ -108,24 +118,9 @@ def _refuse_strangers(connection: Connection, tables: RunTables) -> None:
 
 def _refuse_open_runs(connection: Connection, tables: RunTables) -> None:
     runs = tables.runs
-    statement = select(runs.c.run_id, runs.c.status).where(
-        runs.c.endpoint == tables.endpoint, runs.c.status.in_([status.value for status in _OPEN])
-    )
+    statement = select(runs.c.run_id, runs.c.status).where(runs.c.endpoint == tables.endpoint, runs.c.status.in_(_OPEN))
     if (row := connection.execute(statement).first()) is not None:
         raise MigrationError(f"the run {row.run_id} of {tables.endpoint!r} is {row.status}; resume or abort it first")
-
-
-def _row(run: Run) -> dict[str, Any]:
-    parameters = run.parameters
-    return {
-        "run_id": run.run_id,
-        "endpoint": parameters.endpoint,
-        "target": parameters.target,
-        "cutoff": parameters.cutoff,
-        "batch_size": parameters.batch_size,
-        "status": run.status.value,
-        "started": run.started,
-    }
 
 
 def _run(row: Row[Any]) -> Run:
@@ -139,15 +134,15 @@ def _run(row: Row[Any]) -> Run:
     )
 
 
-def _delete(database: Database, tables: RunTables, run: Run) -> None:
+def _delete(database: Database, tables: RunTables, run_id: str) -> None:
     """A batch in each transaction; the run's own row last, so that an interrupted deletion can be repeated."""
     batches, runs = tables.batches, tables.runs
     with database.reading() as connection:
-        found = select(batches.c.number).where(batches.c.run_id == run.run_id)
+        found = select(batches.c.number).where(batches.c.run_id == run_id)
         numbers = connection.execute(found).scalars().all()
     for number in numbers:
         with database.writing() as connection:
             connection.execute(delete(tables.side).where(tables.side.c[BATCH] == number))
             connection.execute(delete(batches).where(batches.c.number == number))
     with database.writing() as connection:
-        connection.execute(delete(runs).where(runs.c.run_id == run.run_id))
+        connection.execute(delete(runs).where(runs.c.run_id == run_id))

@@ -40,7 +40,7 @@ class TableShape(ABC):
 
     @abstractmethod
     def tables(self, inspector: Inspector, schema: str | None) -> Mapping[str, str]:
-        """The endpoints that have messages in this database, and the table of each; `inspector.bind` may be queried."""
+        """The endpoints that have messages here, and the table of each; `inspector.bind` is a connection."""
 
     @abstractmethod
     def table_name(self, endpoint: str) -> str:

@@ -9,7 +9,7 @@ from datetime import datetime
 from sqlalchemy import URL, inspect, make_url
 from typing_extensions import override
 
-from delaystore.errors import MigrationLockedError
+from delaystore.errors import ConfigurationError, MigrationLockedError
 from delaystore.migrations._checksum import Checksum
 from delaystore.migrations.abc import (
     Batch,
@@ -24,15 +24,7 @@ from delaystore.migrations.abc import (
     RunStatus,
     Waiting,
 )
-from delaystore.migrations.sources._sql import (
-    batches,
-    checking,
-    preparing,
-    reading,
-    returning,
-    runs,
-    waiting,
-)
+from delaystore.migrations.sources._sql import batches, checking, preparing, reading, returning, runs, waiting
 from delaystore.migrations.sources._sql.database import Database
 from delaystore.migrations.sources._sql.shape import TableShape
 from delaystore.migrations.sources._sql.tables import RunTables, run_tables
@@ -43,7 +35,7 @@ from delaystore.sql.names import check_identifier
 class SqlSource(MigrationSource):
     """Messages in tables of PostgreSQL, MariaDB, MySQL, SQLite or SQL Server, of any shape.
 
-    `url`: a SQLAlchemy URL; `?schema=NAME` in it names the tables' schema (else: the connection's own), the rest of its
+    `url`: SQLAlchemy's; `?schema=NAME` in it names the tables' schema (else: the connection's own), the rest of its
     query goes to the driver. The user needs SELECT, INSERT, UPDATE and DELETE on the table, and the right to create
     and drop tables beside it.
 
@@ -53,10 +45,10 @@ class SqlSource(MigrationSource):
     Raises ConfigurationError for a URL that cannot work, MissingDependencyError for a missing driver.
     """
 
-    def __init__(self, url: str, shape: TableShape) -> None:
+    def __init__(self, url: str | URL, shape: TableShape) -> None:
         with configuration_errors():
             parsed = make_url(url)
-        self._schema = schema_of(parsed)
+        self._schema = url_parameter(parsed, "schema")
         self._shape = shape
         self._database = Database(parsed.difference_update_query(["schema"]))
         if self._schema is not None:
@@ -176,7 +168,7 @@ class SqlSource(MigrationSource):
 
     @override
     def clean_up(self, run: Run) -> None:
-        """While other runs are not cleaned up, only the run's own rows are deleted.
+        """While other runs are not cleaned up, only the run's own rows are deleted. Runs without a row are forgotten.
 
         Rejected rows are deleted, too. MigrationError while rows have neither moved nor gone back.
         """
@@ -204,7 +196,9 @@ class SqlSource(MigrationSource):
         return self._known[endpoint]
 
 
-def schema_of(url: URL) -> str | None:
-    """The schema that a URL's query names; None: the connection's own."""
-    schema = url.query.get("schema")
-    return schema if isinstance(schema, str) else None
+def url_parameter(url: URL, name: str) -> str | None:
+    """The value of a parameter of a URL's query; None: it is not there. ConfigurationError where it is twice."""
+    value = url.query.get(name)
+    if isinstance(value, tuple):
+        raise ConfigurationError(f"the parameter {name} is given twice")
+    return value

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import Column, Connection, Index, Inspector, Integer, MetaData, Table, Text, inspect
-from sqlalchemy.types import NullType, TypeEngine
+from sqlalchemy import Column, ColumnElement, Connection, Index, Inspector, Integer, MetaData, Table, Text, inspect
+from sqlalchemy.sql import quoted_name
+from sqlalchemy.types import NullType
 
 from delaystore.errors import MigrationError, StoreSetupError
 from delaystore.migrations.sources._sql.shape import TableShape
@@ -46,6 +47,12 @@ class RunTables:
         return [column.name for column in self.source.columns]
 
     @property
+    def left(self) -> ColumnElement[int]:
+        """Of a row of `batches`: how many of its rows were neither rejected nor given back."""
+        columns = self.batches.c
+        return columns.prepared - columns.rejected - columns.returned
+
+    @property
     def created(self) -> Sequence[Table]:
         """The tables that a run makes, in the order to drop them in: the records of the rows after the rows."""
         return [self.side, self.batches, self.runs]
@@ -61,12 +68,15 @@ def run_tables(connection: Connection, shape: TableShape, endpoint: str, schema:
         raise StoreSetupError(
             f"there is no table {name!r}{where} for the endpoint {endpoint!r}; endpoints found here: {known}"
         )
-    copied = _copied(inspector, shape, name, schema)
+    source = _source_table(inspector, shape, name, schema)
+    side = source.to_metadata(MetaData(), name=quoted_name(derived_name(name, SIDE, dialect), quote=True))
+    side.append_column(Column(BATCH, Integer, nullable=False))
+    side.append_column(Column(REJECTED, Text))
     return RunTables(
         endpoint=endpoint,
         shape=shape,
-        source=_table(name, schema, copied),
-        side=_side_table(derived_name(name, SIDE, dialect), schema, copied),
+        source=source,
+        side=side,
         runs=runs_table(derived_name(name, RUNS, dialect), schema),
         batches=batches_table(derived_name(name, BATCHES, dialect), schema),
     )
@@ -93,48 +103,35 @@ def check_layout(connection: Connection, tables: RunTables) -> None:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class _Copied:
-    """A column that is copied: how we read it, and what the database says it is."""
-
-    name: str
-    type: TypeEngine[Any]
-    reflected: TypeEngine[Any]
-
-
-def _copied(inspector: Inspector, shape: TableShape, name: str, schema: str | None) -> Sequence[_Copied]:
-    """The columns that can be written; one that the database computes is computed again when a row goes back.
+def _source_table(inspector: Inspector, shape: TableShape, name: str, schema: str | None) -> Table:
+    """With the columns that can be written; one that the database computes is computed again when a row goes back.
 
     Only values that we search by are converted; the others are copied unread, so no conversion can change them.
     """
     ours = (BATCH, REJECTED)  # `check` tells of a source that has such columns
     times, plain = (shape.time_column, shape.order_column), (shape.id_column, shape.destination_column)
-    types = dict(shape.types())
-    copied = []
+    types = shape.types()
+    columns = []
     for column in inspector.get_columns(name, schema=schema):
         reflected = column["type"]
         if column.get("computed") or column["name"] in ours:
             continue
         read = Instant(reflected) if column["name"] in times else reflected if column["name"] in plain else NullType()
-        copied.append(_Copied(column["name"], types.get(column["name"], read), reflected))
-    return copied
+        type_ = types.get(column["name"], read)
+        columns.append(Column(column["name"], type_, quote=True, info={REFLECTED: reflected}))
+    return _quoted_table(name, schema, *columns)
 
 
-def _table(name: str, schema: str | None, copied: Sequence[_Copied], *more: Any) -> Table:
-    columns: list[Any] = [Column(c.name, c.type, quote=True, info={REFLECTED: c.reflected}) for c in copied]
+def _quoted_table(name: str, schema: str | None, *columns: Column[Any], **options: Any) -> Table:
     quote_schema = True if schema else None
-    return Table(name, MetaData(), *columns, *more, schema=schema, quote=True, quote_schema=quote_schema)
-
-
-def _side_table(name: str, schema: str | None, copied: Sequence[_Copied]) -> Table:
-    return _table(name, schema, copied, Column(BATCH, Integer, nullable=False), Column(REJECTED, Text))
+    return Table(name, MetaData(), *columns, schema=schema, quote=True, quote_schema=quote_schema, **options)
 
 
 def runs_table(name: str, schema: str | None) -> Table:
     """A row for each run; `holder`: who had the lock last."""
-    return Table(
+    return _quoted_table(
         name,
-        MetaData(),
+        schema,
         Column("run_id", ExactText(36), primary_key=True),
         Column("endpoint", ExactText(MAX_TEXT_BYTES), nullable=False),
         Column("target", ExactText(MAX_TEXT_BYTES), nullable=False),
@@ -144,27 +141,21 @@ def runs_table(name: str, schema: str | None) -> Table:
         Column("started", UtcDateTime, nullable=False),
         Column("completed", UtcDateTime),
         Column("holder", ExactText(MAX_TEXT_BYTES)),
-        schema=schema,
-        quote=True,
-        quote_schema=True if schema else None,
         mysql_engine="InnoDB",
     )
 
 
 def batches_table(name: str, schema: str | None) -> Table:
     """`prepared` is fixed; `rejected` counts rows in the side table, `returned` those that went back."""
-    table = Table(
+    table = _quoted_table(
         name,
-        MetaData(),
+        schema,
         Column("number", Integer, primary_key=True, autoincrement=False),
         Column("run_id", ExactText(36), nullable=False),
         Column("status", ExactText(20), nullable=False),
         Column("prepared", Integer, nullable=False),
         Column("rejected", Integer, nullable=False, server_default="0"),
         Column("returned", Integer, nullable=False, server_default="0"),
-        schema=schema,
-        quote=True,
-        quote_schema=True if schema else None,
         mysql_engine="InnoDB",
     )
     Index(derived_name(name, "_of_run", _STRICTEST), table.c.run_id, _table=table)

@@ -1,5 +1,6 @@
 """What waits, and would move."""
 
+from collections import Counter
 from datetime import datetime
 from typing import Any
 
@@ -25,11 +26,10 @@ def waiting(database: Database, tables: RunTables, cutoff: datetime | None) -> W
     with database.reading() as connection:
         rows = connection.execute(database.dialect.passing(found, source)).all()
         total: int = connection.execute(database.dialect.passing(everything, source)).scalar_one()
-    destinations: dict[str, int] = {}
+    destinations: Counter[str] = Counter()
     for value, number, _, _ in rows:
-        name = shape.destination(value)
-        destinations[name] = destinations.get(name, 0) + number
-    count = sum(destinations.values())
+        destinations[shape.destination(value)] += number
+    count = destinations.total()
     return Waiting(
         endpoint=tables.endpoint,
         count=count,
@@ -57,7 +57,7 @@ def eligible(tables: RunTables, cutoff: datetime | None) -> ColumnElement[bool]:
     """
     shape, source = tables.shape, tables.source
     found = of_endpoint(tables)
-    for name in {shape.time_column: None, (shape.order_column or shape.time_column): None}:
+    for name in dict.fromkeys((shape.time_column, shape.order_column or shape.time_column)):
         column = source.c[name]
         low, high = cutoff or EARLIEST_DUE_TIME, LATEST_DUE_TIME
         found = column.between(literal(low, column.type), literal(high, column.type)) & found

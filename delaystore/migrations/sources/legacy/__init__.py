@@ -6,7 +6,7 @@ from sqlalchemy import URL, make_url
 
 from delaystore.errors import ConfigurationError
 from delaystore.migrations.sources._sql.shape import TableShape
-from delaystore.migrations.sources._sql.source import SqlSource
+from delaystore.migrations.sources._sql.source import SqlSource, url_parameter
 from delaystore.migrations.sources.legacy._msmq_sql import MsmqSqlShape
 from delaystore.migrations.sources.legacy._nhibernate import FoldedNHibernateShape, NHibernateShape
 from delaystore.migrations.sources.legacy.nservicebus_sql import NServiceBusSqlShape
@@ -27,13 +27,12 @@ def open_legacy_source(kind: str, url: str) -> SqlSource:
     """
     with configuration_errors():
         parsed = make_url(url)
-    own = parsed.difference_update_query(_OWN)
-    return SqlSource(own.render_as_string(hide_password=False), legacy_shape(kind, parsed))
+    return SqlSource(parsed.difference_update_query(_OWN), legacy_shape(kind, parsed))
 
 
 def legacy_shape(kind: str, url: URL) -> TableShape:
     """The shape of `kind` in the database at `url`, as its parameters say."""
-    table, addresses = _one(url, "table"), _one(url, "addresses")
+    table, addresses = url_parameter(url, "table"), url_parameter(url, "addresses")
     if addresses is not None and addresses not in ADDRESSES:
         raise ConfigurationError(f"addresses={addresses!r} is unknown; known is {', '.join(ADDRESSES)}")
     if kind == "msmq-sql":
@@ -42,10 +41,3 @@ def legacy_shape(kind: str, url: URL) -> TableShape:
     if kind == "nservicebus-sql":
         return NServiceBusSqlShape(table, address)
     return (FoldedNHibernateShape if dialect_of(url, DIALECTS).folds_names else NHibernateShape)(table, address)
-
-
-def _one(url: URL, name: str) -> str | None:
-    value = url.query.get(name)
-    if isinstance(value, tuple):
-        raise ConfigurationError(f"the parameter {name} is given twice")
-    return value

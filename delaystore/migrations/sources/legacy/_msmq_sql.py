@@ -10,15 +10,14 @@ from typing import Any, ClassVar
 from sqlalchemy import Inspector
 from typing_extensions import override
 
-from delaystore.message import DelayedMessage
-from delaystore.migrations.sources._sql.shape import Identity, TableShape
+from delaystore.migrations.sources.legacy._shape import NServiceBusShape
 from delaystore.migrations.sources.legacy._table_names import TableNames
-from delaystore.records import nservicebus
+from delaystore.records.nservicebus import without_machine
 from delaystore.records.xml_headers import parse_xml_headers
 
 
-class MsmqSqlShape(TableShape):
-    """The MSMQ transport's table of delayed messages.
+class MsmqSqlShape(NServiceBusShape):
+    """The MSMQ transport's table of delayed messages, machines left out of destinations.
 
     `table`: the template of its name; None: `{endpoint}.timeouts`, as the transport's code has it. Its documentation
     says `.delayed`, so both occur.
@@ -32,12 +31,9 @@ class MsmqSqlShape(TableShape):
         "Time": "the due time",
         "Headers": "the headers",
     }
-    id_column: ClassVar[str] = "Id"
-    time_column: ClassVar[str] = "Time"
-    destination_column: ClassVar[str] = "Destination"
-    identity_columns = ("Id", "Destination", "Time", "Headers")
 
     def __init__(self, table: str | None = None) -> None:
+        super().__init__(without_machine)
         self._names = TableNames(table or "{endpoint}.timeouts")
 
     @override
@@ -49,23 +45,5 @@ class MsmqSqlShape(TableShape):
         return self._names.table(endpoint)
 
     @override
-    def to_message(self, row: Mapping[str, Any], endpoint: str) -> DelayedMessage:
-        """By the NServiceBus headers, machines left out of addresses."""
-        return nservicebus.message(
-            row_id=row["Id"],
-            to=row["Destination"],
-            due_time=row["Time"],
-            state=row["State"],
-            headers=parse_xml_headers(row["Headers"]),
-            address=nservicebus.without_machine,
-        )
-
-    @override
-    def destination(self, value: Any) -> str:
-        """A queue, without its machine; empty: none."""
-        return nservicebus.destination(value, nservicebus.without_machine)
-
-    @override
-    def identity(self, row: Mapping[str, Any], endpoint: str) -> Identity:
-        message_id = nservicebus.message_id(parse_xml_headers(row["Headers"]), row["Id"])
-        return message_id, self.destination(row["Destination"]), row["Time"]
+    def headers(self, value: Any) -> dict[str, str | None]:
+        return parse_xml_headers(value)

@@ -5,14 +5,13 @@ Particular/NServiceBus.NHibernate and of its migration tool.
 """
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
-from sqlalchemy import ColumnElement, Connection, Engine, Inspector, MetaData, Table, select
+from sqlalchemy import ColumnElement, Connection, Inspector, MetaData, Table, select
 from typing_extensions import override
 
-from delaystore.message import DelayedMessage
-from delaystore.migrations.sources._sql.shape import Identity, TableShape
-from delaystore.records import nservicebus
+from delaystore.migrations.sources.legacy._shape import NServiceBusShape
+from delaystore.records.nservicebus import Address, as_it_is
 
 _COLUMNS: Final = {
     "Id": "the row's id",
@@ -25,24 +24,20 @@ _COLUMNS: Final = {
 }
 
 
-class NHibernateShape(TableShape):
+class NHibernateShape(NServiceBusShape):
     """The table of NServiceBus NHibernate persistence, its names as NHibernate maps them.
 
-    `table`: its name; None: `TimeoutEntity`. `address`: what a destination means, as in NServiceBusSqlShape.
+    `table`: its name; None: `TimeoutEntity`. `address`: what a destination means, see NServiceBusShape.
     """
 
     kind: ClassVar[str] = "NServiceBus NHibernate persistence"
     columns: ClassVar[Mapping[str, str]] = _COLUMNS
-    id_column: ClassVar[str] = "Id"
-    time_column: ClassVar[str] = "Time"
-    destination_column: ClassVar[str] = "Destination"
-    identity_columns = ("Id", "Destination", "Time", "Headers")
     endpoint_column: ClassVar[str] = "Endpoint"
     table: ClassVar[str] = "TimeoutEntity"
 
-    def __init__(self, table: str | None = None, address: nservicebus.Address = nservicebus.as_it_is) -> None:
+    def __init__(self, table: str | None = None, address: Address = as_it_is) -> None:
+        super().__init__(address)
         self._table = table or self.table
-        self._address = address
 
     @override
     def tables(self, inspector: Inspector, schema: str | None) -> Mapping[str, str]:
@@ -52,7 +47,8 @@ class NHibernateShape(TableShape):
         table = Table(self._table, MetaData(), schema=schema, autoload_with=inspector.bind, quote=True)
         endpoint = table.c[self.endpoint_column]
         query = select(endpoint).where(endpoint.is_not(None)).distinct().order_by(endpoint)
-        return {name: self._table for (name,) in _rows(inspector, query)}
+        assert isinstance(inspector.bind, Connection)
+        return dict.fromkeys(inspector.bind.scalars(query), self._table)
 
     @override
     def table_name(self, endpoint: str) -> str:
@@ -61,28 +57,6 @@ class NHibernateShape(TableShape):
     @override
     def of_endpoint(self, table: Table, endpoint: str) -> ColumnElement[bool] | None:
         return table.c[self.endpoint_column] == endpoint
-
-    @override
-    def to_message(self, row: Mapping[str, Any], endpoint: str) -> DelayedMessage:
-        identifier, to, saga_id, state, _, time, headers = (row[name] for name in self.columns)
-        return nservicebus.message(
-            row_id=identifier,
-            to=to,
-            due_time=time,
-            state=state,
-            headers=nservicebus.parse_json_headers(headers),
-            saga_id=saga_id,
-            address=self._address,
-        )
-
-    @override
-    def destination(self, value: Any) -> str:
-        return nservicebus.destination(value, self._address)
-
-    @override
-    def identity(self, row: Mapping[str, Any], endpoint: str) -> Identity:
-        identifier, to, time, headers = (row[name] for name in self.identity_columns)
-        return nservicebus.message_id(nservicebus.parse_json_headers(headers), identifier), self.destination(to), time
 
 
 class FoldedNHibernateShape(NHibernateShape):
@@ -95,11 +69,3 @@ class FoldedNHibernateShape(NHibernateShape):
     identity_columns = ("id", "destination", "time", "headers")
     endpoint_column: ClassVar[str] = "endpoint"
     table: ClassVar[str] = "timeoutentity"
-
-
-def _rows(inspector: Inspector, query: Any) -> list[Any]:
-    if isinstance(inspector.bind, Connection):
-        return list(inspector.bind.execute(query))
-    assert isinstance(inspector.bind, Engine)
-    with inspector.bind.connect() as connection:
-        return list(connection.execute(query))

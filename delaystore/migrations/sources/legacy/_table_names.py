@@ -23,7 +23,7 @@ class TableNames:
 
     def table(self, endpoint: str) -> str:
         """The table of `endpoint`."""
-        return f"{self._prefix}{endpoint}{self._suffix}" if self._mark else self._template
+        return self._template.replace(ENDPOINT, endpoint)
 
     def endpoints(self, tables: Iterable[str]) -> Mapping[str, str]:
         """The endpoints that `tables` are named after, and the table of each."""

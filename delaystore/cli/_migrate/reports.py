@@ -1,14 +1,16 @@
-"""What the commands of `delaystore migrate` print for people."""
+"""What the commands of `delaystore migrate` say: tables for people, documents in JSON, whose keys are stable."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from delaystore.cli._documents import instant
 from delaystore.cli._output import counted, print_table, say
 
 if TYPE_CHECKING:
-    from delaystore.migrations.abc import Problem, Rejected, RunCounts
-    from delaystore.migrations.runner import RunCheck
+    from delaystore.migrations.abc import Problem, Rejected, Report, Run, RunCounts
+    from delaystore.migrations.runner import RunCheck, Verification
 
 COUNTS: Final = ("prepared", "moved", "rejected", "returned", "pending")
 _DESTINATIONS_SHOWN: Final = 20
@@ -75,6 +77,70 @@ def say_rejections(rejections: "Sequence[Rejected]", count: int) -> None:
 def time_text(instant: datetime | None) -> str:
     """The time to the second, in UTC; nothing for None."""
     return "" if instant is None else f"{instant.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
+
+
+def check_document(checked: "RunCheck") -> dict[str, Any]:
+    """What is known of an endpoint before a run."""
+    waiting = checked.waiting
+    return {
+        "endpoint": checked.endpoint,
+        "count": None if waiting is None else waiting.count,
+        "staying": None if waiting is None else waiting.staying,
+        "earliest": None if waiting is None else instant(waiting.earliest),
+        "latest": None if waiting is None else instant(waiting.latest),
+        "destinations": {} if waiting is None else dict(waiting.destinations),
+        "immovable": checked.immovable,
+        "problems": [
+            {"subject": one.subject, "text": one.text, "hinders": one.fatal, "messages": one.messages}
+            for one in checked.problems
+        ],
+        "unfinished_run": run_document(checked.unfinished),
+    }
+
+
+def run_document(run: "Run | None") -> dict[str, Any] | None:
+    """A run as its source remembers it."""
+    if run is None:
+        return None
+    return {
+        "run_id": run.run_id,
+        "status": run.status.value,
+        "target": run.parameters.target,
+        "cutoff": instant(run.parameters.cutoff),
+        "batch_size": run.parameters.batch_size,
+        "started": instant(run.started),
+        "completed": instant(run.completed),
+    }
+
+
+def report_document(endpoint: str, report: "Report") -> dict[str, Any]:
+    """What a run or an abort did."""
+    return {
+        "endpoint": endpoint,
+        "run": run_document(report.run),
+        "counts": asdict(report.counts),
+        "seconds": round(report.seconds, 3),
+        "sent": report.sent,
+        "rate": None if not report.seconds else round(report.sent / report.seconds, 1),
+        "resumed": report.resumed,
+        "rejections": [asdict(one) for one in report.rejections],
+        **report.extra,
+    }
+
+
+def verification_document(endpoint: str, verified: "Verification") -> dict[str, Any]:
+    """What `verify` found."""
+    return {
+        "endpoint": endpoint,
+        "good": verified.good,
+        "run": run_document(verified.run),
+        "counts": asdict(verified.counts),
+        "source_checksum": str(verified.moved),
+        "target_checksum": None if verified.waiting is None else str(verified.waiting),
+        "no_longer_there": verified.gone,
+        "findings": list(verified.findings),
+        "remarks": list(verified.remarks),
+    }
 
 
 def _most(destinations: Mapping[str, int]) -> list[tuple[str, int]]:
