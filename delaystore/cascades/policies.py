@@ -9,14 +9,7 @@ from typing import Final
 from delaystore.cascades._findings import Finding, FindingKind
 from delaystore.cascades._snapshot import Policy, Snapshot
 from delaystore.transports.rabbitmq.topology.cascade import CascadeTopology
-from delaystore.transports.rabbitmq.topology.layout import (
-    ALTERNATE_EXCHANGE,
-    Binding,
-    DestinationKind,
-    Exchange,
-    Layout,
-    Queue,
-)
+from delaystore.transports.rabbitmq.topology.layout import ALTERNATE_EXCHANGE, Layout, fanout_queue
 
 APPLIES_TO: Final = ("all", "exchanges")
 """The kinds of policies that apply to an exchange."""
@@ -43,11 +36,7 @@ def undeliverable_layout(topology: CascadeTopology) -> Layout:
     name = undeliverable_name(topology)
     if name is None or not needs_policy(topology):
         return Layout()
-    return Layout(
-        exchanges=(Exchange(name, "fanout"),),
-        queues=(Queue(name, {"x-queue-type": "quorum"}),),
-        bindings=(Binding(name, name, DestinationKind.QUEUE),),
-    )
+    return fanout_queue(name, {"x-queue-type": "quorum"})
 
 
 def complete_layout(topology: CascadeTopology) -> Layout:

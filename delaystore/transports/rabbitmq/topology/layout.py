@@ -117,6 +117,15 @@ class Layout:
             yield from self._deliver(exchange.arguments[ALTERNATE_EXCHANGE], key, passed)
 
 
+def fanout_queue(name: str, arguments: Mapping[str, Any]) -> Layout:
+    """A queue that gets everything from the fanout exchange of its own name."""
+    return Layout(
+        exchanges=(Exchange(name, "fanout"),),
+        queues=(Queue(name, arguments),),
+        bindings=(Binding(name, name, DestinationKind.QUEUE),),
+    )
+
+
 def matches(pattern: str, key: str) -> bool:
     """Whether a binding with `pattern` takes a message with the routing key `key`. Words are parted by dots.
 
