@@ -34,11 +34,6 @@ def missing(connections: BlockingConnections, parts: Iterable[Exchange | Queue])
     return [part for part, count in zip(parts, counts, strict=True) if count is None]
 
 
-def ready_count(connections: BlockingConnections, queue: str) -> int | None:
-    """How many messages are ready in the queue; None: it does not exist. Raises as `exists`."""
-    return ready_counts(connections, [queue])[0]
-
-
 def ready_counts(connections: BlockingConnections, queues: Iterable[str]) -> list[int | None]:
     """How many messages are ready in each of the queues; None for one that does not exist. Raises as `exists`."""
     return _counts(connections, [Queue(name) for name in queues])
