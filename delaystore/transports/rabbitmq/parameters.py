@@ -33,6 +33,12 @@ class Broker:
     def __repr__(self) -> str:
         return f"<Broker {self.label}>"
 
+    @property
+    def login(self) -> tuple[str, str] | None:
+        """User and password; None: the client certificate."""
+        credentials = self.parameters().credentials
+        return (credentials.username, credentials.password) if isinstance(credentials, pika.PlainCredentials) else None
+
 
 def broker_from_url(
     url: str,
@@ -133,11 +139,12 @@ def _tls(parts: SplitResult, files: Mapping[str, str], query: dict[str, str]) ->
         if files:
             raise ConfigurationError(f"{next(iter(files))} is given, but amqp:// is not encrypted; use amqps://")
         return {}
-    context = _tls_context(files.get("ca_file"), files.get("client_certificate"), files.get("client_key"))
-    return {"ssl_options": pika.SSLOptions(context, server_name)}
+    return {"ssl_options": pika.SSLOptions(_tls_context(**files), server_name)}
 
 
-def _tls_context(ca_file: str | None, client_certificate: str | None, client_key: str | None) -> ssl.SSLContext:
+def _tls_context(
+    ca_file: str | None = None, client_certificate: str | None = None, client_key: str | None = None
+) -> ssl.SSLContext:
     """A context that verifies the broker against `ca_file` (None: the system's authorities).
 
     It presents `client_certificate` (PEM, with its key in the same file or in `client_key`) where one is given.
