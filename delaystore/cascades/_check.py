@@ -7,6 +7,7 @@ does unbinding what was never bound. Bindings cannot be looked up by AMQP at all
 """
 
 import re
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -139,31 +140,20 @@ def _check_declaring(connections: BlockingConnections, layout: Layout, absent: S
 
 def _denied_bindings(connections: BlockingConnections, bindings: Sequence[Binding]) -> Iterator[tuple[Part, str]]:
     never_bound = f"delaystore-check-{uuid4()}"
-    ends = {(binding.source, binding.destination, binding.kind): binding for binding in bindings}
-    waiting = list(ends.values())
-    while waiting:
-        # one channel for all, and a new one after each refusal, which closes it
-        at, refusal = _first_refusal(connections, waiting, never_bound)
-        if refusal is None:
-            return
-        if refusal.reply_code == _ACCESS_REFUSED:
-            yield waiting[at], refusal.reply_text
-        del waiting[: at + 1]
-
-
-def _first_refusal(connections: BlockingConnections, bindings: Sequence[Binding], key: str) -> tuple[int, Any]:
-    at = 0
+    waiting = deque({(one.source, one.destination, one.kind): one for one in bindings}.values())
 
     def unbind_all(channel: Any) -> None:
-        nonlocal at
-        for at, binding in enumerate(bindings):  # noqa: B007 - where it stopped is the answer
-            if binding.kind is DestinationKind.QUEUE:
-                channel.queue_unbind(binding.destination, binding.source, key)
-            else:
-                channel.exchange_unbind(binding.destination, binding.source, key)
+        while waiting:
+            binding = waiting[0]
+            unbind = channel.queue_unbind if binding.kind is DestinationKind.QUEUE else channel.exchange_unbind
+            unbind(binding.destination, binding.source, never_bound)
+            waiting.popleft()
 
-    refusal = _refusal(connections, unbind_all)
-    return at, refusal
+    # one channel for all, and a new one after each refusal, which closes it
+    while (refusal := _refusal(connections, unbind_all)) is not None:
+        refused = waiting.popleft()
+        if refusal.reply_code == _ACCESS_REFUSED:
+            yield refused, refusal.reply_text
 
 
 def _refusal(connections: BlockingConnections, ask: Callable[[Any], object]) -> Any:
