@@ -8,12 +8,13 @@ import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final
 
 from delaystore.cascades.moving._destinations import Destinations
-from delaystore.cascades.moving._dry_run import DryRun
-from delaystore.cascades.moving._forwarding import BatchResult, Forwarder, ResultKind
-from delaystore.cascades.moving._planning import Planner
+from delaystore.cascades.moving._forwarding import BatchResult, Forwarder, Result, ResultKind
+from delaystore.cascades.moving._messages import WaitingMessage
+from delaystore.cascades.moving._planning import Planner, UnmovableError
 from delaystore.cascades.moving._reading import Reader
 from delaystore.cascades.moving.broker_cascade import BrokerCascade
 from delaystore.cascades.moving.report import MoveReport
@@ -30,6 +31,8 @@ WORKERS: Final = 3
 _BATCH_BYTES: Final = 8 * 1024 * 1024
 _PREFETCH: Final = 500
 """Messages of one level queue that are unacknowledged, at most. Their time to live stands still meanwhile."""
+_FIRST: Final = 1000
+"""Messages of each level that a dry run reads; nobody else can get them meanwhile."""
 _ENOUGH: Final = 4 * BATCH
 _ENOUGH_BYTES: Final = 4 * _BATCH_BYTES
 """No more is received while so many messages, or bytes of bodies, are prefetched."""
@@ -103,12 +106,28 @@ def move_dry(
     report = _report(source, target, dry_run=True)
     planner = _planner(source, target, settings, bind=False)
     began = time.monotonic()
-    with Reader(source, DryRun.MOST) as reader:
-        DryRun(reader, planner, report, settings.quiet).run(stopping, lambda: _tell(listener, report))
+    with Reader(source, _FIRST) as reader:
+        came = time.monotonic()
+        while not stopping() and time.monotonic() - came < settings.quiet:
+            reader.receive(_TICK)
+            messages = reader.take(_FIRST, _BATCH_BYTES)
+            if messages:
+                came = time.monotonic()
+                results = [_planned(planner, message) for message in messages]
+                report.add(BatchResult(messages, results, repeated=0, trouble=None))
+            _tell(listener, report)
     report.interrupted = stopping()
     report.source_after, report.target_after = sum(source.ready()), report.target_before
     report.seconds = time.monotonic() - began
     return report
+
+
+def _planned(planner: Planner, message: WaitingMessage) -> Result:
+    try:
+        plan = planner.plan(message, datetime.now(UTC))
+    except UnmovableError as error:
+        return Result(ResultKind.POISONED, str(error))
+    return Result(ResultKind.MOVED, destination=plan.destination, disagreeing=plan.disagreeing)
 
 
 class _Move:
