@@ -39,6 +39,7 @@ class Management:
         parameters = broker.parameters()
         self.label = f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
         self.virtual_host: str = parameters.virtual_host
+        self._vhost = _quoted(self.virtual_host)
         self._login = broker.login
         self._client = httpx.Client(
             base_url=f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}/api/",
@@ -138,10 +139,6 @@ class Management:
             return False
         self._ask("DELETE", f"policies/{self._vhost}/{_quoted(name)}")
         return True
-
-    @property
-    def _vhost(self) -> str:
-        return _quoted(self.virtual_host)
 
     def _permissions_here(self, granted: Any) -> Permissions:
         here = (one for one in granted if one["vhost"] == self.virtual_host)

@@ -89,15 +89,12 @@ def check_policy(topology: CascadeTopology, snapshot: Snapshot, virtual_host: st
     subject = f"policy of exchange {topology.delivery!r}"
     name = snapshot.alternate_exchange(topology.delivery)
     if name is None:
-        return [
-            Finding(
-                FindingKind.UNDELIVERABLE, subject, _what_to_do(policy, competitor(topology, snapshot), virtual_host)
-            )
-        ]
-    if not any(binding.source == name for binding in snapshot.bindings):
+        text = _what_to_do(policy, competitor(topology, snapshot), virtual_host)
+    elif not any(binding.source == name for binding in snapshot.bindings):
         text = f"leads messages without a destination to {name!r}, which leads nowhere: bind a queue to it"
-        return [Finding(FindingKind.UNDELIVERABLE, subject, text)]
-    return []
+    else:
+        return []
+    return [Finding(FindingKind.UNDELIVERABLE, subject, text)]
 
 
 def advice_against(other: Policy) -> str:

@@ -70,12 +70,10 @@ class _Drawing:
             yield f'    {_MIDDLE}["… levels {level} to {self._hidden[0]} …"]'
 
     def _undeliverable_nodes(self) -> Iterator[str]:
-        if self._undeliverable is not None:
-            yield self._exchange(self._undeliverable)
-            yield self._queue(Queue(self._undeliverable))
-        elif (name := self._topology.undeliverable) is not None:
+        name = self._undeliverable or self._topology.undeliverable
+        if name is not None:
             yield self._exchange(name)
-            yield self._queue(self._queues[name])
+            yield self._queue(Queue(name))
 
     def _edges(self) -> Iterator[str]:
         for binding in sorted(self._layout.bindings, key=self._depth):

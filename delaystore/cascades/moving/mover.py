@@ -153,6 +153,7 @@ class _Move:
         planner = _planner(source, target, settings, bind=True)
         self._forwarder = Forwarder(planner, target, source, settings.poison_queue, settings.patience, stopping)
         self._in_flight: set[Future[BatchResult]] = set()
+        self._busy_at = self._asked_at = time.monotonic()
 
     def run(self) -> None:
         with ThreadPoolExecutor(WORKERS, thread_name_prefix="delaystore-moving") as workers:
@@ -165,7 +166,6 @@ class _Move:
 
     def _move(self, workers: Executor) -> None:
         shown = 0.0
-        end = _End(self._source, self._report, self._settings.quiet)
         while not self._stopping():
             self._receive()
             self._finish()
@@ -174,7 +174,7 @@ class _Move:
             if now - shown > _TICK:
                 shown = now
                 _tell(self._listener, self._report)
-            if end.reached(now, busy=bool(self._reader.prefetched or self._in_flight)):
+            if self._is_at_end(now):
                 return
 
     def _receive(self) -> None:
@@ -215,20 +215,11 @@ class _Move:
         self._reader.acknowledge(settled)
         return None if batch.trouble is None else TransportUnavailableError(batch.trouble)
 
-
-class _End:
-    """Whether the source has been empty for a while: messages on their way between levels are in no queue."""
-
-    def __init__(self, source: BrokerCascade, report: MoveReport, quiet: float) -> None:
-        self._source = source
-        self._report = report
-        self._quiet = quiet
-        self._busy_at = self._asked_at = time.monotonic()
-
-    def reached(self, now: float, *, busy: bool) -> bool:
-        if busy:
+    def _is_at_end(self, now: float) -> bool:
+        """Whether the source has been empty for a while: messages on their way between levels are in no queue."""
+        if self._reader.prefetched or self._in_flight:
             self._busy_at = self._asked_at = now
-        if now - self._asked_at <= self._quiet:
+        if now - self._asked_at <= self._settings.quiet:
             return False
         self._asked_at = now
         stalled = bool(self._report.left) or now - self._busy_at > _STALLED

@@ -64,7 +64,9 @@ def broker_from_url(
     tls = _tls(parts, files, query)
     if query:
         raise ConfigurationError(f"unknown parameter {next(iter(query))!r} in the AMQP URL")
-    label = f"{options['host']}:{options['port']}{_vhost_text(options['virtual_host'])}"
+    label = f"{options['host']}:{options['port']}"
+    if options["virtual_host"] != "/":
+        label += f" (virtual host {options['virtual_host']!r})"
     return Broker(label=label, parameters=lambda **more: pika.ConnectionParameters(**{**options, **tls, **more}))
 
 
@@ -186,7 +188,3 @@ def _number(query: dict[str, str], name: str, default: int, *, at_least: int = 0
     if not (text.isascii() and text.isdigit()) or int(text) < at_least:
         raise ConfigurationError(f"{name} in the AMQP URL must be whole seconds from {at_least}")
     return int(text)
-
-
-def _vhost_text(virtual_host: str) -> str:
-    return "" if virtual_host == "/" else f" (virtual host {virtual_host!r})"
