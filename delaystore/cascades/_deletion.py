@@ -153,10 +153,9 @@ class _Run:
 
     def close_entrances(self, found: DeletionCheck, force: bool) -> None:
         """Delete the exchanges that lead into levels. Restore them if messages have arrived in the meantime."""
-        ends = {self._topology.delivery, *self._ends()}
-        entrances = [part for part in found.parts if isinstance(part, Exchange) and part.name not in ends]
-        for part in entrances:
-            self._delete(part)
+        for part in found.parts:
+            if isinstance(part, Exchange) and part.type != "fanout" and part.name != self._topology.delivery:
+                self._delete(part)
         if force:
             return
         waiting = _ready(self._connections, found.parts)
@@ -173,10 +172,6 @@ class _Run:
         for part in found.parts:
             if part not in self.deleted:
                 self._delete(part)
-
-    def _ends(self) -> list[str]:
-        layout = complete_layout(self._topology)
-        return [exchange.name for exchange in layout.exchanges if exchange.type == "fanout"]
 
     def _delete(self, part: Exchange | Queue) -> None:
         try:

@@ -163,18 +163,14 @@ def _tls_context(
             raise ConfigurationError("a client key is given without its certificate; give client_certificate too")
         return context
     try:
-        context.load_cert_chain(client_certificate, client_key, password=_no_password)
+        # a password, even none, keeps OpenSSL from asking at the terminal for that of an encrypted key
+        context.load_cert_chain(client_certificate, client_key, password=lambda: "")
     except (OSError, ValueError) as error:
         raise ConfigurationError(
             f"the client certificate {client_certificate!r} cannot be used with the key "
             f"{client_key or client_certificate!r}: {_file_error(error)}"
         ) from None
     return context
-
-
-def _no_password() -> str:
-    """Keep OpenSSL from asking at the terminal for the password of an encrypted key."""
-    return ""
 
 
 def _file_error(error: Exception) -> str:
