@@ -63,20 +63,15 @@ def check_layout(broker: BrokerClient, layout: Layout, *, ends: Collection[str],
     `ends`: exchanges to which others may bind what they like. `declaring`: also whether the user could declare it.
     Raises TransportUnavailableError, TransportError.
     """
-    version = broker.version()
     if broker.management is None:
-        return _by_amqp(broker, layout, version, declaring)
-    return _by_management(broker, broker.management, layout, version, ends, declaring)
+        return _by_amqp(broker, layout, declaring)
+    return _by_management(broker, broker.management, layout, ends, declaring)
 
 
 def _by_management(
-    broker: BrokerClient,
-    management: Management,
-    layout: Layout,
-    version: str,
-    ends: Collection[str],
-    declaring: bool,
+    broker: BrokerClient, management: Management, layout: Layout, ends: Collection[str], declaring: bool
 ) -> LayoutCheck:
+    version = broker.version()
     broker.check_same_cluster()
     flags = management.feature_flags()
     snapshot = management.snapshot()
@@ -100,7 +95,8 @@ def _permissions(
     return [finding for finding in refusals if finding.kind is FindingKind.PERMISSION]
 
 
-def _by_amqp(broker: BrokerClient, layout: Layout, version: str, declaring: bool) -> LayoutCheck:
+def _by_amqp(broker: BrokerClient, layout: Layout, declaring: bool) -> LayoutCheck:
+    version = broker.version()
     absent = missing(broker.connections, layout.nodes)
     findings = [*check_broker(version, None, layout)]
     if declaring:
