@@ -49,7 +49,10 @@ def bind(
     if broker.management is None:
         return results
     existing = broker.management.bindings(topology.delivery)
-    return [_with_collisions(topology, existing, result) for result in results]
+    return [
+        replace(result, collisions=collisions_of(topology, {*existing, *result.bindings}, result.destination))
+        for result in results
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +105,3 @@ class _Binder:
 
 def _missing_cascade(part: Exchange | Queue) -> str:
     return f"{part}, the cascade's end, does not exist; run delaystore delays create"
-
-
-def _with_collisions(topology: CascadeTopology, existing: Sequence[Binding], result: BindingResult) -> BindingResult:
-    found = collisions_of(topology, {*existing, *result.bindings}, result.destination)
-    return replace(result, collisions=found)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from delaystore.cascades._snapshot import QueueState, Snapshot
 from delaystore.transports.rabbitmq.topology.layout import DestinationKind
@@ -53,22 +53,13 @@ def _exchanges_bound_to(exchange: str, snapshot: Snapshot) -> set[str]:
 def _whys(queue: QueueState) -> Iterator[str]:
     if queue.state in _UNAVAILABLE:
         yield f"is {queue.state}"
-    if _setting(queue, "overflow") not in _REJECTING:
+    if next(iter(queue.given("overflow")), None) not in _REJECTING:
         return
     ready_only = queue.type == "classic"  # quorum queues count prefetched messages as well
     for setting, noun, present in (
         ("max-length", "messages", queue.ready if ready_only else queue.messages),
         ("max-length-bytes", "bytes", queue.ready_bytes if ready_only else queue.message_bytes),
     ):
-        limit = _limit(queue, setting)
+        limit = min(queue.given(setting), default=None)
         if limit is not None and present is not None and present >= limit:
             yield f"is full and rejects: {present:,} {noun}, {setting} {limit:,}"
-
-
-def _setting(queue: QueueState, name: str) -> Any:
-    return queue.policy_definition.get(name, queue.arguments.get(f"x-{name}"))
-
-
-def _limit(queue: QueueState, name: str) -> int | None:
-    given = (queue.policy_definition.get(name), queue.arguments.get(f"x-{name}"))
-    return min((limit for limit in given if limit is not None), default=None)

@@ -1,7 +1,6 @@
 """The broker whose cascades are created, verified or deleted, and the two ways to it: AMQP and the management API."""
 
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, Self
 
 from delaystore.cascades._management import Management
@@ -28,9 +27,7 @@ class BrokerClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property

@@ -7,6 +7,7 @@ does unbinding what was never bound. Bindings cannot be looked up by AMQP at all
 """
 
 import re
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -62,20 +63,15 @@ def check_layout(broker: BrokerClient, layout: Layout, *, ends: Collection[str],
     `ends`: exchanges to which others may bind what they like. `declaring`: also whether the user could declare it.
     Raises TransportUnavailableError, TransportError.
     """
-    version = broker.version()
     if broker.management is None:
-        return _by_amqp(broker, layout, version, declaring)
-    return _by_management(broker, broker.management, layout, version, ends, declaring)
+        return _by_amqp(broker, layout, declaring)
+    return _by_management(broker, broker.management, layout, ends, declaring)
 
 
 def _by_management(
-    broker: BrokerClient,
-    management: Management,
-    layout: Layout,
-    version: str,
-    ends: Collection[str],
-    declaring: bool,
+    broker: BrokerClient, management: Management, layout: Layout, ends: Collection[str], declaring: bool
 ) -> LayoutCheck:
+    version = broker.version()
     broker.check_same_cluster()
     flags = management.feature_flags()
     snapshot = management.snapshot()
@@ -99,7 +95,8 @@ def _permissions(
     return [finding for finding in refusals if finding.kind is FindingKind.PERMISSION]
 
 
-def _by_amqp(broker: BrokerClient, layout: Layout, version: str, declaring: bool) -> LayoutCheck:
+def _by_amqp(broker: BrokerClient, layout: Layout, declaring: bool) -> LayoutCheck:
+    version = broker.version()
     absent = missing(broker.connections, layout.nodes)
     findings = [*check_broker(version, None, layout)]
     if declaring:
@@ -139,31 +136,20 @@ def _check_declaring(connections: BlockingConnections, layout: Layout, absent: S
 
 def _denied_bindings(connections: BlockingConnections, bindings: Sequence[Binding]) -> Iterator[tuple[Part, str]]:
     never_bound = f"delaystore-check-{uuid4()}"
-    ends = {(binding.source, binding.destination, binding.kind): binding for binding in bindings}
-    waiting = list(ends.values())
-    while waiting:
-        # one channel for all, and a new one after each refusal, which closes it
-        at, refusal = _first_refusal(connections, waiting, never_bound)
-        if refusal is None:
-            return
-        if refusal.reply_code == _ACCESS_REFUSED:
-            yield waiting[at], refusal.reply_text
-        del waiting[: at + 1]
-
-
-def _first_refusal(connections: BlockingConnections, bindings: Sequence[Binding], key: str) -> tuple[int, Any]:
-    at = 0
+    waiting = deque({(one.source, one.destination, one.kind): one for one in bindings}.values())
 
     def unbind_all(channel: Any) -> None:
-        nonlocal at
-        for at, binding in enumerate(bindings):  # noqa: B007 - where it stopped is the answer
-            if binding.kind is DestinationKind.QUEUE:
-                channel.queue_unbind(binding.destination, binding.source, key)
-            else:
-                channel.exchange_unbind(binding.destination, binding.source, key)
+        while waiting:
+            binding = waiting[0]
+            unbind = channel.queue_unbind if binding.kind is DestinationKind.QUEUE else channel.exchange_unbind
+            unbind(binding.destination, binding.source, never_bound)
+            waiting.popleft()
 
-    refusal = _refusal(connections, unbind_all)
-    return at, refusal
+    # one channel for all, and a new one after each refusal, which closes it
+    while (refusal := _refusal(connections, unbind_all)) is not None:
+        refused = waiting.popleft()
+        if refusal.reply_code == _ACCESS_REFUSED:
+            yield refused, refusal.reply_text
 
 
 def _refusal(connections: BlockingConnections, ask: Callable[[Any], object]) -> Any:

@@ -86,7 +86,7 @@ def create(
         broker=broker.label,
         version=found.version,
         missing=found.missing,
-        declared=0 if dry_run else len(layout.exchanges) + len(layout.queues) + len(layout.bindings),
+        declared=0 if dry_run else len(layout.parts),
         policy=_ensure_policy(broker, topology, found, dry_run),
         unchecked=found.unchecked,
     )

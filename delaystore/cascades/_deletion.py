@@ -8,12 +8,11 @@ from typing import Final
 from pika import exceptions
 
 from delaystore.cascades._broker_client import BrokerClient
-from delaystore.cascades._management import Management
 from delaystore.cascades.policies import complete_layout, policy_for
 from delaystore.errors import TransportError, TransportSetupError, TransportUnavailableError
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.declaring import declare
-from delaystore.transports.rabbitmq.existence import missing, ready_count
+from delaystore.transports.rabbitmq.existence import missing, ready_counts
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
 from delaystore.transports.rabbitmq.topology.cascade import CascadeTopology
 from delaystore.transports.rabbitmq.topology.layout import Binding, Exchange, Queue
@@ -79,10 +78,11 @@ class MessagesWaitError(TransportError):
 
     def __init__(self, check: DeletionCheck, note: str = "") -> None:
         self.check = check
+        self._note = note
         super().__init__(f"the cascade is not deleted: {check.obstacle}{note}; let them arrive, or pass --force")
 
-    def __reduce__(self) -> tuple[type["MessagesWaitError"], tuple[DeletionCheck]]:
-        return type(self), (self.check,)
+    def __reduce__(self) -> tuple[type["MessagesWaitError"], tuple[DeletionCheck, str]]:
+        return type(self), (self.check, self._note)
 
 
 def check_deletion(broker: BrokerClient, topology: CascadeTopology) -> DeletionCheck:
@@ -90,17 +90,18 @@ def check_deletion(broker: BrokerClient, topology: CascadeTopology) -> DeletionC
     layout = complete_layout(topology)
     absent = missing(broker.connections, layout.nodes)
     parts = [part for part in layout.nodes if part not in absent]
-    queues = [part for part in parts if isinstance(part, Queue)]
     management = broker.management
-    if management is None:
-        uncounted = {queue.name: ready_count(broker.connections, queue.name) or None for queue in queues}
-        return DeletionCheck(parts=parts, waiting=uncounted, destinations=(), policy=None, unknowable=True)
     broker.check_same_cluster()
+    counted = {} if management is None else management.message_counts()
+    # those ready now; if none is, all, as of some seconds ago
+    waiting = {name: ready or counted.get(name) for name, ready in _ready(broker.connections, parts).items()}
+    if management is None:
+        return DeletionCheck(parts=parts, waiting=waiting, destinations=(), policy=None, unknowable=True)
     ours = policy_for(topology)
     own = frozenset(layout.bindings)
     return DeletionCheck(
         parts=parts,
-        waiting=_counts(broker.connections, management, queues),
+        waiting=waiting,
         destinations=[binding for binding in management.bindings(topology.delivery) if binding not in own],
         policy=ours.name if ours is not None and management.policy(ours.name) is not None else None,
     )
@@ -152,14 +153,12 @@ class _Run:
 
     def close_entrances(self, found: DeletionCheck, force: bool) -> None:
         """Delete the exchanges that lead into levels. Restore them if messages have arrived in the meantime."""
-        ends = {self._topology.delivery, *self._ends()}
-        entrances = [part for part in found.parts if isinstance(part, Exchange) and part.name not in ends]
-        for part in entrances:
-            self._delete(part)
+        for part in found.parts:
+            if isinstance(part, Exchange) and part.type != "fanout" and part.name != self._topology.delivery:
+                self._delete(part)
         if force:
             return
-        queues = [part for part in found.parts if isinstance(part, Queue)]
-        waiting = {queue.name: ready_count(self._connections, queue.name) for queue in queues}
+        waiting = _ready(self._connections, found.parts)
         if any(waiting.values()):
             declare(self._connections, self._topology.layout())
             late = replace(found, waiting=waiting)
@@ -173,10 +172,6 @@ class _Run:
         for part in found.parts:
             if part not in self.deleted:
                 self._delete(part)
-
-    def _ends(self) -> list[str]:
-        layout = complete_layout(self._topology)
-        return [exchange.name for exchange in layout.exchanges if exchange.type == "fanout"]
 
     def _delete(self, part: Exchange | Queue) -> None:
         try:
@@ -198,7 +193,7 @@ class _Run:
         return f"deleted until then: {len(self.deleted)} exchanges and queues; run it again to delete the rest"
 
 
-def _counts(connections: BlockingConnections, management: Management, queues: Sequence[Queue]) -> dict[str, int | None]:
-    """Messages by queue: those ready now (AMQP); if none is, all, as of some seconds ago (management API)."""
-    counted = management.message_counts()
-    return {queue.name: ready_count(connections, queue.name) or counted.get(queue.name) for queue in queues}
+def _ready(connections: BlockingConnections, parts: Sequence[Exchange | Queue]) -> dict[str, int | None]:
+    """How many messages are ready in each queue; None: it does not exist."""
+    names = [part.name for part in parts if isinstance(part, Queue)]
+    return dict(zip(names, ready_counts(connections, names), strict=True))

@@ -47,40 +47,38 @@ def missing_finding(part: Part) -> Finding:
 
 
 def _exchange_differences(expected: Exchange, actual: ExchangeState) -> Iterator[Finding]:
-    thing = str(expected)
-    pairs = {
+    settings = {
         "type": (expected.type, actual.type),
         "durable": (True, actual.durable),
         "auto_delete": (False, actual.auto_delete),
         "internal": (False, actual.internal),
     }
-    yield from _differences(thing, pairs)
-    yield from _differences(thing, _paired(expected.arguments, actual.arguments))
+    return _differences(expected, actual, settings)
 
 
 def _queue_differences(expected: Queue, actual: QueueState) -> Iterator[Finding]:
-    thing = str(expected)
-    pairs = {
+    settings = {
         _QUEUE_TYPE: (expected.type, actual.type),
         "durable": (True, actual.durable),
         "auto_delete": (False, actual.auto_delete),
         "exclusive": (False, actual.exclusive),
     }
-    yield from _differences(thing, pairs)
-    arguments = _paired(expected.arguments, actual.arguments)
-    arguments.pop(_QUEUE_TYPE, None)  # compared above: a queue of the default type may leave it out
-    yield from _differences(thing, arguments)
+    return _differences(expected, actual, settings)
 
 
-def _paired(expected: Mapping[str, Any], actual: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    return {name: (expected.get(name), actual.get(name)) for name in {**expected, **actual}}
-
-
-def _differences(thing: str, pairs: Mapping[str, tuple[Any, Any]]) -> Iterator[Finding]:
-    for argument, (expected, actual) in pairs.items():
-        if expected != actual:
-            text = f"{argument} is {_shown(actual)} and should be {_shown(expected)}; {ANOTHER_LAYOUT}"
-            yield Finding(FindingKind.INEQUIVALENT, thing, text, argument, expected, actual)
+def _differences(
+    expected: Exchange | Queue, actual: ExchangeState | QueueState, settings: Mapping[str, tuple[Any, Any]]
+) -> Iterator[Finding]:
+    """The settings and arguments that differ. `settings`: the expected and the actual value of each."""
+    arguments = {
+        name: (expected.arguments.get(name), actual.arguments.get(name))
+        for name in {**expected.arguments, **actual.arguments}
+        if name != _QUEUE_TYPE  # one of the settings: a queue of the default type may leave it out
+    }
+    for name, (wanted, found) in [*settings.items(), *arguments.items()]:
+        if wanted != found:
+            text = f"{name} is {_shown(found)} and should be {_shown(wanted)}; {ANOTHER_LAYOUT}"
+            yield Finding(FindingKind.INEQUIVALENT, str(expected), text, name, wanted, found)
 
 
 def _shown(value: Any) -> str:

@@ -2,12 +2,10 @@
 
 import ssl
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 import httpx
-import pika
 
 from delaystore.cascades._snapshot import NO_PERMISSIONS, ExchangeState, Permissions, Policy, QueueState, Snapshot
 from delaystore.errors import ConfigurationError, TransportError, TransportUnavailableError
@@ -41,10 +39,11 @@ class Management:
         parameters = broker.parameters()
         self.label = f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
         self.virtual_host: str = parameters.virtual_host
-        self._user = _login(parameters.credentials)
+        self._vhost = _quoted(self.virtual_host)
+        self._login = broker.login
         self._client = httpx.Client(
             base_url=f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}/api/",
-            auth=_given_login(parts) or self._user,
+            auth=_given_login(parts) or self._login,
             verify=_tls(parts, parameters.ssl_options),
             timeout=_TIMEOUT,
             trust_env=False,  # no proxy or .netrc of the environment: --management says it all
@@ -56,9 +55,7 @@ class Management:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -82,10 +79,10 @@ class Management:
 
     def permissions(self) -> Permissions | None:
         """What the user of the AMQP connection may do in the virtual host. None: only administrators may see that."""
-        if self._user is None:
+        if self._login is None:
             return None
         try:
-            return self._read(f"users/{_quoted(self._user[0])}/permissions", self._permissions_here)
+            return self._read(f"users/{_quoted(self._login[0])}/permissions", self._permissions_here)
         except ManagementRefusedError:
             return None
 
@@ -142,10 +139,6 @@ class Management:
             return False
         self._ask("DELETE", f"policies/{self._vhost}/{_quoted(name)}")
         return True
-
-    @property
-    def _vhost(self) -> str:
-        return _quoted(self.virtual_host)
 
     def _permissions_here(self, granted: Any) -> Permissions:
         here = (one for one in granted if one["vhost"] == self.virtual_host)
@@ -266,13 +259,6 @@ def _given_login(parts: SplitResult) -> tuple[str, str] | None:
     if parts.username is None:
         return None
     return unquote(parts.username), unquote(parts.password or "")
-
-
-def _login(credentials: Any) -> tuple[str, str] | None:
-    """User and password of the AMQP connection. None: it logs in by its certificate."""
-    if isinstance(credentials, pika.PlainCredentials):
-        return credentials.username, credentials.password
-    return None
 
 
 def _tls(parts: SplitResult, options: Any) -> ssl.SSLContext | bool:

@@ -55,15 +55,11 @@ def flags_needed(layout: Layout) -> list[str]:
 
 
 def check_permissions(permissions: Permissions, layout: Layout) -> list[Finding]:
-    """What the user lacks to declare `layout`."""
-    return _refused(need for need in accesses(layout) if not permissions.allow(need.access, need.name))
-
-
-def _refused(needs: Iterable[Access]) -> list[Finding]:
-    """One finding for each kind of access that is not granted."""
+    """What the user lacks to declare `layout`: a finding for each kind of access."""
     names: dict[str, list[str]] = {}
-    for need in dict.fromkeys(needs):
-        names.setdefault(need.access, []).append(need.name)
+    for need in accesses(layout):
+        if not permissions.allow(need.access, need.name):
+            names.setdefault(need.access, []).append(need.name)
     return [
         Finding(
             FindingKind.PERMISSION,

@@ -50,6 +50,11 @@ class QueueState:
     policy_definition: Mapping[str, Any] = field(default_factory=dict, hash=False)
     state: str | None = None
 
+    def given(self, setting: str) -> list[Any]:
+        """What the policies say of a setting such as `max-length`, and then the argument `x-max-length`, if they do."""
+        said = (self.policy_definition.get(setting), self.arguments.get(f"x-{setting}"))
+        return [value for value in said if value is not None]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:

@@ -104,10 +104,8 @@ def _nothing_left(history: Sequence[Level], seconds: float) -> bool:
     messages are dead-lettering in the last snapshot as were there in the first.
     """
     first, last = history[0], history[-1]
-    dead_lettering, messages = (
-        [level.dead_lettering or 0 for level in history],
-        [level.messages or 0 for level in history],
-    )
+    dead_lettering = [level.dead_lettering or 0 for level in history]
+    messages = [level.messages or 0 for level in history]
     growing = all(later >= earlier for counts in (dead_lettering, messages) for earlier, later in pairwise(counts))
     as_published = 2 * (messages[-1] - messages[0]) >= last.published - first.published
     all_expired = dead_lettering[-1] >= messages[0] or last.ttl > 750 * seconds

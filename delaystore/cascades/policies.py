@@ -9,14 +9,7 @@ from typing import Final
 from delaystore.cascades._findings import Finding, FindingKind
 from delaystore.cascades._snapshot import Policy, Snapshot
 from delaystore.transports.rabbitmq.topology.cascade import CascadeTopology
-from delaystore.transports.rabbitmq.topology.layout import (
-    ALTERNATE_EXCHANGE,
-    Binding,
-    DestinationKind,
-    Exchange,
-    Layout,
-    Queue,
-)
+from delaystore.transports.rabbitmq.topology.layout import ALTERNATE_EXCHANGE, Layout, fanout_queue
 
 APPLIES_TO: Final = ("all", "exchanges")
 """The kinds of policies that apply to an exchange."""
@@ -43,11 +36,7 @@ def undeliverable_layout(topology: CascadeTopology) -> Layout:
     name = undeliverable_name(topology)
     if name is None or not needs_policy(topology):
         return Layout()
-    return Layout(
-        exchanges=(Exchange(name, "fanout"),),
-        queues=(Queue(name, {"x-queue-type": "quorum"}),),
-        bindings=(Binding(name, name, DestinationKind.QUEUE),),
-    )
+    return fanout_queue(name, {"x-queue-type": "quorum"})
 
 
 def complete_layout(topology: CascadeTopology) -> Layout:
@@ -100,15 +89,12 @@ def check_policy(topology: CascadeTopology, snapshot: Snapshot, virtual_host: st
     subject = f"policy of exchange {topology.delivery!r}"
     name = snapshot.alternate_exchange(topology.delivery)
     if name is None:
-        return [
-            Finding(
-                FindingKind.UNDELIVERABLE, subject, _what_to_do(policy, competitor(topology, snapshot), virtual_host)
-            )
-        ]
-    if not any(binding.source == name for binding in snapshot.bindings):
+        text = _what_to_do(policy, competitor(topology, snapshot), virtual_host)
+    elif not any(binding.source == name for binding in snapshot.bindings):
         text = f"leads messages without a destination to {name!r}, which leads nowhere: bind a queue to it"
-        return [Finding(FindingKind.UNDELIVERABLE, subject, text)]
-    return []
+    else:
+        return []
+    return [Finding(FindingKind.UNDELIVERABLE, subject, text)]
 
 
 def advice_against(other: Policy) -> str:

@@ -1,14 +1,14 @@
 """Messages without a destination: how many wait in the queue that catches them, and why."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from delaystore.cascades._broker_client import BrokerClient
 from delaystore.cascades._snapshot import QueueState, Snapshot
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
-from delaystore.transports.rabbitmq.existence import exists, ready_count
+from delaystore.transports.rabbitmq.existence import exists, ready_counts
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika
 from delaystore.transports.rabbitmq.topology.cascade import CascadeTopology
 from delaystore.transports.rabbitmq.topology.layout import Exchange, Layout, Queue
@@ -52,7 +52,8 @@ def read_undeliverable(
     """
     state = None if snapshot is None else snapshot.queues.get(name)
     # the queue's own count is newer than the management API's
-    messages = max(ready_count(broker.connections, name) or 0, (state and state.messages) or 0)
+    (ready,) = ready_counts(broker.connections, [name])
+    messages = max(ready or 0, (state and state.messages) or 0)
     keys = routing_keys(broker.connections, name, sample) if messages and sample else []
 
     def reason(key: str) -> str:
@@ -103,20 +104,12 @@ def delivery_limit(version: str, queue: QueueState | None) -> int | None:
     """
     if queue is not None and queue.type != "quorum":
         return None
-    limits = [] if queue is None else _given_limits(queue)
+    limits = [] if queue is None else queue.given("delivery-limit")
     if limits:
         return None if min(limits) < 0 else min(limits)
     major = version.partition(".")[0]
     has_default = not major.isdigit() or int(major) >= _FIRST_WITH_LIMIT
     return _DEFAULT_LIMIT if has_default else None
-
-
-def _given_limits(queue: QueueState) -> list[int]:
-    given: list[tuple[Mapping[str, Any], str]] = [
-        (queue.arguments, "x-delivery-limit"),
-        (queue.policy_definition, "delivery-limit"),
-    ]
-    return [source[name] for source, name in given if name in source]
 
 
 def reason_by_snapshot(topology: CascadeTopology, snapshot: Snapshot, key: str) -> str:

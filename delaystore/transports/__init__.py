@@ -1,6 +1,7 @@
 """How due messages reach their destinations."""
 
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 from delaystore.registry import open_url
 from delaystore.transports.abc import Transport
@@ -11,6 +12,10 @@ if TYPE_CHECKING:
     from delaystore.transports.sql_queue import SqlQueueTransport
 
 __all__ = ["InMemoryTransport", "RabbitMQTransport", "SqlQueueTransport", "Transport", "open_transport"]
+_HOMES: Final = {
+    "RabbitMQTransport": "delaystore.transports.rabbitmq",
+    "SqlQueueTransport": "delaystore.transports.sql_queue",
+}
 
 
 def open_transport(url: str) -> Transport:
@@ -24,12 +29,6 @@ def open_transport(url: str) -> Transport:
 
 def __getattr__(name: str) -> Any:
     """Import a transport at its first use: pika is an extra, and SQLAlchemy loads slowly."""
-    if name == "RabbitMQTransport":
-        from delaystore.transports.rabbitmq import RabbitMQTransport
-
-        return RabbitMQTransport
-    if name == "SqlQueueTransport":
-        from delaystore.transports.sql_queue import SqlQueueTransport
-
-        return SqlQueueTransport
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

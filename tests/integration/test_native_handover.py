@@ -267,6 +267,18 @@ def test_a_queue_that_may_not_be_bound_harms_no_other(
         assert outcomes(poor, SECOND, {"destination": "locked"}, {}) == [OutcomeKind.UNSUITED, OutcomeKind.DELIVERED]
 
 
+def test_a_queue_that_may_not_be_bound_to_the_plugin_s_exchange_harms_no_other(
+    rabbitmq: RabbitMQVhosts, rabbitmq_url: str, transport: RabbitMQTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delaystore.transports.rabbitmq.native._plugin.EXCHANGE_TYPE", "direct")  # one that is there
+    transport.declare("locked")
+    with (
+        rabbitmq.user(rabbitmq_url, configure=".*", write="^(?!locked)", read=".*") as url,
+        closing(RabbitMQTransport(url, delays=DelayedMessagePluginDelay())) as poor,
+    ):
+        assert outcomes(poor, SECOND, {"destination": "locked"}, {}) == [OutcomeKind.UNSUITED, OutcomeKind.DELIVERED]
+
+
 def test_a_queue_that_was_declared_anew_is_bound_again(
     rabbitmq_url: str, transport: RabbitMQTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -324,6 +336,19 @@ def test_other_ways_of_delaying(rabbitmq_url: str, delays: NativeDelay) -> None:
         for queue in ("billing", "a.b c é"):
             ((_, at),) = received(transport, queue, 1)
             assert at >= due
+
+
+def test_a_queue_for_each_message_takes_what_is_overdue_and_not_what_is_too_long(rabbitmq_url: str) -> None:
+    with closing(RabbitMQTransport(rabbitmq_url, delays=EphemeralQueueDelay())) as transport:
+        transport.declare("billing")
+        now = datetime.now(UTC)
+        batch = [message(now - SECOND, message_id="overdue"), message(now + timedelta(days=50), message_id="too long")]
+        taken, refused = transport.send_delayed(batch, now, PATIENCE)
+        assert taken.kind is OutcomeKind.DELIVERED
+        assert refused.kind is OutcomeKind.UNSUITED
+        assert "at most 49 days" in refused.reason
+        ((arrived, _),) = received(transport, "billing", 1)
+        assert arrived.message_id == "overdue"
 
 
 def test_a_fixed_delay_goes_with_native_sends(rabbitmq_url: str, sqlite_url: str) -> None:

@@ -75,6 +75,19 @@ def test_what_is_sent_is_received_as_it_was(queues: SqlQueueTransport) -> None:
         assert received.properties == properties
 
 
+@pytest.mark.parametrize("unreadable", ["nonsense", '{"a":' * 5000 + "1" + "}" * 5000])
+def test_headers_that_cannot_be_decoded_are_received_as_they_are(
+    queues: SqlQueueTransport, database_url: str, unreadable: str
+) -> None:
+    send(queues, message(NOW))
+    engine = create_engine(database_url)
+    with engine.begin() as connection:
+        connection.execute(text("update billing_queue set headers = :headers"), {"headers": unreadable})
+    engine.dispose()
+    with queues.receive("billing") as (received,):
+        assert received.headers == {"delaystore.raw": unreadable}
+
+
 def test_messages_are_received_in_the_order_they_were_sent_in(queues: SqlQueueTransport) -> None:
     ids = [f"{number}" for number in range(250)]
     send(queues, *(message(NOW, message_id=one) for one in ids))

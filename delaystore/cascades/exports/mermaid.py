@@ -70,12 +70,10 @@ class _Drawing:
             yield f'    {_MIDDLE}["… levels {level} to {self._hidden[0]} …"]'
 
     def _undeliverable_nodes(self) -> Iterator[str]:
-        if self._undeliverable is not None:
-            yield self._exchange(self._undeliverable)
-            yield self._queue(Queue(self._undeliverable))
-        elif (name := self._topology.undeliverable) is not None:
+        name = self._undeliverable or self._topology.undeliverable
+        if name is not None:
             yield self._exchange(name)
-            yield self._queue(self._queues[name])
+            yield self._queue(Queue(name))
 
     def _edges(self) -> Iterator[str]:
         for binding in sorted(self._layout.bindings, key=self._depth):
@@ -128,15 +126,11 @@ class _Drawing:
         return f'    {self._id(DestinationKind.QUEUE, queue.name)}["{_escaped(queue.name)}{waits}"]'
 
     def _id(self, kind: DestinationKind, name: str) -> str:
-        levels = self._levels if kind is DestinationKind.QUEUE else self._exchange_levels
+        letter, levels = ("q", self._levels) if kind is DestinationKind.QUEUE else ("x", self._exchange_levels)
         level = levels.get(name)
-        if level in self._hidden:
-            return _MIDDLE
-        letter = "q" if kind is DestinationKind.QUEUE else "x"
-        stem = "End" if level is None else str(level)
-        if level is None and (kind, name) not in self._ids:
-            self._ids[kind, name] = f"{letter}{stem}{len(self._ids) + 1}"
-        return self._ids.get((kind, name), f"{letter}{stem}")
+        if level is None:
+            return self._ids.setdefault((kind, name), f"{letter}End{len(self._ids) + 1}")
+        return _MIDDLE if level in self._hidden else f"{letter}{level}"
 
 
 def _digits(pattern: str) -> str:

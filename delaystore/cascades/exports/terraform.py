@@ -16,8 +16,6 @@ _NO_LABEL: Final = re.compile(r"[^A-Za-z0-9_-]")
 _TEMPLATE: Final = re.compile(r"[$%](?=\{)")
 """Where a template begins for Terraform. Doubled, the sign is plain text."""
 
-_Resources = dict[str, dict[str, Any]]
-
 
 def terraform(layout: Layout, vhost: str = "/", policies: Iterable[Policy] = ()) -> dict[str, Any]:
     """The document, for a file `*.tf.json` in a module of its own. The provider's login is left to the module's user.
@@ -35,7 +33,7 @@ def terraform(layout: Layout, vhost: str = "/", policies: Iterable[Policy] = ())
         DestinationKind.EXCHANGE: {name: f"rabbitmq_exchange.{label}" for name, label in exchanges.items()},
         DestinationKind.QUEUE: {name: f"rabbitmq_queue.{label}" for name, label in queues.items()},
     }
-    resources: _Resources = {
+    resources: dict[str, dict[str, Any]] = {
         "rabbitmq_exchange": {exchanges[one.name]: _exchange(one, vhost) for one in layout.exchanges},
         "rabbitmq_queue": {queues[one.name]: _queue(one, vhost) for one in layout.queues},
         "rabbitmq_binding": {names[_binding_name(one)]: _binding(one, vhost, own) for one in layout.bindings},

@@ -36,11 +36,10 @@ class Destinations:
         self._connections = connections
         self._cascade = cascade
         self._routing = routing
-        self._own_user = own_user
         self._bind = bind
         self._lock = threading.Lock()
         self._destinations: dict[str, str | None] = {}
-        self._users: dict[str, str | None] = {}
+        self._users: dict[str | None, str | None] = {own_user: None}
 
     def destination(self, address: str) -> str | None:
         """Why no copy can reach `address`; None: it can.
@@ -54,8 +53,6 @@ class Destinations:
 
     def user(self, name: str) -> str | None:
         """Why no message of the user `name` can be sent; None: it can. Raises TransportUnavailableError."""
-        if name == self._own_user:
-            return None
         with self._lock:
             if name not in self._users:
                 self._users[name] = self._try_user(name)

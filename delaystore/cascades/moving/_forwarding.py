@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Final
 
-from delaystore.cascades.moving._messages import Copy, WaitingMessage
+from delaystore.cascades.moving._messages import WaitingMessage
 from delaystore.cascades.moving._planning import Plan, Planner, UnmovableError, poisoned
 from delaystore.cascades.moving.broker_cascade import BrokerCascade
 from delaystore.transports.abc import Outcome, OutcomeKind
@@ -53,6 +53,7 @@ class BatchResult:
     trouble: str | None
 
 
+@dataclass(frozen=True, slots=True)
 class Forwarder:
     """Publishes copies to the target, and what cannot be moved to the poison queue beside the source.
 
@@ -60,37 +61,28 @@ class Forwarder:
     True: nothing is tried again.
     """
 
-    def __init__(
-        self,
-        planner: Planner,
-        target: BrokerCascade,
-        source: BrokerCascade,
-        poison_queue: str,
-        patience: float,
-        stopping: Callable[[], bool],
-    ) -> None:
-        self._planner = planner
-        self._target = target
-        self._source = source
-        self._poison_queue = poison_queue
-        self._patience = patience
-        self._stopping = stopping
+    planner: Planner
+    target: BrokerCascade
+    source: BrokerCascade
+    poison_queue: str
+    patience: float
+    stopping: Callable[[], bool]
 
     def forward(self, batch: Sequence[WaitingMessage]) -> BatchResult:
         """Publish until every message of `batch` is confirmed by the target or the poison queue, left, or given up.
 
         Raises TransportError where the target cannot be asked for a destination.
         """
-        run = _Run(batch, self._patience, self._stopping)
+        run = _Run(batch, self.patience, self.stopping)
         while run.pending:
             now = datetime.now(UTC)
             plans: list[tuple[int, Plan]] = []
             for position in run.pending:
                 try:
-                    plans.append((position, self._planner.plan(batch[position], now)))
+                    plans.append((position, self.planner.plan(batch[position], now)))
                 except UnmovableError as error:
                     run.refused[position] = str(error)
-            outcomes = self._target.publish([plan.copy for _, plan in plans], _TIMEOUT)
+            outcomes = self.target.publish([plan.copy for _, plan in plans], _TIMEOUT)
             run.pending = []
             for (position, plan), outcome in zip(plans, outcomes, strict=True):
                 run.settle(position, outcome, _moved(plan, now))
@@ -102,8 +94,8 @@ class Forwarder:
         waiting = dict(run.refused)
         while waiting:
             positions = list(waiting)
-            copies = [self._poisoned(run.batch[position], waiting[position]) for position in positions]
-            outcomes = self._source.publish(copies, _TIMEOUT)
+            copies = [poisoned(run.batch[position], waiting[position], self.poison_queue) for position in positions]
+            outcomes = self.source.publish(copies, _TIMEOUT)
             run.refused, run.pending = {}, []
             for position, outcome in zip(positions, outcomes, strict=True):
                 run.settle(position, outcome, Result(ResultKind.POISONED, waiting[position]))
@@ -112,9 +104,6 @@ class Forwarder:
                 run.results[position] = Result(ResultKind.LEFT, text)
             run.go_on()
             waiting = {position: waiting[position] for position in run.pending}
-
-    def _poisoned(self, message: WaitingMessage, reason: str) -> Copy:
-        return poisoned(message, reason, self._poison_queue)
 
 
 class _Run:

@@ -26,7 +26,6 @@ from delaystore.transports.rabbitmq.topology.cascade import SECOND, CascadeTopol
 _DEAD_LETTER_HEADERS: Final = tuple(name.encode() for name in DEAD_LETTER_HEADERS)
 """RabbitMQ adds them at each level. It may drop a message that has them, as one that goes round in circles."""
 _COUNTED_BY_QUEUE: Final = frozenset(name.encode() for name in COUNTED_BY_QUEUE)
-_CARBON_COPIES: Final = (b"CC", b"BCC")
 _TOLERANCE: Final = timedelta(minutes=1)
 """How much later than due a cascade may deliver before headers and key are said to disagree."""
 POISON_REASON: Final = "delaystore.poison-reason"
@@ -38,7 +37,8 @@ POISON_PROPERTIES: Final = "delaystore.poison-properties"
 """Properties that cannot be read, as they came."""
 _SET_ASIDE: Final = {"user_id": "delaystore.user-id", "expiration": EXPIRATION}
 """Properties that must not take effect again, and the headers that keep them."""
-_RENAMED: Final = {b"CC": b"delaystore.cc", b"BCC": b"delaystore.bcc"}
+_CARBON_COPIES: Final = {b"CC": b"delaystore.cc", b"BCC": b"delaystore.bcc"}
+"""Headers that would have copies sent elsewhere, and those that keep them."""
 
 
 class UnmovableError(Exception):
@@ -130,7 +130,7 @@ def poisoned(message: WaitingMessage, reason: str, queue: str) -> Copy:
             for name, header in _SET_ASIDE.items()
             if (value := properties.text(name)) is not None
         ]
-        own = [Entry(_RENAMED.get(name, name), value) for name, value in properties.headers]
+        own = [Entry(_CARBON_COPIES.get(name, name), value) for name, value in properties.headers]
         changed = properties.changed(with_entries(own, *aside, *said), without=list(_SET_ASIDE))
     except MalformedPropertiesError:
         said.append(Entry(POISON_PROPERTIES.encode(), bytes_value(message.properties.encoded)))

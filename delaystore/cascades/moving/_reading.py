@@ -4,7 +4,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from pika import exceptions
@@ -87,9 +86,7 @@ class Reader:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._close()
 
     def receive(self, patience: float) -> None:

@@ -5,7 +5,7 @@ is only moved is never decoded: a table is a list of entries, and a value stays 
 """
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 _SIZES: Final = dict(zip(b"VtbBsuUIifDlLdT", (0, 1, 1, 1, 2, 2, 2, 4, 4, 4, 5, 8, 8, 8, 8), strict=True))
@@ -30,7 +30,16 @@ class Entry(NamedTuple):
 
 def split_table(content: bytes) -> list[Entry]:
     """The entries of a table, given without its size; raises MalformedTableError."""
-    return list(_entries(content))
+    entries = []
+    at, end = 0, len(content)
+    while at < end:
+        named = at + 1 + content[at]
+        after = _end_of_value(content, named)
+        if after > end:
+            raise MalformedTableError("an entry ends beyond the table's end")
+        entries.append(Entry(content[at + 1 : named], content[named:after]))
+        at = after
+    return entries
 
 
 def join_table(entries: Iterable[Entry]) -> bytes:
@@ -70,17 +79,6 @@ def bytes_value(content: bytes) -> bytes:
 def integer_value(number: int) -> bytes:
     """A signed number of 32 bits, or of 64 where it needs them."""
     return struct.pack(">ci", b"I", number) if -(2**31) <= number < 2**31 else struct.pack(">cq", b"l", number)
-
-
-def _entries(content: bytes) -> Iterator[Entry]:
-    at, end = 0, len(content)
-    while at < end:
-        named = at + 1 + content[at]
-        after = _end_of_value(content, named)
-        if after > end:
-            raise MalformedTableError("an entry ends beyond the table's end")
-        yield Entry(content[at + 1 : named], content[named:after])
-        at = after
 
 
 def _end_of_value(content: bytes, at: int) -> int:

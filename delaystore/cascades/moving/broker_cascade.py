@@ -4,7 +4,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from pika import PlainCredentials, exceptions
+from pika import exceptions
 from typing_extensions import override
 
 from delaystore.cascades._broker_client import BrokerClient
@@ -17,7 +17,6 @@ from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
 from delaystore.transports.rabbitmq.publication import Publishable
 from delaystore.transports.rabbitmq.publisher import Sending
 from delaystore.transports.rabbitmq.topology.cascade import CascadeTopology
-from delaystore.transports.rabbitmq.topology.layout import Exchange, Queue
 
 
 class BrokerCascade(BrokerClient):
@@ -42,8 +41,8 @@ class BrokerCascade(BrokerClient):
     @property
     def user(self) -> str | None:
         """The user of the connections; None: it logs in by its certificate."""
-        credentials = self.broker.parameters().credentials
-        return credentials.username if isinstance(credentials, PlainCredentials) else None
+        login = self.broker.login
+        return None if login is None else login[0]
 
     def publish(self, copies: Sequence[Publishable], timeout: float) -> Sequence[Outcome]:
         """Publish with confirms, and return one outcome for each, within about `timeout` seconds."""
@@ -110,10 +109,7 @@ class BrokerCascade(BrokerClient):
 
     def require_no_part(self, queue: str) -> None:
         """ConfigurationError for a poison queue that is a part of the cascade."""
-        layout = self.cascade.layout()
-        if any(
-            queue == part.name for part in (*layout.queues, *layout.exchanges) if isinstance(part, Queue | Exchange)
-        ):
+        if any(queue == part.name for part in self.cascade.layout().nodes):
             raise ConfigurationError(f"the poison queue {queue!r} is a part of the cascade {self.name}; name another")
 
     @override

@@ -8,12 +8,13 @@ import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final
 
 from delaystore.cascades.moving._destinations import Destinations
-from delaystore.cascades.moving._dry_run import DryRun
-from delaystore.cascades.moving._forwarding import BatchResult, Forwarder, ResultKind
-from delaystore.cascades.moving._planning import Planner
+from delaystore.cascades.moving._forwarding import BatchResult, Forwarder, Result, ResultKind
+from delaystore.cascades.moving._messages import WaitingMessage
+from delaystore.cascades.moving._planning import Planner, UnmovableError
 from delaystore.cascades.moving._reading import Reader
 from delaystore.cascades.moving.broker_cascade import BrokerCascade
 from delaystore.cascades.moving.report import MoveReport
@@ -30,6 +31,8 @@ WORKERS: Final = 3
 _BATCH_BYTES: Final = 8 * 1024 * 1024
 _PREFETCH: Final = 500
 """Messages of one level queue that are unacknowledged, at most. Their time to live stands still meanwhile."""
+_FIRST: Final = 1000
+"""Messages of each level that a dry run reads; nobody else can get them meanwhile."""
 _ENOUGH: Final = 4 * BATCH
 _ENOUGH_BYTES: Final = 4 * _BATCH_BYTES
 """No more is received while so many messages, or bytes of bodies, are prefetched."""
@@ -103,12 +106,28 @@ def move_dry(
     report = _report(source, target, dry_run=True)
     planner = _planner(source, target, settings, bind=False)
     began = time.monotonic()
-    with Reader(source, DryRun.MOST) as reader:
-        DryRun(reader, planner, report, settings.quiet).run(stopping, lambda: _tell(listener, report))
+    with Reader(source, _FIRST) as reader:
+        came = time.monotonic()
+        while not stopping() and time.monotonic() - came < settings.quiet:
+            reader.receive(_TICK)
+            messages = reader.take(_FIRST, _BATCH_BYTES)
+            if messages:
+                came = time.monotonic()
+                results = [_planned(planner, message) for message in messages]
+                report.add(BatchResult(messages, results, repeated=0, trouble=None))
+            _tell(listener, report)
     report.interrupted = stopping()
     report.source_after, report.target_after = sum(source.ready()), report.target_before
     report.seconds = time.monotonic() - began
     return report
+
+
+def _planned(planner: Planner, message: WaitingMessage) -> Result:
+    try:
+        plan = planner.plan(message, datetime.now(UTC))
+    except UnmovableError as error:
+        return Result(ResultKind.POISONED, str(error))
+    return Result(ResultKind.MOVED, destination=plan.destination, disagreeing=plan.disagreeing)
 
 
 class _Move:
@@ -134,6 +153,7 @@ class _Move:
         planner = _planner(source, target, settings, bind=True)
         self._forwarder = Forwarder(planner, target, source, settings.poison_queue, settings.patience, stopping)
         self._in_flight: set[Future[BatchResult]] = set()
+        self._busy_at = self._asked_at = time.monotonic()
 
     def run(self) -> None:
         with ThreadPoolExecutor(WORKERS, thread_name_prefix="delaystore-moving") as workers:
@@ -146,7 +166,6 @@ class _Move:
 
     def _move(self, workers: Executor) -> None:
         shown = 0.0
-        end = _End(self._source, self._report, self._settings.quiet)
         while not self._stopping():
             self._receive()
             self._finish()
@@ -155,7 +174,7 @@ class _Move:
             if now - shown > _TICK:
                 shown = now
                 _tell(self._listener, self._report)
-            if end.reached(now, busy=bool(self._reader.prefetched or self._in_flight)):
+            if self._is_at_end(now):
                 return
 
     def _receive(self) -> None:
@@ -196,20 +215,11 @@ class _Move:
         self._reader.acknowledge(settled)
         return None if batch.trouble is None else TransportUnavailableError(batch.trouble)
 
-
-class _End:
-    """Whether the source has been empty for a while: messages on their way between levels are in no queue."""
-
-    def __init__(self, source: BrokerCascade, report: MoveReport, quiet: float) -> None:
-        self._source = source
-        self._report = report
-        self._quiet = quiet
-        self._busy_at = self._asked_at = time.monotonic()
-
-    def reached(self, now: float, *, busy: bool) -> bool:
-        if busy:
+    def _is_at_end(self, now: float) -> bool:
+        """Whether the source has been empty for a while: messages on their way between levels are in no queue."""
+        if self._reader.prefetched or self._in_flight:
             self._busy_at = self._asked_at = now
-        if now - self._asked_at <= self._quiet:
+        if now - self._asked_at <= self._settings.quiet:
             return False
         self._asked_at = now
         stalled = bool(self._report.left) or now - self._busy_at > _STALLED

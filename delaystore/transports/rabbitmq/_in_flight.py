@@ -18,12 +18,13 @@ class Closure:
 
     `by_message`: a message closed the channel or the connection; else it is an outage.
     `own`: the batch's own channel was closed, so one of its messages is the cause; a connection is shared.
+    `code`: the broker's reply code; 0: it sent none.
     """
 
-    code: int
     reason: str
-    by_message: bool
-    own: bool
+    code: int = 0
+    by_message: bool = False
+    own: bool = False
 
 
 class InFlightBatch:

@@ -40,7 +40,7 @@ def amqp_properties(message: DelayedMessage) -> spec.BasicProperties:
     if timestamp is not None:
         fields["timestamp"] = int(timestamp.timestamp())
     fields.setdefault("delivery_mode", PERSISTENT)
-    headers = _table(message.headers) if message.headers else None
+    headers = _plain(message.headers) if message.headers else None
     return spec.BasicProperties(message_id=message.message_id, headers=headers, **fields)
 
 
@@ -74,20 +74,11 @@ def encoded_properties(message: DelayedMessage) -> bytes:
     return b"".join(pieces)
 
 
-def _table(value: Any) -> Any:
-    """`value` with the types that pika's encoder knows: dict and list, on all levels."""
-    if isinstance(value, Mapping):
-        return {name: _table(item) for name, item in value.items()}
-    if type(value) is list:
-        return [_table(item) for item in value]
-    return value
-
-
 def _plain(value: Any) -> Any:
-    """`value` without pika's own type for 64-bit integers."""
+    """`value` with mappings as dict, which pika's encoder wants, and its own 64-bit integers as int, on all levels."""
     if type(value) is long:
         return int(value)
-    if type(value) is dict:
+    if isinstance(value, Mapping):
         return {name: _plain(item) for name, item in value.items()}
     if type(value) is list:
         return [_plain(item) for item in value]
@@ -98,7 +89,7 @@ def _culprit(message: DelayedMessage) -> str:
     """The header or property that cannot be encoded, by name."""
     for name, value in message.headers.items():
         try:
-            spec.BasicProperties(headers={name: _table(value)}).encode()
+            spec.BasicProperties(headers={name: _plain(value)}).encode()
         except UNENCODABLE:
             return f"header {name[:80]!r} ({_kind(value)})"
     return "the properties"

@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -19,7 +18,7 @@ from delaystore.transports.rabbitmq._checks import check_message
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.native import CascadeDelay, NativeDelay, delay_named
 from delaystore.transports.rabbitmq.owner import Owner
-from delaystore.transports.rabbitmq.parameters import Broker, broker_from_url, take_parameter
+from delaystore.transports.rabbitmq.parameters import broker_from_url, take_parameter
 from delaystore.transports.rabbitmq.publication import Publication, publication_of
 from delaystore.transports.rabbitmq.publisher import Sending
 from delaystore.transports.rabbitmq.topology import CascadeTopology
@@ -70,7 +69,7 @@ class RabbitMQTransport(Transport):
             delays = delay_named(named)
         self._delays = CascadeDelay(delays) if isinstance(delays, CascadeTopology) else delays
         self._blocking = BlockingConnections(self._broker)
-        self._preparing = BlockingConnections(_impatient(self._broker))
+        self._preparing = BlockingConnections(self._broker, **_IMPATIENCE)
         self._lock = threading.Lock()
         self._quarantine = threading.Lock()
         self._owner: Owner | None = None
@@ -192,8 +191,3 @@ class RabbitMQTransport(Transport):
             owner.disown()
         self._blocking.disown()
         self._preparing.disown()
-
-
-def _impatient(broker: Broker) -> Broker:
-    """`broker`, with connections that notice soon when it is silent."""
-    return replace(broker, parameters=lambda **more: broker.parameters(**{**more, **_IMPATIENCE}))

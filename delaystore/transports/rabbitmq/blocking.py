@@ -21,10 +21,11 @@ _ANSWER: Final = 10
 
 
 class BlockingConnections:
-    """Connections that one thread at a time uses, kept for the next."""
+    """Connections that one thread at a time uses, kept for the next. `parameters`: of pika, in place of `broker`'s."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, **parameters: int) -> None:
         self._broker = broker
+        self._parameters = {"heartbeat": _HEARTBEAT, **parameters}
         self._idle: list[Any] = []
 
     @contextmanager
@@ -85,7 +86,7 @@ class BlockingConnections:
             except exceptions.AMQPError:
                 _close(connection)  # it died while it was idle
         try:
-            connection = pika.BlockingConnection(self._broker.parameters(heartbeat=_HEARTBEAT))
+            connection = pika.BlockingConnection(self._broker.parameters(**self._parameters))
             return connection, connection.channel()
         except (exceptions.AMQPError, AMQPConnectorException, OSError) as error:
             raise TransportUnavailableError(

@@ -34,11 +34,6 @@ def missing(connections: BlockingConnections, parts: Iterable[Exchange | Queue])
     return [part for part, count in zip(parts, counts, strict=True) if count is None]
 
 
-def ready_count(connections: BlockingConnections, queue: str) -> int | None:
-    """How many messages are ready in the queue; None: it does not exist. Raises as `exists`."""
-    return ready_counts(connections, [queue])[0]
-
-
 def ready_counts(connections: BlockingConnections, queues: Iterable[str]) -> list[int | None]:
     """How many messages are ready in each of the queues; None for one that does not exist. Raises as `exists`."""
     return _counts(connections, [Queue(name) for name in queues])
@@ -57,17 +52,14 @@ def _counts(connections: BlockingConnections, parts: Sequence[Exchange | Queue])
         try:
             with connections.channel() as channel, quiet_pika():
                 for part in parts[len(counts) :]:
-                    counts.append(_count(channel, part))  # noqa: PERF401 - kept when the broker closes the channel
+                    if isinstance(part, Queue):
+                        counts.append(ready_on(channel, part.name))
+                    else:
+                        channel.exchange_declare(part.name, passive=True)
+                        counts.append(0)
         except exceptions.ChannelClosedByBroker as error:
             if error.reply_code != NOT_FOUND:
                 reason = reason_of(error)
                 raise TransportSetupError(f"{parts[len(counts)]} cannot be looked up: {reason}") from None
             counts.append(None)
     return counts
-
-
-def _count(channel: Any, part: Exchange | Queue) -> int:
-    if isinstance(part, Queue):
-        return ready_on(channel, part.name)
-    channel.exchange_declare(part.name, passive=True)
-    return 0

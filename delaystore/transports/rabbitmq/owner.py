@@ -81,7 +81,7 @@ class Owner:
         """Have `batch` published; it ends at once if there is no connection."""
         with self._changed:
             if not self.alive:
-                batch.end(Closure(0, "the transport was closed", by_message=False, own=False))
+                batch.end(Closure("the transport was closed"))
                 return
             self._batches.add(batch)
         self._loop.add_callback_threadsafe(lambda: self._carry(batch))
@@ -135,7 +135,7 @@ class Owner:
             with self._changed:
                 self._closing = True
             drop_socket(self._connection)
-            self._lose(Closure(0, "the transport was closed", by_message=False, own=False), "closed")
+            self._lose(Closure("the transport was closed"), "closed")
             self._loop.close()
 
     def _connect(self) -> None:
@@ -170,7 +170,7 @@ class Owner:
         reason = f"RabbitMQ at {self._broker.label} cannot be reached: {reason_of(error)}"
         if self._attempts.attempt_number == 1 and not self._was_open and not self._closing:
             log.warning("%s; trying again", reason)
-        self._lost(Closure(0, reason, by_message=False, own=False), reason)
+        self._lost(Closure(reason), reason)
 
     def _closed(self, _connection: Any, error: BaseException) -> None:
         code = error.reply_code if isinstance(error, exceptions.ConnectionClosedByBroker) else 0
@@ -179,7 +179,7 @@ class Owner:
         if not self._closing:
             log.warning("%s; reconnecting", reason)
         by_message = code in _MESSAGE_FAULTS
-        self._lost(Closure(code, why if by_message else reason, by_message=by_message, own=False), reason)
+        self._lost(Closure(why if by_message else reason, code, by_message=by_message), reason)
 
     def _lost(self, closure: Closure, obstacle: str) -> None:
         self._lose(closure, obstacle)
@@ -222,7 +222,7 @@ class Owner:
         if self._connection is None or not self._connection.is_open:
             with self._changed:
                 self._batches.discard(batch)
-            batch.end(Closure(0, self._obstacle or "no connection", by_message=False, own=False))
+            batch.end(Closure(self._obstacle or "no connection"))
             return
         channel = self._idle.pop() if self._idle else ConfirmChannel(self._connection, self._freed, self._channel_gone)
         self._carrying[batch] = channel
@@ -245,7 +245,7 @@ class Owner:
         elif isinstance(error, exceptions.ChannelClosedByBroker):
             batch = self._take_off(channel)
             if batch is not None:
-                batch.end(Closure(error.reply_code, reason_of(error), by_message=True, own=True))
+                batch.end(Closure(reason_of(error), error.reply_code, by_message=True, own=True))
         # otherwise the connection is lost, which ends all batches
 
     def _take_off(self, channel: ConfirmChannel) -> InFlightBatch | None:

@@ -33,6 +33,12 @@ class Broker:
     def __repr__(self) -> str:
         return f"<Broker {self.label}>"
 
+    @property
+    def login(self) -> tuple[str, str] | None:
+        """User and password; None: the client certificate."""
+        credentials = self.parameters().credentials
+        return (credentials.username, credentials.password) if isinstance(credentials, pika.PlainCredentials) else None
+
 
 def broker_from_url(
     url: str,
@@ -58,7 +64,9 @@ def broker_from_url(
     tls = _tls(parts, files, query)
     if query:
         raise ConfigurationError(f"unknown parameter {next(iter(query))!r} in the AMQP URL")
-    label = f"{options['host']}:{options['port']}{_vhost_text(options['virtual_host'])}"
+    label = f"{options['host']}:{options['port']}"
+    if options["virtual_host"] != "/":
+        label += f" (virtual host {options['virtual_host']!r})"
     return Broker(label=label, parameters=lambda **more: pika.ConnectionParameters(**{**options, **tls, **more}))
 
 
@@ -133,11 +141,12 @@ def _tls(parts: SplitResult, files: Mapping[str, str], query: dict[str, str]) ->
         if files:
             raise ConfigurationError(f"{next(iter(files))} is given, but amqp:// is not encrypted; use amqps://")
         return {}
-    context = _tls_context(files.get("ca_file"), files.get("client_certificate"), files.get("client_key"))
-    return {"ssl_options": pika.SSLOptions(context, server_name)}
+    return {"ssl_options": pika.SSLOptions(_tls_context(**files), server_name)}
 
 
-def _tls_context(ca_file: str | None, client_certificate: str | None, client_key: str | None) -> ssl.SSLContext:
+def _tls_context(
+    ca_file: str | None = None, client_certificate: str | None = None, client_key: str | None = None
+) -> ssl.SSLContext:
     """A context that verifies the broker against `ca_file` (None: the system's authorities).
 
     It presents `client_certificate` (PEM, with its key in the same file or in `client_key`) where one is given.
@@ -154,18 +163,14 @@ def _tls_context(ca_file: str | None, client_certificate: str | None, client_key
             raise ConfigurationError("a client key is given without its certificate; give client_certificate too")
         return context
     try:
-        context.load_cert_chain(client_certificate, client_key, password=_no_password)
+        # a password, even none, keeps OpenSSL from asking at the terminal for that of an encrypted key
+        context.load_cert_chain(client_certificate, client_key, password=lambda: "")
     except (OSError, ValueError) as error:
         raise ConfigurationError(
             f"the client certificate {client_certificate!r} cannot be used with the key "
             f"{client_key or client_certificate!r}: {_file_error(error)}"
         ) from None
     return context
-
-
-def _no_password() -> str:
-    """Keep OpenSSL from asking at the terminal for the password of an encrypted key."""
-    return ""
 
 
 def _file_error(error: Exception) -> str:
@@ -179,7 +184,3 @@ def _number(query: dict[str, str], name: str, default: int, *, at_least: int = 0
     if not (text.isascii() and text.isdigit()) or int(text) < at_least:
         raise ConfigurationError(f"{name} in the AMQP URL must be whole seconds from {at_least}")
     return int(text)
-
-
-def _vhost_text(virtual_host: str) -> str:
-    return "" if virtual_host == "/" else f" (virtual host {virtual_host!r})"

@@ -32,13 +32,16 @@ def declare_queue(connections: BlockingConnections, queue: str, queue_type: str)
     Raises TransportSetupError with the broker's reason, TransportUnavailableError.
     """
     name = named_queue(queue)
+    if queue_exists(connections, name):
+        return
     try:
-        if not queue_exists(connections, name):
-            _create(connections, name, queue_type)
+        with connections.channel() as channel, quiet_pika():
+            channel.queue_declare(name, durable=True, arguments={"x-queue-type": queue_type})
     except exceptions.ChannelClosedByBroker as error:
-        raise TransportSetupError(
-            f"queue {name!r} cannot be declared: {reason_of(error)}; declare it yourself or grant permission"
-        ) from None
+        if not queue_exists(connections, name):  # otherwise another process declared it meanwhile
+            raise TransportSetupError(
+                f"queue {name!r} cannot be declared: {reason_of(error)}; declare it yourself or grant permission"
+            ) from None
 
 
 def delete_queue(connections: BlockingConnections, queue: str) -> None:
@@ -119,12 +122,3 @@ def _received(method: Any, properties: Any, body: bytes) -> ReceivedMessage:
         headers=read_headers(properties, redelivered=method.redelivered),
         properties=read_properties(properties),
     )
-
-
-def _create(connections: BlockingConnections, name: str, queue_type: str) -> None:
-    try:
-        with connections.channel() as channel, quiet_pika():
-            channel.queue_declare(name, durable=True, arguments={"x-queue-type": queue_type})
-    except exceptions.ChannelClosedByBroker:
-        if not queue_exists(connections, name):  # otherwise another process declared it meanwhile
-            raise

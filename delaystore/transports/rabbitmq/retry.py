@@ -27,6 +27,7 @@ from delaystore.headers import (
 )
 from delaystore.transports.rabbitmq._properties import UNENCODABLE
 from delaystore.transports.rabbitmq._retry_headers import Original, delayed_properties, failed_properties, original
+from delaystore.transports.rabbitmq.declaring import declare_part
 from delaystore.transports.rabbitmq.delay_headers import time_sent_text
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
 from delaystore.transports.rabbitmq.topology import NSERVICEBUS_V2, CascadeTopology
@@ -118,7 +119,8 @@ def retry_later(
                 return step.result
             channel.confirm_delivery()  # nothing changes if it is on already
             if bind and step.result is RetryResult.DELAYED:
-                _bind(channel, topology, queue)
+                for binding in topology.destination_bindings(queue):
+                    declare_part(channel, binding)
             channel.basic_publish(*step.address, body, step.properties, mandatory=True)
             channel.basic_ack(method.delivery_tag)
     except exceptions.AMQPError as cause:
@@ -184,11 +186,6 @@ def _settle(channel: Any, method: Any, expired: Expired) -> None:
         channel.basic_ack(method.delivery_tag)
     else:
         channel.basic_reject(method.delivery_tag, requeue=False)
-
-
-def _bind(channel: BlockingChannel, topology: CascadeTopology, queue: str) -> None:
-    for binding in topology.destination_bindings(queue):
-        channel.queue_bind(binding.destination, binding.source, binding.routing_key)
 
 
 def _explained(first: Original, queue: str, error: BaseException | None, now: datetime) -> spec.BasicProperties:

@@ -1,7 +1,7 @@
 """A transport whose queues are tables."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Final
@@ -177,13 +177,13 @@ def _reason(error: Exception) -> str:
 
 def _received(row: Row[Any]) -> ReceivedMessage:
     return ReceivedMessage(
-        message_id=row.message_id, body=row.body, headers=_mapping(row.headers), properties=_mapping(row.properties)
+        message_id=row.message_id, body=row.body, headers=_decoded(row.headers), properties=_decoded(row.properties)
     )
 
 
-def _mapping(text: str | None) -> Any:
+def _decoded(text: str | None) -> Mapping[str, Any]:
     """The headers or properties in `text`; the text itself, if somebody else wrote it and it cannot be decoded."""
     try:
         return decode_mapping(text)
-    except ValueError:
+    except (ValueError, RecursionError):  # of JSON nested too deep
         return {"delaystore.raw": text}

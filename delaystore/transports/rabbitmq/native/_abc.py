@@ -2,9 +2,10 @@
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from math import inf
 from typing import Final
 from uuid import uuid4
 
@@ -13,17 +14,21 @@ from delaystore.errors import TransportSetupError, UnsupportedMessageError
 from delaystore.message import DelayedMessage
 from delaystore.transports.abc import Outcome, OutcomeKind
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
+from delaystore.transports.rabbitmq.declaring import declare
 from delaystore.transports.rabbitmq.delay_headers import to_be_delayed
 from delaystore.transports.rabbitmq.existence import queue_exists
 from delaystore.transports.rabbitmq.publication import Publication
+from delaystore.transports.rabbitmq.topology import Layout
 
 ASK_AGAIN_AFTER: Final = 30.0
 """Seconds after which a queue or exchange is declared again: somebody may have deleted it, and its bindings."""
+_OWN_LAYOUT: Final = ""
+"""No queue's name."""
 
 
 @dataclass(frozen=True, slots=True)
-class Delayed:
-    """A message, and how long it is to wait from now on."""
+class Handover:
+    """A message to hand over, and how long it is to wait from now on."""
 
     message: DelayedMessage
     delay: timedelta
@@ -32,31 +37,20 @@ class Delayed:
 
     @property
     def queue(self) -> str:
-        """The destination's queue; `check_delayable` has made sure that it is one."""
+        """The destination's queue; it is one, or the message would have been UNSUITED."""
         return str(queue_or_none(self.message.destination))
 
 
-class Known:
-    """Names of what was declared or found lately. Threads share it without a lock, which a fork could leave taken."""
-
-    def __init__(self) -> None:
-        self._until: dict[str, float] = {}
-
-    def lacks(self, names: Iterable[str]) -> list[str]:
-        """Those of `names` that are to be declared or checked now."""
-        now = time.monotonic()
-        return [name for name in names if self._until.get(name, 0.0) <= now]
-
-    def add(self, name: str) -> None:
-        """Note that `name` was declared or found just now."""
-        self._until[name] = time.monotonic() + ASK_AGAIN_AFTER
-
-
 class NativeDelay(ABC):
-    """A way to have RabbitMQ keep a message until it is due. May be shared by threads."""
+    """A way to have RabbitMQ keep a message until it is due. May be shared by threads.
 
-    def __init__(self) -> None:
-        self._known = Known()
+    `layout`: what it needs on the broker, whatever the messages.
+    """
+
+    def __init__(self, layout: Layout | None = None) -> None:
+        self._layout = layout
+        self._prepared: dict[str, float] = {}
+        """When what is prepared was, by name. Threads share it without a lock, which a fork could leave taken."""
 
     @property
     @abstractmethod
@@ -64,20 +58,42 @@ class NativeDelay(ABC):
         """The longest delay."""
 
     @abstractmethod
-    def address(self, delayed: Delayed) -> Publication:
+    def address(self, handover: Handover) -> Publication:
         """What to publish, and where. Raises UnsupportedMessageError for what cannot be delayed this way."""
 
-    @abstractmethod
-    def prepare(self, connections: BlockingConnections, batch: Sequence[Delayed]) -> Mapping[str, str]:
+    def prepare(self, connections: BlockingConnections, batch: Sequence[Handover]) -> Mapping[str, str]:
         """Declare what `batch` needs; returns the queues that nothing can be delayed for, each with the reason.
 
         What was declared or found a short while ago is not asked for again. Raises TransportSetupError where nothing
         at all can be delayed, TransportUnavailableError.
         """
+        prepared, now = self._prepared, time.monotonic()
+        queues = {handover.queue for handover in batch}
+        stale = {name for name in (_OWN_LAYOUT, *queues) if now - prepared.get(name, -inf) >= ASK_AGAIN_AFTER}
+        if self._layout is not None and _OWN_LAYOUT in stale:
+            declare(connections, self._layout)
+            prepared[_OWN_LAYOUT] = time.monotonic()
+        reasons = {}
+        for queue in queues & stale:
+            try:
+                if self.prepare_queue(connections, queue):
+                    prepared[queue] = time.monotonic()
+                else:
+                    reasons[queue] = f"no queue {queue!r}"
+            except TransportSetupError as error:
+                reasons[queue] = str(error)
+        return reasons
+
+    def prepare_queue(self, connections: BlockingConnections, queue: str) -> bool:
+        """Have messages reach `queue`; False: it does not exist.
+
+        Raises TransportSetupError where it may not be checked or bound, TransportUnavailableError.
+        """
+        return queue_exists(connections, queue)
 
     def forget(self) -> None:
         """Ask the broker for everything again: something may have been deleted."""
-        self._known = Known()
+        self._prepared = {}
 
     def publications(
         self, connections: BlockingConnections, messages: Sequence[DelayedMessage], now: datetime
@@ -87,45 +103,31 @@ class NativeDelay(ABC):
         Delays are counted when everything is prepared, so that preparing makes nothing late.
         """
         began = time.monotonic()
-        batch: list[Delayed | Outcome] = [self._checked(message, now) for message in messages]
-        suited = [one for one in batch if isinstance(one, Delayed)]
+        batch = [self._checked(message, now) for message in messages]
+        suited = [one for one in batch if isinstance(one, Handover)]
         hindered = self.prepare(connections, suited) if suited else {}
         spent = timedelta(seconds=time.monotonic() - began)
         return [one if isinstance(one, Outcome) else self._publication(one, hindered, spent) for one in batch]
 
-    def _checked(self, message: DelayedMessage, now: datetime) -> Delayed | Outcome:
+    def _checked(self, message: DelayedMessage, now: datetime) -> Handover | Outcome:
         try:
-            check_delayable(message)
-            delayed = Delayed(to_be_delayed(message, now), message.due_time - now)
-            self.address(delayed)
+            _check_delayable(message)
+            handover = Handover(to_be_delayed(message, now), message.due_time - now)
+            self.address(handover)
         except UnsupportedMessageError as error:
             return Outcome(OutcomeKind.UNSUITED, str(error))
-        return delayed
+        return handover
 
-    def _publication(self, delayed: Delayed, hindered: Mapping[str, str], spent: timedelta) -> Publication | Outcome:
-        if delayed.queue in hindered:
-            return Outcome(OutcomeKind.UNSUITED, hindered[delayed.queue])
+    def _publication(self, handover: Handover, hindered: Mapping[str, str], spent: timedelta) -> Publication | Outcome:
+        if handover.queue in hindered:
+            return Outcome(OutcomeKind.UNSUITED, hindered[handover.queue])
         try:
-            return self.address(replace(delayed, delay=delayed.delay - spent))
+            return self.address(replace(handover, delay=handover.delay - spent))
         except UnsupportedMessageError as error:
             return Outcome(OutcomeKind.UNSUITED, str(error))
 
 
-def unusable(connections: BlockingConnections, known: Known, queues: set[str]) -> dict[str, str]:
-    """Those of `queues` that do not exist or may not be checked, and why; raises TransportUnavailableError."""
-    reasons = {}
-    for queue in known.lacks(queues):
-        try:
-            if queue_exists(connections, queue):
-                known.add(queue)
-            else:
-                reasons[queue] = f"no queue {queue!r}"
-        except TransportSetupError as error:
-            reasons[queue] = str(error)
-    return reasons
-
-
-def check_delayable(message: DelayedMessage) -> None:
+def _check_delayable(message: DelayedMessage) -> None:
     """Raise UnsupportedMessageError for a message that no native delay can take."""
     if queue_or_none(message.destination) is None:
         raise UnsupportedMessageError(

@@ -1,14 +1,12 @@
 """Delays by a cascade of queues."""
 
-from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from typing_extensions import override
 
-from delaystore.errors import TransportSetupError
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
-from delaystore.transports.rabbitmq.declaring import ensure_bound, ensure_declared
-from delaystore.transports.rabbitmq.native._abc import Delayed, NativeDelay
+from delaystore.transports.rabbitmq.declaring import ensure_bound
+from delaystore.transports.rabbitmq.native._abc import Handover, NativeDelay
 from delaystore.transports.rabbitmq.publication import Publication
 from delaystore.transports.rabbitmq.topology import CascadeTopology
 
@@ -20,7 +18,7 @@ class CascadeDelay(NativeDelay):
     """
 
     def __init__(self, topology: CascadeTopology) -> None:
-        super().__init__()
+        super().__init__(topology.layout())
         self._topology = topology
 
     @property
@@ -29,22 +27,9 @@ class CascadeDelay(NativeDelay):
         return self._topology.maximum
 
     @override
-    def address(self, delayed: Delayed) -> Publication:
-        return Publication(delayed.message, self._topology.route(delayed.delay, delayed.queue))
+    def address(self, handover: Handover) -> Publication:
+        return Publication(handover.message, self._topology.route(handover.delay, handover.queue))
 
     @override
-    def prepare(self, connections: BlockingConnections, batch: Sequence[Delayed]) -> Mapping[str, str]:
-        known, delivery = self._known, f"exchange {self._topology.delivery}"
-        if known.lacks([delivery]):
-            ensure_declared(connections, self._topology)
-            known.add(delivery)
-        reasons = {}
-        for queue in known.lacks({delayed.queue for delayed in batch}):
-            try:
-                if ensure_bound(connections, self._topology, queue):
-                    known.add(queue)
-                else:
-                    reasons[queue] = f"no queue {queue!r}"
-            except TransportSetupError as error:
-                reasons[queue] = str(error)
-        return reasons
+    def prepare_queue(self, connections: BlockingConnections, queue: str) -> bool:
+        return ensure_bound(connections, self._topology, queue)

@@ -7,9 +7,10 @@ from typing import Final
 from typing_extensions import override
 
 from delaystore.address import DEFAULT_EXCHANGE, Address
+from delaystore.errors import UnsupportedMessageError
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.declaring import declare
-from delaystore.transports.rabbitmq.native._abc import Delayed, NativeDelay, unusable
+from delaystore.transports.rabbitmq.native._abc import Handover, NativeDelay
 from delaystore.transports.rabbitmq.publication import Publication
 from delaystore.transports.rabbitmq.topology import Layout, Queue
 from delaystore.transports.rabbitmq.topology.cascade import MILLISECOND
@@ -36,30 +37,28 @@ class EphemeralQueueDelay(NativeDelay):
         return _LONGEST * MILLISECOND
 
     @override
-    def address(self, delayed: Delayed) -> Publication:
-        return Publication(delayed.message, Address(DEFAULT_EXCHANGE, self._name(delayed)))
+    def address(self, handover: Handover) -> Publication:
+        if handover.delay > self.maximum:
+            raise UnsupportedMessageError(f"a queue for each message delays by at most {self.maximum}")
+        return Publication(handover.message, Address(DEFAULT_EXCHANGE, self._name(handover)))
 
     @override
-    def prepare(self, connections: BlockingConnections, batch: Sequence[Delayed]) -> Mapping[str, str]:
-        reasons = unusable(connections, self._known, {delayed.queue for delayed in batch})
-        own = tuple(self._queue(delayed) for delayed in batch if delayed.queue not in reasons)
+    def prepare(self, connections: BlockingConnections, batch: Sequence[Handover]) -> Mapping[str, str]:
+        reasons = super().prepare(connections, batch)
+        own = tuple(self._queue(handover) for handover in batch if handover.queue not in reasons)
         declare(connections, Layout(queues=own))
         return reasons
 
-    def _name(self, delayed: Delayed) -> str:
-        return f"{self._prefix}.{delayed.token}"
+    def _name(self, handover: Handover) -> str:
+        return f"{self._prefix}.{handover.token}"
 
-    def _queue(self, delayed: Delayed) -> Queue:
-        milliseconds = _milliseconds(delayed)
+    def _queue(self, handover: Handover) -> Queue:
+        milliseconds = max(0, -(-handover.delay // MILLISECOND))
         arguments = {
             "x-queue-type": "classic",
             "x-message-ttl": milliseconds,
             "x-expires": milliseconds + _EXTRA_LIFE,
             "x-dead-letter-exchange": DEFAULT_EXCHANGE,
-            "x-dead-letter-routing-key": delayed.queue,
+            "x-dead-letter-routing-key": handover.queue,
         }
-        return Queue(self._name(delayed), arguments)
-
-
-def _milliseconds(delayed: Delayed) -> int:
-    return -(-delayed.delay // MILLISECOND)
+        return Queue(self._name(handover), arguments)

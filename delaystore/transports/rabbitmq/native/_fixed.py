@@ -1,6 +1,5 @@
 """Delays by one queue with one time to live (https://www.rabbitmq.com/docs/ttl): all messages wait equally long."""
 
-from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -8,12 +7,10 @@ from typing_extensions import override
 
 from delaystore.address import DEFAULT_EXCHANGE, Address
 from delaystore.errors import ConfigurationError, UnsupportedMessageError
-from delaystore.transports.rabbitmq.blocking import BlockingConnections
-from delaystore.transports.rabbitmq.declaring import declare
-from delaystore.transports.rabbitmq.native._abc import Delayed, NativeDelay, unusable
+from delaystore.transports.rabbitmq.native._abc import Handover, NativeDelay
 from delaystore.transports.rabbitmq.publication import Publication
-from delaystore.transports.rabbitmq.topology import Binding, DestinationKind, Exchange, Layout, Queue
 from delaystore.transports.rabbitmq.topology.cascade import MILLISECOND, QUORUM
+from delaystore.transports.rabbitmq.topology.layout import fanout_queue
 
 TOLERANCE: Final = timedelta(seconds=1)
 """A message may be due this much sooner than the queue's delay, and is then late by that: sending takes time."""
@@ -26,18 +23,13 @@ class FixedDelay(NativeDelay):
     """
 
     def __init__(self, delay: timedelta, name: str | None = None) -> None:
-        super().__init__()
         if not isinstance(delay, timedelta) or delay < MILLISECOND:
             raise ConfigurationError(f"a fixed delay is a timedelta of at least a millisecond, not {delay!r}")
         self._delay = delay
         milliseconds = -(-delay // MILLISECOND)
         self._name = name or f"delaystore.fixed.{milliseconds}"
         arguments = {"x-message-ttl": milliseconds, "x-dead-letter-exchange": DEFAULT_EXCHANGE}
-        self._layout = Layout(
-            exchanges=(Exchange(self._name, "fanout"),),
-            queues=(Queue(self._name, {**QUORUM, **arguments}),),
-            bindings=(Binding(self._name, self._name, DestinationKind.QUEUE),),
-        )
+        super().__init__(fanout_queue(self._name, {**QUORUM, **arguments}))
 
     @property
     @override
@@ -45,18 +37,10 @@ class FixedDelay(NativeDelay):
         return self._delay
 
     @override
-    def address(self, delayed: Delayed) -> Publication:
+    def address(self, handover: Handover) -> Publication:
         """The routing key is the destination: the queue gives it to the default exchange, where it names a queue."""
-        if not timedelta(0) <= self._delay - delayed.delay <= TOLERANCE:
+        if not timedelta(0) <= self._delay - handover.delay <= TOLERANCE:
             raise UnsupportedMessageError(
-                f"this queue delays by {self._delay} and not by {delayed.delay}; messages leave it one after another"
+                f"this queue delays by {self._delay} and not by {handover.delay}; messages leave it one after another"
             )
-        return Publication(delayed.message, Address(self._name, delayed.queue))
-
-    @override
-    def prepare(self, connections: BlockingConnections, batch: Sequence[Delayed]) -> Mapping[str, str]:
-        known, own = self._known, f"exchange {self._name}"
-        if known.lacks([own]):
-            declare(connections, self._layout)
-            known.add(own)
-        return unusable(connections, known, {delayed.queue for delayed in batch})
+        return Publication(handover.message, Address(self._name, handover.queue))

@@ -11,7 +11,8 @@ from delaystore.address import Address
 from delaystore.errors import TransportError, TransportSetupError, UnsupportedMessageError
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.declaring import declare
-from delaystore.transports.rabbitmq.native._abc import Delayed, Known, NativeDelay, unusable
+from delaystore.transports.rabbitmq.existence import queue_exists
+from delaystore.transports.rabbitmq.native._abc import Handover, NativeDelay
 from delaystore.transports.rabbitmq.publication import Publication
 from delaystore.transports.rabbitmq.topology import Binding, DestinationKind, Exchange, Layout
 from delaystore.transports.rabbitmq.topology.cascade import MILLISECOND
@@ -32,47 +33,36 @@ class DelayedMessagePluginDelay(NativeDelay):
     """
 
     def __init__(self, exchange: str = "delaystore.delayed") -> None:
-        super().__init__()
+        super().__init__(Layout(exchanges=(Exchange(exchange, EXCHANGE_TYPE, {"x-delayed-type": "direct"}),)))
         self._exchange = exchange
-        self._layout = Layout(exchanges=(Exchange(exchange, EXCHANGE_TYPE, {"x-delayed-type": "direct"}),))
 
     @property
     @override
     def maximum(self) -> timedelta:
-        """The plugin delivers messages with a longer delay at once."""
         return MAXIMUM * MILLISECOND
 
     @override
-    def address(self, delayed: Delayed) -> Publication:
-        milliseconds = -(-delayed.delay // MILLISECOND)
+    def address(self, handover: Handover) -> Publication:
+        milliseconds = -(-handover.delay // MILLISECOND)
         if milliseconds > MAXIMUM:
             raise UnsupportedMessageError(f"the delayed-message plugin delays by at most {self.maximum}")
-        message = replace(delayed.message, headers={**delayed.message.headers, DELAY_HEADER: milliseconds})
-        return Publication(message, Address(self._exchange, delayed.queue), mandatory=False)
+        message = replace(handover.message, headers={**handover.message.headers, DELAY_HEADER: milliseconds})
+        return Publication(message, Address(self._exchange, handover.queue), mandatory=False)
 
     @override
-    def prepare(self, connections: BlockingConnections, batch: Sequence[Delayed]) -> Mapping[str, str]:
-        known, own = self._known, f"exchange {self._exchange}"
-        if known.lacks([own]):
-            self._declare(connections)
-            known.add(own)
-        new = known.lacks({delayed.queue for delayed in batch})
-        reasons = unusable(connections, Known(), set(new))
-        for queue in new:
-            if queue not in reasons:
-                declare(connections, Layout(bindings=(self._binding(queue),)))
-                known.add(queue)
-        return reasons
-
-    def _binding(self, queue: str) -> Binding:
-        return Binding(self._exchange, queue, DestinationKind.QUEUE, queue)
-
-    def _declare(self, connections: BlockingConnections) -> None:
+    def prepare(self, connections: BlockingConnections, batch: Sequence[Handover]) -> Mapping[str, str]:
         try:
-            declare(connections, self._layout)
+            return super().prepare(connections, batch)
         except TransportError as error:
             if "exchange type" not in str(error):
                 raise
             raise TransportSetupError(
                 f"{error}; is the plugin rabbitmq_delayed_message_exchange enabled on this broker?"
             ) from None
+
+    @override
+    def prepare_queue(self, connections: BlockingConnections, queue: str) -> bool:
+        if not queue_exists(connections, queue):
+            return False
+        declare(connections, Layout(bindings=(Binding(self._exchange, queue, DestinationKind.QUEUE, queue),)))
+        return True

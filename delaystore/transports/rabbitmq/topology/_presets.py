@@ -6,7 +6,7 @@ from typing import Final
 from delaystore.errors import ConfigurationError
 from delaystore.transports.rabbitmq.topology._skipping import SkippingCascade
 from delaystore.transports.rabbitmq.topology._walking import WalkingCascade
-from delaystore.transports.rabbitmq.topology.cascade import QUORUM, SECOND, CascadeTopology
+from delaystore.transports.rabbitmq.topology.cascade import MILLISECOND, QUORUM, SECOND, CascadeTopology
 
 NSERVICEBUS_V2: Final = WalkingCascade(
     level_name="nsb.v2.delay-level-{level:02}", delivery="nsb.v2.delay-delivery", arguments=QUORUM
@@ -96,9 +96,7 @@ def topology_named(name: str) -> CascadeTopology:
 def _custom_named(skipping: bool, prefix: str, levels: str = "28", unit: str = "s") -> CascadeTopology:
     if not (levels.isascii() and levels.isdigit()) or unit not in ("s", "ms"):
         raise ConfigurationError(f"after the prefix {prefix!r} come the number of levels, and s or ms")
-    return custom(
-        prefix, levels=int(levels), unit=SECOND if unit == "s" else timedelta(milliseconds=1), skipping=skipping
-    )
+    return custom(prefix, levels=int(levels), unit=SECOND if unit == "s" else MILLISECOND, skipping=skipping)
 
 
 def _literal(text: str) -> str:

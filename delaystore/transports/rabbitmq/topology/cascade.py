@@ -17,6 +17,7 @@ from delaystore.transports.rabbitmq.topology.layout import (
     Exchange,
     Layout,
     Queue,
+    fanout_queue,
 )
 
 SECOND: Final = timedelta(seconds=1)
@@ -189,11 +190,8 @@ class CascadeTopology(ABC):
         name = self.undeliverable
         if name is None:
             return Layout(exchanges=(Exchange(self.delivery),))
-        return Layout(
-            exchanges=(Exchange(name, "fanout"), Exchange(self.delivery, arguments={ALTERNATE_EXCHANGE: name})),
-            queues=(Queue(name, {"x-queue-type": self.arguments.get("x-queue-type", "classic")}),),
-            bindings=(Binding(name, name, DestinationKind.QUEUE),),
-        )
+        end = Layout(exchanges=(Exchange(self.delivery, arguments={ALTERNATE_EXCHANGE: name}),))
+        return fanout_queue(name, {"x-queue-type": self.arguments.get("x-queue-type", "classic")}) + end
 
 
 def _size(name: str, problem: type[DelaystoreError]) -> int:

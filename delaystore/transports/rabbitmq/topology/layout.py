@@ -1,6 +1,6 @@
 """Exchanges, queues and bindings, as data."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -117,22 +117,23 @@ class Layout:
             yield from self._deliver(exchange.arguments[ALTERNATE_EXCHANGE], key, passed)
 
 
+def fanout_queue(name: str, arguments: Mapping[str, Any]) -> Layout:
+    """A queue that gets everything from the fanout exchange of its own name."""
+    return Layout(
+        exchanges=(Exchange(name, "fanout"),),
+        queues=(Queue(name, arguments),),
+        bindings=(Binding(name, name, DestinationKind.QUEUE),),
+    )
+
+
 def matches(pattern: str, key: str) -> bool:
     """Whether a binding with `pattern` takes a message with the routing key `key`. Words are parted by dots.
 
     As a topic exchange compares: https://www.rabbitmq.com/tutorials/tutorial-five-python
     """
-    return _matches(_words(pattern), _words(key))
-
-
-def _words(text: str) -> list[str]:
-    return text.split(".") if text else []
-
-
-def _matches(pattern: Sequence[str], words: Sequence[str]) -> bool:
-    """Whether `pattern` matches: word by word, notes how many words of the key the pattern so far can match."""
-    reached = {0}
-    for part in pattern:
+    words = _words(key)
+    reached = {0}  # how many words of the key the pattern so far can match
+    for part in _words(pattern):
         if part == ANY_WORDS:
             reached = set(range(min(reached), len(words) + 1))
         else:
@@ -140,3 +141,7 @@ def _matches(pattern: Sequence[str], words: Sequence[str]) -> bool:
         if not reached:
             return False
     return len(words) in reached
+
+
+def _words(text: str) -> list[str]:
+    return text.split(".") if text else []
