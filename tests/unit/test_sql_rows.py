@@ -2,6 +2,8 @@
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from delaystore.message import DelayedMessage, UnreadableMessage
 from delaystore.sql.columns import NAMES
 from delaystore.stores.sql.rows import to_message, to_row
@@ -27,10 +29,11 @@ def test_a_row_becomes_its_message() -> None:
     assert to_message(list(to_row(MESSAGE).values())) == MESSAGE
 
 
-def test_a_row_that_cannot_be_decoded_becomes_an_unreadable_message_with_all_else_as_it_was() -> None:
-    row = to_row(MESSAGE) | {"headers": "[", "failure_count": -1}
+@pytest.mark.parametrize("headers", ["[", '{"a":' * 100_000])
+def test_a_row_that_cannot_be_decoded_becomes_an_unreadable_message_with_all_else_as_it_was(headers: str) -> None:
+    row = to_row(MESSAGE) | {"headers": headers, "failure_count": -1}
     found = to_message(list(row.values()))
     assert isinstance(found, UnreadableMessage)
-    assert found.headers == {"delaystore.raw-headers": "[", "delaystore.raw-properties": '{"type":"order"}'}
+    assert found.headers == {"delaystore.raw-headers": headers, "delaystore.raw-properties": '{"type":"order"}'}
     assert (found.failure_count, found.properties, found.next_attempt) == (0, {}, MESSAGE.next_attempt)
     assert (found.message_id, found.destination, found.body) == ("m", "shipping", b"body")
