@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from delaystore.errors import LoadLostError, RejectedRowsError
-from delaystore.spark.conversion.conversion import Conversion
+from delaystore.spark.conversion.batches import Conversion
 from delaystore.spark.rejects.counts import Rejects, count_rejects, total
 from delaystore.spark.rejects.folder import RejectFolder
 from delaystore.spark.staging.abc import LoadKey, StagedAttempt, Staging

@@ -21,9 +21,9 @@ class Faults:
     def __init__(self) -> None:
         self._found: list[pa.Array] = []
 
-    def add(self, mask: pa.Array, reason: str) -> None:
-        """The rows where `mask` is true are rejected; null is false."""
-        if mask.true_count:
+    def add(self, mask: pa.Array | None, reason: str) -> None:
+        """The rows where `mask` is true are rejected; null is false, and so is None everywhere."""
+        if mask is not None and mask.true_count:
             self._found.append(pc.if_else(mask, pa.scalar(reason), pa.scalar(None, pa.string())))
 
     def add_reasons(self, reasons: pa.Array) -> None:

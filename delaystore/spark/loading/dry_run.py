@@ -12,8 +12,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from delaystore.errors import StoreSetupError
 from delaystore.spark._errors import plain_error, plain_errors
+from delaystore.spark.conversion.batches import REASON, Conversion
 from delaystore.spark.conversion.columns import column_of
-from delaystore.spark.conversion.conversion import REASON, Conversion
 from delaystore.spark.conversion.planning import plan_conversion
 from delaystore.spark.loading._frames import read_files
 from delaystore.spark.loading.loading import LoadRequest
