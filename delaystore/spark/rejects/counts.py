@@ -1,6 +1,6 @@
 """Rejected rows, counted by reason."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -62,11 +62,6 @@ def count_rejects(rejected: pa.RecordBatch | None) -> Rejects:
         of_reason = pc.indices_nonzero(pc.equal(reasons, entry["values"])).slice(0, MAX_EXAMPLES)
         found[entry["values"]] = Reason(entry["counts"], _examples(rejected.take(of_reason)))
     return Rejects(found)
-
-
-def total(rejects: Iterable[Rejects]) -> Rejects:
-    """Their sum."""
-    return sum(rejects, Rejects())
 
 
 def _such_as(examples: tuple[str, ...]) -> str:

@@ -3,7 +3,6 @@
 from datetime import timedelta
 from typing import Final
 
-from delaystore.spark.options import is_unnamed
 from delaystore.spark.staging._loads import Cleaned
 from delaystore.spark.staging._sql.database import LoadDatabase
 from delaystore.spark.staging._sql.registry import Registry, is_abandoned
@@ -19,26 +18,18 @@ def clean_up(database: LoadDatabase, registry: Registry, own: str | None = None)
     load is not found has none.
     """
     names = database.staging_names()
-    known = database.has_registry()
-    if not known and not names:
-        return Cleaned()
-    forgotten = _forget(database, registry, own) if known else []
-    if known:
-        _forget_unnamed(database, registry)
-    kept = _kept(database, registry) if known else set()
+    forgotten: list[str] = []
+    kept: set[str] = set()
+    if database.has(database.registry):
+        forgotten = _forget(database, registry, own)
+        registry.forget_unnamed(database.store.now() - UNNAMED_KEPT)
+        kept = _kept(database, registry)
     dropped: list[str] = []
     in_use: list[str] = []
     for name in names:
         if name not in kept:
             (dropped if database.drop(name) else in_use).append(name)
     return Cleaned(tuple(forgotten), tuple(dropped), tuple(in_use))
-
-
-def _forget_unnamed(database: LoadDatabase, registry: Registry) -> None:
-    """Nobody will ask for a load without a name again, once the process that ran it has surely heard of its end."""
-    with database.writing() as bound:
-        finished = registry.finished_ids(bound.connection, database.store.now() - UNNAMED_KEPT)
-        registry.forget(bound.connection, [load_id for load_id in finished if is_unnamed(load_id)])
 
 
 def _forget(database: LoadDatabase, registry: Registry, own: str | None) -> list[str]:
