@@ -29,9 +29,7 @@ class Encoding(ABC):
     def texts(self, array: pa.Array) -> tuple[pa.Array, pa.Array | None]:
         """The JSON text of each value (null for null), and a mask of the values that have none. None: all have one."""
         kind = array.type
-        if pa.types.is_null(kind):
-            return array.cast(pa.string()), None
-        if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
+        if pa.types.is_null(kind) or pa.types.is_boolean(kind) or pa.types.is_integer(kind):
             return array.cast(pa.string()), None
         if pa.types.is_string(kind) or pa.types.is_large_string(kind):
             return (self._strings(array), None) if not_utf8(array) is None else self._one_by_one(array)
