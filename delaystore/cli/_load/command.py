@@ -34,8 +34,8 @@ from delaystore.spark.options import AmbiguousTime, OnDuplicate, UnknownColumns
 if TYPE_CHECKING:
     from delaystore.cli._load.run import SparkRun
     from delaystore.spark.loading.files import Kind
-    from delaystore.spark.loading.loading import LoadRequest
     from delaystore.spark.loading.report import LoadReport
+    from delaystore.spark.loading.request import LoadRequest
 
 
 def load(
@@ -106,7 +106,7 @@ def _run(
     found = find_files(files or (), None if kind is None else _kind(kind))
     check_spark_can_run()
     from delaystore.cli._load.run import SparkRun
-    from delaystore.spark.loading.loading import LoadRequest
+    from delaystore.spark.loading.request import LoadRequest
 
     request = LoadRequest(found, options, _columns(mapping or ()))
     run = SparkRun(master, settings, None if spark_log is None else Path(spark_log))
@@ -117,7 +117,7 @@ def _run(
 
 
 def _load(request: "LoadRequest", run: "SparkRun", *, as_json: bool) -> None:
-    from delaystore.spark.loading.loading import finished_before, finished_meanwhile, left_by_failure, load
+    from delaystore.spark.loading.request import finished_before, finished_meanwhile, left_by_failure, load
 
     report = finished_before(request)
     if report is None:
@@ -138,7 +138,7 @@ def _load(request: "LoadRequest", run: "SparkRun", *, as_json: bool) -> None:
 def _dry_run(request: "LoadRequest", run: "SparkRun", *, as_json: bool) -> None:
     from delaystore.cli._load.reports import dry_run_document, print_dry_run
     from delaystore.spark.loading.dry_run import dry_run
-    from delaystore.spark.loading.loading import finished_before
+    from delaystore.spark.loading.request import finished_before
 
     stored = file_exists(request.given.store)
     before = finished_before(request) if stored else None

@@ -15,8 +15,8 @@ from delaystore.spark.conversion.batches import REASON, Conversion
 from delaystore.spark.conversion.columns import arrow_column, column_of
 from delaystore.spark.conversion.planning import plan_conversion
 from delaystore.spark.loading._frames import all_text, read_files
-from delaystore.spark.loading.loading import LoadRequest
 from delaystore.spark.loading.report import DryRun
+from delaystore.spark.loading.request import LoadRequest
 from delaystore.spark.loading.running import Watcher, run_watched
 from delaystore.spark.rejects.counts import Reason, Rejects, count_rejects
 from delaystore.stores import open_store

@@ -15,7 +15,6 @@ from delaystore.spark.staging._plain import PlainStaging
 from delaystore.spark.staging._sql.database import load_database
 from delaystore.spark.staging._sql.dialects import STAGING_DIALECTS
 from delaystore.spark.staging._sql.leftovers import clean_up
-from delaystore.spark.staging._sql.registry import Registry
 from delaystore.spark.staging._sql.run import SqlStaging, sql_loads
 from delaystore.spark.staging.abc import Staging
 from delaystore.sql.engine import sqlite_file
@@ -40,7 +39,7 @@ def cleanup(options: StoreOptions) -> Cleaned:
     if not _is_sql(options):
         return Cleaned()
     with load_database(options) as database:
-        return clean_up(database, Registry(database))
+        return clean_up(database)
 
 
 def list_loads(options: StoreOptions) -> Sequence[LoadStatus]:

@@ -11,13 +11,13 @@ UNNAMED_KEPT: Final = timedelta(days=1)
 """How long a load that nobody named is remembered: for its own process, should that ask again what has become of it."""
 
 
-def clean_up(database: LoadDatabase, registry: Registry, own: str | None = None) -> Cleaned:
+def clean_up(database: LoadDatabase, own: str | None = None) -> Cleaned:
     """Forget abandoned loads, and drop every staging that no living load has; the run `own` is alive.
 
     A load is registered before its staging is made. So stagings are listed first, and loads after: a staging whose
     load is not found has none.
     """
-    names = database.staging_names()
+    names, registry = database.staging_names(), Registry(database)
     forgotten: list[str] = []
     kept: set[str] = set()
     if database.has(database.registry):

@@ -47,9 +47,8 @@ class SqlStaging(Staging):
         self._key = key
         with load_database(self._options) as database:
             database.set_up()
-            registry = Registry(database)
-            finished = registry.take(key, self._token, self._owner_now(), self._lease)
-            clean_up(database, registry, self._token)
+            finished = Registry(database).take(key, self._token, self._owner_now(), self._lease)
+            clean_up(database, self._token)
             if finished is None:
                 database.create_staging(self._token)
             return finished
@@ -59,13 +58,12 @@ class SqlStaging(Staging):
         self._key = key
         with load_database(self._options) as database:
             database.set_up()
-            registry = Registry(database)
-            joined = registry.join(key, self._token, self._owner_now(), self._lease)
+            joined = Registry(database).join(key, self._token, self._owner_now(), self._lease)
             if isinstance(joined, FinishedLoad):
                 return joined
             self._token = joined
             if not database.has(database.staging(joined)):
-                clean_up(database, registry, joined)
+                clean_up(database, joined)
                 database.create_staging(joined)
             return None
 
@@ -78,8 +76,7 @@ class SqlStaging(Staging):
         if self._key is None:
             raise ConfigurationError("this load was not begun; call begin or join first")
         with load_database(self._options, patient=True) as database:
-            registry = Registry(database)
-            finished = Promotion(database, registry, self._token, self._key, attempts, on_duplicate).run()
+            finished = Promotion(database, self._token, self._key, attempts, on_duplicate).run()
             with suppress(StoreError):  # the load is finished all the same; the next one removes what is left
                 clear = database.drop if self._key.batch is None else database.empty
                 clear(database.staging(self._token).name)
