@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -89,11 +90,12 @@ def _rejects(checked: DataFrame) -> Rejects:
 
 def _waiting(spark: SparkSession, request: LoadRequest, good: DataFrame) -> tuple[int | None, Sequence[str]]:
     """How many ids wait in the store already, and some of them; None: the store cannot list what waits."""
-    if not _is_listed(request):
-        return None, ()
+    with closing(open_store(request.given.store)) as store:
+        if not isinstance(store, ManagedDelayedMessageStore):
+            return None, ()
     try:
-        store = spark.read.format("delaystore").options(**request.options_to_read()).load().select("message_id")
-        both = good.select("message_id").distinct().join(store, "message_id", "left_semi")
+        waiting = spark.read.format("delaystore").options(**request.options_to_read()).load().select("message_id")
+        both = good.select("message_id").distinct().join(waiting, "message_id", "left_semi")
         found = both.agg(sf.count(sf.lit(1)).alias("count"), _some("message_id")).first()
     except Exception as error:
         if isinstance(plain_error(error), StoreSetupError):  # it has no tables yet
@@ -101,14 +103,6 @@ def _waiting(spark: SparkSession, request: LoadRequest, good: DataFrame) -> tupl
         raise
     assert found is not None
     return found["count"], found["some"]
-
-
-def _is_listed(request: LoadRequest) -> bool:
-    store = open_store(request.given.store)
-    try:
-        return isinstance(store, ManagedDelayedMessageStore)
-    finally:
-        store.close()
 
 
 def _some(column: str) -> Any:

@@ -1,7 +1,7 @@
 """Loading into a store of which only the contract is known."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import ClassVar, Final
@@ -129,9 +129,6 @@ class _PlainSink(AttemptSink):
 
 @contextmanager
 def _opened(options: StoreOptions) -> Iterator[DelayedMessageStore]:
-    store = open_store(options.store)
-    try:
+    with closing(open_store(options.store)) as store:
         store.initialize(options.endpoint, TransactionMode.NONE)
         yield store
-    finally:
-        store.close()

@@ -1,7 +1,7 @@
 """The way to the database of a load, for one operation."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 from sqlalchemy import Connection, Table, inspect, make_url
 from sqlalchemy.exc import DBAPIError
@@ -110,9 +110,6 @@ def load_database(options: StoreOptions, *, patient: bool = False) -> Iterator[L
     if patient:
         waiting = dialect_of(url, STAGING_DIALECTS).patience
         url = url.update_query_dict({name: value for name, value in waiting.items() if name not in url.query})
-    store = SqlDelayedMessageStore(url, schema=options.schema, table=options.table)
-    try:
+    with closing(SqlDelayedMessageStore(url, schema=options.schema, table=options.table)) as store:
         store.initialize(options.endpoint, TransactionMode.NONE)
         yield LoadDatabase(store)
-    finally:
-        store.close()

@@ -23,7 +23,8 @@ def clean_up(database: LoadDatabase, own: str | None = None) -> Cleaned:
     if database.has(database.registry):
         forgotten = _forget(database, registry, own)
         registry.forget_unnamed(database.store.now() - UNNAMED_KEPT)
-        kept = _kept(database, registry)
+        with database.reading() as connection:
+            kept = {database.staging(row.token).name for row in registry.rows(connection) if row.token is not None}
     dropped: list[str] = []
     in_use: list[str] = []
     for name in names:
@@ -46,8 +47,3 @@ def _forget(database: LoadDatabase, registry: Registry, own: str | None) -> list
                 if row.finished_at is None:  # of a stream, what it has finished stays known
                     forgotten.append(row.load_id)
     return forgotten
-
-
-def _kept(database: LoadDatabase, registry: Registry) -> set[str]:
-    with database.reading() as connection:
-        return {database.staging(row.token).name for row in registry.rows(connection) if row.token is not None}
