@@ -38,7 +38,7 @@ def map_entries(index: int, name: str, reserved: Sequence[str], batch: pa.Record
     """Of a map column, null values among them. `name`: what faults call the whole; it may hold no name `reserved`."""
     column = batch.column(index)
     entries, unfit = of_maps(column, _TAGGED)
-    faults.add(unfit, unfit_value(name).reason)
+    faults.add(unfit, _unfit(name))
     if reserved:
         taken = pc.is_in(column.keys, pa.array(reserved, column.keys.type))
         if taken.true_count:
@@ -67,7 +67,7 @@ def json_entries(index: int, name: str, reserved: Sequence[str], batch: pa.Recor
         try:
             check_headers(mapping)
         except InvalidMessageError:
-            raise unfit_value(name) from None
+            raise Unfit(_unfit(name)) from None
         if not mapping.keys().isdisjoint(reserved):
             raise Unfit(f"{name} and a column hold the same name")
         encoded = encode_mapping(mapping)
@@ -86,12 +86,11 @@ def decoded(text: str, name: str) -> Mapping[str, Any]:
         raise Unfit(f"{name} is not a JSON object, or holds a tag (a name with $) that does not fit") from None
 
 
-def unfit_value(name: str) -> Unfit:
-    """For a name or value that no header can hold."""
-    return Unfit(f"{name} holds a name or value that no message can")
+def _unfit(name: str) -> str:
+    return f"{name} holds a name or value that no message can"
 
 
 def _of_fields(names: Sequence[str], columns: Sequence[pa.Array], name: str, faults: Faults) -> pa.Array:
     entries, unfit = of_columns(names, columns, _TAGGED, nulls=False)
-    faults.add(unfit, unfit_value(name).reason)
+    faults.add(unfit, _unfit(name))
     return entries
