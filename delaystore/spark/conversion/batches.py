@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Generic, TypeVarTuple
 
 import pyarrow as pa
 
@@ -18,6 +18,23 @@ _MAX_BATCH_BYTES: Final = 2**31 - 1
 
 MakeColumn = Callable[[pa.RecordBatch, Faults], pa.Array]
 """Makes one column of STAGED; its values in rows with faults do not matter."""
+
+
+_Given = TypeVarTuple("_Given")
+
+
+class Bound(Generic[*_Given]):
+    """`function` with its first arguments; unlike functools.partial, equal to another of the same."""
+
+    def __init__(self, function: Callable[[*_Given, pa.RecordBatch, Faults], pa.Array], *given: *_Given) -> None:
+        self._function, self._given = function, given
+
+    def __call__(self, batch: pa.RecordBatch, faults: Faults) -> pa.Array:
+        """What `function` returns for these."""
+        return self._function(*self._given, batch, faults)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Bound) and vars(self) == vars(other)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from functools import partial
 
 from pyspark.sql.types import (
     BinaryType,
@@ -33,7 +32,7 @@ from delaystore.spark.conversion._kinds import check_fields, check_header_type, 
 from delaystore.spark.conversion._names import derived_ids, destinations, given_ids
 from delaystore.spark.conversion._properties import json_properties, named_properties
 from delaystore.spark.conversion._times import delays, instants, local_times, microseconds, written_times
-from delaystore.spark.conversion.batches import Conversion, MakeColumn
+from delaystore.spark.conversion.batches import Bound, Conversion, MakeColumn
 from delaystore.spark.conversion.columns import MESSAGE_COLUMNS, UNREADABLE, Column, Columns, listed
 from delaystore.spark.conversion.local import LocalClock
 from delaystore.spark.options import UnknownColumns, WriteOptions
@@ -100,7 +99,7 @@ def _ids(columns: Columns, keys: Sequence[Column], load_id: str | None) -> MakeC
             )
         if not isinstance(column.type, StringType):
             raise column.wrong("a message_id must be string; cast it")
-        return partial(given_ids, column.index)
+        return Bound(given_ids, column.index)
     if not keys or load_id is None:
         both = 'the options "key columns" and "load id"'
         missing = 'the option "load id"' if keys else 'the option "key columns"' if load_id is not None else both
@@ -108,7 +107,7 @@ def _ids(columns: Columns, keys: Sequence[Column], load_id: str | None) -> MakeC
             f"no column has ids: name one message_id (string), or set {missing}, so that ids can be derived from a "
             f"key; the columns are {columns}"
         )
-    return partial(derived_ids, keys, load_id)
+    return Bound(derived_ids, keys, load_id)
 
 
 def _destinations(columns: Columns, options: WriteOptions) -> MakeColumn:
@@ -119,10 +118,10 @@ def _destinations(columns: Columns, options: WriteOptions) -> MakeColumn:
                 "no column says where messages go: name one destination (string), or set the option destination; "
                 f"the columns are {columns}"
             )
-        return partial(destinations, None, options.destination)
+        return Bound(destinations, None, options.destination)
     if not isinstance(column.type, StringType):
         raise column.wrong("a destination must be string; cast it")
-    return partial(destinations, column.index, options.destination)
+    return Bound(destinations, column.index, options.destination)
 
 
 def _times(columns: Columns, options: WriteOptions, began: datetime) -> MakeColumn:
@@ -132,7 +131,7 @@ def _times(columns: Columns, options: WriteOptions, began: datetime) -> MakeColu
     if delay is not None:
         if not isinstance(delay.type, IntegralType | FractionalType | StringType | DayTimeIntervalType):
             raise delay.wrong("a delay must be a number (of seconds), its text, or an interval day to second; cast it")
-        return partial(delays, delay.index, microseconds(began))
+        return Bound(delays, delay.index, microseconds(began))
     if column is None:
         raise ConfigurationError(
             "no column says when messages are due: name one due_time (timestamp) or delay (seconds); "
@@ -140,14 +139,14 @@ def _times(columns: Columns, options: WriteOptions, began: datetime) -> MakeColu
         )
     clock = None if options.time_zone is None else LocalClock(options.time_zone, options.ambiguous_time)
     if isinstance(column.type, TimestampType):
-        return partial(instants, column.index)
+        return Bound(instants, column.index)
     if isinstance(column.type, StringType):
-        return partial(written_times, column.index, clock)
+        return Bound(written_times, column.index, clock)
     if not isinstance(column.type, TimestampNTZType):
         raise column.wrong("a due_time must be timestamp, or string (ISO 8601); cast it")
     if clock is None:
         raise column.wrong('its times have no time zone; set the option "time zone", such as Europe/Berlin')
-    return partial(local_times, column.index, clock)
+    return Bound(local_times, column.index, clock)
 
 
 def _headers(columns: Columns, unknown: Sequence[Column]) -> MakeColumn:
@@ -158,12 +157,12 @@ def _headers(columns: Columns, unknown: Sequence[Column]) -> MakeColumn:
     if column is not None and not isinstance(column.type, NullType):
         reserved = tuple(other.name for other in unknown)
         if isinstance(column.type, StringType):
-            sources.append(partial(json_entries, column.index, "headers", reserved))
+            sources.append(Bound(json_entries, column.index, "headers", reserved))
         else:
             sources.append(_named(column, "headers", reserved))
     if unknown:
-        sources.append(partial(column_entries, unknown, "headers"))
-    return partial(headers, sources) if sources else absent
+        sources.append(Bound(column_entries, unknown, "headers"))
+    return Bound(headers, sources) if sources else absent
 
 
 def _properties(columns: Columns) -> MakeColumn:
@@ -171,7 +170,7 @@ def _properties(columns: Columns) -> MakeColumn:
     if column is None or isinstance(column.type, NullType):
         return absent
     if isinstance(column.type, StringType):
-        return partial(json_properties, column.index)
+        return Bound(json_properties, column.index)
     if isinstance(column.type, StructType):
         check_fields(column.type, column.name)
         for field in column.type.fields:
@@ -180,7 +179,7 @@ def _properties(columns: Columns) -> MakeColumn:
                     f"column {column.name} has a field {field.name}, which is no property; "
                     f"there are {', '.join(PROPERTY_TYPES)}"
                 )
-    return partial(named_properties, _named(column, "properties"))
+    return Bound(named_properties, _named(column, "properties"))
 
 
 def _named(column: Column, name: str, reserved: Sequence[str] = ()) -> Entries:
@@ -189,10 +188,10 @@ def _named(column: Column, name: str, reserved: Sequence[str] = ()) -> Entries:
         check_header_type(column.type, column.name)
         for taken in {field.name for field in column.type.fields} & set(reserved):
             raise ConfigurationError(f"header {taken} is a field of {column.name} and a column; rename or drop one")
-        return partial(struct_entries, column.index, name)
+        return Bound(struct_entries, column.index, name)
     if isinstance(column.type, MapType) and isinstance(column.type.keyType, StringType):
         check_header_type(column.type, column.name)
-        return partial(map_entries, column.index, name, reserved)
+        return Bound(map_entries, column.index, name, reserved)
     raise column.wrong(f"{name} must be a map from string, a struct, or string (a JSON object); cast it")
 
 
@@ -207,7 +206,7 @@ def _bodies(columns: Columns, unknown: Sequence[Column] | None, options: WriteOp
             raise ConfigurationError('the option "unknown columns" is body, and there are none; add those of the body')
         for other in unknown:
             check_json_type(other.type, other.name)
-        return partial(json_bodies, unknown, options.max_body_bytes)
+        return Bound(json_bodies, unknown, options.max_body_bytes)
     if column is None:
         raise ConfigurationError(
             "no column is a body: name one body (binary or string), or make bodies of others by setting the option "
@@ -215,4 +214,4 @@ def _bodies(columns: Columns, unknown: Sequence[Column] | None, options: WriteOp
         )
     if not isinstance(column.type, BinaryType | StringType):
         raise column.wrong("a body must be binary or string; cast it")
-    return partial(given_bodies, column.index, options.max_body_bytes)
+    return Bound(given_bodies, column.index, options.max_body_bytes)
