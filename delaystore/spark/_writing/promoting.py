@@ -33,10 +33,8 @@ def promote(
             rejects.keep(report.reject_file for report in reports)
         staged = [report.staged for report in reports if report.staged is not None]
         return _patiently(lambda: staging.promote(staged, on_duplicate))
-    except StoreUnavailableError:
-        raise  # perhaps it was promoted, and these rows were rejected
-    except LoadLostError:
-        raise  # perhaps another run has the load, and files of the same names
+    except (StoreUnavailableError, LoadLostError):
+        raise  # perhaps it was promoted, and these rows were rejected; or another run has files of the same names
     except BaseException:
         if rejects is not None:
             rejects.remove()
