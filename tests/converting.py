@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType, TimestampType
 
-from delaystore.spark.conversion.conversion import Conversion, Converted
+from delaystore.spark.conversion.batches import Conversion, Converted
 from delaystore.spark.conversion.planning import plan_conversion
 from delaystore.spark.options import WriteOptions
 from delaystore.spark.rejects.counts import count_rejects

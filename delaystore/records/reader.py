@@ -6,15 +6,13 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from decimal import Decimal
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Any
 from uuid import UUID
 
 from delaystore.errors import InvalidMessageError
 from delaystore.message import PROPERTY_TYPES, DelayedMessage
 from delaystore.records import nservicebus
 from delaystore.records.mapping import CONSTANT, RecordMapping
-
-_MISSING: Final = object()
 
 
 class RecordReader:
@@ -59,7 +57,7 @@ class RecordReader:
             return None
         if column.startswith(CONSTANT):
             return column.removeprefix(CONSTANT)
-        return record[column] if column in record else _nested(record, column)
+        return _nested(record, column)
 
     def _message_id(self, number: int, record: Mapping[str, Any]) -> Any:
         """The record's own; else one made of its number and what is in it, the same at every run."""
@@ -129,21 +127,18 @@ class RecordReader:
         return f"looked for in {' and '.join(map(repr, columns))}"
 
 
-def _nested(record: Mapping[str, Any], column: str) -> Any:
+def _nested(value: Any, column: str) -> Any:
     """The value at a name with dots. A column's own name may have dots, too, such as those of .NET headers."""
-    value: Any = record
-    parts = column.split(".")
-    while parts:
-        if not isinstance(value, Mapping):
-            return None
-        for size in range(len(parts), 0, -1):
-            found = value.get(".".join(parts[:size]), _MISSING)
-            if found is not _MISSING:
-                value, parts = found, parts[size:]
-                break
-        else:
-            return None
-    return value
+    if not isinstance(value, Mapping):
+        return None
+    if column in value:
+        return value[column]
+    outer = column
+    while "." in outer:
+        outer = outer.rpartition(".")[0]
+        if outer in value:
+            return _nested(value[outer], column[len(outer) + 1 :])
+    return None
 
 
 def _mapping(value: Any, what: str) -> dict[str, Any]:

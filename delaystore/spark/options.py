@@ -124,11 +124,11 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         load_id=given.text("loadId"),
         key_columns=tuple(name.strip() for name in (given.text("keyColumns") or "").split(",") if name.strip()),
         destination=given.text("destination"),
-        on_duplicate=given.choice("onDuplicate", OnDuplicate, OnDuplicate.ERROR),
+        on_duplicate=given.choice("onDuplicate", WriteOptions.on_duplicate),
         rejects=given.text("rejects"),
-        unknown_columns=given.choice("unknownColumns", UnknownColumns, UnknownColumns.ERROR),
+        unknown_columns=given.choice("unknownColumns", WriteOptions.unknown_columns),
         time_zone=given.text("timeZone"),
-        ambiguous_time=given.choice("ambiguousTime", AmbiguousTime, AmbiguousTime.REJECT),
+        ambiguous_time=given.choice("ambiguousTime", WriteOptions.ambiguous_time),
         max_body_bytes=given.number("maxBodyBytes", WriteOptions.max_body_bytes, at_most=_LARGEST_BODY),
         lease_seconds=given.number("leaseSeconds", WriteOptions.lease_seconds, at_most=_LONGEST_LEASE),
     )
@@ -150,7 +150,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         schema=given.text("schema"),
         table=given.text("table"),
         partitions=given.number("partitions", 0, at_most=_MOST_PARTITIONS) or None,
-        push_filters=given.choice("pushFilters", YesOrNo, YesOrNo.FALSE) is YesOrNo.TRUE,
+        push_filters=given.choice("pushFilters", YesOrNo.FALSE) is YesOrNo.TRUE,
     )
     given.nothing_left()
     return read
@@ -203,8 +203,8 @@ class _Given:
             raise ConfigurationError(f'the option {name} is missing; add .option("{name}", ...)')
         return value
 
-    def choice(self, name: str, choices: type[Choice], default: Choice) -> Choice:
-        value = self.text(name)
+    def choice(self, name: str, default: Choice) -> Choice:
+        value, choices = self.text(name), type(default)
         try:
             return default if value is None else choices(value.lower())
         except ValueError:

@@ -1,9 +1,13 @@
-"""Which tables belong to bulk loads, and which only look like it."""
+"""Which tables belong to bulk loads, and which only look like it; and how these are made."""
 
 import pytest
+from sqlalchemy import create_mock_engine
+from sqlalchemy.schema import CreateTable
 
+from delaystore.spark.staging._sql.tables import registry_table, staging_table
 from delaystore.sql.dialects import DIALECTS
 from delaystore.sql.names import is_load_table, load_table_name, loads_table_name
+from delaystore.stores.sql.schema import delayed_table
 
 TOKEN = "0123456789abcdef0123"
 
@@ -32,3 +36,11 @@ def test_a_load_is_known_by_its_name(table: str, database: str) -> None:
 )
 def test_a_name_that_is_like_it_is_somebody_elses(name: str) -> None:
     assert not is_load_table(name, "sales_delayed", DIALECTS["postgresql"])
+
+
+@pytest.mark.parametrize("database", ["mysql", "mariadb"])
+def test_tables_of_loads_know_transactions_whatever_the_servers_default(database: str) -> None:
+    engine = create_mock_engine(f"{database}+pymysql://", lambda *_: None)
+    live, dialect = delayed_table("sales_delayed", None, leases=False), DIALECTS[database]
+    for table in (registry_table(live, dialect), staging_table(live, TOKEN, dialect)):
+        assert "ENGINE=InnoDB" in str(CreateTable(table).compile(dialect=engine.dialect))

@@ -28,7 +28,7 @@ from pyspark.sql.types import (
 
 from delaystore.errors import InvalidMessageError
 from delaystore.message import NOTHING, DelayedMessage
-from delaystore.spark.conversion.conversion import Converted
+from delaystore.spark.conversion.batches import Converted
 from delaystore.spark.options import UnknownColumns
 from delaystore.sql.codec import encode_mapping
 from delaystore.stores.sql.rows import to_row

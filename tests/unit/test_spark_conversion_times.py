@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 from delaystore.errors import InvalidMessageError
 from delaystore.message import LATEST_DUE_TIME, due_after, utc
 from delaystore.spark.conversion._times import microseconds
-from delaystore.spark.conversion.conversion import Converted
+from delaystore.spark.conversion.batches import Converted
 from delaystore.spark.conversion.local import EPOCH, LATEST, MICROSECOND, OUT_OF_RANGE, SKIPPED, TWICE
 from delaystore.spark.options import AmbiguousTime
 from tests.converting import BEGAN, DUE, convert, instants, local, not_utf8, reasons, rows

@@ -1,28 +1,14 @@
 """What the driver service asks of Spark."""
 
 from collections.abc import Iterable
-from typing import Protocol
 from weakref import WeakSet
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 
-class Application(Protocol):
-    """What the driver service asks of Spark."""
-
-    def is_over(self) -> bool:
-        """Whether it has stopped, for good."""
-
-    def has_jobs(self) -> bool:
-        """Whether a job is running that is no stream's."""
-
-    def parallelism(self) -> int:
-        """How many tasks run at a time."""
-
-
 class SparkApplication:
-    """The application of a SparkContext, as its sessions show it."""
+    """The application of a SparkContext, as the driver service sees it."""
 
     def __init__(self, context: SparkContext) -> None:
         self.context = context
@@ -33,11 +19,11 @@ class SparkApplication:
         self._sessions.add(session)
 
     def is_over(self) -> bool:
-        """Asks nothing of the JVM, which may have gone."""
+        """Whether it has stopped, for good; asks nothing of the JVM, which may have gone."""
         return getattr(self.context, "_jsc", None) is None
 
     def has_jobs(self) -> bool:
-        """By the status tracker, streams left out: they run for ever. False once the JVM has gone."""
+        """Whether a job is running that is no stream's: those run for ever. False once the JVM has gone."""
         try:
             tracker = self.context.statusTracker()
             jobs = set(tracker.getActiveJobsIds())
@@ -48,7 +34,7 @@ class SparkApplication:
             return False
 
     def parallelism(self) -> int:
-        """Spark's default, which counts the cores it has."""
+        """How many tasks run at a time: Spark's default, which counts the cores it has."""
         return int(self.context.defaultParallelism)
 
     def _runs_of_streams(self) -> Iterable[str]:

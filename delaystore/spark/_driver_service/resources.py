@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from sqlalchemy import text
@@ -139,11 +140,10 @@ class LeaseRenewal(Resource):
         return True
 
 
-def surplus(items: list[tuple[str, Resource]]) -> list[tuple[str, Resource]]:
+def surplus(items: Iterable[tuple[str, Resource]]) -> Sequence[tuple[str, Resource]]:
     """The snapshots that are too many, the longest unused."""
-    snapshots = [(one.unused_for, name, one) for name, one in items if isinstance(one, Snapshot)]
-    snapshots.sort(key=lambda item: item[0])
-    return [(name, one) for _, name, one in snapshots[MOST:]]
+    snapshots = [(name, one) for name, one in items if isinstance(one, Snapshot)]
+    return sorted(snapshots, key=lambda item: item[1].unused_for)[MOST:]
 
 
 def reader_name(snapshot: str) -> str:

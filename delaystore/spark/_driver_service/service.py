@@ -7,7 +7,7 @@ import secrets
 import socket
 import struct
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge
 from typing import Any, Final
@@ -15,7 +15,7 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from delaystore.errors import DelaystoreError, StoreError
-from delaystore.spark._driver_service.application import Application, SparkApplication
+from delaystore.spark._driver_service.application import SparkApplication
 from delaystore.spark._driver_service.client import HOST, DriverClient, Renewable
 from delaystore.spark._driver_service.resources import LeaseRenewal, Resource, Snapshot, surplus
 from delaystore.spark.options import StoreOptions
@@ -30,7 +30,7 @@ _logger: Final = logging.getLogger(__name__)
 class DriverService:
     """Serves one application until that is over; `stop` ends it sooner. Workers reach it by `client`."""
 
-    def __init__(self, application: Application) -> None:
+    def __init__(self, application: SparkApplication) -> None:
         self._application = application
         self._resources: dict[str, Resource] = {}
         self._successors: dict[str, str | None] = {}
@@ -61,7 +61,7 @@ class DriverService:
         """Whether it serves; False after `stop`, after the application's end, and in a forked child."""
         return not self._stopping.is_set() and all(thread.is_alive() for thread in self._threads)
 
-    def serves(self, application: Application) -> bool:
+    def serves(self, application: SparkApplication) -> bool:
         """Whether it is alive, and `application` is its own."""
         return self.alive and self._application is application
 
@@ -157,9 +157,9 @@ class DriverService:
         over = [(name, one) for name, one in resources if _is_over(one, has_jobs=has_jobs)]
         self._successors.update((name, None) for name, one in over if isinstance(one, Snapshot) and one.idle)
         self._release(over)
-        self._release(surplus([item for item in resources if item not in over]))
+        self._release(surplus(item for item in resources if item not in over))
 
-    def _release(self, items: list[tuple[str, Resource]]) -> None:
+    def _release(self, items: Sequence[tuple[str, Resource]]) -> None:
         for name, resource in items:
             with self._lock:
                 if self._resources.get(name) is resource:

@@ -1,7 +1,7 @@
 """Which of Spark's filters a database can apply, and as what."""
 
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -26,20 +26,13 @@ from delaystore.sql.types import ExactText, UtcDateTime
 
 MAX_VALUES: Final = 200
 """A longer list is left to Spark."""
-_COMPARED: Final[Mapping[type[Filter], str]] = {
+_OPERATORS: Final[Mapping[type[Filter], str]] = {
     EqualTo: "eq",
     EqualNullSafe: "eq",  # our columns that are compared are never null
     GreaterThan: "gt",
     GreaterThanOrEqual: "ge",
     LessThan: "lt",
     LessThanOrEqual: "le",
-}
-_OPERATORS: Final[Mapping[str, Callable[[Any, Any], ColumnElement[bool]]]] = {
-    "eq": operator.eq,
-    "gt": operator.gt,
-    "ge": operator.ge,
-    "lt": operator.lt,
-    "le": operator.le,
 }
 _TIMES: Final = {column.name for column in COLUMNS if isinstance(column.type, UtcDateTime)}
 _TEXTS: Final = {column.name for column in COLUMNS if isinstance(column.type, ExactText)}
@@ -48,7 +41,7 @@ _NULLABLE: Final = {column.name for column in COLUMNS if column.nullable}
 
 @dataclass(frozen=True)
 class Condition:
-    """A column compared by "eq", "gt", "ge", "lt" or "le" with any of `values`, or by "null"; `negated`: not so."""
+    """A column compared with any of `values` by a function of the module `operator`, or "null"; `negated`: not so."""
 
     column: str
     operator: str
@@ -67,7 +60,7 @@ def condition_of(given: Filter) -> Condition | None:
         return _null_condition(given)
     if isinstance(given, In):
         return _comparison(given.attribute, "eq", tuple(value for value in given.value if value is not None))
-    name = _COMPARED.get(type(given))
+    name = _OPERATORS.get(type(given))
     return None if name is None else _comparison(given.attribute, name, (given.value,))  # type: ignore[attr-defined]
 
 
@@ -80,7 +73,7 @@ def _clause(source: FromClause, condition: Condition) -> ColumnElement[bool]:
     column = source.c[condition.column]
     if condition.operator == "null":
         return column.is_not(None) if condition.negated else column.is_(None)
-    compare = _OPERATORS[condition.operator]
+    compare = getattr(operator, condition.operator)
     clause = or_(*(compare(column, value) for value in condition.values))
     return not_(clause) if condition.negated else clause
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Final
 from uuid import uuid4
 
@@ -23,6 +24,12 @@ from delaystore.spark.staging import FinishedLoad, LoadKey, Owner, open_staging
 
 RENEWALS: Final = 3
 """Signs of life within the length of a lease."""
+FEW: Final = 10
+"""Batches that a task of a finished load reads, for nothing.
+
+Spark ends a Python worker whose input was not read to its end, and a task that finds none waits seconds for a new one.
+So a small load is read, and a large one left unread.
+"""
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -30,7 +37,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     Made in one of Spark's planning workers, pickled to the tasks and to another worker that commits. Making it begins
     the load. Raises ConfigurationError for columns or options that cannot work, StoreError and LoadError as
-    `Staging.begin`; a load that was finished before is not read again, and nothing is stored.
+    `Staging.begin`. Of a load that was finished before, little is read and nothing is stored.
     """
 
     def __init__(self, schema: StructType, options: WriteOptions, driver: DriverClient | None) -> None:
@@ -45,8 +52,10 @@ class BatchWriter(DataSourceArrowWriter):
 
     @override
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """In a task: stage its rows."""
+        """In a task: stage its rows, unless the load was finished before."""
         if self._finished is not None:
+            for _ in islice(iterator, FEW):
+                pass
             return TaskReport()
         return stage(iterator, self._conversion, self._staging, self._rejects)
 

@@ -6,7 +6,7 @@ from typing import Final, TypeVar
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from delaystore.errors import LoadLostError, StoreUnavailableError
-from delaystore.spark._writing.task import TaskReport, refuse_rejected, staged_of
+from delaystore.spark._writing.task import TaskReport, refuse_rejected
 from delaystore.spark.options import OnDuplicate
 from delaystore.spark.rejects.folder import RejectFolder
 from delaystore.spark.staging.abc import FinishedLoad, Staging
@@ -31,11 +31,10 @@ def promote(
             refuse_rejected(reports, staging)
         else:
             rejects.keep(report.reject_file for report in reports)
-        return _patiently(lambda: staging.promote(staged_of(reports), on_duplicate))
-    except StoreUnavailableError:
-        raise  # perhaps it was promoted, and these rows were rejected
-    except LoadLostError:
-        raise  # perhaps another run has the load, and files of the same names
+        staged = [report.staged for report in reports if report.staged is not None]
+        return _patiently(lambda: staging.promote(staged, on_duplicate))
+    except (StoreUnavailableError, LoadLostError):
+        raise  # perhaps it was promoted, and these rows were rejected; or another run has files of the same names
     except BaseException:
         if rejects is not None:
             rejects.remove()

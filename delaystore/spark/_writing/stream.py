@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from delaystore.errors import ConfigurationError, LoadLostError
 from delaystore.spark._writing.promoting import promote
-from delaystore.spark._writing.task import count_again, reports_of, stage
+from delaystore.spark._writing.task import TaskReport, reports_of, stage
 from delaystore.spark.conversion.planning import plan_conversion
 from delaystore.spark.options import WriteOptions
 from delaystore.spark.rejects.folder import RejectFolder, reject_folder
@@ -42,7 +42,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """In a task: stage its rows, unless the batch was promoted before."""
         key = _key_of_task()
         if self._staging.join(key) is not None:
-            return count_again(iterator, self._conversion, key)
+            again = sum(self._conversion.convert(rows).staged.num_rows for rows in iterator)
+            return TaskReport(key=key, again=again)
         return stage(iterator, self._conversion, self._staging, self._rejects(key), key)
 
     @override

@@ -8,8 +8,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from delaystore.errors import LoadLostError, RejectedRowsError
-from delaystore.spark.conversion.conversion import Conversion
-from delaystore.spark.rejects.counts import Rejects, count_rejects, total
+from delaystore.spark.conversion.batches import Conversion
+from delaystore.spark.rejects.counts import Rejects, count_rejects
 from delaystore.spark.rejects.folder import RejectFolder
 from delaystore.spark.staging.abc import LoadKey, StagedAttempt, Staging
 
@@ -28,11 +28,6 @@ class TaskReport(WriterCommitMessage):
     reject_file: str | None = None
     key: LoadKey | None = None
     again: int = 0
-
-
-def count_again(batches: Iterator[pa.RecordBatch], conversion: Conversion, key: LoadKey) -> TaskReport:
-    """Count the messages of a batch that was finished before, and stage none."""
-    return TaskReport(key=key, again=sum(conversion.convert(one).staged.num_rows for one in batches))
 
 
 def stage(
@@ -68,13 +63,8 @@ def reports_of(messages: Sequence[WriterCommitMessage | None]) -> list[TaskRepor
 
 def refuse_rejected(reports: Sequence[TaskReport], staging: Staging) -> None:
     """RejectedRowsError if any row was rejected; it says what is left in the store."""
-    rejects = total(report.rejects for report in reports)
+    rejects = sum((report.rejects for report in reports), Rejects())
     if rejects.count:
         raise RejectedRowsError(
             f"{rejects}; {staging.after_failure}: mend these rows, or name a folder for them with the option rejects"
         )
-
-
-def staged_of(reports: Sequence[TaskReport]) -> list[StagedAttempt]:
-    """What was staged, in the order of the tasks."""
-    return [report.staged for report in reports if report.staged is not None]

@@ -1,51 +1,31 @@
 """Bodies: given as bytes or text, or made of the columns that are not a message's."""
 
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from delaystore.spark.conversion._faults import Faults
+from delaystore.spark.conversion.columns import Column
 from delaystore.spark.conversion.encodings import Plain
 from delaystore.spark.conversion.objects import braced, of_columns
 
-_PLAIN: Final = Plain()
+
+def given_bodies(index: int, max_bytes: int, batch: pa.RecordBatch, faults: Faults) -> pa.Array:
+    """The column body as bytes, checked; text is taken as UTF-8."""
+    bodies = batch.column(index).cast(pa.binary())
+    faults.add(bodies.is_null(), "body is null")
+    return _limited(bodies, max_bytes, faults)
 
 
-@dataclass(frozen=True, slots=True)
-class GivenBodies:
-    """The column body; text is taken as UTF-8."""
-
-    index: int
-    max_bytes: int
-
-    def convert(self, batch: pa.RecordBatch, faults: Faults) -> pa.Array:
-        """Bytes, checked."""
-        bodies = batch.column(self.index).cast(pa.binary())
-        faults.add(bodies.is_null(), "body is null")
-        _check_size(bodies, self.max_bytes, faults)
-        return bodies
+def json_bodies(columns: Sequence[Column], max_bytes: int, batch: pa.RecordBatch, faults: Faults) -> pa.Array:
+    """A JSON object of these columns as bytes, checked; null is null."""
+    values = [batch.column(column.index) for column in columns]
+    entries, unfit = of_columns([column.name for column in columns], values, Plain(), nulls=True)
+    faults.add(unfit, "body would hold a value that no JSON can")
+    return _limited(braced(entries).cast(pa.binary()), max_bytes, faults)
 
 
-@dataclass(frozen=True, slots=True)
-class JsonBodies:
-    """A JSON object of columns, by index and name; null is null."""
-
-    columns: tuple[tuple[int, str], ...]
-    max_bytes: int
-
-    def convert(self, batch: pa.RecordBatch, faults: Faults) -> pa.Array:
-        """Bytes, checked."""
-        names = [name for _, name in self.columns]
-        columns = [batch.column(index) for index, _ in self.columns]
-        entries, unfit = of_columns(names, columns, _PLAIN, nulls=True)
-        if unfit is not None:
-            faults.add(unfit, "body would hold a value that no JSON can")
-        bodies = braced(entries).cast(pa.binary())
-        _check_size(bodies, self.max_bytes, faults)
-        return bodies
-
-
-def _check_size(bodies: pa.Array, limit: int, faults: Faults) -> None:
+def _limited(bodies: pa.Array, limit: int, faults: Faults) -> pa.Array:
     faults.add(pc.greater(pc.binary_length(bodies), limit), f"body has more than {limit} bytes")
+    return bodies

@@ -1,6 +1,6 @@
 """What is wrong with the rows of a batch."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -21,9 +21,9 @@ class Faults:
     def __init__(self) -> None:
         self._found: list[pa.Array] = []
 
-    def add(self, mask: pa.Array, reason: str) -> None:
-        """The rows where `mask` is true are rejected; null is false."""
-        if mask.true_count:
+    def add(self, mask: pa.Array | None, reason: str) -> None:
+        """The rows where `mask` is true are rejected; null is false, and so is None everywhere."""
+        if mask is not None and mask.true_count:
             self._found.append(pc.if_else(mask, pa.scalar(reason), pa.scalar(None, pa.string())))
 
     def add_reasons(self, reasons: pa.Array) -> None:
@@ -39,15 +39,21 @@ class Faults:
 def by_value(array: pa.Array, convert: Callable[[Any], Any], to: pa.DataType, faults: Faults) -> pa.Array:
     """`convert` of each value that is not null, called once per distinct one; where it raises Unfit, null."""
     encoded = array.dictionary_encode()
-    values: list[Any] = []
-    reasons: list[str | None] = []
-    for value in encoded.dictionary.to_pylist():
-        try:
-            values.append(convert(value))
-            reasons.append(None)
-        except Unfit as unfit:
-            values.append(None)
-            reasons.append(unfit.reason)
+    values, reasons = each(encoded.dictionary.to_pylist(), convert)
     if any(reasons):
         faults.add_reasons(pa.array(reasons, pa.string()).take(encoded.indices))
     return pa.array(values, to).take(encoded.indices)
+
+
+def each(values: Iterable[Any], convert: Callable[[Any], Any]) -> tuple[list[Any], list[str | None]]:
+    """`convert` of each value that is not None, and why there is none: the reason where it raises Unfit, else None."""
+    converted: list[Any] = []
+    reasons: list[str | None] = []
+    for value in values:
+        try:
+            converted.append(None if value is None else convert(value))
+            reasons.append(None)
+        except Unfit as unfit:
+            converted.append(None)
+            reasons.append(unfit.reason)
+    return converted, reasons

@@ -4,9 +4,8 @@ A null value is kept where somebody wrote it: in a map or in JSON. A struct, and
 fields in every row: there null means that the header is absent.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,109 +14,66 @@ from delaystore.errors import InvalidMessageError
 from delaystore.message import check_headers
 from delaystore.spark.conversion._faults import Faults, Unfit, by_value
 from delaystore.spark.conversion._texts import readable
+from delaystore.spark.conversion.columns import Column
 from delaystore.spark.conversion.encodings import Tagged
 from delaystore.spark.conversion.objects import any_of_row, braced, joined, of_columns, of_maps
 from delaystore.sql.codec import decode_mapping, encode_mapping
 
+Entries = Callable[[pa.RecordBatch, Faults], pa.Array]
+"""Where headers (or properties) come from: their entries, as in `objects`."""
 _TAGGED: Final = Tagged()
 
 
-class Entries(Protocol):
-    """Where headers (or properties) come from."""
-
-    def entries(self, batch: pa.RecordBatch, name: str, faults: Faults) -> pa.Array:
-        """As in `objects`. `name`: what faults call the whole."""
+def absent(batch: pa.RecordBatch, _: Faults) -> pa.Array:
+    """No message has any."""
+    return pa.nulls(batch.num_rows, pa.string())
 
 
-@dataclass(frozen=True, slots=True)
-class MapEntries:
-    """A map column. `reserved`: names that it may not hold."""
-
-    index: int
-    reserved: tuple[str, ...] = ()
-
-    def entries(self, batch: pa.RecordBatch, name: str, faults: Faults) -> pa.Array:
-        """With null values."""
-        column = batch.column(self.index)
-        entries, unfit = of_maps(column, _TAGGED)
-        _add_unfit(unfit, name, faults)
-        if self.reserved:
-            taken = pc.is_in(column.keys, pa.array(self.reserved, column.keys.type))
-            if taken.true_count:
-                faults.add(any_of_row(column, taken), f"{name} and a column hold the same name")
-        return entries
+def headers(sources: Sequence[Entries], batch: pa.RecordBatch, faults: Faults) -> pa.Array:
+    """The headers from all of their sources, as text; null for none."""
+    return braced(joined([entries(batch, faults) for entries in sources]))
 
 
-@dataclass(frozen=True, slots=True)
-class StructEntries:
-    """A struct column."""
-
-    index: int
-
-    def entries(self, batch: pa.RecordBatch, name: str, faults: Faults) -> pa.Array:
-        """Without null values."""
-        column = batch.column(self.index)
-        names = [field.name for field in column.type]
-        if not names:
-            return pa.nulls(len(column), pa.string())
-        entries, unfit = of_columns(names, column.flatten(), _TAGGED, nulls=False)
-        _add_unfit(unfit, name, faults)
-        return entries
+def map_entries(index: int, name: str, reserved: Sequence[str], batch: pa.RecordBatch, faults: Faults) -> pa.Array:
+    """Of a map column, null values among them. `name`: what faults call the whole; it may hold no name `reserved`."""
+    column = batch.column(index)
+    entries, unfit = of_maps(column, _TAGGED)
+    faults.add(unfit, _unfit(name))
+    if reserved:
+        taken = pc.is_in(column.keys, pa.array(reserved, column.keys.type))
+        if taken.true_count:
+            faults.add(any_of_row(column, taken), f"{name} and a column hold the same name")
+    return entries
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnEntries:
-    """Columns of their own, by index and name."""
-
-    columns: tuple[tuple[int, str], ...]
-
-    def entries(self, batch: pa.RecordBatch, name: str, faults: Faults) -> pa.Array:
-        """Without null values."""
-        names = [name for _, name in self.columns]
-        columns = [batch.column(index) for index, _ in self.columns]
-        entries, unfit = of_columns(names, columns, _TAGGED, nulls=False)
-        _add_unfit(unfit, name, faults)
-        return entries
+def struct_entries(index: int, name: str, batch: pa.RecordBatch, faults: Faults) -> pa.Array:
+    """Of a struct column, without null values."""
+    column = batch.column(index)
+    names = [field.name for field in column.type]
+    return _of_fields(names, column.flatten(), name, faults) if names else absent(batch, faults)
 
 
-@dataclass(frozen=True, slots=True)
-class JsonEntries:
-    """A column of JSON objects, in which the tags of the store's codec mean what they mean there."""
+def column_entries(columns: Sequence[Column], name: str, batch: pa.RecordBatch, faults: Faults) -> pa.Array:
+    """Of columns of their own, without null values."""
+    values = [batch.column(column.index) for column in columns]
+    return _of_fields([column.name for column in columns], values, name, faults)
 
-    index: int
-    reserved: tuple[str, ...] = ()
 
-    def entries(self, batch: pa.RecordBatch, name: str, faults: Faults) -> pa.Array:
-        """With null values."""
+def json_entries(index: int, name: str, reserved: Sequence[str], batch: pa.RecordBatch, faults: Faults) -> pa.Array:
+    """Of a column of JSON objects, null values among them; the tags of the store's codec mean what they mean there."""
 
-        def entry(text: str) -> str | None:
-            encoded = encode_mapping(self._checked(text, name))
-            return None if encoded is None else f",{encoded[1:-1]}"
-
-        return by_value(readable(batch.column(self.index), name, faults), entry, pa.string(), faults)
-
-    def _checked(self, text: str, name: str) -> Mapping[str, Any]:
+    def entry(text: str) -> str | None:
         mapping = decoded(text, name)
         try:
             check_headers(mapping)
         except InvalidMessageError:
-            raise unfit_value(name) from None
-        if not mapping.keys().isdisjoint(self.reserved):
+            raise Unfit(_unfit(name)) from None
+        if not mapping.keys().isdisjoint(reserved):
             raise Unfit(f"{name} and a column hold the same name")
-        return mapping
+        encoded = encode_mapping(mapping)
+        return None if encoded is None else f",{encoded[1:-1]}"
 
-
-@dataclass(frozen=True, slots=True)
-class Headers:
-    """The headers from all of their sources. Without sources, no message has headers."""
-
-    sources: tuple[Entries, ...]
-
-    def convert(self, batch: pa.RecordBatch, faults: Faults) -> pa.Array:
-        """Text; null for none."""
-        if not self.sources:
-            return pa.nulls(batch.num_rows, pa.string())
-        return braced(joined([source.entries(batch, "headers", faults) for source in self.sources]))
+    return by_value(readable(batch.column(index), name, faults), entry, pa.string(), faults)
 
 
 def decoded(text: str, name: str) -> Mapping[str, Any]:
@@ -130,11 +86,11 @@ def decoded(text: str, name: str) -> Mapping[str, Any]:
         raise Unfit(f"{name} is not a JSON object, or holds a tag (a name with $) that does not fit") from None
 
 
-def unfit_value(name: str) -> Unfit:
-    """For a name or value that no header can hold."""
-    return Unfit(f"{name} holds a name or value that no message can")
+def _unfit(name: str) -> str:
+    return f"{name} holds a name or value that no message can"
 
 
-def _add_unfit(unfit: pa.Array | None, name: str, faults: Faults) -> None:
-    if unfit is not None:
-        faults.add(unfit, unfit_value(name).reason)
+def _of_fields(names: Sequence[str], columns: Sequence[pa.Array], name: str, faults: Faults) -> pa.Array:
+    entries, unfit = of_columns(names, columns, _TAGGED, nulls=False)
+    faults.add(unfit, _unfit(name))
+    return entries

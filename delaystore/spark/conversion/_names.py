@@ -3,7 +3,7 @@
 An id may be derived from key columns: the same load and key give the same id, at every run and on every machine.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Final
 
@@ -12,72 +12,43 @@ import pyarrow.compute as pc
 
 from delaystore.spark.conversion._faults import Faults
 from delaystore.spark.conversion._texts import check_destinations, check_message_ids, readable
+from delaystore.spark.conversion.columns import Column
 
 _PERSON: Final = b"delaystore.id"
 _COLON: Final = pa.scalar(b":")
 _NOTHING: Final = pa.scalar(b"")
 
 
-@dataclass(frozen=True, slots=True)
-class GivenIds:
-    """The column message_id."""
-
-    index: int
-
-    def convert(self, batch: pa.RecordBatch, faults: Faults) -> pa.Array:
-        """Text, checked."""
-        ids = readable(batch.column(self.index), "message_id", faults)
-        check_message_ids(ids, faults)
-        return ids
+def given_ids(index: int, batch: pa.RecordBatch, faults: Faults) -> pa.Array:
+    """The column message_id, checked."""
+    ids = readable(batch.column(index), "message_id", faults)
+    check_message_ids(ids, faults)
+    return ids
 
 
-@dataclass(frozen=True, slots=True)
-class KeyColumn:
-    """A column that ids are derived from, and what errors call it."""
+def derived_ids(keys: Sequence[Column], load_id: str, batch: pa.RecordBatch, faults: Faults) -> pa.Array:
+    """Ids in the shape of a UUID (RFC 9562, version 8); null where a key column is.
 
-    index: int
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class DerivedIds:
-    """A blake2b digest of the key's values, salted with the load's id, in the shape of a UUID (RFC 9562, version 8)."""
-
-    keys: tuple[KeyColumn, ...]
-    salt: bytes
-
-    @staticmethod
-    def of_load(keys: tuple[KeyColumn, ...], load_id: str) -> "DerivedIds":
-        """Those of the load `load_id`."""
-        return DerivedIds(keys, blake2b(load_id.encode(), digest_size=16, person=_PERSON).digest())
-
-    def convert(self, batch: pa.RecordBatch, faults: Faults) -> pa.Array:
-        """Text; null where a key column is."""
-        for key in self.keys:
-            faults.add(batch.column(key.index).is_null(), f"key column {key.name} is null")
-        encoded = [part for key in self.keys for part in _encoded(batch.column(key.index))]
-        rows = pc.binary_join_element_wise(*encoded, _NOTHING)
-        salt = self.salt
-        return pa.array([None if row is None else _id_of(row, salt) for row in rows.to_pylist()], pa.string())
+    Each is a blake2b digest of the key's values, salted with the load's id.
+    """
+    for key in keys:
+        faults.add(batch.column(key.index).is_null(), f"key column {key.name} is null")
+    encoded = [part for key in keys for part in _encoded(batch.column(key.index))]
+    rows = pc.binary_join_element_wise(*encoded, _NOTHING)
+    salt = blake2b(load_id.encode(), digest_size=16, person=_PERSON).digest()
+    return pa.array([None if row is None else _id_of(row, salt) for row in rows.to_pylist()], pa.string())
 
 
-@dataclass(frozen=True, slots=True)
-class Destinations:
-    """The column destination, if there is one, and the option for rows that have none."""
-
-    index: int | None
-    default: str | None
-
-    def convert(self, batch: pa.RecordBatch, faults: Faults) -> pa.Array:
-        """Text, checked; the option was checked when it was read."""
-        if self.index is None:
-            return pa.repeat(self.default, batch.num_rows)
-        given = batch.column(self.index)
-        names = readable(given, "destination", faults)
-        if self.default is not None:
-            names = pc.if_else(given.is_null(), self.default, names)
-        check_destinations(names, faults)
-        return names
+def destinations(index: int | None, default: str | None, batch: pa.RecordBatch, faults: Faults) -> pa.Array:
+    """The column destination, if there is one, checked; `default`, which was checked, for rows that have none."""
+    if index is None:
+        return pa.repeat(default, batch.num_rows)
+    given = batch.column(index)
+    names = readable(given, "destination", faults)
+    if default is not None:
+        names = pc.if_else(given.is_null(), default, names)
+    check_destinations(names, faults)
+    return names
 
 
 def _id_of(row: bytes, salt: bytes) -> str:

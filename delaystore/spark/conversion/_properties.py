@@ -3,7 +3,6 @@
 A null value means that the property is absent. Text becomes a number or a time where the property is one.
 """
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
@@ -20,39 +19,14 @@ from delaystore.sql.codec import encode_mapping
 _KINDS: Final = {str: "text", int: "a whole number", datetime: "a time with its offset"}
 
 
-@dataclass(frozen=True, slots=True)
-class NoProperties:
-    """No message has properties."""
-
-    def convert(self, batch: pa.RecordBatch, faults: Faults) -> pa.Array:  # noqa: ARG002 - the signature is given
-        """Nulls."""
-        return pa.nulls(batch.num_rows, pa.string())
+def named_properties(entries: Entries, batch: pa.RecordBatch, faults: Faults) -> pa.Array:
+    """Of a map or struct column, as text; null for none."""
+    return by_value(braced(entries(batch, faults)), _properties, pa.string(), faults)
 
 
-@dataclass(frozen=True, slots=True)
-class NamedProperties:
-    """A map or struct column."""
-
-    source: Entries
-
-    def convert(self, batch: pa.RecordBatch, faults: Faults) -> pa.Array:
-        """Text; null for none."""
-        return _normal(braced(self.source.entries(batch, "properties", faults)), faults)
-
-
-@dataclass(frozen=True, slots=True)
-class JsonProperties:
-    """A column of JSON objects."""
-
-    index: int
-
-    def convert(self, batch: pa.RecordBatch, faults: Faults) -> pa.Array:
-        """Text; null for none."""
-        return _normal(readable(batch.column(self.index), "properties", faults), faults)
-
-
-def _normal(texts: pa.Array, faults: Faults) -> pa.Array:
-    return by_value(texts, _properties, pa.string(), faults)
+def json_properties(index: int, batch: pa.RecordBatch, faults: Faults) -> pa.Array:
+    """Of a column of JSON objects, as text; null for none."""
+    return by_value(readable(batch.column(index), "properties", faults), _properties, pa.string(), faults)
 
 
 def _properties(text: str) -> str | None:

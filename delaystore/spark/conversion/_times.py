@@ -1,7 +1,6 @@
 """When messages are due, from what people have: instants, local times, text, or delays."""
 
 import re
-from dataclasses import dataclass
 from datetime import datetime
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Final
@@ -23,73 +22,46 @@ _NO_NUMBER: Final = "delay is not a finite number"
 _NUMBER: Final = re.compile(r"\s*([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d{1,9})?)\s*", re.ASCII | re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Instants:
+def instants(index: int, batch: pa.RecordBatch, faults: Faults) -> pa.Array:
     """The column due_time, of timestamps with a time zone: which one, does not matter."""
-
-    index: int
-
-    def convert(self, batch: pa.RecordBatch, faults: Faults) -> pa.Array:
-        """Instants, in range."""
-        return _due(batch.column(self.index).cast(pa.int64()), faults)
+    return _due(batch.column(index).cast(pa.int64()), faults)
 
 
-@dataclass(frozen=True, slots=True)
-class LocalTimes:
+def local_times(index: int, clock: LocalClock, batch: pa.RecordBatch, faults: Faults) -> pa.Array:
     """The column due_time, of timestamps without a time zone."""
-
-    index: int
-    clock: LocalClock
-
-    def convert(self, batch: pa.RecordBatch, faults: Faults) -> pa.Array:
-        """Instants, in range."""
-        return _due(self.clock.instants(batch.column(self.index).cast(pa.int64()), faults), faults)
+    return _due(clock.instants(batch.column(index).cast(pa.int64()), faults), faults)
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenTimes:
+def written_times(index: int, clock: LocalClock | None, batch: pa.RecordBatch, faults: Faults) -> pa.Array:
     """The column due_time, of text as ISO 8601 has it; `clock`: for what has no offset."""
 
-    index: int
-    clock: LocalClock | None
-
-    def convert(self, batch: pa.RecordBatch, faults: Faults) -> pa.Array:
-        """Instants, in range."""
-        texts = readable(batch.column(self.index), "due_time", faults)
-        return _due(by_value(texts, self._instant, pa.int64(), faults), faults)
-
-    def _instant(self, text: str) -> int:
+    def instant(text: str) -> int:
         try:
             time = datetime.fromisoformat(text)
         except ValueError:
             raise Unfit("due_time is no time as ISO 8601 has it, such as 2026-11-30T08:00:00+01:00") from None
         if time.utcoffset() is not None:
-            return (time - EPOCH) // MICROSECOND
-        if self.clock is None:
+            return microseconds(time)
+        if clock is None:
             raise Unfit('due_time has no time zone (see the option "time zone")')
-        return self.clock.instant(time.replace(tzinfo=None))
+        return clock.instant(time.replace(tzinfo=None))
+
+    return _due(by_value(readable(batch.column(index), "due_time", faults), instant, pa.int64(), faults), faults)
 
 
-@dataclass(frozen=True, slots=True)
-class Delays:
-    """The column delay, in seconds (numbers, or text of them) or as an interval, after `began`.
+def delays(index: int, began: int, batch: pa.RecordBatch, faults: Faults) -> pa.Array:
+    """The column delay, in seconds (numbers, or text of them) or as an interval.
 
-    `began`: microseconds after 1970.
+    `began`: what delays begin at, in microseconds after 1970.
     """
-
-    index: int
-    began: int
-
-    def convert(self, batch: pa.RecordBatch, faults: Faults) -> pa.Array:
-        """Instants, in range."""
-        given = batch.column(self.index)
-        faults.add(given.is_null(), "delay is null")
-        delays = _microseconds(given, faults)
-        faults.add(pc.less(delays, 0), "delay is negative")
-        far = pc.greater(delays, _FARTHEST)
-        faults.add(far, OUT_OF_RANGE)
-        near = pc.if_else(far, pa.scalar(None, pa.int64()), pc.max_element_wise(delays, 0, skip_nulls=False))
-        return _due(pc.add(near, self.began), faults)
+    given = batch.column(index)
+    faults.add(given.is_null(), "delay is null")
+    numbers = _microseconds(given, faults)
+    faults.add(pc.less(numbers, 0), "delay is negative")
+    far = pc.greater(numbers, _FARTHEST)
+    faults.add(far, OUT_OF_RANGE)
+    near = pc.if_else(far, pa.scalar(None, pa.int64()), pc.max_element_wise(numbers, 0, skip_nulls=False))
+    return _due(pc.add(near, began), faults)
 
 
 def microseconds(instant: datetime) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -22,8 +23,7 @@ def values(array: pa.Array) -> list[Any]:
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return _texts(array)
     if pa.types.is_timestamp(kind):
-        zone = None if kind.tz is None else EPOCH.tzinfo
-        return _times(array, zone)
+        return _times(array, EPOCH if kind.tz is not None else EPOCH.replace(tzinfo=None))
     if pa.types.is_time64(kind):
         return list(array.cast(pa.time64("us"), safe=False).to_pylist())
     if pa.types.is_date32(kind):
@@ -53,8 +53,7 @@ def _text(value: bytes) -> str | Unreadable:
         return Unreadable(value.decode(errors="replace"))
 
 
-def _times(array: pa.Array, zone: Any) -> list[Any]:
-    epoch = EPOCH.replace(tzinfo=zone)
+def _times(array: pa.Array, epoch: datetime) -> list[Any]:
     found: list[Any] = []
     for value in array.cast(pa.int64()).to_pylist():
         try:

@@ -1,10 +1,12 @@
 """Which columns a DataFrame has, in any case and order."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+import pyarrow as pa
 from pyspark import sql
+from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # its home is a star import
 from pyspark.sql.types import DataType, StructType
 
 from delaystore.errors import ConfigurationError
@@ -65,3 +67,14 @@ def listed(columns: list[Column]) -> str:
 def column_of(frame: sql.DataFrame, name: str) -> sql.Column:
     """The column of exactly that name: dots and backticks in it are nothing but letters."""
     return frame["`" + name.replace("`", "``") + "`"]
+
+
+def arrow_column(convert: Callable[[pa.Array], pa.Array], column: sql.Column, to: DataType) -> sql.Column:
+    """What `convert` makes of a column's values, which it gets batch by batch in Spark's Python workers."""
+
+    # The annotations tell Spark what kind of function it is. It is no mapInArrow, which asks for pandas.
+    def converted(values: pa.Array) -> pa.Array:
+        return convert(values)
+
+    made: sql.Column = arrow_udf(converted, to)(column)
+    return made

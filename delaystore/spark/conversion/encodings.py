@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from delaystore.errors import InvalidMessageError
 from delaystore.message import check_headers
-from delaystore.spark.conversion._faults import Unfit
+from delaystore.spark.conversion._faults import Unfit, each
 from delaystore.spark.conversion._texts import not_utf8
 from delaystore.spark.conversion._values import Unreadable, values
 from delaystore.sql.codec import encode_mapping
@@ -29,9 +29,7 @@ class Encoding(ABC):
     def texts(self, array: pa.Array) -> tuple[pa.Array, pa.Array | None]:
         """The JSON text of each value (null for null), and a mask of the values that have none. None: all have one."""
         kind = array.type
-        if pa.types.is_null(kind):
-            return array.cast(pa.string()), None
-        if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
+        if pa.types.is_null(kind) or pa.types.is_boolean(kind) or pa.types.is_integer(kind):
             return array.cast(pa.string()), None
         if pa.types.is_string(kind) or pa.types.is_large_string(kind):
             return (self._strings(array), None) if not_utf8(array) is None else self._one_by_one(array)
@@ -59,16 +57,9 @@ class Encoding(ABC):
         return pa.array([None if value is None else text(value) for value in array.to_pylist()], pa.string())
 
     def _one_by_one(self, array: pa.Array) -> tuple[pa.Array, pa.Array | None]:
-        texts: list[str | None] = []
-        unfit = []
-        for value in values(array):
-            try:
-                texts.append(None if value is None else self.text(value))
-                unfit.append(False)
-            except Unfit:
-                texts.append(None)
-                unfit.append(True)
-        return pa.array(texts, pa.string()), pa.array(unfit) if any(unfit) else None
+        texts, reasons = each(values(array), self.text)
+        unfit = pa.array([reason is not None for reason in reasons]) if any(reasons) else None
+        return pa.array(texts, pa.string()), unfit
 
 
 class Tagged(Encoding):

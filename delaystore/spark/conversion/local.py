@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delaystore.message import EARLIEST_DUE_TIME, LATEST_DUE_TIME
-from delaystore.spark.conversion._faults import Faults, Unfit
+from delaystore.spark.conversion._faults import Faults, Unfit, by_value
 from delaystore.spark.options import AmbiguousTime, zone
 
 MICROSECOND: Final = timedelta(microseconds=1)
@@ -52,22 +52,11 @@ class LocalClock:
         hours = pc.divide(pc.subtract(local, EARLIEST - _DAY), _HOUR).dictionary_encode()
         offsets = pa.array([self._offset(hour) for hour in hours.dictionary.to_pylist()], pa.int64())
         instants = pc.subtract(local, offsets.take(hours.indices))
-        changing = pc.and_(instants.is_null(), local.is_valid())
-        return self._one_by_one(local, instants, changing, faults) if changing.true_count else instants
+        changing = pc.if_else(instants.is_null(), local, pa.scalar(None, pa.int64()))
+        return pc.coalesce(instants, by_value(changing, self._shown, pa.int64(), faults))
 
-    def _one_by_one(self, local: pa.Array, instants: pa.Array, changing: pa.Array, faults: Faults) -> pa.Array:
-        found: list[int | None] = []
-        reasons: list[str | None] = []
-        for value in local.filter(changing).to_pylist():
-            try:
-                found.append(self.instant(_LOCAL_EPOCH + value * MICROSECOND))
-                reasons.append(None)
-            except Unfit as unfit:
-                found.append(None)
-                reasons.append(unfit.reason)
-        nothing = pa.nulls(len(local), pa.string())
-        faults.add_reasons(pc.replace_with_mask(nothing, changing, pa.array(reasons, pa.string())))
-        return pc.replace_with_mask(instants, changing, pa.array(found, pa.int64()))
+    def _shown(self, local: int) -> int:
+        return self.instant(_LOCAL_EPOCH + local * MICROSECOND)
 
     def _offset(self, hour: int) -> int | None:
         """Microseconds that the clocks are ahead of UTC in that hour since the year 1. None: they are changed in it."""

@@ -18,21 +18,22 @@ from pyspark.sql.types import (
 
 from delaystore.errors import ConfigurationError
 from delaystore.message import PROPERTY_TYPES
-from delaystore.spark.conversion._bodies import GivenBodies, JsonBodies
+from delaystore.spark.conversion._bodies import given_bodies, json_bodies
 from delaystore.spark.conversion._headers import (
-    ColumnEntries,
     Entries,
-    Headers,
-    JsonEntries,
-    MapEntries,
-    StructEntries,
+    absent,
+    column_entries,
+    headers,
+    json_entries,
+    map_entries,
+    struct_entries,
 )
 from delaystore.spark.conversion._kinds import check_fields, check_header_type, check_json_type, check_key_type
-from delaystore.spark.conversion._names import DerivedIds, Destinations, GivenIds, KeyColumn
-from delaystore.spark.conversion._properties import JsonProperties, NamedProperties, NoProperties
-from delaystore.spark.conversion._times import Delays, Instants, LocalTimes, WrittenTimes, microseconds
+from delaystore.spark.conversion._names import derived_ids, destinations, given_ids
+from delaystore.spark.conversion._properties import json_properties, named_properties
+from delaystore.spark.conversion._times import delays, instants, local_times, microseconds, written_times
+from delaystore.spark.conversion.batches import Bound, Conversion, MakeColumn
 from delaystore.spark.conversion.columns import MESSAGE_COLUMNS, UNREADABLE, Column, Columns, listed
-from delaystore.spark.conversion.conversion import Conversion, Part
 from delaystore.spark.conversion.local import LocalClock
 from delaystore.spark.options import UnknownColumns, WriteOptions
 
@@ -44,21 +45,16 @@ def plan_conversion(schema: StructType, options: WriteOptions, began: datetime) 
     """
     columns = Columns(schema)
     keys = _keys(columns, options)
-    times = _times(columns, options, began)
-    destinations = _destinations(columns, options)
-    ids = _ids(columns, keys, options.load_id)
+    made: dict[str, MakeColumn] = {
+        "due_time": _times(columns, options, began),
+        "destination": _destinations(columns, options),
+        "message_id": _ids(columns, keys, options.load_id),
+    }
     unknown = _unknown(columns, keys, options)
-    return Conversion(
-        (
-            ids,
-            destinations,
-            times,
-            _headers(columns, unknown if options.unknown_columns is UnknownColumns.HEADERS else []),
-            _properties(columns),
-            _bodies(columns, unknown if options.unknown_columns is UnknownColumns.BODY else None, options),
-        ),
-        _unreadable(columns),
-    )
+    made["headers"] = _headers(columns, unknown if options.unknown_columns is UnknownColumns.HEADERS else [])
+    made["properties"] = _properties(columns)
+    made["body"] = _bodies(columns, unknown if options.unknown_columns is UnknownColumns.BODY else None, options)
+    return Conversion(made, _unreadable(columns))
 
 
 def _keys(columns: Columns, options: WriteOptions) -> Sequence[Column]:
@@ -94,7 +90,7 @@ def _unreadable(columns: Columns) -> int | None:
     return None if column is None else column.index
 
 
-def _ids(columns: Columns, keys: Sequence[Column], load_id: str | None) -> Part:
+def _ids(columns: Columns, keys: Sequence[Column], load_id: str | None) -> MakeColumn:
     column = columns.get("message_id")
     if column is not None:
         if keys:
@@ -103,7 +99,7 @@ def _ids(columns: Columns, keys: Sequence[Column], load_id: str | None) -> Part:
             )
         if not isinstance(column.type, StringType):
             raise column.wrong("a message_id must be string; cast it")
-        return GivenIds(column.index)
+        return Bound(given_ids, column.index)
     if not keys or load_id is None:
         both = 'the options "key columns" and "load id"'
         missing = 'the option "load id"' if keys else 'the option "key columns"' if load_id is not None else both
@@ -111,10 +107,10 @@ def _ids(columns: Columns, keys: Sequence[Column], load_id: str | None) -> Part:
             f"no column has ids: name one message_id (string), or set {missing}, so that ids can be derived from a "
             f"key; the columns are {columns}"
         )
-    return DerivedIds.of_load(tuple(KeyColumn(key.index, key.name) for key in keys), load_id)
+    return Bound(derived_ids, keys, load_id)
 
 
-def _destinations(columns: Columns, options: WriteOptions) -> Part:
+def _destinations(columns: Columns, options: WriteOptions) -> MakeColumn:
     column = columns.get("destination")
     if column is None:
         if options.destination is None:
@@ -122,20 +118,20 @@ def _destinations(columns: Columns, options: WriteOptions) -> Part:
                 "no column says where messages go: name one destination (string), or set the option destination; "
                 f"the columns are {columns}"
             )
-        return Destinations(None, options.destination)
+        return Bound(destinations, None, options.destination)
     if not isinstance(column.type, StringType):
         raise column.wrong("a destination must be string; cast it")
-    return Destinations(column.index, options.destination)
+    return Bound(destinations, column.index, options.destination)
 
 
-def _times(columns: Columns, options: WriteOptions, began: datetime) -> Part:
+def _times(columns: Columns, options: WriteOptions, began: datetime) -> MakeColumn:
     column, delay = columns.get("due_time"), columns.get("delay")
     if column is not None and delay is not None:
         raise ConfigurationError(f"columns {column.name} and {delay.name} both say when; drop one")
     if delay is not None:
         if not isinstance(delay.type, IntegralType | FractionalType | StringType | DayTimeIntervalType):
             raise delay.wrong("a delay must be a number (of seconds), its text, or an interval day to second; cast it")
-        return Delays(delay.index, microseconds(began))
+        return Bound(delays, delay.index, microseconds(began))
     if column is None:
         raise ConfigurationError(
             "no column says when messages are due: name one due_time (timestamp) or delay (seconds); "
@@ -143,49 +139,38 @@ def _times(columns: Columns, options: WriteOptions, began: datetime) -> Part:
         )
     clock = None if options.time_zone is None else LocalClock(options.time_zone, options.ambiguous_time)
     if isinstance(column.type, TimestampType):
-        return Instants(column.index)
+        return Bound(instants, column.index)
     if isinstance(column.type, StringType):
-        return WrittenTimes(column.index, clock)
+        return Bound(written_times, column.index, clock)
     if not isinstance(column.type, TimestampNTZType):
         raise column.wrong("a due_time must be timestamp, or string (ISO 8601); cast it")
     if clock is None:
         raise column.wrong('its times have no time zone; set the option "time zone", such as Europe/Berlin')
-    return LocalTimes(column.index, clock)
+    return Bound(local_times, column.index, clock)
 
 
-def _headers(columns: Columns, unknown: Sequence[Column]) -> Part:
+def _headers(columns: Columns, unknown: Sequence[Column]) -> MakeColumn:
     for other in unknown:
         check_header_type(other.type, other.name)
-    extra = tuple((column.index, column.name) for column in unknown)
     sources: list[Entries] = []
     column = columns.get("headers")
-    if column is not None:
-        sources += _entries(column, tuple(name for _, name in extra))
-    return Headers((*sources, ColumnEntries(extra)) if extra else tuple(sources))
+    if column is not None and not isinstance(column.type, NullType):
+        reserved = tuple(other.name for other in unknown)
+        if isinstance(column.type, StringType):
+            sources.append(Bound(json_entries, column.index, "headers", reserved))
+        else:
+            sources.append(_named(column, "headers", reserved))
+    if unknown:
+        sources.append(Bound(column_entries, unknown, "headers"))
+    return Bound(headers, sources) if sources else absent
 
 
-def _entries(column: Column, reserved: tuple[str, ...]) -> Sequence[Entries]:
-    if isinstance(column.type, NullType):
-        return []
-    if isinstance(column.type, StringType):
-        return [JsonEntries(column.index, reserved)]
-    if isinstance(column.type, StructType):
-        check_header_type(column.type, column.name)
-        for name in {field.name for field in column.type.fields} & set(reserved):
-            raise ConfigurationError(f"header {name} is a field of {column.name} and a column; rename or drop one")
-        return [StructEntries(column.index)]
-    if isinstance(column.type, MapType) and isinstance(column.type.keyType, StringType):
-        check_header_type(column.type, column.name)
-        return [MapEntries(column.index, reserved)]
-    raise column.wrong("headers must be a map from string, a struct, or string (a JSON object); cast it")
-
-
-def _properties(columns: Columns) -> Part:
+def _properties(columns: Columns) -> MakeColumn:
     column = columns.get("properties")
     if column is None or isinstance(column.type, NullType):
-        return NoProperties()
+        return absent
     if isinstance(column.type, StringType):
-        return JsonProperties(column.index)
+        return Bound(json_properties, column.index)
     if isinstance(column.type, StructType):
         check_fields(column.type, column.name)
         for field in column.type.fields:
@@ -194,15 +179,23 @@ def _properties(columns: Columns) -> Part:
                     f"column {column.name} has a field {field.name}, which is no property; "
                     f"there are {', '.join(PROPERTY_TYPES)}"
                 )
+    return Bound(named_properties, _named(column, "properties"))
+
+
+def _named(column: Column, name: str, reserved: Sequence[str] = ()) -> Entries:
+    """What is in a column of structs or maps. `name`: "headers" or "properties"; `reserved`: names not to be in it."""
+    if isinstance(column.type, StructType):
         check_header_type(column.type, column.name)
-        return NamedProperties(StructEntries(column.index))
+        for taken in {field.name for field in column.type.fields} & set(reserved):
+            raise ConfigurationError(f"header {taken} is a field of {column.name} and a column; rename or drop one")
+        return Bound(struct_entries, column.index, name)
     if isinstance(column.type, MapType) and isinstance(column.type.keyType, StringType):
         check_header_type(column.type, column.name)
-        return NamedProperties(MapEntries(column.index))
-    raise column.wrong("properties must be a map from string, a struct, or string (a JSON object); cast it")
+        return Bound(map_entries, column.index, name, reserved)
+    raise column.wrong(f"{name} must be a map from string, a struct, or string (a JSON object); cast it")
 
 
-def _bodies(columns: Columns, unknown: Sequence[Column] | None, options: WriteOptions) -> Part:
+def _bodies(columns: Columns, unknown: Sequence[Column] | None, options: WriteOptions) -> MakeColumn:
     column = columns.get("body")
     if unknown is not None:
         if column is not None:
@@ -213,7 +206,7 @@ def _bodies(columns: Columns, unknown: Sequence[Column] | None, options: WriteOp
             raise ConfigurationError('the option "unknown columns" is body, and there are none; add those of the body')
         for other in unknown:
             check_json_type(other.type, other.name)
-        return JsonBodies(tuple((other.index, other.name) for other in unknown), options.max_body_bytes)
+        return Bound(json_bodies, unknown, options.max_body_bytes)
     if column is None:
         raise ConfigurationError(
             "no column is a body: name one body (binary or string), or make bodies of others by setting the option "
@@ -221,4 +214,4 @@ def _bodies(columns: Columns, unknown: Sequence[Column] | None, options: WriteOp
         )
     if not isinstance(column.type, BinaryType | StringType):
         raise column.wrong("a body must be binary or string; cast it")
-    return GivenBodies(column.index, options.max_body_bytes)
+    return Bound(given_bodies, column.index, options.max_body_bytes)

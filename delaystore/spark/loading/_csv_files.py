@@ -45,12 +45,19 @@ def check_csv(path: Path) -> str | None:
 
 def _check(path: Path) -> str | None:
     with _open(path) as binary, TextIOWrapper(binary, "utf-8-sig", newline="") as stream, _long_fields():
-        lines = _Lines(stream)
-        rows = csv.reader(lines, strict=True)
+        line = ""
+
+        def lines() -> Iterator[str]:
+            nonlocal line
+            for read in stream:
+                line = read
+                yield line
+
+        rows = csv.reader(lines(), strict=True)
         begin, end = 1, None
         try:
             for _ in rows:
-                found = lines.end
+                found = next((each for each in _NAMES if line.endswith(each)), None)  # None: the file ends there
                 if end is None:
                     end = found
                 elif found != end and found is not None:
@@ -65,26 +72,6 @@ def _check(path: Path) -> str | None:
                 f"text behind a closing quote (line {rows.line_num}); double the quotes inside of quoted fields"
             ) from None
     return end
-
-
-class _Lines:
-    """Lines, of which the last one is remembered."""
-
-    def __init__(self, stream: Iterator[str]) -> None:
-        self._stream = stream
-        self._line = ""
-
-    def __iter__(self) -> Iterator[str]:
-        return self
-
-    def __next__(self) -> str:
-        self._line = next(self._stream)
-        return self._line
-
-    @property
-    def end(self) -> str | None:
-        """What the last line ends with; None: the file ends there."""
-        return next((end for end in _NAMES if self._line.endswith(end)), None)
 
 
 def common_end(paths: Iterable[Path]) -> str | None:

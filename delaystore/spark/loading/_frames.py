@@ -5,14 +5,13 @@ from functools import reduce
 from operator import or_
 from typing import Final
 
-import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
 from delaystore.errors import ConfigurationError
-from delaystore.spark.conversion.columns import UNREADABLE, column_of
+from delaystore.spark.conversion.columns import UNREADABLE, arrow_column, column_of
 from delaystore.spark.loading._csv_files import can_be_checked, common_end
 from delaystore.spark.loading._json_lines import NO_OBJECT, RAW, WHY, read_keys, read_lines
 from delaystore.spark.loading.files import DataFiles, Kind
@@ -27,7 +26,6 @@ _CSV: Final = {
     "escape": '"',  # RFC 4180
     "encoding": "UTF-8",
 }
-_KEYS: Final = ArrayType(StructType([StructField("key", StringType()), StructField("why", StringType())]))
 _REPLACED: Final = "\ufffd"
 """What Spark makes of bytes that are no UTF-8."""
 _BYTES_A_TASK: Final = 32 * 1024 * 1024
@@ -82,10 +80,11 @@ def _csv(spark: SparkSession, files: DataFiles) -> DataFrame:
     options = _CSV if end is None or unchecked else {**_CSV, "lineSep": end}
     names = spark.read.options(**options).csv(list(files.paths)).columns
     reader = spark.read.options(**options, columnNameOfCorruptRecord=RAW, emptyValue=_EMPTY)
-    frame = reader.csv(list(files.paths), _all_text([*names, RAW]))
+    frame = reader.csv(list(files.paths), all_text([*names, RAW]))
     why = sf.when(frame[RAW].isNotNull(), sf.lit("the line is not readable, or has other columns"))
     if unchecked:
-        replaced = reduce(or_, (sf.coalesce(column.contains(_REPLACED), sf.lit(False)) for column in _columns(frame)))
+        texts = [column_of(frame, name) for name, kind in frame.dtypes if kind == "string"]
+        replaced = reduce(or_, (sf.coalesce(column.contains(_REPLACED), sf.lit(False)) for column in texts))
         why = sf.when(replaced, sf.lit("the line is not UTF-8, or holds U+FFFD")).otherwise(why)
     frame = frame.withColumn(WHY, why)
     tasks = files.size // _BYTES_A_TASK
@@ -95,29 +94,21 @@ def _csv(spark: SparkSession, files: DataFiles) -> DataFrame:
 
 def _json(spark: SparkSession, files: DataFiles) -> DataFrame:
     """Reads the lines twice: first for the columns alone, since any line may have a new one."""
-    lines = spark.read.schema(_all_text([_LINE])).text(list(files.paths))
+    lines = spark.read.schema(all_text([_LINE])).text(list(files.paths))
     folders = [name for name in lines.columns if name != _LINE]
     if folders:  # day=01 is text, too
-        lines = spark.read.schema(_all_text([_LINE, *folders])).text(list(files.paths))
+        lines = spark.read.schema(all_text([_LINE, *folders])).text(list(files.paths))
     taken = {name.lower() for name in (*folders, RAW, WHY)}
     names = [name for name in _keys(lines) if name.lower() not in taken]
-
-    # The annotations tell Spark what kind of function it is. It is no mapInArrow, which asks for pandas.
-    def rows(values: pa.Array) -> pa.Array:
-        return read_lines(values, names)
-
-    read = sf.arrow_udf(rows, ArrayType(_all_text([*names, RAW, WHY])))  # type: ignore[attr-defined]  # a star
-    return lines.select(sf.inline(read(_bytes(lines))), *(column_of(lines, name) for name in folders))
+    kind = ArrayType(all_text([*names, RAW, WHY]))
+    rows = arrow_column(lambda values: read_lines(values, names), _bytes(lines), kind)
+    return lines.select(sf.inline(rows), *(column_of(lines, name) for name in folders))
 
 
 def _keys(lines: DataFrame) -> list[str]:
     """The keys of all lines, sorted. ConfigurationError where no line can be read, or two differ but in case."""
-
-    def keys(values: pa.Array) -> pa.Array:
-        return read_keys(values)
-
-    read = sf.arrow_udf(keys, _KEYS)  # type: ignore[attr-defined]  # its home is a star import
-    found = lines.select(sf.inline(read(_bytes(lines)))).distinct().collect()
+    keys = arrow_column(read_keys, _bytes(lines), ArrayType(all_text(["key", "why"])))
+    found = lines.select(sf.inline(keys)).distinct().collect()
     names = sorted(row["key"] for row in found if row["key"] is not None)
     reasons = sorted(row["why"] for row in found if row["why"] is not None)
     if reasons and not names:
@@ -149,17 +140,14 @@ def _bytes(lines: DataFrame) -> Column:
     return lines[_LINE].cast("binary")
 
 
-def _all_text(names: list[str]) -> StructType:
+def all_text(names: Sequence[str]) -> StructType:
+    """Columns of these names, all text."""
     return StructType([StructField(name, StringType()) for name in names])
 
 
 def _field(column: Column, name: str) -> Column:
     """The column of a CSV file: an empty field in quotes is an empty body, and null in all other columns."""
     return sf.when(column == _EMPTY, "" if name.lower() == "body" else None).otherwise(column)
-
-
-def _columns(frame: DataFrame) -> list[Column]:
-    return [column_of(frame, name) for name, kind in frame.dtypes if kind == "string"]
 
 
 def _texts(frame: DataFrame, columns: dict[str, Column]) -> dict[str, Column]:

@@ -2,34 +2,28 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
-from pyspark.sql.types import StringType, StructField, StructType
 
 from delaystore.errors import StoreSetupError
 from delaystore.spark._errors import plain_error, plain_errors
-from delaystore.spark.conversion.columns import column_of
-from delaystore.spark.conversion.conversion import REASON, Conversion
+from delaystore.spark.conversion.batches import REASON, Conversion
+from delaystore.spark.conversion.columns import arrow_column, column_of
 from delaystore.spark.conversion.planning import plan_conversion
-from delaystore.spark.loading._frames import read_files
-from delaystore.spark.loading.loading import LoadRequest
+from delaystore.spark.loading._frames import all_text, read_files
 from delaystore.spark.loading.report import DryRun
+from delaystore.spark.loading.request import LoadRequest
 from delaystore.spark.loading.running import Watcher, run_watched
 from delaystore.spark.rejects.counts import Reason, Rejects, count_rejects
 from delaystore.stores import open_store
 from delaystore.stores.abc import ManagedDelayedMessageStore
 
-_CHECKED = StructType(
-    [
-        StructField("message_id", StringType()),
-        StructField("reason", StringType()),
-        StructField("example", StringType()),
-    ]
-)
+_CHECKED: Final = all_text(["message_id", "reason", "example"])
 
 
 def dry_run(spark: SparkSession, request: LoadRequest, watcher: Watcher, *, stored: bool = True) -> DryRun:
@@ -70,7 +64,6 @@ def _counted(spark: SparkSession, request: LoadRequest, checked: DataFrame, cloc
 def _checked(frame: DataFrame, conversion: Conversion) -> DataFrame:
     """A row of _CHECKED for each row, though in another order."""
 
-    # The annotations tell Spark what kind of function it is.
     def check(rows: pa.Array) -> pa.Array:
         converted = conversion.convert(pa.RecordBatch.from_struct_array(rows))
         bad = 0 if converted.rejected is None else converted.rejected.num_rows
@@ -86,8 +79,7 @@ def _checked(frame: DataFrame, conversion: Conversion) -> DataFrame:
         return pa.StructArray.from_arrays(columns, names=_CHECKED.names)
 
     every = sf.struct(*(column_of(frame, name) for name in frame.columns))
-    checked = sf.arrow_udf(check, _CHECKED)  # type: ignore[attr-defined]  # its home is a star import
-    return frame.select(checked(every).alias("row")).select("row.*")
+    return frame.select(arrow_column(check, every, _CHECKED).alias("row")).select("row.*")
 
 
 def _rejects(checked: DataFrame) -> Rejects:
@@ -98,11 +90,12 @@ def _rejects(checked: DataFrame) -> Rejects:
 
 def _waiting(spark: SparkSession, request: LoadRequest, good: DataFrame) -> tuple[int | None, Sequence[str]]:
     """How many ids wait in the store already, and some of them; None: the store cannot list what waits."""
-    if not _is_listed(request):
-        return None, ()
+    with closing(open_store(request.given.store)) as store:
+        if not isinstance(store, ManagedDelayedMessageStore):
+            return None, ()
     try:
-        store = spark.read.format("delaystore").options(**request.options_to_read()).load().select("message_id")
-        both = good.select("message_id").distinct().join(store, "message_id", "left_semi")
+        waiting = spark.read.format("delaystore").options(**request.options_to_read()).load().select("message_id")
+        both = good.select("message_id").distinct().join(waiting, "message_id", "left_semi")
         found = both.agg(sf.count(sf.lit(1)).alias("count"), _some("message_id")).first()
     except Exception as error:
         if isinstance(plain_error(error), StoreSetupError):  # it has no tables yet
@@ -110,14 +103,6 @@ def _waiting(spark: SparkSession, request: LoadRequest, good: DataFrame) -> tupl
         raise
     assert found is not None
     return found["count"], found["some"]
-
-
-def _is_listed(request: LoadRequest) -> bool:
-    store = open_store(request.given.store)
-    try:
-        return isinstance(store, ManagedDelayedMessageStore)
-    finally:
-        store.close()
 
 
 def _some(column: str) -> Any:

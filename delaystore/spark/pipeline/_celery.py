@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from delaystore.errors import InvalidMessageError
 from delaystore.message import DelayedMessage
-from delaystore.records.due_times import due_times
+from delaystore.records.due_times import DueTimes, due_times
 from delaystore.records.mapping import RecordMapping
 from delaystore.records.reader import RecordReader
 from delaystore.spark.pipeline._json_files import Paths, documents, read_json
@@ -45,26 +45,20 @@ def celery_tasks(
     None: back where they came from. `time_zone`: of an eta without offset; None: it cannot be read.
     Raises ConfigurationError for an unknown time zone.
     """
-    tasks = _Tasks(queue, time_zone)
-    return read_json(spark, paths, tasks.message, _tasks, whole_files=whole_files)
+    times = due_times(None, time_zone)
+    return read_json(spark, paths, lambda record: _message(record, queue, times), _tasks, whole_files=whole_files)
 
 
-class _Tasks:
-    def __init__(self, queue: str | None, time_zone: str | None) -> None:
-        self._queue = queue
-        self._times = due_times(None, time_zone)
-
-    def message(self, record: Mapping[str, Any]) -> DelayedMessage:
-        """Its message; raises InvalidMessageError."""
-        raw = _raw(record)
-        if not isinstance(raw.get("headers"), Mapping) or not raw["headers"].get("eta"):
-            raise InvalidMessageError("it is no task with an eta")
-        properties = _object(raw, "properties")
-        encoded = properties.get("body_encoding") == "base64"
-        body = {"body_base64" if encoded else "body": "body"}
-        reader = RecordReader(RecordMapping({**_COLUMNS, **body}, self._times))
-        where = self._queue or _address(_object(properties, "delivery_info"))
-        return reader.message(0, {**raw, "destination": where})
+def _message(record: Mapping[str, Any], queue: str | None, times: DueTimes) -> DelayedMessage:
+    raw = _raw(record)
+    if not isinstance(raw.get("headers"), Mapping) or not raw["headers"].get("eta"):
+        raise InvalidMessageError("it is no task with an eta")
+    properties = _object(raw, "properties")
+    encoded = properties.get("body_encoding") == "base64"
+    body = {"body_base64" if encoded else "body": "body"}
+    reader = RecordReader(RecordMapping({**_COLUMNS, **body}, times))
+    where = queue or _address(_object(properties, "delivery_info"))
+    return reader.message(0, {**raw, "destination": where})
 
 
 def _tasks(document: Any) -> Iterator[Any]:

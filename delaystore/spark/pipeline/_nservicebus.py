@@ -2,8 +2,9 @@
 
 import re
 from base64 import b64decode
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
@@ -39,15 +40,14 @@ def nservicebus_messages(rows: DataFrame, *, addresses: str = "queue") -> DataFr
     if missing:
         raise ConfigurationError(f"the rows have no column {', '.join(missing)}; they have {', '.join(rows.columns)}")
     shape = NServiceBusSqlShape(address=address_of(addresses))
-    columns = [column_of(rows, found[name.lower()]).alias(name) for name in _COLUMNS]
-    flat = rows.select(columns)
+    flat = rows.select([column_of(rows, found[name.lower()]).alias(name) for name in _COLUMNS])
     time = flat[_TIME]
     if isinstance(flat.schema[_TIME].dataType, TimestampNTZType):
         time = time.cast("string")
     elif isinstance(flat.schema[_TIME].dataType, TimestampType):
         time = sf.unix_micros(time)  # as a number: Arrow would turn it into the session's time zone
     record = sf.struct(*(time.alias(_TIME) if name == _TIME else flat[name] for name in _COLUMNS))
-    return messages_in(flat, record, _Rows(shape).read)
+    return messages_in(flat, record, lambda found: [row(partial(_message, shape), found)])
 
 
 def read_nservicebus_table(
@@ -71,20 +71,10 @@ def read_nservicebus_table(
     return nservicebus_messages(rows, addresses=addresses)
 
 
-class _Rows:
-    """Picklable: it goes to the workers."""
-
-    def __init__(self, shape: NServiceBusSqlShape) -> None:
-        self._shape = shape
-
-    def read(self, record: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-        """The one row of a record."""
-        yield row(self._message, record)
-
-    def _message(self, record: Mapping[str, Any]) -> DelayedMessage:
-        state = record["State"]
-        known = {_TIME: _instant(record[_TIME]), "State": _bytes(state) if isinstance(state, str) else state}
-        return self._shape.to_message({**record, **known}, "")
+def _message(shape: NServiceBusSqlShape, record: Mapping[str, Any]) -> DelayedMessage:
+    state = record["State"]
+    known = {_TIME: _instant(record[_TIME]), "State": _bytes(state) if isinstance(state, str) else state}
+    return shape.to_message({**record, **known}, "")
 
 
 def _instant(value: Any) -> datetime | None:

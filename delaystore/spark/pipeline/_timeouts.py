@@ -11,7 +11,6 @@ from zoneinfo import ZoneInfo
 from pyspark.sql import DataFrame, SparkSession
 
 from delaystore.errors import ConfigurationError
-from delaystore.message import DelayedMessage
 from delaystore.records.due_times import DueTimes
 from delaystore.records.mapping import RecordMapping
 from delaystore.records.nservicebus import ADDRESSES, Address
@@ -44,8 +43,7 @@ def ravendb_timeouts(
     it owns; None: all. `addresses`: "msmq" where destinations are `queue@machine`.
     Raises ConfigurationError for other addresses.
     """
-    timeouts = _Timeouts("@metadata.@id", endpoint, addresses)
-    return read_json(spark, paths, timeouts.message, timeouts.records, whole_files=whole_files)
+    return _timeouts(spark, paths, "@metadata.@id", endpoint, addresses, whole_files=whole_files)
 
 
 def azure_timeouts(
@@ -60,26 +58,22 @@ def azure_timeouts(
 
     `State` must be in the export in base64: Azure keeps it in a blob that `StateAddress` names.
     """
-    timeouts = _Timeouts("RowKey", endpoint, addresses)
-    return read_json(spark, paths, timeouts.message, timeouts.records, whole_files=whole_files)
+    return _timeouts(spark, paths, "RowKey", endpoint, addresses, whole_files=whole_files)
 
 
-class _Timeouts:
-    def __init__(self, id_column: str, endpoint: str | None, addresses: str) -> None:
-        columns = {"message_id": id_column, **_COLUMNS}
-        mapping = RecordMapping(columns, _UTC, nservicebus=True, address=address_of(addresses))
-        self._reader = RecordReader(mapping)
-        self._endpoint = endpoint
+def _timeouts(
+    spark: SparkSession, paths: Paths, id_column: str, endpoint: str | None, addresses: str, *, whole_files: bool
+) -> DataFrame:
+    columns = {"message_id": id_column, **_COLUMNS}
+    reader = RecordReader(RecordMapping(columns, _UTC, nservicebus=True, address=address_of(addresses)))
 
-    def records(self, document: Any) -> Iterator[Any]:
+    def owned(document: Any) -> Iterator[Any]:
         """The endpoint's; what is no object is left for the reader to refuse."""
         for found in documents(document):
-            if self._endpoint is None or not isinstance(found, Mapping) or found.get(_OWNER) == self._endpoint:
+            if endpoint is None or not isinstance(found, Mapping) or found.get(_OWNER) == endpoint:
                 yield found
 
-    def message(self, record: Mapping[str, Any]) -> DelayedMessage:
-        """Its message; raises InvalidMessageError."""
-        return self._reader.message(0, record)
+    return read_json(spark, paths, lambda record: reader.message(0, record), owned, whole_files=whole_files)
 
 
 def address_of(addresses: str) -> Address:

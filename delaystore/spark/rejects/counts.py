@@ -1,6 +1,6 @@
 """Rejected rows, counted by reason."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -13,7 +13,8 @@ MAX_EXAMPLES: Final = 3
 """Rows shown for each reason."""
 _SHOWN: Final = 60
 """Characters of each value in an example."""
-_LENIENT: Final = Plain(lenient=True)
+LENIENT: Final = Plain(lenient=True)
+"""How rejected rows are written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +65,6 @@ def count_rejects(rejected: pa.RecordBatch | None) -> Rejects:
     return Rejects(found)
 
 
-def total(rejects: Iterable[Rejects]) -> Rejects:
-    """Their sum."""
-    return sum(rejects, Rejects())
-
-
 def _such_as(examples: tuple[str, ...]) -> str:
     return f" (such as {examples[0]})" if examples else ""
 
@@ -76,9 +72,9 @@ def _such_as(examples: tuple[str, ...]) -> str:
 def _examples(rows: pa.RecordBatch) -> tuple[str, ...]:
     """JSON objects of the original columns, with long values cut."""
     names = rows.schema.names[:-1]
-    columns = [_LENIENT.texts(rows.column(index))[0].to_pylist() for index in range(len(names))]
+    columns = [LENIENT.texts(rows.column(index))[0].to_pylist() for index in range(len(names))]
     return tuple(
-        "{" + ",".join(f"{_LENIENT.quoted(name)}:{_cut(text)}" for name, text in zip(names, row, strict=True)) + "}"
+        "{" + ",".join(f"{LENIENT.quoted(name)}:{_cut(text)}" for name, text in zip(names, row, strict=True)) + "}"
         for row in zip(*columns, strict=True)
     )
 

@@ -19,15 +19,8 @@ class Folder(NamedTuple):
     files: fs.FileSystem
     path: str
 
-    def finished(self) -> list[str]:
-        """The names of its files."""
-        return self._names(fs.FileType.File)
-
-    def folders(self) -> list[str]:
-        """The names of the folders in it."""
-        return self._names(fs.FileType.Directory)
-
-    def _names(self, kind: fs.FileType) -> list[str]:
+    def names(self, kind: fs.FileType) -> list[str]:
+        """The names of what is in it, of that kind."""
         found = self.files.get_file_info(fs.FileSelector(self.path, allow_not_found=True))
         return [info.base_name for info in found if info.type is kind]
 
@@ -59,7 +52,7 @@ def shown(location: str) -> str:
 
 
 @contextmanager
-def used(location: str) -> Iterator[None]:
+def folder_errors(location: str) -> Iterator[None]:
     """Raise an OSError of the block as LoadError, unless it is FileNotFoundError."""
     try:
         yield

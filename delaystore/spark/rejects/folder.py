@@ -17,16 +17,15 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 import pyarrow as pa
+from pyarrow.fs import FileType
 
 from delaystore.errors import ConfigurationError, LoadError
-from delaystore.spark.conversion.encodings import Plain
 from delaystore.spark.conversion.objects import braced, of_columns
 from delaystore.spark.options import WriteOptions
-from delaystore.spark.rejects.counts import MAX_EXAMPLES, Reason, Rejects
-from delaystore.spark.rejects.file_systems import Folder, absolute, folder, shown, used
+from delaystore.spark.rejects.counts import LENIENT, MAX_EXAMPLES, Reason, Rejects
+from delaystore.spark.rejects.file_systems import Folder, absolute, folder, folder_errors, shown
 from delaystore.spark.staging.abc import LoadKey
 
-_LENIENT: Final = Plain(lenient=True)
 _SAFE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,79}")
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9.-]+")
 _SUFFIX: Final = ".jsonl"
@@ -69,7 +68,7 @@ class RejectFolder:
         `files`: what `RejectFile.close` returned. LoadError if one of them is not there.
         """
         opened = folder(self.location)
-        with used(self.location):
+        with folder_errors(self.location):
             earlier = self._kept(opened)
             for number, file in enumerate((file for file in files if file is not None), start=1):
                 kept = f"{self.name}-{number:05}{_SUFFIX}"
@@ -88,20 +87,20 @@ class RejectFolder:
     def kept_lines(self) -> Iterator[str]:
         """What `keep` has kept, line by line; nothing where there is no folder."""
         opened = folder(self.location)
-        with used(self.location):
+        with folder_errors(self.location):
             for name in sorted(self._kept(opened)):
                 with opened.files.open_input_stream(f"{opened.path}/{name}") as stream:
                     yield from TextIOWrapper(stream, encoding="utf-8")
 
     def remove_pending(self) -> None:
         """On the driver, when the run has failed: remove what its tasks have written. May be called twice."""
-        with used(self.location):
+        with folder_errors(self.location):
             self._delete(folder(self.location), ())
 
     def remove(self) -> None:
         """On the driver, when the load is given up: remove all files of the load. May be called twice."""
         opened = folder(self.location)
-        with used(self.location):
+        with folder_errors(self.location):
             self._delete(opened, self._kept(opened))
 
     @property
@@ -114,12 +113,12 @@ class RejectFolder:
         if not self.run:
             return []
         runs = re.compile(re.escape(f"_{self.name}.") + f"({_RUN})")
-        found = (runs.fullmatch(name) for name in opened.folders())
+        found = (runs.fullmatch(name) for name in opened.names(FileType.Directory))
         return [match[0] for match in found if match is not None and match[1] < self.run]
 
     def _kept(self, opened: Folder) -> set[str]:
         mine = re.compile(re.escape(self.name) + r"-\d{5,}" + re.escape(_SUFFIX))
-        return {name for name in opened.finished() if mine.fullmatch(name)}
+        return {name for name in opened.names(FileType.File) if mine.fullmatch(name)}
 
     def _delete(self, opened: Folder, kept: Iterable[str]) -> None:
         for name in kept:
@@ -148,7 +147,7 @@ class RejectFile:
 
     def write(self, rejected: pa.RecordBatch) -> None:
         """Append rows, whose last column is the reason."""
-        with used(self._location):
+        with folder_errors(self._location):
             if self._stream is None:
                 self._open()
             self._stream.write(lines(rejected))
@@ -157,7 +156,7 @@ class RejectFile:
         """End the file; its name, for `keep`. None: there is none, for nothing was rejected."""
         if self._stream is None:
             return None
-        with used(self._location):
+        with folder_errors(self._location):
             self._stream.close()
         return self._name
 
@@ -171,7 +170,7 @@ class RejectFile:
             return
         self.close()
         if kind is not None:
-            with used(self._location), suppress(FileNotFoundError):
+            with folder_errors(self._location), suppress(FileNotFoundError):
                 self._files.delete_file(self._path)
 
     def _open(self) -> None:
@@ -183,7 +182,7 @@ class RejectFile:
 
 def lines(rejected: pa.RecordBatch) -> bytes:
     """A JSON object of each row, null for null, each with its newline."""
-    entries, _ = of_columns(_distinct(rejected.schema.names), rejected.columns, _LENIENT, nulls=True)
+    entries, _ = of_columns(_distinct(rejected.schema.names), rejected.columns, LENIENT, nulls=True)
     return "".join(f"{line}\n" for line in braced(entries).to_pylist()).encode()
 
 

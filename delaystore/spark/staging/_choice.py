@@ -12,8 +12,10 @@ from delaystore.spark.options import StoreOptions
 from delaystore.spark.staging._loads import Cleaned, LoadStatus
 from delaystore.spark.staging._owner import Owner
 from delaystore.spark.staging._plain import PlainStaging
+from delaystore.spark.staging._sql.database import load_database
 from delaystore.spark.staging._sql.dialects import STAGING_DIALECTS
-from delaystore.spark.staging._sql.staging import SqlStaging, sql_cleanup, sql_load, sql_loads
+from delaystore.spark.staging._sql.leftovers import clean_up
+from delaystore.spark.staging._sql.run import SqlStaging, sql_loads
 from delaystore.spark.staging.abc import Staging
 from delaystore.sql.engine import sqlite_file
 from delaystore.sql.errors import configuration_errors
@@ -34,7 +36,10 @@ def open_staging(options: StoreOptions, lease_seconds: int, owner: Owner | None 
 
 def cleanup(options: StoreOptions) -> Cleaned:
     """Remove what abandoned loads into the endpoint left: once their lease has ended, or their process has."""
-    return sql_cleanup(options) if _is_sql(options) else Cleaned()
+    if not _is_sql(options):
+        return Cleaned()
+    with load_database(options) as database:
+        return clean_up(database)
 
 
 def list_loads(options: StoreOptions) -> Sequence[LoadStatus]:
@@ -44,7 +49,8 @@ def list_loads(options: StoreOptions) -> Sequence[LoadStatus]:
 
 def load_status(options: StoreOptions, load_id: str) -> LoadStatus | None:
     """The load, or stream, of that id. None: it is unknown; stores that others wrote know none."""
-    return sql_load(options, load_id) if _is_sql(options) else None
+    found = sql_loads(options, load_id) if _is_sql(options) else []
+    return found[0] if found else None
 
 
 def _is_sql(options: StoreOptions) -> bool:

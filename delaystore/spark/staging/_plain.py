@@ -1,8 +1,7 @@
 """Loading into a store of which only the contract is known."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from typing import ClassVar, Final
 
@@ -21,13 +20,6 @@ from delaystore.stores.sql.rows import to_readable_message
 
 BATCH: Final = 1000
 """Messages in one call of `store_many`."""
-
-
-@dataclass(frozen=True, slots=True)
-class PlainAttempt(StagedAttempt):
-    """`skipped`: how many of `count` waited already."""
-
-    skipped: int = 0
 
 
 class PlainStaging(Staging):
@@ -76,7 +68,7 @@ class PlainStaging(Staging):
             raise ConfigurationError(_ONLY_IGNORE)
         if self._key is None:
             raise ConfigurationError("this load was not begun; call begin first")
-        skipped = sum(attempt.skipped for attempt in attempts if isinstance(attempt, PlainAttempt))
+        skipped = sum(attempt.skipped for attempt in attempts)
         stored = sum(attempt.count for attempt in attempts) - skipped
         return FinishedLoad(self._key, datetime.now(UTC), stored, skipped)
 
@@ -109,7 +101,7 @@ class _PlainSink(AttemptSink):
 
     @override
     def finish(self) -> StagedAttempt:
-        return PlainAttempt("", self._count, self._skipped)
+        return StagedAttempt("", self._count, self._skipped)
 
     def _store_new(self, messages: Sequence[DelayedMessage]) -> int:
         """Store those that do not wait already; returns how many do. Stores one by one once there is a duplicate."""
@@ -129,9 +121,6 @@ class _PlainSink(AttemptSink):
 
 @contextmanager
 def _opened(options: StoreOptions) -> Iterator[DelayedMessageStore]:
-    store = open_store(options.store)
-    try:
+    with closing(open_store(options.store)) as store:
         store.initialize(options.endpoint, TransactionMode.NONE)
         yield store
-    finally:
-        store.close()

@@ -36,10 +36,14 @@ class FinishedLoad:
 
 @dataclass(frozen=True, slots=True)
 class StagedAttempt:
-    """What one task attempt has staged; it travels to the driver in Spark's commit message."""
+    """What one task attempt has staged; it travels to the driver in Spark's commit message.
+
+    `skipped`: how many of `count` waited already; 0 where only the promotion finds that out.
+    """
 
     attempt: str
     count: int
+    skipped: int = 0
 
 
 class AttemptSink(ABC):

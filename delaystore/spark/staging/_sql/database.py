@@ -1,15 +1,15 @@
 """The way to the database of a load, for one operation."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
-from sqlalchemy import Connection, MetaData, Table, inspect, make_url
+from sqlalchemy import Connection, Table, inspect, make_url
 from sqlalchemy.exc import DBAPIError
 
 from delaystore.settings import TransactionMode
 from delaystore.spark.options import StoreOptions
 from delaystore.spark.staging._sql.dialects import STAGING_DIALECTS
-from delaystore.spark.staging._sql.tables import registry_table, staging_table
+from delaystore.spark.staging._sql.tables import registry_table, staging_table, table_beside
 from delaystore.sql.dialects import dialect_of
 from delaystore.sql.errors import configuration_errors
 from delaystore.sql.faults import Fault
@@ -45,37 +45,24 @@ class LoadDatabase:
         with self.store.transaction() as bound:
             yield bound.connection
 
-    def has_registry(self) -> bool:
-        """Whether a load was ever begun here."""
+    def has(self, table: Table) -> bool:
+        """Whether `table`, the registry or a staging, is there."""
         with self.reading() as connection:
-            return inspect(connection).has_table(self.registry.name, schema=self.registry.schema)
+            return inspect(connection).has_table(table.name, schema=table.schema)
 
     def set_up(self) -> None:
         """Make the store's tables and the registry, where they are missing."""
         self.store.setup_infrastructure()
-        if self.has_registry():
-            return
-        with (
-            self.store.transaction() as bound,
-            self.dialect.setup_lock(bound.connection, self.registry.fullname),
-        ):
-            self.registry.create(bound.connection, checkfirst=True)
+        if not self.has(self.registry):
+            with self._setting_up() as connection:
+                self.registry.create(connection, checkfirst=True)
 
     def create_staging(self, token: str) -> None:
         """Make the staging of a run, unless another process of the same run was quicker."""
-        with (
-            self.store.transaction() as bound,
-            self.dialect.setup_lock(bound.connection, self.registry.fullname),
-        ):
-            staging = self.staging(token)
-            if not inspect(bound.connection).has_table(staging.name, schema=staging.schema):
-                self.dialect.create(bound.connection, staging)
-
-    def has_staging(self, token: str) -> bool:
-        """Whether the staging of a run is there."""
         staging = self.staging(token)
-        with self.reading() as connection:
-            return inspect(connection).has_table(staging.name, schema=staging.schema)
+        with self._setting_up() as connection:
+            if not inspect(connection).has_table(staging.name, schema=staging.schema):
+                self.dialect.create(connection, staging)
 
     def staging_names(self) -> list[str]:
         """The stagings that are there."""
@@ -90,10 +77,14 @@ class LoadDatabase:
         """Remove the rows of a staging; False: somebody still works on it."""
         return self._unless_locked(self.dialect.empty, name)
 
+    @contextmanager
+    def _setting_up(self) -> Iterator[Connection]:
+        """A transaction in which no other load makes tables."""
+        with self.store.transaction() as bound, self.dialect.setup_lock(bound.connection, self.registry.fullname):
+            yield bound.connection
+
     def _unless_locked(self, action: Callable[[Connection, str], None], name: str) -> bool:
-        schema = self.live.schema
-        table = Table(name, MetaData(), schema=schema, quote=True, quote_schema=True if schema else None)
-        quoted = quoted_name(table, self.store.engine.dialect)
+        quoted = quoted_name(table_beside(self.live, name), self.store.engine.dialect)
         try:
             with self.writing() as bound:
                 try:
@@ -119,9 +110,6 @@ def load_database(options: StoreOptions, *, patient: bool = False) -> Iterator[L
     if patient:
         waiting = dialect_of(url, STAGING_DIALECTS).patience
         url = url.update_query_dict({name: value for name, value in waiting.items() if name not in url.query})
-    store = SqlDelayedMessageStore(url, schema=options.schema, table=options.table)
-    try:
+    with closing(SqlDelayedMessageStore(url, schema=options.schema, table=options.table)) as store:
         store.initialize(options.endpoint, TransactionMode.NONE)
         yield LoadDatabase(store)
-    finally:
-        store.close()

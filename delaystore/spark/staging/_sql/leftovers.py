@@ -3,7 +3,6 @@
 from datetime import timedelta
 from typing import Final
 
-from delaystore.spark.options import is_unnamed
 from delaystore.spark.staging._loads import Cleaned
 from delaystore.spark.staging._sql.database import LoadDatabase
 from delaystore.spark.staging._sql.registry import Registry, is_abandoned
@@ -12,33 +11,26 @@ UNNAMED_KEPT: Final = timedelta(days=1)
 """How long a load that nobody named is remembered: for its own process, should that ask again what has become of it."""
 
 
-def clean_up(database: LoadDatabase, registry: Registry, own: str | None = None) -> Cleaned:
+def clean_up(database: LoadDatabase, own: str | None = None) -> Cleaned:
     """Forget abandoned loads, and drop every staging that no living load has; the run `own` is alive.
 
     A load is registered before its staging is made. So stagings are listed first, and loads after: a staging whose
     load is not found has none.
     """
-    names = database.staging_names()
-    known = database.has_registry()
-    if not known and not names:
-        return Cleaned()
-    forgotten = _forget(database, registry, own) if known else []
-    if known:
-        _forget_unnamed(database, registry)
-    kept = _kept(database, registry) if known else set()
+    names, registry = database.staging_names(), Registry(database)
+    forgotten: list[str] = []
+    kept: set[str] = set()
+    if database.has(database.registry):
+        forgotten = _forget(database, registry, own)
+        registry.forget_unnamed(database.store.now() - UNNAMED_KEPT)
+        with database.reading() as connection:
+            kept = {database.staging(row.token).name for row in registry.rows(connection) if row.token is not None}
     dropped: list[str] = []
     in_use: list[str] = []
     for name in names:
         if name not in kept:
             (dropped if database.drop(name) else in_use).append(name)
     return Cleaned(tuple(forgotten), tuple(dropped), tuple(in_use))
-
-
-def _forget_unnamed(database: LoadDatabase, registry: Registry) -> None:
-    """Nobody will ask for a load without a name again, once the process that ran it has surely heard of its end."""
-    with database.writing() as bound:
-        finished = registry.finished_ids(bound.connection, database.store.now() - UNNAMED_KEPT)
-        registry.forget(bound.connection, [load_id for load_id in finished if is_unnamed(load_id)])
 
 
 def _forget(database: LoadDatabase, registry: Registry, own: str | None) -> list[str]:
@@ -55,8 +47,3 @@ def _forget(database: LoadDatabase, registry: Registry, own: str | None) -> list
                 if row.finished_at is None:  # of a stream, what it has finished stays known
                     forgotten.append(row.load_id)
     return forgotten
-
-
-def _kept(database: LoadDatabase, registry: Registry) -> set[str]:
-    with database.reading() as connection:
-        return {database.staging(row.token).name for row in registry.rows(connection) if row.token is not None}

@@ -33,13 +33,12 @@ class Promotion:
     def __init__(
         self,
         database: LoadDatabase,
-        registry: Registry,
         token: str,
         key: LoadKey,
         attempts: Sequence[StagedAttempt],
         on_duplicate: OnDuplicate,
     ) -> None:
-        self._database, self._registry, self._token, self._key = database, registry, token, key
+        self._database, self._registry, self._token, self._key = database, Registry(database), token, key
         self._expected = {int(attempt.attempt): attempt.count for attempt in attempts if attempt.count}
         self._on_duplicate = on_duplicate
         self._staging = database.staging(token)
@@ -58,15 +57,15 @@ class Promotion:
                         f"messages to be replaced were claimed by dispatchers for {CLAIM_PATIENCE:.0f} s; load again"
                     ) from None
                 time.sleep(_POLL)
-            except _DuplicatesError:
-                tries += 1
-                self._refuse_duplicates()
-                if tries == TRIES:
-                    raise self._hindered() from None
-            except _ConflictError:
+            except _ConflictError as conflict:
+                if isinstance(conflict, _DuplicatesError):
+                    self._refuse_duplicates()
                 tries += 1
                 if tries == TRIES:
-                    raise self._hindered() from None
+                    raise StoreUnavailableError(
+                        f"other transactions came in the way of the load {self._key.load_id!r} {TRIES} times; "
+                        "run it again"
+                    ) from None
 
     def _promote(self, bound: BoundSqlStore) -> FinishedLoad:
         connection = bound.connection
@@ -136,11 +135,6 @@ class Promotion:
         if known:
             raise DuplicateMessageError(known) from None
 
-    def _hindered(self) -> StoreUnavailableError:
-        return StoreUnavailableError(
-            f"other transactions came in the way of the load {self._key.load_id!r} {TRIES} times; run it again"
-        )
-
     def _staged(self) -> Select[Any]:
         """In the order in which the rows lie. Each chunk is sorted, which suits the index of message_ids."""
         return select(*(self._staging.c[name] for name in NAMES)).where(self._chosen())
@@ -153,9 +147,9 @@ class _ClaimedError(Exception):
     """A dispatcher has claimed a message that is to be replaced."""
 
 
-class _DuplicatesError(Exception):
-    """A message_id is there twice."""
-
-
 class _ConflictError(Exception):
     """Another transaction came in the way."""
+
+
+class _DuplicatesError(_ConflictError):
+    """A message_id is there twice."""

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Row, delete, select, update
 from sqlalchemy.exc import IntegrityError
 
 from delaystore.errors import ConfigurationError, LoadInProgressError
+from delaystore.spark.options import is_unnamed
 from delaystore.spark.staging._loads import LoadState, LoadStatus
 from delaystore.spark.staging._owner import Owner
 from delaystore.spark.staging._sql.database import LoadDatabase
@@ -140,24 +141,19 @@ class Registry:
             if row is not None:
                 self.release(bound.connection, row)
 
-    def finished_ids(self, connection: Connection, before: datetime) -> Sequence[str]:
-        """The ids of loads, not streams, that were finished before then."""
+    def forget_unnamed(self, before: datetime) -> None:
+        """Forget the loads that nobody named, and that were finished before then."""
         table = self._table
-        loads = select(table.c.load_id).where(table.c.is_stream == 0, table.c.finished_at < before)
-        return connection.execute(loads).scalars().all()
+        finished = select(table.c.load_id).where(table.c.is_stream == 0, table.c.finished_at < before)
+        with self._database.writing() as bound:
+            for load_id in bound.connection.scalars(finished).all():
+                if is_unnamed(load_id):
+                    bound.connection.execute(delete(table).where(table.c.load_id == load_id))
 
-    def forget(self, connection: Connection, load_ids: Sequence[str]) -> None:
-        """Forget these loads, which are finished."""
-        for load_id in load_ids:
-            connection.execute(delete(self._table).where(self._table.c.load_id == load_id))
-
-    def rows(self, connection: Connection) -> Sequence[_RowOf]:
-        """All loads, the newest last."""
-        return connection.execute(select(self._table).order_by(self._table.c.began, self._table.c.load_id)).all()
-
-    def row(self, connection: Connection, load_id: str) -> _RowOf | None:
-        """The load's row; None: there is none."""
-        return connection.execute(select(self._table).where(self._table.c.load_id == load_id)).first()
+    def rows(self, connection: Connection, load_id: str | None = None) -> Sequence[_RowOf]:
+        """All loads, the newest last; or the one of that id, if there is one."""
+        wanted = select(self._table).order_by(self._table.c.began, self._table.c.load_id)
+        return connection.execute(wanted if load_id is None else wanted.where(self._table.c.load_id == load_id)).all()
 
     def _of_run(self, connection: Connection, token: str) -> _RowOf | None:
         return connection.execute(select(self._table).where(self._table.c.token == token)).first()

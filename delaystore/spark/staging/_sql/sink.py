@@ -83,24 +83,20 @@ def sql_sink(options: StoreOptions, token: str, lease: timedelta) -> Iterator[Sq
     lost, ended = threading.Event(), threading.Event()
     with load_database(options) as database:
         registry = Registry(database)
-        beat = threading.Thread(
-            target=_keep_alive, args=(registry, token, lease, lost, ended), name="delaystore-lease", daemon=True
-        )
+
+        def keep_alive() -> None:
+            while not ended.wait(lease.total_seconds() / RENEWALS):
+                try:
+                    if not registry.renew(token, lease):
+                        lost.set()
+                        return
+                except DelaystoreError as error:
+                    _logger.warning("the lease of a load could not be renewed, which is tried again: %s", error)
+
+        beat = threading.Thread(target=keep_alive, name="delaystore-lease", daemon=True)
         beat.start()
         try:
             yield SqlSink(database, token, lost)
         finally:
             ended.set()
             beat.join()
-
-
-def _keep_alive(
-    registry: Registry, token: str, lease: timedelta, lost: threading.Event, ended: threading.Event
-) -> None:
-    while not ended.wait(lease.total_seconds() / RENEWALS):
-        try:
-            if not registry.renew(token, lease):
-                lost.set()
-                return
-        except DelaystoreError as error:
-            _logger.warning("the lease of a load could not be renewed, which is tried again: %s", error)

@@ -1,7 +1,7 @@
 """The tables of loads: the registry, and one for each run of a load."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import BigInteger, Column, Integer, MetaData, Table
 
@@ -20,9 +20,9 @@ def registry_table(live: Table, dialect: SqlDialect) -> Table:
 
     `token` names the run that has the load now, until `lease_until` unless it shows a sign of life; NULL: none has.
     """
-    return Table(
+    return table_beside(
+        live,
         loads_table_name(live.name, dialect),
-        MetaData(),
         Column("load_id", ExactText(MAX_LOAD_ID_BYTES), primary_key=True),
         Column("is_stream", Integer, nullable=False),
         Column("batch", BigInteger),
@@ -37,23 +37,21 @@ def registry_table(live: Table, dialect: SqlDialect) -> Table:
         Column("finished_at", UtcDateTime),
         Column("stored", BigInteger),
         Column("skipped", BigInteger),
-        schema=live.schema,
-        quote=True,
-        quote_schema=True if live.schema else None,
-        mysql_engine="InnoDB",
     )
 
 
 def staging_table(live: Table, token: str, dialect: SqlDialect, prefixes: Sequence[str] = ()) -> Table:
     """The columns of messages, and `attempt`. It has no index: rows lie in the order in which they came."""
-    return Table(
+    return table_beside(
+        live,
         load_table_name(live.name, token, dialect),
-        MetaData(),
         Column(ATTEMPT, BigInteger, nullable=False),
         *(Column(column.name, column.type, nullable=column.nullable) for column in COLUMNS),
-        schema=live.schema,
-        quote=True,
-        quote_schema=True if live.schema else None,
         prefixes=list(prefixes),
-        mysql_engine="InnoDB",
     )
+
+
+def table_beside(live: Table, name: str, *columns: Column[Any], **options: Any) -> Table:
+    """A table of that name, always quoted, in the schema of `live`."""
+    options |= {"schema": live.schema, "quote": True, "quote_schema": True if live.schema else None}
+    return Table(name, MetaData(), *columns, mysql_engine="InnoDB", mariadb_engine="InnoDB", **options)

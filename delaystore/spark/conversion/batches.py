@@ -1,7 +1,8 @@
 """Batches of rows as people have them, to batches as a store keeps them."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Generic, TypeVarTuple
 
 import pyarrow as pa
 
@@ -15,11 +16,25 @@ _MAX_BATCH_BYTES: Final = 2**31 - 1
 """What the offsets of Arrow's `binary` can count."""
 
 
-class Part(Protocol):
-    """What makes one column of STAGED."""
+MakeColumn = Callable[[pa.RecordBatch, Faults], pa.Array]
+"""Makes one column of STAGED; its values in rows with faults do not matter."""
 
-    def convert(self, batch: pa.RecordBatch, faults: Faults) -> pa.Array:
-        """The column; its values in rows with faults do not matter."""
+
+_Given = TypeVarTuple("_Given")
+
+
+class Bound(Generic[*_Given]):
+    """`function` with its first arguments; unlike functools.partial, equal to another of the same."""
+
+    def __init__(self, function: Callable[[*_Given, pa.RecordBatch, Faults], pa.Array], *given: *_Given) -> None:
+        self._function, self._given = function, given
+
+    def __call__(self, batch: pa.RecordBatch, faults: Faults) -> pa.Array:
+        """What `function` returns for these."""
+        return self._function(*self._given, batch, faults)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Bound) and vars(self) == vars(other)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +51,13 @@ class Converted:
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """How the columns of a DataFrame become those of STAGED, in its order. Made by `plan_conversion`; picklable.
+    """How the columns of a DataFrame become those of STAGED. Made by `plan_conversion`; picklable.
 
-    `unreadable`: the column that says why a row could not be read; None: there is none.
+    `columns`: what makes each column of STAGED, by its name. `unreadable`: the index of the column that says why a row
+    could not be read; None: there is none.
     """
 
-    parts: tuple[Part, ...]
+    columns: Mapping[str, MakeColumn]
     unreadable: int | None = None
 
     def convert(self, batch: pa.RecordBatch) -> Converted:
@@ -56,8 +72,8 @@ class Conversion:
         faults = Faults()
         if self.unreadable is not None:
             faults.add_reasons(batch.column(self.unreadable).cast(pa.string()))
-        columns = [part.convert(batch, faults) for part in self.parts]
-        staged = pa.RecordBatch.from_arrays(columns, schema=STAGED)
+        made = [self.columns[name](batch, faults) for name in STAGED.names]
+        staged = pa.RecordBatch.from_arrays(made, schema=STAGED)
         reasons = faults.reasons()
         if reasons is None:
             return Converted(staged, None)

@@ -1,4 +1,4 @@
-"""Staging in a table beside the one in which messages wait."""
+"""One run of a load, staged in a table beside the one in which messages wait."""
 
 import os
 import secrets
@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from delaystore.errors import ConfigurationError, LoadLostError, StoreError
 from delaystore.spark.options import OnDuplicate, StoreOptions
-from delaystore.spark.staging._loads import Cleaned, LoadStatus
+from delaystore.spark.staging._loads import LoadStatus
 from delaystore.spark.staging._owner import Owner
 from delaystore.spark.staging._sql.database import load_database
 from delaystore.spark.staging._sql.leftovers import clean_up
@@ -47,9 +47,8 @@ class SqlStaging(Staging):
         self._key = key
         with load_database(self._options) as database:
             database.set_up()
-            registry = Registry(database)
-            finished = registry.take(key, self._token, self._owner_now(), self._lease)
-            clean_up(database, registry, self._token)
+            finished = Registry(database).take(key, self._token, self._owner_now(), self._lease)
+            clean_up(database, self._token)
             if finished is None:
                 database.create_staging(self._token)
             return finished
@@ -59,13 +58,12 @@ class SqlStaging(Staging):
         self._key = key
         with load_database(self._options) as database:
             database.set_up()
-            registry = Registry(database)
-            joined = registry.join(key, self._token, self._owner_now(), self._lease)
+            joined = Registry(database).join(key, self._token, self._owner_now(), self._lease)
             if isinstance(joined, FinishedLoad):
                 return joined
             self._token = joined
-            if not database.has_staging(joined):
-                clean_up(database, registry, joined)
+            if not database.has(database.staging(joined)):
+                clean_up(database, joined)
                 database.create_staging(joined)
             return None
 
@@ -78,13 +76,10 @@ class SqlStaging(Staging):
         if self._key is None:
             raise ConfigurationError("this load was not begun; call begin or join first")
         with load_database(self._options, patient=True) as database:
-            registry = Registry(database)
-            finished = Promotion(database, registry, self._token, self._key, attempts, on_duplicate).run()
+            finished = Promotion(database, self._token, self._key, attempts, on_duplicate).run()
             with suppress(StoreError):  # the load is finished all the same; the next one removes what is left
-                if self._key.batch is None:
-                    database.drop(database.staging(self._token).name)
-                else:
-                    database.empty(database.staging(self._token).name)
+                clear = database.drop if self._key.batch is None else database.empty
+                clear(database.staging(self._token).name)
             return finished
 
     @override
@@ -98,7 +93,7 @@ class SqlStaging(Staging):
     def discard(self) -> None:
         """A table that an attempt still writes to is left to the next cleanup."""
         with load_database(self._options) as database:
-            if database.has_registry():
+            if database.has(database.registry):
                 Registry(database).discard(self._token)
             database.drop(database.staging(self._token).name)
 
@@ -113,28 +108,11 @@ def new_token() -> str:
     return moment + secrets.token_hex((TOKEN_LENGTH - _TIME_DIGITS) // 2)
 
 
-def sql_cleanup(options: StoreOptions) -> Cleaned:
-    """Remove what abandoned loads left."""
+def sql_loads(options: StoreOptions, load_id: str | None = None) -> Sequence[LoadStatus]:
+    """The loads into the endpoint, the newest last; or the one of that id, if it is known."""
     with load_database(options) as database:
-        return clean_up(database, Registry(database))
-
-
-def sql_loads(options: StoreOptions) -> Sequence[LoadStatus]:
-    """The loads into the endpoint."""
-    with load_database(options) as database:
-        if not database.has_registry():
+        if not database.has(database.registry):
             return []
         now = database.store.now()
         with database.reading() as connection:
-            return [status_of(row, now) for row in Registry(database).rows(connection)]
-
-
-def sql_load(options: StoreOptions, load_id: str) -> LoadStatus | None:
-    """The load of that id; None: it is not known."""
-    with load_database(options) as database:
-        if not database.has_registry():
-            return None
-        now = database.store.now()
-        with database.reading() as connection:
-            row = Registry(database).row(connection, load_id)
-        return None if row is None else status_of(row, now)
+            return [status_of(row, now) for row in Registry(database).rows(connection, load_id)]

@@ -1,4 +1,4 @@
-"""Loading files into a store."""
+"""A request to load files into a store, and what becomes of it."""
 
 import time
 from collections.abc import Mapping
