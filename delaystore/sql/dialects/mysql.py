@@ -116,7 +116,7 @@ class MySqlDialect(StoreDialect):
         return statement.with_hint(table, _BY_KEY)
 
     @override
-    def exact(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
+    def bytewise(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
         """Most collations treat upper and lower case as equal."""
         return cast(column, LargeBinary)
 
