@@ -11,7 +11,7 @@ from delaystore.message import DelayedMessage, Position
 from delaystore.stores.abc import DelayedMessageStore, ManagedDelayedMessageStore, ManagementOutcome
 from delaystore.testing._capabilities import needs
 from delaystore.testing._kit.base import StoreTests
-from delaystore.testing._kit.concurrency import taking, together
+from delaystore.testing._kit.concurrency import take_all, together
 from delaystore.testing._kit.messages import (
     NOON,
     SECOND,
@@ -20,6 +20,7 @@ from delaystore.testing._kit.messages import (
     all_taken,
     assert_only,
     assert_same,
+    claimed,
     ids,
     some_messages,
 )
@@ -155,8 +156,7 @@ class ManagementTests(StoreTests):
     ) -> None:
         managed.store_many(some_messages(2))
         with ThreadPoolExecutor(1) as pool, other.transaction() as transaction:
-            message = transaction.fetch_next_due_timeout(NOON)
-            assert message is not None
+            message = claimed(transaction)
             questions: list[Callable[[], object]] = [
                 lambda: managed.cancel("m0"),
                 lambda: managed.reschedule("m0", NOON - SECOND),
@@ -190,7 +190,7 @@ class ManagementTests(StoreTests):
         def cancelling() -> list[str]:
             return [name for name in reversed(ids(messages)) if managed.cancel(name) is DONE]
 
-        cancelled, dispatched = together(cancelling, taking(other, lambda: True))
-        dispatched += taking(other, lambda: True)()
+        cancelled, dispatched = together(cancelling, lambda: take_all(other))
+        dispatched += take_all(other)
         assert sorted(cancelled + dispatched) == sorted(ids(messages))
         assert managed.count() == 0

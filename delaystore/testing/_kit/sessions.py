@@ -1,7 +1,6 @@
 """Sessions in a distant time zone mean the same instants."""
 
 from datetime import UTC, datetime, timedelta
-from typing import ClassVar
 
 import pytest
 
@@ -22,8 +21,6 @@ _INSTANTS = (
 
 class SessionTests(StoreTests):
     """Whatever time zone a session is in, the same messages are due at the same instants."""
-
-    instants: ClassVar = _INSTANTS
 
     @pytest.fixture
     def hostile(
@@ -74,7 +71,7 @@ class SessionTests(StoreTests):
     ) -> None:
         assert isinstance(store, ManagedDelayedMessageStore)
         assert isinstance(hostile, ManagedDelayedMessageStore)
-        for number, due_time in enumerate(self.instants):
+        for number, due_time in enumerate(_INSTANTS):
             store.store(a_message(str(number), due_time))
         assert hostile.list() == store.list()
         for since, until in ((NOON, NOON + TICK), (NOON - timedelta(days=2000), NOON)):

@@ -7,14 +7,19 @@ import pytest
 from delaystore.stores.abc import DelayedMessageStore
 from delaystore.testing._capabilities import needs
 from delaystore.testing._kit.base import StoreTests
-from delaystore.testing._kit.messages import NOON, a_message, all_taken, assert_only, assert_same, ids, some_messages
+from delaystore.testing._kit.messages import (
+    FAR,
+    NOON,
+    Undone,
+    a_message,
+    all_taken,
+    assert_only,
+    assert_same,
+    claimed,
+    ids,
+    some_messages,
+)
 from delaystore.testing._kit.waiting import eventually_next
-
-FAR = NOON + timedelta(days=1)
-
-
-class Undone(Exception):  # noqa: N818 - raised by the tests on purpose, it is no error
-    """Ends blocks that shall be undone."""
 
 
 class TransactionTests(StoreTests):
@@ -44,8 +49,7 @@ class TransactionTests(StoreTests):
     ) -> None:
         store.store(a_message("a"))
         with pytest.raises(Undone), store.transaction() as transaction:
-            message = transaction.fetch_next_due_timeout(NOON)
-            assert message is not None
+            message = claimed(transaction)
             assert transaction.remove(message)
             raise Undone
         assert_only(all_taken(other, NOON), a_message("a"))
@@ -54,8 +58,7 @@ class TransactionTests(StoreTests):
     def test_a_failure_that_an_undone_block_counted_does_not_count(self, store: DelayedMessageStore) -> None:
         store.store(a_message("a"))
         with pytest.raises(Undone), store.transaction() as transaction:
-            message = transaction.fetch_next_due_timeout(NOON)
-            assert message is not None
+            message = claimed(transaction)
             assert transaction.increment_failure_count(message, FAR)
             raise Undone
         assert_only(all_taken(store, NOON), a_message("a"))
@@ -112,8 +115,7 @@ class TransactionTests(StoreTests):
         store.store_many(some_messages(3))
         with store.transaction() as transaction:
             for settle in ("remove", "count", "leave"):
-                message = transaction.fetch_next_due_timeout(FAR)
-                assert message is not None
+                message = claimed(transaction, FAR)
                 if settle == "remove":
                     assert transaction.remove(message)
                 elif settle == "count":
