@@ -259,11 +259,9 @@ class DelayedDelivery(Sender):
 
     @override
     def _prepare(self) -> None:
-        if not self._ready:
-            self._set_up()
-
-    def _set_up(self) -> None:
         """Set up the store, once per process; the store itself allows several processes to do so."""
+        if self._ready:
+            return
         with self._setup_lock:
             if not self._ready:
                 try:

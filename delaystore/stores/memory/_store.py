@@ -4,6 +4,7 @@ import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from threading import Lock
 from typing import Final, Self
@@ -17,7 +18,7 @@ from delaystore.message import DelayedMessage, Position, check_message_id, posit
 from delaystore.settings import TransactionMode
 from delaystore.stores.abc import DelayedMessageStore, ManagedDelayedMessageStore, ManagementOutcome, Page
 from delaystore.stores.memory._transaction import InMemoryTransaction
-from delaystore.stores.memory._waiting import WaitingMessages, copied, rescheduled
+from delaystore.stores.memory._waiting import WaitingMessages, copied
 
 _SYSTEM_CLOCK: Final = SystemClock()
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -194,7 +195,7 @@ class InMemoryDelayedMessageStore(ManagedDelayedMessageStore):
             outcome = _may_change(waiting, message_id, now)
             if outcome is ManagementOutcome.DONE:
                 entry = waiting.entries[message_id]
-                entry.message = rescheduled(entry.message, due_time)
+                entry.message = replace(entry.message, due_time=due_time, failure_count=0, next_attempt=due_time)
                 waiting.free(entry)
             return outcome
 
