@@ -46,7 +46,6 @@ class SqlServerDialect(SqlDialect):
 
     @override
     def locked(self, statement: Select[Any], table: Table) -> Select[Any]:
-        """By hints."""
         return statement.with_hint(table, _CLAIM, "mssql")
 
     @override

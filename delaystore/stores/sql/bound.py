@@ -30,7 +30,7 @@ from delaystore.stores.abc import ManagedDelayedMessageStore, ManagementOutcome,
 from delaystore.stores.sql._claims import CandidateLocks, Claims, Leases, RowLocks
 from delaystore.stores.sql._listener import payload_of
 from delaystore.stores.sql._scan import DueScan
-from delaystore.stores.sql._statements import Statements, behind
+from delaystore.stores.sql._statements import Statements, search
 from delaystore.stores.sql.rows import to_message, to_row
 
 NOTIFY_WITHIN: Final = MAXIMUM_SLEEP + timedelta(seconds=5)
@@ -93,7 +93,6 @@ class BoundSqlStore(ManagedDelayedMessageStore):
 
     @override
     def now(self) -> datetime:
-        """The database's clock."""
         return self._parts.clock.now()
 
     @override
@@ -108,7 +107,6 @@ class BoundSqlStore(ManagedDelayedMessageStore):
 
     @override
     def store_many(self, messages: Iterable[DelayedMessage]) -> int:
-        """Insert in bulk, all or none."""
         self.written()
         earliest = LATEST_DUE_TIME
 
@@ -185,10 +183,8 @@ class BoundSqlStore(ManagedDelayedMessageStore):
         after = self._parts.scan.start()
         with translated_errors():
             times = [self._claims.first_end()]
-        if after is None:
-            times.append(self._execute(self._sql.first, {}).scalar())
-        else:
-            times.append(self._execute(self._sql.first_behind, behind(after)).scalar())
+        times.append(self._execute(*search(self._sql.first, self._sql.first_behind, after)).scalar())
+        if after is not None:
             times.append(self.now() + self._parts.scan.until_full_scan())
         return min((time for time in times if time is not None), default=None)
 
@@ -211,11 +207,8 @@ class BoundSqlStore(ManagedDelayedMessageStore):
         """A page by the index of `next_attempt`, however far in."""
         if type(limit) is not int or limit < 1:
             raise ConfigurationError(f"limit must be a whole number from 1, not {limit!r}")
-        table, parameters = self._sql.table, dict[str, Any](limit=limit + 1)
-        statement = self._sql.page
-        if after is not None:
-            statement = self._sql.page_behind
-            parameters.update(behind(after))
+        table = self._sql.table
+        statement, position = search(self._sql.page, self._sql.page_behind, after)
         if destination is not None:
             check_destination(destination)
             statement = statement.where(table.c.destination == destination)
@@ -223,7 +216,7 @@ class BoundSqlStore(ManagedDelayedMessageStore):
             statement = statement.where(table.c.next_attempt >= utc(since, "since"))
         if until is not None:
             statement = statement.where(table.c.next_attempt < utc(until, "until"))
-        messages = [to_message(row) for row in self._execute(statement, parameters)]
+        messages = [to_message(row) for row in self._execute(statement, {"limit": limit + 1, **position})]
         if len(messages) <= limit:
             return Page(messages, None)
         return Page(messages[:limit], position_of(messages[limit - 1]))
@@ -235,7 +228,6 @@ class BoundSqlStore(ManagedDelayedMessageStore):
 
     @override
     def count_by_due_time(self, bucket: timedelta, *, destination: str | None = None) -> Mapping[datetime, int]:
-        """Count rows by bucket, in the order of time."""
         seconds = int(bucket.total_seconds())
         if seconds < 1 or timedelta(seconds=seconds) != bucket:
             raise ConfigurationError(f"bucket must be a whole number of seconds from 1, not {bucket!r}")
