@@ -24,24 +24,11 @@ _SYSTEM_CLOCK: Final = SystemClock()
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class SharedMemory:
-    """What the handles of one in-memory store share: the waiting messages of each endpoint."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._endpoints: dict[str, WaitingMessages] = {}
-
-    def of(self, endpoint: str) -> WaitingMessages:
-        """What waits at `endpoint`."""
-        with self._lock:
-            return self._endpoints.setdefault(endpoint, WaitingMessages())
-
-
 class InMemoryDelayedMessageStore(ManagedDelayedMessageStore):
     """Keeps messages in this process's memory: they are lost with it. For tests and demos.
 
     Outside `transaction()`, what is fetched is claimed for `lease` by `clock`. A fetch takes O(log n) of what waits;
-    `list` and the counts read everything. `memory` is for `share`.
+    `list` and the counts read everything. `memory`, what waits by endpoint, is for `share`.
 
     Honours every transaction mode but TRANSACTION_SCOPE: no transport shares its transactions.
     """
@@ -51,13 +38,13 @@ class InMemoryDelayedMessageStore(ManagedDelayedMessageStore):
         clock: Clock = _SYSTEM_CLOCK,
         *,
         lease: timedelta = timedelta(seconds=60),
-        memory: SharedMemory | None = None,
+        memory: dict[str, WaitingMessages] | None = None,
     ) -> None:
         if not isinstance(lease, timedelta) or lease <= timedelta(0):
             raise ConfigurationError(f"lease must be a timedelta above 0, not {lease!r}")
         self._clock = clock
         self._lease = lease
-        self._memory = SharedMemory() if memory is None else memory
+        self._memory = {} if memory is None else memory
         self._endpoint: str | None = None
 
     def share(self) -> Self:
@@ -78,6 +65,7 @@ class InMemoryDelayedMessageStore(ManagedDelayedMessageStore):
             raise ConfigurationError(
                 f"this store is bound to endpoint {self._endpoint!r}, not {endpoint!r}; make a store for each"
             )
+        self._memory.setdefault(endpoint, WaitingMessages())
         self._endpoint = endpoint
 
     @override
@@ -205,7 +193,7 @@ class InMemoryDelayedMessageStore(ManagedDelayedMessageStore):
     def _waiting(self) -> WaitingMessages:
         if self._endpoint is None:
             raise ConfigurationError("the store is not initialized; call initialize(endpoint, mode) first")
-        return self._memory.of(self._endpoint)
+        return self._memory[self._endpoint]
 
     def _messages(self, destination: str | None) -> Sequence[DelayedMessage]:
         waiting = self._waiting()
