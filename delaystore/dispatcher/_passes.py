@@ -124,7 +124,6 @@ class DispatchPass:
         raise error
 
     def _on_committed(self, batch: Batch, at: datetime, now: datetime) -> PassResult:
-        """React to a committed transaction."""
         self._arrivals.forget(batch.arrived)
         self._deferrals.forget(batch.arrived)
         self._breakers.fetch.success()
