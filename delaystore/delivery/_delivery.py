@@ -22,12 +22,7 @@ from delaystore.errors import ConfigurationError, DuplicateMessageError, StoreEr
 from delaystore.forks import renew_in_children
 from delaystore.message import DelayedMessage, Position
 from delaystore.settings import DelayedDeliverySettings
-from delaystore.stores.abc import (
-    DelayedMessageStore,
-    ManagedDelayedMessageStore,
-    ManagementOutcome,
-    Page,
-)
+from delaystore.stores.abc import DelayedMessageStore, ManagedDelayedMessageStore, ManagementOutcome, Page
 from delaystore.transports.abc import Transport
 
 W = TypeVar("W")

@@ -136,6 +136,15 @@ class Settler:
             else:
                 batch.not_moved.append(replace(failure, reason=f"{outcome.kind.value}: {outcome.reason}"))
         batch.moved = [failure.message for failure in moved]
+        self._log_moved(moved)
+
+    def _send_unless_down(self, tx: DelayedMessageStore, copies: Sequence[DelayedMessage], outage: str | None) -> Sent:
+        """Send `copies`; if the first send has ended in an outage, return UNSETTLED for all without waiting."""
+        if outage is not None:
+            return Sent([Outcome(OutcomeKind.UNSETTLED, outage)] * len(copies), outage=outage)
+        return self._forwarder.send(tx, copies)
+
+    def _log_moved(self, moved: Sequence[Failure]) -> None:
         if moved:
             logger.warning(
                 "moved %d messages to the error queue %r; first %s to %r: %s",
@@ -145,12 +154,6 @@ class Settler:
                 moved[0].message.destination,
                 moved[0].reason,
             )
-
-    def _send_unless_down(self, tx: DelayedMessageStore, copies: Sequence[DelayedMessage], outage: str | None) -> Sent:
-        """Send `copies`; if the first send has ended in an outage, return UNSETTLED for all without waiting."""
-        if outage is not None:
-            return Sent([Outcome(OutcomeKind.UNSETTLED, outage)] * len(copies), outage=outage)
-        return self._forwarder.send(tx, copies)
 
     def _count_failures(self, tx: DelayedMessageStore, batch: Batch) -> None:
         """Count failures; the store shows these messages again later, counted from now."""

@@ -181,11 +181,9 @@ class StoreDialect(SqlDialect):
         """An insert of one row that inserts nothing for a key that exists, or raises an error that is a DUPLICATE."""
         return insert(table)
 
-    @contextmanager
-    def savepoint(self, connection: Connection) -> Iterator[None]:
+    def savepoint(self, connection: Connection) -> AbstractContextManager[object]:
         """Undo what the block wrote, and only that, when it raises."""
-        with connection.begin_nested():
-            yield
+        return connection.begin_nested()
 
     def insert_many(self, connection: Connection, table: Table, rows: Iterable[dict[str, Any]]) -> int:
         """Insert rows in bulk; returns how many. Raises DuplicateMessageError; the caller undoes what went before."""

@@ -100,9 +100,7 @@ class BoundSqlStore(ManagedDelayedMessageStore):
         """Insert. A duplicate is no error of the database, so that the caller's transaction survives it."""
         self.written()
         with translated_errors():
-            inserted = insert_message(self.connection, self._parts, message)
-        if not inserted:
-            raise DuplicateMessageError([message.message_id])
+            insert_message(self.connection, self._parts, message)
         self._waits_until(message.next_attempt)
 
     @override
@@ -313,18 +311,21 @@ class BoundSqlStore(ManagedDelayedMessageStore):
             return self.connection.execute(statement, parameters)
 
 
-def insert_message(connection: Connection, parts: StoreParts, message: DelayedMessage, wake: str | None = None) -> bool:
+def insert_message(connection: Connection, parts: StoreParts, message: DelayedMessage, wake: str | None = None) -> None:
     """Insert a row, and wake dispatchers with the payload `wake`, in one statement where the database can.
 
-    False: its message_id waits already. Raises what the driver raises.
+    Raises DuplicateMessageError where its message_id waits already, and what the driver raises.
     """
     row, sql = to_row(message), parts.statements
     if wake is not None and sql.insert_and_notify is not None:
         values = {f"new_{name}": value for name, value in row.items()} | {"channel": parts.channel, "payload": wake}
-        return connection.execute(sql.insert_and_notify, values).first() is not None
-    try:
-        return connection.execute(sql.insert, row).rowcount > 0
-    except IntegrityError as error:
-        if parts.dialect.fault(error) is Fault.DUPLICATE:
-            return False
-        raise
+        inserted = connection.execute(sql.insert_and_notify, values).first() is not None
+    else:
+        try:
+            inserted = connection.execute(sql.insert, row).rowcount > 0
+        except IntegrityError as error:
+            if parts.dialect.fault(error) is not Fault.DUPLICATE:
+                raise
+            inserted = False
+    if not inserted:
+        raise DuplicateMessageError([message.message_id])
