@@ -53,10 +53,10 @@ def killed_at_the_end(target: object, open_elsewhere: StoreFactory) -> Iterator[
         process.close()
 
 
+@needs("other_processes")
 class CrashTests(StoreTests):
     """Others find what a killed process had claimed, and see nothing of what it had not finished."""
 
-    @needs("other_processes")
     def test_what_a_killed_process_had_claimed_is_found_again(
         self, store: DelayedMessageStore, open_elsewhere: StoreFactory
     ) -> None:
@@ -66,7 +66,7 @@ class CrashTests(StoreTests):
             assert taken(store, NOON) == []
         self.assert_found_again(store)
 
-    @needs("other_processes", "transactions")
+    @needs("transactions")
     def test_what_a_killed_process_had_not_committed_is_undone(
         self, store: DelayedMessageStore, open_elsewhere: StoreFactory
     ) -> None:
@@ -76,7 +76,6 @@ class CrashTests(StoreTests):
         self.assert_found_again(store)
         assert all_taken(store, NOON + SECOND) == []
 
-    @needs("other_processes")
     def test_what_a_killed_process_had_stored_is_there(
         self, store: DelayedMessageStore, open_elsewhere: StoreFactory
     ) -> None:

@@ -19,6 +19,7 @@ _INSTANTS = (
 )
 
 
+@needs("hostile_sessions")
 class SessionTests(StoreTests):
     """Whatever time zone a session is in, the same messages are due at the same instants."""
 
@@ -30,7 +31,6 @@ class SessionTests(StoreTests):
         opened_stores.append(hostile := opened(hostile_store_factory))
         return hostile
 
-    @needs("hostile_sessions")
     @pytest.mark.parametrize("due_time", _INSTANTS, ids=str)
     def test_what_a_hostile_session_stores_is_due_at_the_same_instant(
         self, store: DelayedMessageStore, hostile: DelayedMessageStore, due_time: datetime
@@ -43,7 +43,6 @@ class SessionTests(StoreTests):
         for message, name in zip(found, "ab", strict=True):
             assert_same(message, a_message(name, due_time))
 
-    @needs("hostile_sessions")
     @pytest.mark.parametrize("due_time", _INSTANTS, ids=str)
     def test_a_hostile_session_fetches_at_the_same_instant(
         self, store: DelayedMessageStore, hostile: DelayedMessageStore, due_time: datetime
@@ -57,7 +56,6 @@ class SessionTests(StoreTests):
             assert transaction.increment_failure_count(a_message("a", due_time), NOON + SECOND)
         eventually_next(store, NOON + SECOND)
 
-    @needs("hostile_sessions")
     def test_a_hostile_session_has_the_same_clock(
         self, store: DelayedMessageStore, hostile: DelayedMessageStore
     ) -> None:
@@ -65,7 +63,7 @@ class SessionTests(StoreTests):
         hostile.store(a_message("a", hostile.now() - SECOND))
         assert ids(all_taken(store, store.now())) == ["a"]
 
-    @needs("hostile_sessions", "management")
+    @needs("management")
     def test_a_hostile_session_lists_and_counts_the_same(
         self, store: DelayedMessageStore, hostile: DelayedMessageStore
     ) -> None:
