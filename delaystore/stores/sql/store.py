@@ -63,8 +63,8 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
             check_identifier(schema, self._dialect, "the schema name")
         if table is not None:
             check_table_name(table, self._dialect)
-        if lease <= timedelta(0):
-            raise ConfigurationError(f"lease must be above 0, not {lease}")
+        if not isinstance(lease, timedelta) or lease <= timedelta(0):
+            raise ConfigurationError(f"lease must be a timedelta above 0, not {lease!r}")
         self._schema, self._table_name, self._lease = schema, table, lease
         self._endpoint: str | None = None
         self._parts_or_none: StoreParts | None = None
