@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from threading import Lock
 from typing import Final, Self
 from urllib.parse import urlsplit
 
@@ -210,7 +209,6 @@ def _may_change(waiting: WaitingMessages, message_id: str, now: datetime) -> Man
 
 
 _named: Final[dict[str, InMemoryDelayedMessageStore]] = {}
-_lock: Final = Lock()
 
 
 def open_memory_store(url: str) -> InMemoryDelayedMessageStore:
@@ -223,5 +221,4 @@ def open_memory_store(url: str) -> InMemoryDelayedMessageStore:
         raise ConfigurationError("an in-memory store's URL has nothing but a name; use memory:// or memory://NAME")
     if not parts.netloc:
         return InMemoryDelayedMessageStore()
-    with _lock:
-        return _named.setdefault(parts.netloc, InMemoryDelayedMessageStore()).share()
+    return _named.setdefault(parts.netloc, InMemoryDelayedMessageStore()).share()
