@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from delaystore.delivery import DelayedDelivery
+    from delaystore.dispatcher import DispatchObserver
     from delaystore.message import DelayedMessage
     from delaystore.settings import DelayedDeliverySettings, TransactionMode
     from delaystore.stores.abc import DelayedMessageStore, ManagementOutcome
@@ -18,6 +19,7 @@ __all__ = [
     "DelayedDeliverySettings",
     "DelayedMessage",
     "DelayedMessageStore",
+    "DispatchObserver",
     "ManagementOutcome",
     "RabbitMQTransport",
     "SqlDelayedMessageStore",
@@ -29,6 +31,7 @@ _HOMES: Final = {
     "DelayedDeliverySettings": "delaystore.settings",
     "DelayedMessage": "delaystore.message",
     "DelayedMessageStore": "delaystore.stores.abc",
+    "DispatchObserver": "delaystore.dispatcher",
     "ManagementOutcome": "delaystore.stores.abc",
     "RabbitMQTransport": "delaystore.transports.rabbitmq",
     "SqlDelayedMessageStore": "delaystore.stores.sql",

@@ -22,12 +22,7 @@ from delaystore.errors import ConfigurationError, DuplicateMessageError, StoreEr
 from delaystore.forks import renew_in_children
 from delaystore.message import DelayedMessage, Position
 from delaystore.settings import DelayedDeliverySettings
-from delaystore.stores.abc import (
-    DelayedMessageStore,
-    ManagedDelayedMessageStore,
-    ManagementOutcome,
-    Page,
-)
+from delaystore.stores.abc import DelayedMessageStore, ManagedDelayedMessageStore, ManagementOutcome, Page
 from delaystore.transports.abc import Transport
 
 W = TypeVar("W")
@@ -259,11 +254,9 @@ class DelayedDelivery(Sender):
 
     @override
     def _prepare(self) -> None:
-        if not self._ready:
-            self._set_up()
-
-    def _set_up(self) -> None:
         """Set up the store, once per process; the store itself allows several processes to do so."""
+        if self._ready:
+            return
         with self._setup_lock:
             if not self._ready:
                 try:

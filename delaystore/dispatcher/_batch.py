@@ -23,20 +23,22 @@ class Batch:
     delivered: Sequence[DelayedMessage] = ()
     undeliverable: list[Failure] = field(default_factory=list)
     """For the error queue."""
-    refused: list[Failure] = field(default_factory=list)
+    refused: list[DelayedMessage] = field(default_factory=list)
     """To be tried again."""
-    unsettled: list[Failure] = field(default_factory=list)
+    unsettled: list[DelayedMessage] = field(default_factory=list)
     """Without an answer; they stay as they were."""
-    deferred: Sequence[Failure] = ()
+    deferred: Sequence[DelayedMessage] = ()
     """Without an answer although the broker is there; they give way to others."""
     unsuited: list[DelayedMessage] = field(default_factory=list)
     """Not due yet, and the transport cannot delay them; they stay until they are due."""
-    moved: list[Failure] = field(default_factory=list)
+    moved: Sequence[DelayedMessage] = ()
     """In the error queue."""
     not_moved: list[Failure] = field(default_factory=list)
     """Not taken by the error queue, with the reason why not."""
     answered: bool = False
     """Whether the broker is known to have settled any of them."""
+    silence: str = ""
+    """Why the first of `unsettled` (or, if there are none, of `deferred`) has no answer."""
     outage: str | None = None
     """Why the transport could send nothing more, asked after the last send; None: it could."""
     counting: bool = False
@@ -52,13 +54,18 @@ class Batch:
     @property
     def arrived(self) -> Sequence[DelayedMessage]:
         """Messages at their destination or in the error queue; undoing the transaction does not undo that."""
-        return [*self.delivered, *(failure.message for failure in self.moved)] if self.moved else self.delivered
+        return [*self.delivered, *self.moved] if self.moved else self.delivered
 
     @property
-    def unanswered(self) -> Failure | None:
-        """One message without an answer, if that looks like an outage; None: it does not."""
-        suspects = self.unsettled or (() if self.answered else self.deferred)
-        return suspects[0] if suspects else None
+    def silent(self) -> bool:
+        """Whether messages have no answer, and that looks like an outage."""
+        return bool(self.unsettled or (self.deferred and not self.answered))
+
+    def leave_unsettled(self, message: DelayedMessage, reason: str) -> None:
+        """Note that `message` has no answer."""
+        if not self.unsettled:
+            self.silence = reason
+        self.unsettled.append(message)
 
     def begin(self, phase: Phase) -> None:
         """Tell the stopwatch that `phase` begins."""

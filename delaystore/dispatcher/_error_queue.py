@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -82,20 +82,20 @@ class ErrorQueue:
         Header names are NServiceBus' own, so that its tools show the failure. An explanation that is too long for the
         transport is shortened. Raises InvalidMessageError if the transport refuses the shortened copy too.
         """
-        copy = _copy(failure, self._name, now, failure.reason)
+        copy = _copy(failure, self._name, now)
         try:
             self._transport.check(copy)
         except InvalidMessageError:
-            copy = _copy(failure, self._name, now, failure.reason[:SHORTENED])
+            copy = _copy(replace(failure, reason=failure.reason[:SHORTENED]), self._name, now)
             self._transport.check(copy)
         return copy
 
 
-def _copy(failure: Failure, error_queue: str, now: datetime, reason: str) -> DelayedMessage:
+def _copy(failure: Failure, error_queue: str, now: datetime) -> DelayedMessage:
     message = failure.message
     properties = dict(message.properties)
     expiration = properties.pop("expiration", None)
-    headers = {**message.headers, **_failure_headers(failure, now, reason)}
+    headers = {**message.headers, **_failure_headers(failure, now)}
     if expiration is not None:
         headers[EXPIRATION] = expiration
     return DelayedMessage(
@@ -109,13 +109,13 @@ def _copy(failure: Failure, error_queue: str, now: datetime, reason: str) -> Del
     )
 
 
-def _failure_headers(failure: Failure, now: datetime, reason: str) -> Mapping[str, Any]:
+def _failure_headers(failure: Failure, now: datetime) -> Mapping[str, Any]:
     message = failure.message
     failures = message.failure_count + 1
     return {
         EXCEPTION_TYPE: f"delaystore.{failure.kind}",
-        EXCEPTION_MESSAGE: reason,
-        STACK_TRACE: f"delaystore forwarding to {message.destination}, attempt {failures}: {reason}",
+        EXCEPTION_MESSAGE: failure.reason,
+        STACK_TRACE: f"delaystore forwarding to {message.destination}, attempt {failures}: {failure.reason}",
         TIME_OF_FAILURE: f"{now:%Y-%m-%d %H:%M:%S:%f} Z",
         FAILED_QUEUE: message.destination,
         DUE_TIME: message.due_time.isoformat(),

@@ -37,10 +37,6 @@ class Forwarder:
         self._hands_over = bool(context.settings.handover_horizon)
         self._timeout = context.settings.dispatch_timeout.total_seconds()
 
-    def outage(self) -> str | None:
-        """Why the transport can send nothing now; None: it can, or does not know."""
-        return self._transport.unavailable()
-
     def forward(self, tx: DelayedMessageStore, messages: Sequence[DelayedMessage]) -> Sent:
         """Send what is due, hand over what is not. Raises TransportRaisedError."""
         if not self._hands_over:
@@ -77,7 +73,7 @@ class Forwarder:
     def _answer(self, outcomes: Sequence[Outcome]) -> Sent:
         """In an outage only DELIVERED is an answer of the broker: the transport decides other outcomes itself."""
         kinds = {outcome.kind for outcome in outcomes}
-        outage = self.outage() if kinds - {OutcomeKind.DELIVERED} else None
+        outage = self._transport.unavailable() if kinds - {OutcomeKind.DELIVERED} else None
         settled = bool(kinds - {OutcomeKind.UNSETTLED}) and outage is None
         return Sent(outcomes, OutcomeKind.DELIVERED in kinds or settled, outage)
 

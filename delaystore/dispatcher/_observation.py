@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from datetime import datetime
 
 from delaystore.dispatcher._batch import Batch
-from delaystore.dispatcher._error_queue import Failure
 from delaystore.dispatcher.health import NOTHING_DONE, DispatchReport
 from delaystore.dispatcher.observer import DispatchObserver, PassReport, Stopwatch
 from delaystore.message import DelayedMessage
@@ -38,26 +37,19 @@ def _report(batch: Batch, began: datetime, stopwatch: Stopwatch) -> PassReport:
 
 def by_destination(batch: Batch) -> Mapping[str, DispatchReport]:
     """What became of the batch, in numbers for each destination."""
+    by_outcome: Mapping[str, Iterable[DelayedMessage]] = {
+        "fetched": batch.messages,
+        "delivered": batch.delivered,
+        "moved_to_error_queue": batch.moved,
+        "failed": [*batch.refused, *(failure.message for failure in batch.not_moved), *batch.deferred],
+        "unsettled": batch.unsettled,
+        "unsuited": batch.unsuited,
+    }
     counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for outcome, messages in _by_outcome(batch).items():
+    for outcome, messages in by_outcome.items():
         for message in messages:
             counts[message.destination][outcome] += 1
     return {destination: DispatchReport(**numbers) for destination, numbers in counts.items()}
-
-
-def _by_outcome(batch: Batch) -> Mapping[str, Iterable[DelayedMessage]]:
-    return {
-        "fetched": batch.messages,
-        "delivered": batch.delivered,
-        "moved_to_error_queue": _of(batch.moved),
-        "failed": _of([*batch.refused, *batch.not_moved, *batch.deferred]),
-        "unsettled": _of(batch.unsettled),
-        "unsuited": batch.unsuited,
-    }
-
-
-def _of(failures: Sequence[Failure]) -> Iterator[DelayedMessage]:
-    return (failure.message for failure in failures)
 
 
 def _lateness(delivered: Sequence[DelayedMessage], sent_at: datetime | None) -> Sequence[float]:

@@ -8,7 +8,7 @@ from datetime import datetime
 from delaystore.dispatcher._arrivals import UnremovedArrivals
 from delaystore.dispatcher._batch import Batch, BatchSizer
 from delaystore.dispatcher._context import DispatchContext
-from delaystore.dispatcher._forwarding import Forwarder, TransportRaisedError
+from delaystore.dispatcher._forwarding import TransportRaisedError
 from delaystore.dispatcher._observation import observed
 from delaystore.dispatcher._retries import Deferrals
 from delaystore.dispatcher._settlement import ClaimsLostError, Settler
@@ -53,8 +53,7 @@ class DispatchPass:
         self._breakers = context.breakers
         self._arrivals = UnremovedArrivals()
         self._deferrals = Deferrals()
-        self._forwarder = Forwarder(context)
-        self._settler = Settler(context, self._forwarder, self._deferrals, random.random)
+        self._settler = Settler(context, self._deferrals, random.random)
         settings = context.settings
         self._sizer = BatchSizer(settings.batch_size, settings.batch_bytes, settings.max_body_bytes)
 
@@ -63,7 +62,7 @@ class DispatchPass:
 
         Raises what the store raises.
         """
-        outage = self._forwarder.outage()
+        outage = self._context.transport.unavailable()
         if outage is not None:
             return PassResult(outage=outage)
         self._context.error_queue.ensure()
@@ -125,13 +124,12 @@ class DispatchPass:
         raise error
 
     def _on_committed(self, batch: Batch, at: datetime, now: datetime) -> PassResult:
-        """React to a committed transaction."""
         self._arrivals.forget(batch.arrived)
         self._deferrals.forget(batch.arrived)
         self._breakers.fetch.success()
         if not batch.messages:
             return PassResult(at=at)
-        self._deferrals.note([*(failure.message for failure in batch.deferred), *batch.unsuited])
+        self._deferrals.note([*batch.deferred, *batch.unsuited])
         report = batch.report()
         self._context.tally.add(report, now)
         return PassResult(report, at, batch.full, self._tell_breakers(batch), batch.outage)
@@ -149,10 +147,9 @@ class DispatchPass:
             self._breakers.dispatch.success()
         if batch.deferred:
             self._sizer.slow_down()
-        unanswered = batch.unanswered
-        if unanswered is None:
+        if not batch.silent:
             return 0.0
-        return self._breakers.dispatch.failure(TransportError(unanswered.reason or "no answer from the broker"))
+        return self._breakers.dispatch.failure(TransportError(batch.silence or "no answer from the broker"))
 
     def _report_not_moved(self, batch: Batch) -> None:
         first, count = batch.not_moved[0], len(batch.not_moved)

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -27,13 +28,11 @@ class ClaimsLostError(Exception):
 class Settler:
     """Forwards batches; threads may share it. `random` gives numbers from 0 to 1."""
 
-    def __init__(
-        self, context: DispatchContext, forwarder: Forwarder, deferrals: Deferrals, random: Callable[[], float]
-    ) -> None:
+    def __init__(self, context: DispatchContext, deferrals: Deferrals, random: Callable[[], float]) -> None:
         self._settings = context.settings
         self._error_queue = context.error_queue
         self._exactly_once = context.exactly_once
-        self._forwarder = forwarder
+        self._forwarder = Forwarder(context)
         self._deferrals = deferrals
         self._random = random
 
@@ -87,16 +86,17 @@ class Settler:
     def _sort(self, batch: Batch, message: DelayedMessage, outcome: Outcome) -> None:
         """Note what is to become of a message that was not delivered."""
         if outcome.kind is OutcomeKind.UNSETTLED:
-            batch.unsettled.append(Failure(message, "Unsettled", outcome.reason))
+            batch.leave_unsettled(message, outcome.reason)
         elif outcome.kind is OutcomeKind.UNSUITED:
             if not batch.unsuited:
                 logger.warning("%s is not delayed natively, but kept: %s", message.message_id, outcome.reason)
             batch.unsuited.append(message)
         elif outcome.kind is OutcomeKind.UNROUTABLE:
             batch.undeliverable.append(Failure(message, "Unroutable", outcome.reason))
+        elif self._deferrals.failures(message) < self._settings.number_of_retries:
+            batch.refused.append(message)
         else:
-            last = self._deferrals.failures(message) >= self._settings.number_of_retries
-            (batch.undeliverable if last else batch.refused).append(Failure(message, "Refused", outcome.reason))
+            batch.undeliverable.append(Failure(message, "Refused", outcome.reason))
 
     def _defer(self, batch: Batch, long_outage: bool) -> None:
         """Let messages without an answer give way to others, unless it is an outage.
@@ -110,8 +110,8 @@ class Settler:
         logger.warning(
             "no answer for %d messages while the broker is there; deferred, first %s to %r",
             len(batch.deferred),
-            batch.deferred[0].message.message_id,
-            batch.deferred[0].message.destination,
+            batch.deferred[0].message_id,
+            batch.deferred[0].destination,
         )
 
     def _move_to_error_queue(self, tx: DelayedMessageStore, batch: Batch) -> None:
@@ -119,25 +119,24 @@ class Settler:
         if not batch.undeliverable:
             return
         now = tx.now()
-        copies: list[DelayedMessage] = []
-        copied: list[Failure] = []
+        copied: list[tuple[Failure, DelayedMessage]] = []
         for failure in batch.undeliverable:
             try:
-                copies.append(self._error_queue.copy(failure, now))
-                copied.append(failure)
+                copied.append((failure, self._error_queue.copy(failure, now)))
             except InvalidMessageError as error:
-                batch.not_moved.append(Failure(failure.message, failure.kind, str(error)))
-        sent = self._send_unless_down(tx, copies, batch.outage)
+                batch.not_moved.append(replace(failure, reason=str(error)))
+        sent = self._send_unless_down(tx, [copy for _, copy in copied], batch.outage)
         batch.outage = sent.outage
-        for failure, outcome in zip(copied, sent.outcomes, strict=True):
+        moved: list[Failure] = []
+        for (failure, _), outcome in zip(copied, sent.outcomes, strict=True):
             if outcome.kind is OutcomeKind.DELIVERED:
-                batch.moved.append(failure)
+                moved.append(failure)
             elif outcome.kind is OutcomeKind.UNSETTLED and sent.outage is not None:
-                batch.unsettled.append(Failure(failure.message, failure.kind, outcome.reason))
+                batch.leave_unsettled(failure.message, outcome.reason)
             else:
-                reason = f"{outcome.kind.value}: {outcome.reason}"
-                batch.not_moved.append(Failure(failure.message, failure.kind, reason))
-        self._log_moved(batch.moved)
+                batch.not_moved.append(replace(failure, reason=f"{outcome.kind.value}: {outcome.reason}"))
+        batch.moved = [failure.message for failure in moved]
+        self._log_moved(moved)
 
     def _send_unless_down(self, tx: DelayedMessageStore, copies: Sequence[DelayedMessage], outage: str | None) -> Sent:
         """Send `copies`; if the first send has ended in an outage, return UNSETTLED for all without waiting."""
@@ -158,15 +157,12 @@ class Settler:
 
     def _count_failures(self, tx: DelayedMessageStore, batch: Batch) -> None:
         """Count failures; the store shows these messages again later, counted from now."""
-        failures = batch.refused + batch.not_moved
-        if not failures and not batch.deferred:
+        failed = [*batch.refused, *(failure.message for failure in batch.not_moved)]
+        if not failed and not batch.deferred:
             return
         now = tx.now()
-        gaps = [(failure.message, self._gap(self._deferrals.failures(failure.message))) for failure in failures]
-        gaps += [
-            (failure.message, min(self._gap(failure.message.failure_count), LONGEST_DEFERRAL))
-            for failure in batch.deferred
-        ]
+        gaps = [(message, self._gap(self._deferrals.failures(message))) for message in failed]
+        gaps += [(message, min(self._gap(message.failure_count), LONGEST_DEFERRAL)) for message in batch.deferred]
         batch.failed = tx.increment_failure_counts(
             [(message, self._shown_at(_not_late(message, now, next_attempt(now, gap)))) for message, gap in gaps]
         )

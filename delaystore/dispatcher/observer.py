@@ -85,13 +85,10 @@ class GuardedObserver(DispatchObserver):
         try:
             tell(what)
         except Exception as error:
-            self._log(type(what).__name__, error)
-
-    def _log(self, what: str, error: Exception) -> None:
-        kind = what, type(error)
-        if kind not in self._logged:
-            self._logged.add(kind)
-            logger.error("the observer raised when told of a %s; the dispatcher goes on", what, exc_info=error)
+            kind = type(what).__name__, type(error)
+            if kind not in self._logged:
+                self._logged.add(kind)
+                logger.exception("the observer raised when told of a %s; the dispatcher goes on", kind[0])
 
 
 def guarded(observer: DispatchObserver | None) -> GuardedObserver | None:

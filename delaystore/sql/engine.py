@@ -89,7 +89,6 @@ def _address(url: URL) -> tuple[object, ...]:
 
 
 def _with_driver(url: URL, dialect: SqlDialect) -> URL:
-    """The dialect's driver, where the URL names none."""
     if dialect.default_driver is None or "+" in url.drivername:
         return url
     return url.set(drivername=f"{url.drivername}+{dialect.default_driver}")

@@ -61,14 +61,10 @@ def configuration_errors() -> Iterator[None]:
         ) from None
 
 
-def fault_of(error: exc.DBAPIError) -> Fault | None:
-    """What `error` means, on any database; None: nothing that callers act on."""
-    return next((fault for dialect in DIALECTS.values() if (fault := dialect.fault(error)) is not None), None)
-
-
 def translate(error: exc.DBAPIError) -> StoreError:
     """The StoreError that says what `error` means."""
-    fault, text = fault_of(error), _text(error.orig)
+    fault = next((known for dialect in DIALECTS.values() if (known := dialect.fault(error)) is not None), None)
+    text = _text(error.orig)
     if fault is Fault.LOGIN:
         return StoreUnavailableError(f"the database refuses the login: {text}; check user and password")
     if fault is Fault.PERMISSION:

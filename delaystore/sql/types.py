@@ -68,7 +68,6 @@ class ExactText(TypeDecorator[str]):
 
     @override
     def process_bind_param(self, value: str | None, dialect: Dialect) -> Any:
-        """To bytes where text is kept as bytes."""
         return value.encode(errors="surrogateescape") if value is not None and dialect.name in _MYSQL else value
 
     @override
@@ -84,7 +83,6 @@ class Json(TypeDecorator[str]):
 
     @override
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        """The longest text each database has."""
         if dialect.name in _MYSQL:
             return dialect.type_descriptor(mysql.LONGTEXT())
         if dialect.name == "mssql":
@@ -111,7 +109,6 @@ class Body(TypeDecorator[bytes]):
 
     @override
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        """The longest bytes each database has."""
         if dialect.name in _MYSQL:
             return dialect.type_descriptor(mysql.LONGBLOB())
         return dialect.type_descriptor(LargeBinary())

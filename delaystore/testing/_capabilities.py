@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar, Final, TypeVar
 
-TestFunction = TypeVar("TestFunction", bound=Callable[..., Any])
+Marked = TypeVar("Marked", bound=Callable[..., Any])
 
 _NEEDED: Final = "delaystore_needs"
 
@@ -52,12 +52,14 @@ class TransportCapabilities:
     """`unavailable()` tells of an outage; for transports with `outages`."""
 
 
-def needs(*flags: str) -> Callable[[TestFunction], TestFunction]:
-    """Mark a test that exists only where all these capabilities are given."""
+def needs(*flags: str) -> Callable[[Marked], Marked]:
+    """Mark a test, or each test of a class, that exists only where all these capabilities are given."""
 
-    def mark(function: TestFunction) -> TestFunction:
-        setattr(function, _NEEDED, flags)
-        return function
+    def mark(marked: Marked) -> Marked:
+        tests = [test for name, test in vars(marked).items() if name.startswith("test_")]
+        for test in tests if isinstance(marked, type) else [marked]:
+            setattr(test, _NEEDED, (*flags, *getattr(test, _NEEDED, ())))
+        return marked
 
     return mark
 

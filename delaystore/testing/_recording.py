@@ -1,6 +1,5 @@
 """A transport for users' unit tests: it records what it is given and answers as told."""
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import Condition
@@ -49,10 +48,9 @@ class RecordingTransport(Transport):
 
     def wait_for_sent(self, count: int, timeout: float = 30) -> Sequence[DelayedMessage]:
         """`sent`, once it holds at least `count` messages; TimeoutError when it does not within `timeout` seconds."""
-        deadline = time.monotonic() + timeout
         with self._changed:
-            self._changed.wait_for(lambda: self._delivered() >= count, deadline - time.monotonic())
-        sent = self.sent
+            self._changed.wait_for(lambda: len(self.sent) >= count, timeout)
+            sent = self.sent
         if len(sent) < count:
             raise TimeoutError(f"{len(sent)} messages were sent within {timeout:g} s, not {count}")
         return sent
@@ -109,9 +107,6 @@ class RecordingTransport(Transport):
             return Outcome(OutcomeKind.UNSETTLED, self.unavailable_reason)
         answer = self.outcomes.get(message.destination, DELIVERED)
         return answer if isinstance(answer, Outcome) else answer(message)
-
-    def _delivered(self) -> int:
-        return sum(outcome.kind is OutcomeKind.DELIVERED for _, outcome in self._attempts)
 
 
 def _received(message: DelayedMessage) -> ReceivedMessage:

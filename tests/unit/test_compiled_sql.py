@@ -256,7 +256,7 @@ def migration(book: Book, dialect: MigrationDialect, time: Any) -> None:
     book.add("dropping", *dialect.dropping(connection, tables.created))
     book.run("writing", lambda c: dialect.begin_writing(c))
     book.run("by index", lambda c: dialect.prefer_indexes(c))
-    book.add("search", dialect.passing(dialect.limited(search, 7), source))
+    book.add("search", dialect.lock_free(dialect.limited(search, 7), source))
     book.run(
         "hide", lambda c: dialect.hide(c, tables, 3, dialect.limited(search, 7), source.c.next_attempt > NOW) and None
     )
@@ -264,7 +264,7 @@ def migration(book: Book, dialect: MigrationDialect, time: Any) -> None:
     book.add("moving", dialect.moving(tables, 3, ["m1"]))
     book.add("removing", dialect.removing(tables, 3, ["m1"]))
     book.add("rejecting", dialect.rejecting(tables, 3))
-    book.add("exact", select(dialect.exact(source.c.destination)))
+    book.add("bytewise", select(dialect.bytewise(source.c.destination)))
     book.add("rights_checks", *dialect.rights_checks(tables))
     book.run("may create", lambda c: dialect.may_create(c, None) and None)
     book.add("name", quoted_name(source, connection.dialect))

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from delaystore.delivery import DelayedDelivery
 from delaystore.dispatcher import Dispatcher, DispatchReport
-from delaystore.errors import InvalidMessageError, UnsupportedModeError
+from delaystore.errors import ConfigurationError, InvalidMessageError, UnsupportedModeError
 from delaystore.settings import TransactionMode
 from delaystore.stores.sql import SqlDelayedMessageStore
 from delaystore.transports.memory import InMemoryTransport
@@ -87,6 +87,12 @@ def test_a_senseless_message_harms_no_transaction(store: SqlDelayedMessageStore)
         with pytest.raises(InvalidMessageError):
             enlisted.send("billing", b"", delay=-1)
     assert delivery.count() == 1
+
+
+@pytest.mark.parametrize("lease", [timedelta(0), -timedelta(seconds=1), 60], ids=str)
+def test_a_lease_that_is_no_length_of_time_is_refused(sqlite_url: str, lease: Any) -> None:
+    with pytest.raises(ConfigurationError, match="lease must be a timedelta above 0"):
+        SqlDelayedMessageStore(sqlite_url, lease=lease)
 
 
 def test_exactly_once_needs_a_transport_in_the_stores_database(store: SqlDelayedMessageStore) -> None:

@@ -65,7 +65,7 @@ def test_rows_are_searched_past_locks_in_the_order_of_the_index() -> None:
     order = (source.c.next_attempt, source.c.message_id)
     position = literal(datetime(2040, 1, 1, tzinfo=UTC), order[0].type), literal("m1", order[1].type)
     search = select(*order).where(DIALECT.behind(order, position)).order_by(*order)
-    assert compiled(DIALECT.passing(DIALECT.limited(search, 7), source)) == (
+    assert compiled(DIALECT.lock_free(DIALECT.limited(search, 7), source)) == (
         "SELECT TOP (7) next_attempt, message_id FROM [dbo].[sales_delayed] WITH (READPAST) "
         "WHERE next_attempt >= :param_1 AND (next_attempt > :param_1 OR message_id > :param_2) "
         "ORDER BY next_attempt, message_id"
@@ -112,7 +112,7 @@ def test_the_side_table_is_like_the_source(connection: Connection) -> None:
 
 def test_destinations_are_told_apart_byte_by_byte() -> None:
     destination = TABLES.source.c.destination
-    statement = select(func.min(destination)).group_by(DIALECT.exact(destination))
+    statement = select(func.min(destination)).group_by(DIALECT.bytewise(destination))
     assert compiled(statement).endswith("GROUP BY destination COLLATE Latin1_General_100_BIN2")
 
 

@@ -23,6 +23,7 @@ PUBLIC = {  # what users import: a change here is a change for them
         "DelayedDeliverySettings",
         "DelayedMessage",
         "DelayedMessageStore",
+        "DispatchObserver",
         "ManagementOutcome",
         "RabbitMQTransport",
         "SqlDelayedMessageStore",

@@ -102,7 +102,7 @@ class SqlDialect(ABC):
         """Whether a row lies behind a position in the order of two columns."""
         return tuple_(*columns) > tuple_(*position)
 
-    def passing(self, statement: Select[Any], table: Table) -> Select[Any]:  # noqa: ARG002 - for overriders
+    def lock_free(self, statement: Select[Any], table: Table) -> Select[Any]:  # noqa: ARG002 - for overriders
         """`statement` as a search that waits for no lock."""
         return statement
 
@@ -114,7 +114,7 @@ class SqlDialect(ABC):
         """`statement` as one that finds its rows by primary key, where `needs_primary_key`."""
         return statement
 
-    def exact(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
+    def bytewise(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
         """The value of `column` for grouping byte by byte."""
         return column
 
@@ -181,11 +181,9 @@ class StoreDialect(SqlDialect):
         """An insert of one row that inserts nothing for a key that exists, or raises an error that is a DUPLICATE."""
         return insert(table)
 
-    @contextmanager
-    def savepoint(self, connection: Connection) -> Iterator[None]:
+    def savepoint(self, connection: Connection) -> AbstractContextManager[object]:
         """Undo what the block wrote, and only that, when it raises."""
-        with connection.begin_nested():
-            yield
+        return connection.begin_nested()
 
     def insert_many(self, connection: Connection, table: Table, rows: Iterable[dict[str, Any]]) -> int:
         """Insert rows in bulk; returns how many. Raises DuplicateMessageError; the caller undoes what went before."""

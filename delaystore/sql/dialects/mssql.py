@@ -40,17 +40,16 @@ class SqlServerDialect(SqlDialect):
         return (time >= instant) & ((time > instant) | (id_ > last_id))
 
     @override
-    def passing(self, statement: Select[Any], table: Table) -> Select[Any]:
+    def lock_free(self, statement: Select[Any], table: Table) -> Select[Any]:
         """READPAST: a plain read would wait for locked rows."""
         return statement.with_hint(table, _PAST, "mssql")
 
     @override
     def locked(self, statement: Select[Any], table: Table) -> Select[Any]:
-        """By hints."""
         return statement.with_hint(table, _CLAIM, "mssql")
 
     @override
-    def exact(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
+    def bytewise(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
         """Most collations treat upper and lower case as equal."""
         return collate(column, "Latin1_General_100_BIN2")
 

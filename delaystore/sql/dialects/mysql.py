@@ -83,7 +83,6 @@ class MySqlDialect(StoreDialect):
 
     @override
     def bucket(self, column: ColumnElement[datetime], seconds: ColumnElement[int]) -> ColumnElement[int]:
-        """Whole seconds since 1970, divided."""
         epoch = func.timestampdiff(literal_column("SECOND"), literal_column("'1970-01-01'"), column)
         return func.floor(epoch / seconds)
 
@@ -116,7 +115,7 @@ class MySqlDialect(StoreDialect):
         return statement.with_hint(table, _BY_KEY)
 
     @override
-    def exact(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
+    def bytewise(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
         """Most collations treat upper and lower case as equal."""
         return cast(column, LargeBinary)
 
@@ -182,7 +181,6 @@ class MySqlDialect(StoreDialect):
 
     @override
     def is_outage(self, error: DBAPIError) -> bool:
-        """By its number, where there is one."""
         code = code_of(error)
         return code in _OUTAGES if code else super().is_outage(error)
 

@@ -101,7 +101,6 @@ class PostgreSqlDialect(StoreDialect):
 
     @override
     def bucket(self, column: ColumnElement[datetime], seconds: ColumnElement[int]) -> ColumnElement[int]:
-        """Seconds since 1970, divided."""
         return func.floor(func.extract("epoch", column) / seconds)
 
     @override
@@ -136,7 +135,6 @@ class PostgreSqlDialect(StoreDialect):
 
     @override
     def may_create(self, connection: Connection, schema: str | None) -> bool:
-        """By the right to the schema."""
         named = func.coalesce(schema, func.current_schema())
         return bool(connection.execute(select(func.has_schema_privilege(named, "CREATE"))).scalar())
 
@@ -223,7 +221,6 @@ class PostgreSqlDialect(StoreDialect):
 
     @override
     def is_outage(self, error: DBAPIError) -> bool:
-        """By its SQLSTATE, where there is one."""
         code = code_of(error)
         return code[:2] in _OUTAGES or code == _READ_ONLY if isinstance(code, str) else super().is_outage(error)
 

@@ -59,7 +59,6 @@ class SqliteDialect(StoreDialect):
 
     @override
     def fault(self, error: DBAPIError) -> Fault | None:
-        """By its text."""
         if not isinstance(error.orig, sqlite3.Error):
             return None
         text = str(error.orig)
@@ -78,7 +77,6 @@ class SqliteDialect(StoreDialect):
     @override
     @contextmanager
     def setup_lock(self, connection: Connection, name: str) -> Iterator[None]:
-        """The write lock."""
         connection.exec_driver_sql("BEGIN IMMEDIATE")
         yield
 
@@ -107,7 +105,6 @@ class SqliteDialect(StoreDialect):
 
     @override
     def lock_owner(self, connection: Connection, name: str) -> str | None:
-        """What the file says."""
         try:
             return _lock_file(connection, name).read_text(errors="replace") or None
         except OSError:
@@ -136,7 +133,6 @@ class SqliteDialect(StoreDialect):
 
     @override
     def insert(self, table: Table) -> Insert:
-        """Inserts nothing where the key exists."""
         return sqlite.insert(table).on_conflict_do_nothing()
 
     @override

@@ -4,8 +4,8 @@ import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from threading import Lock
 from typing import Final, Self
 from urllib.parse import urlsplit
 
@@ -17,30 +17,17 @@ from delaystore.message import DelayedMessage, Position, check_message_id, posit
 from delaystore.settings import TransactionMode
 from delaystore.stores.abc import DelayedMessageStore, ManagedDelayedMessageStore, ManagementOutcome, Page
 from delaystore.stores.memory._transaction import InMemoryTransaction
-from delaystore.stores.memory._waiting import WaitingMessages, copied, rescheduled
+from delaystore.stores.memory._waiting import WaitingMessages, copied
 
 _SYSTEM_CLOCK: Final = SystemClock()
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-class SharedMemory:
-    """What the handles of one in-memory store share: the waiting messages of each endpoint."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._endpoints: dict[str, WaitingMessages] = {}
-
-    def of(self, endpoint: str) -> WaitingMessages:
-        """What waits at `endpoint`."""
-        with self._lock:
-            return self._endpoints.setdefault(endpoint, WaitingMessages())
 
 
 class InMemoryDelayedMessageStore(ManagedDelayedMessageStore):
     """Keeps messages in this process's memory: they are lost with it. For tests and demos.
 
     Outside `transaction()`, what is fetched is claimed for `lease` by `clock`. A fetch takes O(log n) of what waits;
-    `list` and the counts read everything. `memory` is for `share`.
+    `list` and the counts read everything. `memory`, what waits by endpoint, is for `share`.
 
     Honours every transaction mode but TRANSACTION_SCOPE: no transport shares its transactions.
     """
@@ -50,13 +37,13 @@ class InMemoryDelayedMessageStore(ManagedDelayedMessageStore):
         clock: Clock = _SYSTEM_CLOCK,
         *,
         lease: timedelta = timedelta(seconds=60),
-        memory: SharedMemory | None = None,
+        memory: dict[str, WaitingMessages] | None = None,
     ) -> None:
         if not isinstance(lease, timedelta) or lease <= timedelta(0):
             raise ConfigurationError(f"lease must be a timedelta above 0, not {lease!r}")
         self._clock = clock
         self._lease = lease
-        self._memory = SharedMemory() if memory is None else memory
+        self._memory = {} if memory is None else memory
         self._endpoint: str | None = None
 
     def share(self) -> Self:
@@ -77,6 +64,7 @@ class InMemoryDelayedMessageStore(ManagedDelayedMessageStore):
             raise ConfigurationError(
                 f"this store is bound to endpoint {self._endpoint!r}, not {endpoint!r}; make a store for each"
             )
+        self._memory.setdefault(endpoint, WaitingMessages())
         self._endpoint = endpoint
 
     @override
@@ -194,7 +182,7 @@ class InMemoryDelayedMessageStore(ManagedDelayedMessageStore):
             outcome = _may_change(waiting, message_id, now)
             if outcome is ManagementOutcome.DONE:
                 entry = waiting.entries[message_id]
-                entry.message = rescheduled(entry.message, due_time)
+                entry.message = replace(entry.message, due_time=due_time, failure_count=0, next_attempt=due_time)
                 waiting.free(entry)
             return outcome
 
@@ -204,7 +192,7 @@ class InMemoryDelayedMessageStore(ManagedDelayedMessageStore):
     def _waiting(self) -> WaitingMessages:
         if self._endpoint is None:
             raise ConfigurationError("the store is not initialized; call initialize(endpoint, mode) first")
-        return self._memory.of(self._endpoint)
+        return self._memory[self._endpoint]
 
     def _messages(self, destination: str | None) -> Sequence[DelayedMessage]:
         waiting = self._waiting()
@@ -221,7 +209,6 @@ def _may_change(waiting: WaitingMessages, message_id: str, now: datetime) -> Man
 
 
 _named: Final[dict[str, InMemoryDelayedMessageStore]] = {}
-_lock: Final = Lock()
 
 
 def open_memory_store(url: str) -> InMemoryDelayedMessageStore:
@@ -234,5 +221,4 @@ def open_memory_store(url: str) -> InMemoryDelayedMessageStore:
         raise ConfigurationError("an in-memory store's URL has nothing but a name; use memory:// or memory://NAME")
     if not parts.netloc:
         return InMemoryDelayedMessageStore()
-    with _lock:
-        return _named.setdefault(parts.netloc, InMemoryDelayedMessageStore()).share()
+    return _named.setdefault(parts.netloc, InMemoryDelayedMessageStore()).share()

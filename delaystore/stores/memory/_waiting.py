@@ -149,11 +149,6 @@ def after_failure(message: DelayedMessage, next_attempt: datetime) -> DelayedMes
     return replace(message, failure_count=message.failure_count + 1, next_attempt=next_attempt)
 
 
-def rescheduled(message: DelayedMessage, due_time: datetime) -> DelayedMessage:
-    """`message` due at `due_time`, as if it had never failed."""
-    return replace(message, due_time=due_time, failure_count=0, next_attempt=due_time)
-
-
 def _copied(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _copied(item) for name, item in value.items()}

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row
 from typing_extensions import override
 
 from delaystore.message import Position, position_of
-from delaystore.stores.sql._statements import Statements, behind
+from delaystore.stores.sql._statements import Statements, search
 
 Rows = Sequence[Row[*tuple[Any, ...]]]
 
@@ -50,11 +50,8 @@ class RowLocks(Claims):
 
     @override
     def claim(self, at: datetime, limit: int, after: Position | None) -> Rows:
-        """Search and lock in one statement."""
-        values: dict[str, Any] = {"at": at, "limit": limit}
-        if after is None:
-            return self._connection.execute(self._sql.due, values).all()
-        return self._connection.execute(self._sql.due_behind, values | behind(after)).all()
+        statement, position = search(self._sql.due, self._sql.due_behind, after)
+        return self._connection.execute(statement, {"at": at, "limit": limit, **position}).all()
 
 
 class CandidateLocks(Claims):
@@ -70,7 +67,8 @@ class CandidateLocks(Claims):
         claimed: list[Row[*tuple[Any, ...]]] = []
         while len(claimed) < limit:
             wanted = limit - len(claimed)
-            candidates = self._candidates(at, wanted, after)
+            statement, position = search(self._sql.candidates, self._sql.candidates_behind, after)
+            candidates = self._connection.execute(statement, {"at": at, "limit": wanted, **position}).all()
             if candidates:
                 values = {"at": at, "ids": [row.message_id for row in candidates]}
                 claimed += self._connection.execute(self._sql.lock_candidates, values)
@@ -78,12 +76,6 @@ class CandidateLocks(Claims):
                 break
             after = position_of(candidates[-1])
         return claimed
-
-    def _candidates(self, at: datetime, limit: int, after: Position | None) -> Rows:
-        values: dict[str, Any] = {"at": at, "limit": limit}
-        if after is None:
-            return self._connection.execute(self._sql.candidates, values).all()
-        return self._connection.execute(self._sql.candidates_behind, values | behind(after)).all()
 
 
 class Leases(Claims):
@@ -117,10 +109,8 @@ class Leases(Claims):
         """Search and write the lease in one statement."""
         now = self._now()
         values = {"at": at, "limit": limit, "now": now, "token": self._token, "lease_end": now + self._lease}
-        if after is None:
-            rows = self._connection.execute(self._sql.claim_due, values).all()
-        else:
-            rows = self._connection.execute(self._sql.claim_due_behind, values | behind(after)).all()
+        statement, position = search(self._sql.claim_due, self._sql.claim_due_behind, after)
+        rows = self._connection.execute(statement, values | position).all()
         if self._committing:
             self._connection.commit()
         return sorted(rows, key=position_of)

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, event
 from sqlalchemy.orm import Session, SessionTransaction
 from typing_extensions import override
 
-from delaystore.errors import ConfigurationError, DuplicateMessageError
+from delaystore.errors import ConfigurationError
 from delaystore.message import DelayedMessage
 from delaystore.sql.errors import translated_errors
 from delaystore.stores.sql._listener import payload_of
@@ -45,9 +45,7 @@ class EnlistedSqlStore(BoundSqlStore):
         """Insert and notify in one statement; a duplicate leaves the caller's transaction alive."""
         self.written()
         with translated_errors():
-            inserted = insert_message(self.connection, self._parts, message, payload_of(None))
-        if not inserted:
-            raise DuplicateMessageError([message.message_id])
+            insert_message(self.connection, self._parts, message, payload_of(None))
         self._await_end(message.next_attempt)
 
     @override

@@ -44,12 +44,10 @@ class PostgreSqlListener(WakeUpSubscription):
     @property
     @override
     def alive(self) -> bool:
-        """Whether the last proof arrived."""
         return self._alive
 
     @override
     def close(self) -> None:
-        """End the thread and its connection; may be called twice."""
         self._closed.set()
         if self._thread is not threading.current_thread():
             self._thread.join(CLOSE_TIMEOUT)

@@ -1,6 +1,6 @@
 """The statements of one table, built once, compiled once by SQLAlchemy's cache."""
 
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import BindParameter, Integer, Select, Table, bindparam, delete, func, select, update
 from sqlalchemy.sql.dml import ReturningUpdate
@@ -13,11 +13,14 @@ from delaystore.sql.dialects.sqlite import not_lost
 from delaystore.sql.types import UtcDateTime
 
 _AFTER: Final = "after_"
+_S = TypeVar("_S")
 
 
-def behind(position: Position) -> dict[str, Any]:
-    """The parameters of the statements that search behind a position."""
-    return {_AFTER + name: value for name, value in position._asdict().items()}
+def search(beginning: _S, behind: _S, after: Position | None) -> tuple[_S, dict[str, Any]]:
+    """The statement that searches behind `after` (None: from the beginning), and what it takes for the position."""
+    if after is None:
+        return beginning, {}
+    return behind, {_AFTER + name: value for name, value in after._asdict().items()}
 
 
 class Statements:

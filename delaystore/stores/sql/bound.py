@@ -30,7 +30,7 @@ from delaystore.stores.abc import ManagedDelayedMessageStore, ManagementOutcome,
 from delaystore.stores.sql._claims import CandidateLocks, Claims, Leases, RowLocks
 from delaystore.stores.sql._listener import payload_of
 from delaystore.stores.sql._scan import DueScan
-from delaystore.stores.sql._statements import Statements, behind
+from delaystore.stores.sql._statements import Statements, search
 from delaystore.stores.sql.rows import to_message, to_row
 
 NOTIFY_WITHIN: Final = MAXIMUM_SLEEP + timedelta(seconds=5)
@@ -93,7 +93,6 @@ class BoundSqlStore(ManagedDelayedMessageStore):
 
     @override
     def now(self) -> datetime:
-        """The database's clock."""
         return self._parts.clock.now()
 
     @override
@@ -101,14 +100,11 @@ class BoundSqlStore(ManagedDelayedMessageStore):
         """Insert. A duplicate is no error of the database, so that the caller's transaction survives it."""
         self.written()
         with translated_errors():
-            inserted = insert_message(self.connection, self._parts, message)
-        if not inserted:
-            raise DuplicateMessageError([message.message_id])
+            insert_message(self.connection, self._parts, message)
         self._waits_until(message.next_attempt)
 
     @override
     def store_many(self, messages: Iterable[DelayedMessage]) -> int:
-        """Insert in bulk, all or none."""
         self.written()
         earliest = LATEST_DUE_TIME
 
@@ -185,10 +181,8 @@ class BoundSqlStore(ManagedDelayedMessageStore):
         after = self._parts.scan.start()
         with translated_errors():
             times = [self._claims.first_end()]
-        if after is None:
-            times.append(self._execute(self._sql.first, {}).scalar())
-        else:
-            times.append(self._execute(self._sql.first_behind, behind(after)).scalar())
+        times.append(self._execute(*search(self._sql.first, self._sql.first_behind, after)).scalar())
+        if after is not None:
             times.append(self.now() + self._parts.scan.until_full_scan())
         return min((time for time in times if time is not None), default=None)
 
@@ -211,11 +205,8 @@ class BoundSqlStore(ManagedDelayedMessageStore):
         """A page by the index of `next_attempt`, however far in."""
         if type(limit) is not int or limit < 1:
             raise ConfigurationError(f"limit must be a whole number from 1, not {limit!r}")
-        table, parameters = self._sql.table, dict[str, Any](limit=limit + 1)
-        statement = self._sql.page
-        if after is not None:
-            statement = self._sql.page_behind
-            parameters.update(behind(after))
+        table = self._sql.table
+        statement, position = search(self._sql.page, self._sql.page_behind, after)
         if destination is not None:
             check_destination(destination)
             statement = statement.where(table.c.destination == destination)
@@ -223,7 +214,7 @@ class BoundSqlStore(ManagedDelayedMessageStore):
             statement = statement.where(table.c.next_attempt >= utc(since, "since"))
         if until is not None:
             statement = statement.where(table.c.next_attempt < utc(until, "until"))
-        messages = [to_message(row) for row in self._execute(statement, parameters)]
+        messages = [to_message(row) for row in self._execute(statement, {"limit": limit + 1, **position})]
         if len(messages) <= limit:
             return Page(messages, None)
         return Page(messages[:limit], position_of(messages[limit - 1]))
@@ -235,7 +226,6 @@ class BoundSqlStore(ManagedDelayedMessageStore):
 
     @override
     def count_by_due_time(self, bucket: timedelta, *, destination: str | None = None) -> Mapping[datetime, int]:
-        """Count rows by bucket, in the order of time."""
         seconds = int(bucket.total_seconds())
         if seconds < 1 or timedelta(seconds=seconds) != bucket:
             raise ConfigurationError(f"bucket must be a whole number of seconds from 1, not {bucket!r}")
@@ -321,18 +311,21 @@ class BoundSqlStore(ManagedDelayedMessageStore):
             return self.connection.execute(statement, parameters)
 
 
-def insert_message(connection: Connection, parts: StoreParts, message: DelayedMessage, wake: str | None = None) -> bool:
+def insert_message(connection: Connection, parts: StoreParts, message: DelayedMessage, wake: str | None = None) -> None:
     """Insert a row, and wake dispatchers with the payload `wake`, in one statement where the database can.
 
-    False: its message_id waits already. Raises what the driver raises.
+    Raises DuplicateMessageError where its message_id waits already, and what the driver raises.
     """
     row, sql = to_row(message), parts.statements
     if wake is not None and sql.insert_and_notify is not None:
         values = {f"new_{name}": value for name, value in row.items()} | {"channel": parts.channel, "payload": wake}
-        return connection.execute(sql.insert_and_notify, values).first() is not None
-    try:
-        return connection.execute(sql.insert, row).rowcount > 0
-    except IntegrityError as error:
-        if parts.dialect.fault(error) is Fault.DUPLICATE:
-            return False
-        raise
+        inserted = connection.execute(sql.insert_and_notify, values).first() is not None
+    else:
+        try:
+            inserted = connection.execute(sql.insert, row).rowcount > 0
+        except IntegrityError as error:
+            if parts.dialect.fault(error) is not Fault.DUPLICATE:
+                raise
+            inserted = False
+    if not inserted:
+        raise DuplicateMessageError([message.message_id])

@@ -128,7 +128,6 @@ def _scripts() -> "ScriptDirectory":
 
 
 def _any_table(name: str, schema: str | None) -> Table:
-    """A table to drop."""
     return Table(name, MetaData(), schema=schema, quote=True, quote_schema=True if schema else None)
 
 

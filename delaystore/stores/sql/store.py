@@ -1,7 +1,7 @@
 """The SQL store: each call in a transaction of its own, or in one that you open."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 
@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from typing_extensions import override
 
 from delaystore.clock import CarriedClock
-from delaystore.errors import ConfigurationError, DuplicateMessageError
+from delaystore.errors import ConfigurationError
 from delaystore.message import DelayedMessage, Position
 from delaystore.settings import TransactionMode
 from delaystore.sql.dialects import Claiming, store_dialect_of
@@ -63,8 +63,8 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
             check_identifier(schema, self._dialect, "the schema name")
         if table is not None:
             check_table_name(table, self._dialect)
-        if lease <= timedelta(0):
-            raise ConfigurationError(f"lease must be above 0, not {lease}")
+        if not isinstance(lease, timedelta) or lease <= timedelta(0):
+            raise ConfigurationError(f"lease must be a timedelta above 0, not {lease!r}")
         self._schema, self._table_name, self._lease = schema, table, lease
         self._endpoint: str | None = None
         self._parts_or_none: StoreParts | None = None
@@ -131,13 +131,9 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
         return self._parts.clock.now()
 
     @override
-    @contextmanager
-    def transaction(self) -> Iterator[BoundSqlStore]:
+    def transaction(self) -> AbstractContextManager[BoundSqlStore]:
         """A store bound to one transaction; its `connection` is for what shall be committed with it."""
-        parts = self._parts
-        with translated_errors(), self._transactions.connect() as connection:
-            bound = BoundSqlStore(parts, connection, parts.claims(lambda: connection, committing=True))
-            yield from self._run(bound, release=True)
+        return self._bound(self._transactions)
 
     def enlist(self, target: Connection | Session, on_end: Callable[[], None] | None = None) -> EnlistedSqlStore:
         """The store's interface in the caller's transaction, which the caller commits or rolls back.
@@ -158,9 +154,7 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
         parts = self._parts
         soon = message.next_attempt <= self.now() + NOTIFY_WITHIN
         with translated_errors(), self._singles.connect() as connection:
-            inserted = insert_message(connection, parts, message, payload_of(message.next_attempt) if soon else None)
-        if not inserted:
-            raise DuplicateMessageError([message.message_id])
+            insert_message(connection, parts, message, payload_of(message.next_attempt) if soon else None)
         parts.scan.search_from_beginning(message.next_attempt)
 
     @override
@@ -267,29 +261,30 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
             raise ConfigurationError("the store is not initialized; call initialize(endpoint, mode) first")
         return self._parts_or_none
 
-    @contextmanager
-    def _one_call(self, engine: Engine | None = None) -> Iterator[BoundSqlStore]:
+    def _one_call(self, engine: Engine | None = None) -> AbstractContextManager[BoundSqlStore]:
         """A transaction of `engine` for one call; where claims are leases, they outlive it and belong to this store."""
-        parts = self._parts
-        with translated_errors(), (engine or self._transactions).connect() as connection:
-            claims = parts.claims(lambda: connection, committing=True, token=self._token)
-            yield from self._run(BoundSqlStore(parts, connection, claims), release=False)
+        return self._bound(engine or self._transactions, self._token)
 
-    def _run(self, bound: BoundSqlStore, *, release: bool) -> Iterator[BoundSqlStore]:
-        try:
-            yield bound
-            bound.before_commit()
-            bound.connection.commit()
-        except BaseException:
-            bound.connection.rollback()
-            bound.rolled_back()
-            raise
-        finally:
+    @contextmanager
+    def _bound(self, engine: Engine, token: str | None = None) -> Iterator[BoundSqlStore]:
+        """A store bound to a transaction of `engine`. `token`: whose its leases are; None: they end with it."""
+        parts = self._parts
+        with translated_errors(), engine.connect() as connection:
+            bound = BoundSqlStore(parts, connection, parts.claims(lambda: connection, committing=True, token=token))
             try:
-                if release:
-                    bound.release()
+                yield bound
+                bound.before_commit()
+                connection.commit()
+            except BaseException:
+                connection.rollback()
+                bound.rolled_back()
+                raise
             finally:
-                bound.after_end()
+                try:
+                    if token is None:
+                        bound.release()
+                finally:
+                    bound.after_end()
 
     def _read_clock(self) -> datetime:
         clock = self._dialect.clock()

@@ -1,7 +1,6 @@
 """Many at once."""
 
 from collections.abc import Iterator
-from datetime import timedelta
 
 import pytest
 
@@ -10,11 +9,10 @@ from delaystore.message import DelayedMessage
 from delaystore.stores.abc import DelayedMessageStore
 from delaystore.testing._capabilities import needs
 from delaystore.testing._kit.base import StoreTests
-from delaystore.testing._kit.messages import NOON, SECOND, TICK, a_message, all_taken, ids, some_messages
+from delaystore.testing._kit.messages import FAR, NOON, SECOND, TICK, a_message, all_taken, ids, some_messages
 from delaystore.testing._kit.waiting import eventually_next
 
 MANY = 2500
-FAR = NOON + timedelta(days=1)
 
 
 class BatchTests(StoreTests):

@@ -3,34 +3,27 @@
 import multiprocessing
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing.connection import Connection
 from threading import Event
 
 from delaystore.stores.abc import DelayedMessageStore
 from delaystore.testing._capabilities import needs
 from delaystore.testing._kit.base import StoreFactory, StoreTests, opened
-from delaystore.testing._kit.messages import NOON, SECOND, a_message, all_taken, assert_only, ids, taken
+from delaystore.testing._kit.messages import NOON, SECOND, a_message, all_taken, assert_only, claimed, ids, taken
 from delaystore.testing._kit.waiting import DEADLINE, eventually
 
 
-def claim_and_hang(open_elsewhere: StoreFactory, report: Connection) -> None:
-    """In the process to be killed: claim a message, remove it and store another in an open block, and wait."""
-    store = opened(open_elsewhere)
-    with store.transaction() as transaction:
-        message = transaction.fetch_next_due_timeout(NOON)
-        assert message is not None
-        report.send(message.message_id)
-        Event().wait()
+def claim_and_hang(open_elsewhere: StoreFactory, report: Connection, *, writes: bool = False) -> None:
+    """In the process to be killed: claim a message in an open block, and wait.
 
-
-def write_and_hang(open_elsewhere: StoreFactory, report: Connection) -> None:
-    """In the process to be killed: remove a message and store another in an open block, and wait."""
-    store = opened(open_elsewhere)
-    with store.transaction() as transaction:
-        message = transaction.fetch_next_due_timeout(NOON)
-        assert message is not None
-        assert transaction.remove(message)
-        transaction.store(a_message("never committed"))
+    `writes`: before it waits, remove that message and store another.
+    """
+    with opened(open_elsewhere).transaction() as transaction:
+        message = claimed(transaction)
+        if writes:
+            assert transaction.remove(message)
+            transaction.store(a_message("never committed"))
         report.send(message.message_id)
         Event().wait()
 
@@ -60,30 +53,29 @@ def killed_at_the_end(target: object, open_elsewhere: StoreFactory) -> Iterator[
         process.close()
 
 
+@needs("other_processes")
 class CrashTests(StoreTests):
     """Others find what a killed process had claimed, and see nothing of what it had not finished."""
 
-    @needs("other_processes")
     def test_what_a_killed_process_had_claimed_is_found_again(
         self, store: DelayedMessageStore, open_elsewhere: StoreFactory
     ) -> None:
         store.store(a_message("a"))
-        with killed_at_the_end(claim_and_hang, open_elsewhere) as claimed:
-            assert claimed == "a"
+        with killed_at_the_end(claim_and_hang, open_elsewhere) as message_id:
+            assert message_id == "a"
             assert taken(store, NOON) == []
         self.assert_found_again(store)
 
-    @needs("other_processes", "transactions")
+    @needs("transactions")
     def test_what_a_killed_process_had_not_committed_is_undone(
         self, store: DelayedMessageStore, open_elsewhere: StoreFactory
     ) -> None:
         store.store(a_message("a"))
-        with killed_at_the_end(write_and_hang, open_elsewhere) as claimed:
-            assert claimed == "a"
+        with killed_at_the_end(partial(claim_and_hang, writes=True), open_elsewhere) as message_id:
+            assert message_id == "a"
         self.assert_found_again(store)
         assert all_taken(store, NOON + SECOND) == []
 
-    @needs("other_processes")
     def test_what_a_killed_process_had_stored_is_there(
         self, store: DelayedMessageStore, open_elsewhere: StoreFactory
     ) -> None:

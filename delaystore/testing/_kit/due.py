@@ -7,7 +7,7 @@ import pytest
 from delaystore.stores.abc import DelayedMessageStore
 from delaystore.testing._capabilities import needs
 from delaystore.testing._kit.base import StoreTests
-from delaystore.testing._kit.messages import NOON, SECOND, TICK, a_message, all_taken, assert_same, ids
+from delaystore.testing._kit.messages import NOON, SECOND, TICK, a_message, all_taken, assert_same, claimed, ids
 from delaystore.testing._kit.waiting import eventually_next
 
 _FAR = (
@@ -55,8 +55,7 @@ class DueTests(StoreTests):
         for name, seconds in (("c", 3), ("b", 2)):
             store.store(a_message(name, NOON + seconds * SECOND))
         with store.transaction() as transaction:
-            first = transaction.fetch_next_due_timeout(NOON + 5 * SECOND)
-            assert first is not None
+            first = claimed(transaction, NOON + 5 * SECOND)
             assert transaction.remove(first)
         store.store(a_message("a", NOON + SECOND))
         assert ids(all_taken(store, NOON + 5 * SECOND)) == ["a", "c"]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import partial
 from threading import Event
 
 import pytest
@@ -45,18 +46,15 @@ class InfrastructureTests(StoreTests):
     def test_several_set_it_up_at_once(
         self, store_factory: StoreFactory, opened_stores: list[DelayedMessageStore]
     ) -> None:
-        def setting_up() -> Callable[[], list[str]]:
-            opened_stores.append(store := store_factory())
+        def set_up(store: DelayedMessageStore) -> list[str]:
+            store.setup_infrastructure()
+            store.setup_infrastructure()
+            return []
+
+        opened_stores += [store_factory() for _ in range(4)]
+        for store in opened_stores:
             store.initialize(ENDPOINT, TransactionMode.RECEIVE_ONLY)
-
-            def set_up() -> list[str]:
-                store.setup_infrastructure()
-                store.setup_infrastructure()
-                return []
-
-            return set_up
-
-        together(*(setting_up() for _ in range(4)))
+        together(*(partial(set_up, store) for store in opened_stores))
         opened_stores[0].store(a_message("a"))
         assert ids(all_taken(opened_stores[-1], NOON)) == ["a"]
 

@@ -16,7 +16,7 @@ from delaystore.stores.memory import InMemoryDelayedMessageStore
 from delaystore.testing._capabilities import StoreCapabilities
 from delaystore.testing._clock import SettableClock
 from delaystore.testing._kit.base import ENDPOINT, StoreFactory, StoreTests
-from delaystore.testing._kit.messages import NOON, SECOND, TICK, a_message, all_taken
+from delaystore.testing._kit.messages import NOON, SECOND, TICK, Undone, a_message, all_taken
 from delaystore.testing._kit.waiting import eventually_next
 
 Answer = TypeVar("Answer")
@@ -25,10 +25,6 @@ NAMES = st.sampled_from(["a", "A", "b", "c ", "c", "d", "e", "ü"])
 SECONDS = st.integers(0, 10)
 SETTLEMENTS = st.lists(st.sampled_from(["remove", "fail", "leave"]), min_size=4, max_size=4)
 ATTEMPTS = st.lists(SECONDS, min_size=4, max_size=4)
-
-
-class Undone(Exception):  # noqa: N818 - how a block of this machine is undone, no error
-    """Ends a block that shall not commit."""
 
 
 def summary(message: DelayedMessage) -> object:

@@ -11,7 +11,7 @@ from delaystore.message import DelayedMessage, Position
 from delaystore.stores.abc import DelayedMessageStore, ManagedDelayedMessageStore, ManagementOutcome
 from delaystore.testing._capabilities import needs
 from delaystore.testing._kit.base import StoreTests
-from delaystore.testing._kit.concurrency import taking, together
+from delaystore.testing._kit.concurrency import take_all, together
 from delaystore.testing._kit.messages import (
     NOON,
     SECOND,
@@ -20,6 +20,7 @@ from delaystore.testing._kit.messages import (
     all_taken,
     assert_only,
     assert_same,
+    claimed,
     ids,
     some_messages,
 )
@@ -42,10 +43,10 @@ def listed(store: ManagedDelayedMessageStore, limit: int, **filters: object) -> 
         after = Position.parse(str(page.next_key))
 
 
+@needs("management")
 class ManagementTests(StoreTests):
     """get, list, count, cancel and reschedule; none of them waits for a dispatcher."""
 
-    @needs("management")
     def test_a_waiting_message_is_got_and_stays(self, managed: ManagedDelayedMessageStore) -> None:
         message = a_message("a", headers={"kind": ["reminder", 1, b"\0"]}, properties={"priority": 3})
         managed.store(message)
@@ -55,7 +56,6 @@ class ManagementTests(StoreTests):
         assert_only(all_taken(managed, NOON), message)
         assert managed.get("a") is None
 
-    @needs("management")
     def test_a_page_is_ordered_by_next_attempt(self, managed: ManagedDelayedMessageStore) -> None:
         managed.store_many(reversed(some_messages(4)))
         managed.store(a_message("failed", NOON - SECOND, failure_count=1, next_attempt=NOON + 2 * SECOND + TICK))
@@ -63,7 +63,6 @@ class ManagementTests(StoreTests):
         assert ids(page.messages) == ["m0", "m1", "m2", "failed", "m3"]
         assert page.next_key is None
 
-    @needs("management")
     @pytest.mark.parametrize("limit", [1, 7, 100, 299, 300, 301])
     def test_pages_cover_everything_once_also_of_one_instant(
         self, managed: ManagedDelayedMessageStore, limit: int
@@ -74,21 +73,18 @@ class ManagementTests(StoreTests):
         assert (found[0], found[-1]) == ("before", "after")
         assert sorted(found[1:-1]) == sorted(ids(same_instant))
 
-    @needs("management")
     def test_pages_cover_ids_of_any_script_once(self, managed: ManagedDelayedMessageStore) -> None:
         names = ["a", "A", "B", "b", "ä", "Z", "z ", "z", "é", "🕰", "~", "a~b", "1", "_", "\uffff"]
         managed.store_many([a_message(name) for name in names])
         assert sorted(ids(listed(managed, 1))) == sorted(names)
         assert ids(listed(managed, 2)) == ids(listed(managed, 100))
 
-    @needs("management")
     def test_a_page_goes_on_after_its_key_though_the_message_is_gone(self, managed: ManagedDelayedMessageStore) -> None:
         managed.store_many(some_messages(4))
         page = managed.list(limit=2)
         assert managed.cancel("m1") is DONE
         assert ids(managed.list(after=page.next_key).messages) == ["m2", "m3"]
 
-    @needs("management")
     def test_a_list_is_filtered_by_destination_and_time(self, managed: ManagedDelayedMessageStore) -> None:
         managed.store_many(some_messages(4))
         managed.store_many([a_message("x", NOON + SECOND, destination="Billing"), a_message("y", destination="b%")])
@@ -100,14 +96,12 @@ class ManagementTests(StoreTests):
         assert ids(listed(managed, 1, destination="billing", **window)) == ["m1", "m2"]
         assert ids(managed.list(since=NOON + 3 * SECOND).messages) == ["m3"]
 
-    @needs("management")
     def test_what_waits_is_counted(self, managed: ManagedDelayedMessageStore) -> None:
         assert managed.count() == 0
         managed.store_many(some_messages(5))
         managed.store(a_message("x", destination="Billing"))
         assert (managed.count(), managed.count(destination="billing"), managed.count(destination="b")) == (6, 5, 0)
 
-    @needs("management")
     def test_due_times_are_counted_by_bucket(self, managed: ManagedDelayedMessageStore) -> None:
         midnight = datetime(2031, 1, 1, tzinfo=UTC)
         for name, due_time in (("a", NOON), ("b", midnight), ("c", midnight - TICK), ("d", NOON + timedelta(days=3))):
@@ -119,7 +113,6 @@ class ManagementTests(StoreTests):
         assert dict(managed.count_by_due_time(timedelta(hours=6), destination="shipping")) == {midnight: 1}
         assert dict(managed.count_by_due_time(day, destination="nowhere")) == {}
 
-    @needs("management")
     def test_a_cancelled_message_is_gone(self, managed: ManagedDelayedMessageStore) -> None:
         managed.store_many(some_messages(2))
         assert managed.cancel("m0") is DONE
@@ -128,7 +121,6 @@ class ManagementTests(StoreTests):
         eventually_next(managed, NOON + SECOND)
         assert ids(all_taken(managed, NOON + SECOND)) == ["m1"]
 
-    @needs("management")
     @pytest.mark.parametrize("by", [-SECOND, SECOND], ids=["earlier", "later"])
     def test_a_rescheduled_message_is_due_then_as_if_it_had_never_failed(
         self, managed: ManagedDelayedMessageStore, by: timedelta
@@ -142,21 +134,18 @@ class ManagementTests(StoreTests):
         assert_only(all_taken(managed, NOON + by), a_message("a", NOON + by, headers={"a": 1}))
         assert managed.reschedule("a", NOON) is NOT_FOUND
 
-    @needs("management")
     def test_a_naive_due_time_changes_nothing(self, managed: ManagedDelayedMessageStore) -> None:
         managed.store(a_message("a"))
         with pytest.raises(DelaystoreError):
             managed.reschedule("a", NOON.replace(tzinfo=None))
         assert_same(managed.get("a"), a_message("a"))
 
-    @needs("management")
     def test_what_is_being_dispatched_is_shown_but_neither_cancelled_nor_rescheduled(
         self, managed: ManagedDelayedMessageStore, other: DelayedMessageStore
     ) -> None:
         managed.store_many(some_messages(2))
         with ThreadPoolExecutor(1) as pool, other.transaction() as transaction:
-            message = transaction.fetch_next_due_timeout(NOON)
-            assert message is not None
+            message = claimed(transaction)
             questions: list[Callable[[], object]] = [
                 lambda: managed.cancel("m0"),
                 lambda: managed.reschedule("m0", NOON - SECOND),
@@ -171,7 +160,7 @@ class ManagementTests(StoreTests):
             assert transaction.remove(message)
         assert managed.count() == 0
 
-    @needs("management", "transactions")
+    @needs("transactions")
     def test_what_a_dispatcher_let_go_may_be_cancelled(
         self, managed: ManagedDelayedMessageStore, other: DelayedMessageStore
     ) -> None:
@@ -180,7 +169,6 @@ class ManagementTests(StoreTests):
             assert transaction.fetch_next_due_timeout(NOON) is not None
         assert managed.cancel("a") is DONE
 
-    @needs("management")
     def test_a_message_is_either_cancelled_or_dispatched(
         self, managed: ManagedDelayedMessageStore, other: DelayedMessageStore
     ) -> None:
@@ -190,7 +178,7 @@ class ManagementTests(StoreTests):
         def cancelling() -> list[str]:
             return [name for name in reversed(ids(messages)) if managed.cancel(name) is DONE]
 
-        cancelled, dispatched = together(cancelling, taking(other, lambda: True))
-        dispatched += taking(other, lambda: True)()
+        cancelled, dispatched = together(cancelling, lambda: take_all(other))
+        dispatched += take_all(other)
         assert sorted(cancelled + dispatched) == sorted(ids(messages))
         assert managed.count() == 0

@@ -14,6 +14,11 @@ NOON: Final = datetime(2031, 1, 1, 12, tzinfo=UTC)
 TICK: Final = timedelta.resolution
 """The microsecond that decides between due and not due."""
 SECOND: Final = timedelta(seconds=1)
+FAR: Final = NOON + timedelta(days=1)
+
+
+class Undone(Exception):  # noqa: N818 - raised by the tests on purpose, it is no error
+    """Ends a block that shall be undone."""
 
 
 def a_message(message_id: str | None = None, due_time: datetime = NOON, **fields: Any) -> DelayedMessage:
@@ -30,6 +35,13 @@ def some_messages(count: int, due_time: datetime = NOON, step: timedelta = SECON
 def ids(messages: Sequence[DelayedMessage]) -> list[str]:
     """The message_ids of `messages`, in their order."""
     return [message.message_id for message in messages]
+
+
+def claimed(store: DelayedMessageStore, at: datetime = NOON) -> DelayedMessage:
+    """The first message due at `at`, now claimed; fails if there is none."""
+    message = store.fetch_next_due_timeout(at)
+    assert message is not None
+    return message
 
 
 def taken(store: DelayedMessageStore, at: datetime, limit: int = 1000) -> Sequence[DelayedMessage]:

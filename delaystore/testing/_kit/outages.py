@@ -28,10 +28,10 @@ def assert_unsettled(outcomes: Sequence[Outcome], count: int) -> None:
     assert all(outcome.reason for outcome in outcomes)
 
 
+@needs("outages")
 class OutageTests(TransportTests):
     """An outage is an outcome, never an exception, and it ends by itself."""
 
-    @needs("outages")
     def test_an_outage_leaves_all_unsettled_and_passes(
         self, open_transport: TransportFactory, transport: Transport, queue: str, outage: Outage
     ) -> None:
@@ -46,7 +46,7 @@ class OutageTests(TransportTests):
         arrives(transport, queue, "after")
         arrives(late, queue, "after too")
 
-    @needs("outages", "availability")
+    @needs("availability")
     def test_a_transport_says_why_it_cannot_send_and_when_it_can_again(
         self, transport: Transport, queue: str, outage: Outage
     ) -> None:

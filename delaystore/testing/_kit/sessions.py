@@ -1,7 +1,6 @@
 """Sessions in a distant time zone mean the same instants."""
 
 from datetime import UTC, datetime, timedelta
-from typing import ClassVar
 
 import pytest
 
@@ -20,10 +19,9 @@ _INSTANTS = (
 )
 
 
+@needs("hostile_sessions")
 class SessionTests(StoreTests):
     """Whatever time zone a session is in, the same messages are due at the same instants."""
-
-    instants: ClassVar = _INSTANTS
 
     @pytest.fixture
     def hostile(
@@ -33,7 +31,6 @@ class SessionTests(StoreTests):
         opened_stores.append(hostile := opened(hostile_store_factory))
         return hostile
 
-    @needs("hostile_sessions")
     @pytest.mark.parametrize("due_time", _INSTANTS, ids=str)
     def test_what_a_hostile_session_stores_is_due_at_the_same_instant(
         self, store: DelayedMessageStore, hostile: DelayedMessageStore, due_time: datetime
@@ -46,7 +43,6 @@ class SessionTests(StoreTests):
         for message, name in zip(found, "ab", strict=True):
             assert_same(message, a_message(name, due_time))
 
-    @needs("hostile_sessions")
     @pytest.mark.parametrize("due_time", _INSTANTS, ids=str)
     def test_a_hostile_session_fetches_at_the_same_instant(
         self, store: DelayedMessageStore, hostile: DelayedMessageStore, due_time: datetime
@@ -60,7 +56,6 @@ class SessionTests(StoreTests):
             assert transaction.increment_failure_count(a_message("a", due_time), NOON + SECOND)
         eventually_next(store, NOON + SECOND)
 
-    @needs("hostile_sessions")
     def test_a_hostile_session_has_the_same_clock(
         self, store: DelayedMessageStore, hostile: DelayedMessageStore
     ) -> None:
@@ -68,13 +63,13 @@ class SessionTests(StoreTests):
         hostile.store(a_message("a", hostile.now() - SECOND))
         assert ids(all_taken(store, store.now())) == ["a"]
 
-    @needs("hostile_sessions", "management")
+    @needs("management")
     def test_a_hostile_session_lists_and_counts_the_same(
         self, store: DelayedMessageStore, hostile: DelayedMessageStore
     ) -> None:
         assert isinstance(store, ManagedDelayedMessageStore)
         assert isinstance(hostile, ManagedDelayedMessageStore)
-        for number, due_time in enumerate(self.instants):
+        for number, due_time in enumerate(_INSTANTS):
             store.store(a_message(str(number), due_time))
         assert hostile.list() == store.list()
         for since, until in ((NOON, NOON + TICK), (NOON - timedelta(days=2000), NOON)):

@@ -9,16 +9,25 @@ from delaystore.message import DelayedMessage
 from delaystore.stores.abc import DelayedMessageStore
 from delaystore.testing._capabilities import needs
 from delaystore.testing._kit.base import StoreTests
-from delaystore.testing._kit.messages import NOON, SECOND, TICK, a_message, all_taken, assert_only, assert_same, ids
+from delaystore.testing._kit.messages import (
+    NOON,
+    SECOND,
+    TICK,
+    a_message,
+    all_taken,
+    assert_only,
+    assert_same,
+    claimed,
+    ids,
+)
 from delaystore.testing._kit.waiting import eventually_next
 
 
 def failed(store: DelayedMessageStore, message: DelayedMessage, after: timedelta | None) -> bool:
     """Fetch `message` and count a failure; its next attempt is `after` NOON (None: at once)."""
     with store.transaction() as transaction:
-        fetched = transaction.fetch_next_due_timeout(NOON)
+        fetched = claimed(transaction)
         assert_same(fetched, message)
-        assert fetched is not None
         return transaction.increment_failure_count(fetched, None if after is None else NOON + after)
 
 
@@ -41,8 +50,7 @@ class SettlingTests(StoreTests):
     def test_a_removed_message_is_gone_and_removing_it_again_says_so(self, store: DelayedMessageStore) -> None:
         store.store(a_message("a"))
         with store.transaction() as transaction:
-            message = transaction.fetch_next_due_timeout(NOON)
-            assert message is not None
+            message = claimed(transaction)
             assert transaction.remove(message) is True
             assert transaction.remove(message) is False
         with store.transaction() as transaction:
@@ -87,8 +95,7 @@ class SettlingTests(StoreTests):
         store.store(a_message("a"))
         for count in range(3):
             with store.transaction() as transaction:
-                message = transaction.fetch_next_due_timeout(NOON + SECOND)
-                assert message is not None
+                message = claimed(transaction, NOON + SECOND)
                 assert message.failure_count == count
                 assert transaction.increment_failure_count(message, NOON + SECOND)
         (last,) = all_taken(store, NOON + SECOND)
@@ -110,11 +117,9 @@ class SettlingTests(StoreTests):
     @needs("claims_outside_transactions")
     def test_counting_a_failure_ends_the_claim(self, store: DelayedMessageStore, other: DelayedMessageStore) -> None:
         store.store(a_message("a"))
-        message = store.fetch_next_due_timeout(NOON)
-        assert message is not None
+        message = claimed(store)
         assert store.increment_failure_count(message, NOON) is True
-        again = other.fetch_next_due_timeout(NOON)
-        assert again is not None
+        again = claimed(other)
         assert other.remove(again) is True
         assert store.remove(message) is False
 
@@ -123,8 +128,7 @@ class SettlingTests(StoreTests):
         self, store: DelayedMessageStore, other: DelayedMessageStore
     ) -> None:
         store.store(a_message("a"))
-        message = store.fetch_next_due_timeout(NOON)
-        assert message is not None
+        message = claimed(store)
         assert other.remove(message) is False
         assert other.increment_failure_count(message, NOON) is False
         assert store.remove(message) is True

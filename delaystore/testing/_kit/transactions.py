@@ -7,20 +7,25 @@ import pytest
 from delaystore.stores.abc import DelayedMessageStore
 from delaystore.testing._capabilities import needs
 from delaystore.testing._kit.base import StoreTests
-from delaystore.testing._kit.messages import NOON, a_message, all_taken, assert_only, assert_same, ids, some_messages
+from delaystore.testing._kit.messages import (
+    FAR,
+    NOON,
+    Undone,
+    a_message,
+    all_taken,
+    assert_only,
+    assert_same,
+    claimed,
+    ids,
+    some_messages,
+)
 from delaystore.testing._kit.waiting import eventually_next
 
-FAR = NOON + timedelta(days=1)
 
-
-class Undone(Exception):  # noqa: N818 - raised by the tests on purpose, it is no error
-    """Ends blocks that shall be undone."""
-
-
+@needs("transactions")
 class TransactionTests(StoreTests):
     """A block commits at its end, is undone by an exception, and ends its claims either way."""
 
-    @needs("transactions")
     def test_what_a_block_stores_shows_at_its_end(self, store: DelayedMessageStore, other: DelayedMessageStore) -> None:
         with store.transaction() as transaction:
             transaction.store(a_message("one"))
@@ -29,7 +34,6 @@ class TransactionTests(StoreTests):
         eventually_next(other, NOON)
         assert sorted(ids(all_taken(other, NOON))) == ["many", "one"]
 
-    @needs("transactions")
     def test_what_an_undone_block_stored_is_not_there(self, store: DelayedMessageStore) -> None:
         with pytest.raises(Undone), store.transaction() as transaction:
             transaction.store(a_message("one"))
@@ -38,29 +42,24 @@ class TransactionTests(StoreTests):
         eventually_next(store, None)
         store.store(a_message("one"))
 
-    @needs("transactions")
     def test_what_an_undone_block_removed_is_found_again(
         self, store: DelayedMessageStore, other: DelayedMessageStore
     ) -> None:
         store.store(a_message("a"))
         with pytest.raises(Undone), store.transaction() as transaction:
-            message = transaction.fetch_next_due_timeout(NOON)
-            assert message is not None
+            message = claimed(transaction)
             assert transaction.remove(message)
             raise Undone
         assert_only(all_taken(other, NOON), a_message("a"))
 
-    @needs("transactions")
     def test_a_failure_that_an_undone_block_counted_does_not_count(self, store: DelayedMessageStore) -> None:
         store.store(a_message("a"))
         with pytest.raises(Undone), store.transaction() as transaction:
-            message = transaction.fetch_next_due_timeout(NOON)
-            assert message is not None
+            message = claimed(transaction)
             assert transaction.increment_failure_count(message, FAR)
             raise Undone
         assert_only(all_taken(store, NOON), a_message("a"))
 
-    @needs("transactions")
     def test_what_a_block_fetched_stays_claimed_until_its_end(
         self, store: DelayedMessageStore, other: DelayedMessageStore
     ) -> None:
@@ -74,7 +73,6 @@ class TransactionTests(StoreTests):
                 assert same_handle.fetch_next_due_timeout(NOON) is None
         assert ids(all_taken(other, NOON)) == ["m0"]
 
-    @needs("transactions")
     def test_what_a_block_fetched_and_left_is_free_after_its_end(
         self, store: DelayedMessageStore, other: DelayedMessageStore
     ) -> None:
@@ -83,7 +81,6 @@ class TransactionTests(StoreTests):
             with handle.transaction() as transaction:
                 assert_same(transaction.fetch_next_due_timeout(NOON), a_message("a"))
 
-    @needs("transactions")
     def test_what_an_undone_block_fetched_is_free_after_its_end(
         self, store: DelayedMessageStore, other: DelayedMessageStore
     ) -> None:
@@ -93,7 +90,7 @@ class TransactionTests(StoreTests):
             raise Undone
         assert ids(all_taken(other, NOON)) == ["a"]
 
-    @needs("transactions", "batches")
+    @needs("batches")
     def test_two_open_blocks_never_share_a_message(
         self, store: DelayedMessageStore, other: DelayedMessageStore
     ) -> None:
@@ -107,13 +104,11 @@ class TransactionTests(StoreTests):
         assert sorted(ids(one) + ids(another)) == sorted(ids(some_messages(10)))
         eventually_next(store, None)
 
-    @needs("transactions")
     def test_part_of_what_a_block_fetched_may_be_settled(self, store: DelayedMessageStore) -> None:
         store.store_many(some_messages(3))
         with store.transaction() as transaction:
             for settle in ("remove", "count", "leave"):
-                message = transaction.fetch_next_due_timeout(FAR)
-                assert message is not None
+                message = claimed(transaction, FAR)
                 if settle == "remove":
                     assert transaction.remove(message)
                 elif settle == "count":
@@ -121,7 +116,6 @@ class TransactionTests(StoreTests):
         assert ids(all_taken(store, FAR)) == ["m2"]
         assert ids(all_taken(store, FAR + timedelta(days=1))) == ["m1"]
 
-    @needs("transactions")
     def test_a_block_without_work_does_no_harm(self, store: DelayedMessageStore) -> None:
         store.store(a_message("a"))
         with store.transaction():
@@ -130,7 +124,6 @@ class TransactionTests(StoreTests):
             raise Undone
         assert ids(all_taken(store, NOON)) == ["a"]
 
-    @needs("transactions")
     def test_a_block_keeps_the_stores_time(self, store: DelayedMessageStore) -> None:
         with store.transaction() as transaction:
             assert transaction.now().utcoffset() == timedelta(0)

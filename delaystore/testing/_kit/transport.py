@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from delaystore.errors import TransportError, TransportSetupError, UnsupportedMessageError
 from delaystore.message import DelayedMessage
 from delaystore.testing._capabilities import needs
-from delaystore.testing._kit.messages import a_message
+from delaystore.testing._kit.messages import Undone, a_message
 from delaystore.testing._kit.native_delays import NativeDelayTests
 from delaystore.testing._kit.outages import OutageTests
 from delaystore.testing._kit.strategies import messages
@@ -43,10 +43,6 @@ _PROPERTIES: dict[str, Any] = {
     "timestamp": datetime(2027, 1, 1, 12, tzinfo=UTC),
     "delivery_mode": 2,
 }
-
-
-class Undone(Exception):  # noqa: N818 - raised by the tests on purpose, it is no error
-    """Ends blocks that shall be undone."""
 
 
 class TransportConformance(NativeDelayTests, OutageTests):

@@ -89,7 +89,7 @@ DELETE FROM [my schema].[sales_delayed] WHERE [my schema].[sales_delayed].messag
 UPDATE [my schema].[sales_delayed_migrating] SET migration_rejected=:rejected_because WHERE [my schema].[sales_delayed_migrating].migration_batch = :migration_batch_1 AND [my schema].[sales_delayed_migrating].message_id = :rejected_row
 -- {'migration_batch_1': 3}
 
--- # exact
+-- # bytewise
 SELECT [my schema].[sales_delayed].destination COLLATE Latin1_General_100_BIN2 AS anon_1
 FROM [my schema].[sales_delayed]
 

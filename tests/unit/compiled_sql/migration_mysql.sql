@@ -92,7 +92,7 @@ DELETE waiting FROM `my schema`.`sales_delayed_migrating` AS moved STRAIGHT_JOIN
 UPDATE `my schema`.`sales_delayed_migrating` SET migration_rejected=%(rejected_because)s WHERE `my schema`.`sales_delayed_migrating`.migration_batch = %(migration_batch_1)s AND `my schema`.`sales_delayed_migrating`.message_id = %(rejected_row)s
 -- {'migration_batch_1': 3}
 
--- # exact
+-- # bytewise
 SELECT CAST(`my schema`.`sales_delayed`.destination AS BINARY) AS destination
 FROM `my schema`.`sales_delayed`
 

@@ -95,7 +95,7 @@ DELETE FROM "my schema"."sales_delayed" WHERE "my schema"."sales_delayed".messag
 UPDATE "my schema"."sales_delayed_migrating" SET migration_rejected=%(rejected_because)s::VARCHAR WHERE "my schema"."sales_delayed_migrating".migration_batch = %(migration_batch_1)s::INTEGER AND "my schema"."sales_delayed_migrating".message_id = %(rejected_row)s::VARCHAR
 -- {'migration_batch_1': 3}
 
--- # exact
+-- # bytewise
 SELECT "my schema"."sales_delayed".destination
 FROM "my schema"."sales_delayed"
 

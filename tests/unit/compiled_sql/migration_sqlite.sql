@@ -91,7 +91,7 @@ WHERE "sales_delayed_migrating".migration_batch = ?)
 UPDATE "sales_delayed_migrating" SET migration_rejected=? WHERE "sales_delayed_migrating".migration_batch = ? AND "sales_delayed_migrating".message_id = ?
 -- {'migration_batch_1': 3}
 
--- # exact
+-- # bytewise
 SELECT "sales_delayed".destination
 FROM "sales_delayed"
 

@@ -65,7 +65,7 @@ class MigrationDialect(SqlDialect):
         self, connection: Connection, tables: RunTables, number: int, search: Select[Any], wanted: ColumnElement[bool]
     ) -> Hidden | None:
         """Move the rows of `search` (order, key), as far as they are free and `wanted`. None: `search` finds none."""
-        found = connection.execute(self.passing(search, tables.source)).all()
+        found = connection.execute(self.lock_free(search, tables.source)).all()
         if not found:
             return None
         key = tables.source.c[tables.shape.id_column]

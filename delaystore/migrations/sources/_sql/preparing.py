@@ -47,7 +47,7 @@ class _Hiding:
     def pass_over(self) -> Iterator[Batch]:
         """From the first row to the one that is the last now, so that it ends although the table grows."""
         time, _ = self._order
-        last = self._database.dialect.passing(select(func.max(time)).where(self._eligible), self._tables.source)
+        last = self._database.dialect.lock_free(select(func.max(time)).where(self._eligible), self._tables.source)
         with self._database.reading() as connection:
             end: datetime | None = connection.execute(last).scalar()
         position: Position | None = None

@@ -16,16 +16,15 @@ def waiting(database: Database, tables: RunTables, cutoff: datetime | None) -> W
     """What waits, as the database counts it."""
     source, shape = tables.source, tables.shape
     time, destination = source.c[shape.time_column], source.c[shape.destination_column]
-    exact = database.dialect.exact(destination)
     found: Select[*tuple[Any, ...]] = (
         select(func.min(destination, type_=destination.type), func.count(), func.min(time), func.max(time))
         .where(eligible(tables, cutoff))
-        .group_by(exact)
+        .group_by(database.dialect.bytewise(destination))
     )
     everything = select(func.count()).select_from(source).where(of_endpoint(tables))
     with database.reading() as connection:
-        rows = connection.execute(database.dialect.passing(found, source)).all()
-        total: int = connection.execute(database.dialect.passing(everything, source)).scalar_one()
+        rows = connection.execute(database.dialect.lock_free(found, source)).all()
+        total: int = connection.execute(database.dialect.lock_free(everything, source)).scalar_one()
     destinations: Counter[str] = Counter()
     for value, number, _, _ in rows:
         destinations[shape.destination(value)] += number
@@ -46,7 +45,7 @@ def late(database: Database, tables: RunTables, due_after: datetime) -> int:
     later = time > literal(due_after, time.type)
     statement = select(func.count()).select_from(tables.source).where(eligible(tables, None), later)
     with database.reading() as connection:
-        number: int = connection.execute(database.dialect.passing(statement, tables.source)).scalar_one()
+        number: int = connection.execute(database.dialect.lock_free(statement, tables.source)).scalar_one()
         return number
 
 
