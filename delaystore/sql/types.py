@@ -1,8 +1,9 @@
 """Column types that mean the same on every database."""
 
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import DateTime, Dialect, LargeBinary, String, Text
 from sqlalchemy.dialects import mssql, mysql
@@ -11,6 +12,8 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 from typing_extensions import override
 
 _MYSQL = ("mysql", "mariadb")
+INNODB: Final[Mapping[str, Any]] = {f"{name}_engine": "InnoDB" for name in _MYSQL}
+"""Options of a table: the engine that has transactions, whatever the server's default is."""
 
 
 class UtcDateTime(TypeDecorator[datetime]):

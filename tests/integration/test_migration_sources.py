@@ -359,6 +359,13 @@ def test_a_source_that_was_altered_since_is_refused(source: SqlSource, database_
             other.run("sales")
 
 
+def test_a_table_without_transactions_is_told(mariadb_url: str) -> None:
+    execute(mariadb_url, "CREATE TABLE odd_delayed (message_id varchar(9) PRIMARY KEY) ENGINE=MyISAM")
+    with source_of(mariadb_url) as source:
+        texts = " ".join(problem.text for problem in source.check("odd"))
+    assert "the table 'odd_delayed' is kept by MyISAM, which has no transactions" in texts
+
+
 def test_a_table_of_another_kind_is_told(source: SqlSource, database_url: str) -> None:
     execute(database_url, "CREATE TABLE odd_delayed (message_id varchar(9), due_time integer, migration_batch integer)")
     texts = " ".join(problem.text for problem in source.check("odd"))

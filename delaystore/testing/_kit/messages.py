@@ -75,14 +75,17 @@ def assert_only(actual: Sequence[DelayedMessage], expected: DelayedMessage) -> N
     assert_same(actual[0], expected)
 
 
-def exactly(value: Any) -> Any:
-    """`value` in a form that is equal only for equal types, signs, exponents and NaNs."""
+def exactly(value: Any, *, scale: bool = True) -> Any:
+    """`value` in a form that is equal only for equal types, signs, exponents and NaNs.
+
+    `scale`: whether a Decimal's trailing zeros count, too.
+    """
     if isinstance(value, Mapping):
-        return {name: exactly(item) for name, item in value.items()}
+        return {name: exactly(item, scale=scale) for name, item in value.items()}
     if isinstance(value, list):
-        return [exactly(item) for item in value]
+        return [exactly(item, scale=scale) for item in value]
     if isinstance(value, datetime):
         return "datetime", value.astimezone(UTC)
-    if isinstance(value, float | Decimal):
+    if isinstance(value, float) or (isinstance(value, Decimal) and (scale or value.is_nan())):
         return type(value).__name__, str(value)
     return type(value).__name__, value

@@ -10,7 +10,7 @@ from delaystore.errors import ConfigurationError
 from delaystore.message import MAX_MESSAGE_ID_BYTES
 from delaystore.sql.dialects import Claiming, StoreDialect
 from delaystore.sql.names import check_identifier
-from delaystore.sql.types import Body, ExactText, Json, UtcDateTime
+from delaystore.sql.types import INNODB, Body, ExactText, Json, UtcDateTime
 
 SUFFIX: Final = "_queue"
 """What follows a queue's name in its table's name."""
@@ -49,8 +49,7 @@ def queue_table(queue: str, schema: str | None, dialect: StoreDialect) -> Table:
         Column("enqueued_at", UtcDateTime, nullable=False),
         *leases,
         schema=None if schema is None else quoted_name(schema, quote=True),
-        mysql_engine="InnoDB",
-        mariadb_engine="InnoDB",
+        **INNODB,
     )
 
 

@@ -10,6 +10,7 @@ from delaystore.migrations.abc import Problem
 from delaystore.migrations.sources._sql.database import Database
 from delaystore.migrations.sources._sql.shape import TableShape
 from delaystore.migrations.sources._sql.tables import BATCH, REJECTED, RunTables, check_layout, has_table, run_tables
+from delaystore.sql.types import INNODB
 
 
 def check(database: Database, shape: TableShape, endpoint: str, schema: str | None) -> Sequence[Problem]:
@@ -74,7 +75,8 @@ def _columns(connection: Connection, database: Database, tables: RunTables) -> I
             yield Problem(source.name, f"the table {table} has a column {name!r}; rename it for the migration")
     if shape.id_column in source.c and not _is_unique(database, inspector, tables):
         yield Problem(source.name, f"{shape.id_column!r} of {table} is no primary key; make it one, lest rows mix")
-    engine = inspector.get_table_options(source.name, schema=source.schema).get("mysql_engine", "InnoDB")
+    options = inspector.get_table_options(source.name, schema=source.schema)
+    engine = next((options[name] for name in INNODB if name in options), "InnoDB")
     if engine != "InnoDB":
         yield Problem(source.name, f"the table {table} is kept by {engine}, which has no transactions; use InnoDB")
 

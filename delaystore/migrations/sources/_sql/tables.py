@@ -13,7 +13,7 @@ from delaystore.migrations.sources._sql.shape import TableShape
 from delaystore.migrations.sources._sql.types import Instant
 from delaystore.sql.dialects import DIALECTS, dialect_of
 from delaystore.sql.names import derived_name
-from delaystore.sql.types import ExactText, UtcDateTime
+from delaystore.sql.types import INNODB, ExactText, UtcDateTime
 
 SIDE: Final = "_migrating"
 """After a table's name: the tables of its hidden rows, of the runs, of their batches; see `derived_name`."""
@@ -141,7 +141,7 @@ def runs_table(name: str, schema: str | None) -> Table:
         Column("started", UtcDateTime, nullable=False),
         Column("completed", UtcDateTime),
         Column("holder", ExactText(MAX_TEXT_BYTES)),
-        mysql_engine="InnoDB",
+        **INNODB,
     )
 
 
@@ -156,7 +156,7 @@ def batches_table(name: str, schema: str | None) -> Table:
         Column("prepared", Integer, nullable=False),
         Column("rejected", Integer, nullable=False, server_default="0"),
         Column("returned", Integer, nullable=False, server_default="0"),
-        mysql_engine="InnoDB",
+        **INNODB,
     )
     Index(derived_name(name, "_of_run", _STRICTEST), table.c.run_id, _table=table)
     return table

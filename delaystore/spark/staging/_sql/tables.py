@@ -9,7 +9,7 @@ from delaystore.spark.options import MAX_LOAD_ID_BYTES
 from delaystore.sql.columns import COLUMNS
 from delaystore.sql.dialects import SqlDialect
 from delaystore.sql.names import TOKEN_LENGTH, load_table_name, loads_table_name
-from delaystore.sql.types import ExactText, UtcDateTime
+from delaystore.sql.types import INNODB, ExactText, UtcDateTime
 
 ATTEMPT: Final = "attempt"
 """The staging's column for the task attempt that wrote a row."""
@@ -54,4 +54,4 @@ def staging_table(live: Table, token: str, dialect: SqlDialect, prefixes: Sequen
 def table_beside(live: Table, name: str, *columns: Column[Any], **options: Any) -> Table:
     """A table of that name, always quoted, in the schema of `live`."""
     options |= {"schema": live.schema, "quote": True, "quote_schema": True if live.schema else None}
-    return Table(name, MetaData(), *columns, mysql_engine="InnoDB", mariadb_engine="InnoDB", **options)
+    return Table(name, MetaData(), *columns, **INNODB, **options)
