@@ -264,7 +264,7 @@ def _given_login(parts: SplitResult) -> tuple[str, str] | None:
 def _tls(parts: SplitResult, options: Any) -> ssl.SSLContext | bool:
     """The AMQP connection's settings, where it has any: as a rule one certificate authority signs both."""
     if parts.scheme == "http":
-        return True
+        return False  # nothing is encrypted; the default would still read all certificates
     context: ssl.SSLContext = ssl.create_default_context() if options is None else options.context
     return context
 

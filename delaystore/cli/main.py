@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Annotated, Any, Final, cast
 
 import typer
 import typer.core
+import typer.main
 from typing_extensions import override
 
 from delaystore.cli._changing import cancel, reschedule
@@ -122,6 +124,12 @@ def delaystore(
     """
 
 
+@cache
+def _command() -> typer.core.TyperGroup:
+    """All commands; to build them takes longer than most of them."""
+    return cast("typer.core.TyperGroup", typer.main.get_command(app))
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line `arguments` (None: the process's own), and exit: 0 done, 1 not done, 2 an error.
 
@@ -129,6 +137,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     show_any_character()
     try:
-        app(args=None if arguments is None else list(arguments), prog_name="delaystore")
+        _command()(args=None if arguments is None else list(arguments), prog_name="delaystore")
     finally:
         drop_unwritable_output()
