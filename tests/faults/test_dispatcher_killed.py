@@ -2,6 +2,7 @@
 
 import random
 import time
+from itertools import cycle, islice
 from typing import Any
 
 from delaystore.settings import TransactionMode
@@ -21,10 +22,10 @@ LINGER = 0.05
 LEASE = 2.0
 
 
-def kill_mid_batch(store: str, transport: str, **options: Any) -> None:
-    """Start a dispatcher, and SIGKILL it at some moment of a batch: before it is sent, meanwhile, or after."""
+def kill_mid_batch(store: str, transport: str, batches: int, **options: Any) -> None:
+    """Start a dispatcher, and SIGKILL it at some moment of that batch: before it is sent, meanwhile, or after."""
     with DispatcherProcess(store, transport, linger=LINGER, batch_size=BATCH, **options) as victim:
-        for _ in range(random.randint(1, 4)):
+        for _ in range(batches):
             victim.await_batch()
         time.sleep(random.uniform(0, LINGER))
         victim.kill()
@@ -37,8 +38,8 @@ def kill_again_and_again(
     transport.declare(DESTINATION)
     sent = messages(KILLS * 2000)
     store.store_many(sent)
-    for _ in range(KILLS):
-        kill_mid_batch(url, target, **options)
+    for batches in islice(cycle((4, 1, 3, 2)), KILLS):  # the first has forwarded some
+        kill_mid_batch(url, target, batches, **options)
     assert 0 < store.count() < len(sent)
     with DispatcherProcess(url, target, **options) as survivor:
         wait_until(lambda: store.count() == 0, "the store is empty")

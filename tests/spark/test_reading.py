@@ -28,7 +28,7 @@ from delaystore.spark.options import StoreOptions
 from delaystore.sql.codec import encode_mapping
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.memory import InMemoryDelayedMessageStore
-from delaystore.stores.memory._store import SharedMemory
+from delaystore.stores.memory._waiting import WaitingMessages
 from tests.integration.sql_stores import opened
 from tests.spark.conftest import ODD_TIME_ZONE
 from tests.spark.loads import refused
@@ -406,7 +406,7 @@ def test_other_stores_are_read_page_by_page() -> None:
 
 def test_a_store_that_others_wrote_is_opened_for_each_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     """The store in memory stands for theirs, so it must not be known as what it is."""
-    memory = SharedMemory()
+    memory: dict[str, WaitingMessages] = {}
     monkeypatch.setattr(stores, "open_store", lambda url: InMemoryDelayedMessageStore(memory=memory))
     monkeypatch.setattr(stores, "InMemoryDelayedMessageStore", SqlDelayedMessageStore)
     sales, mail = (open_readable(StoreOptions(store="theirs://there", endpoint=name)) for name in ("sales", "mail"))

@@ -570,4 +570,4 @@ def expected(frame: DataFrame) -> set[tuple[Any, ...]]:
 
 def test_threads_of_loads_end(spark: SparkSession, url: str) -> None:
     load(rows(spark, 10), url)
-    assert not [thread.name for thread in threading.enumerate() if "lease" in thread.name]
+    wait_until(lambda: not [thread for thread in threading.enumerate() if "lease" in thread.name])
