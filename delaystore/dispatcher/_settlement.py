@@ -128,14 +128,15 @@ class Settler:
         sent = self._send_unless_down(tx, [copy for _, copy in copied], batch.outage)
         batch.outage = sent.outage
         moved: list[Failure] = []
+        batch.moved = arrived = []
         for (failure, _), outcome in zip(copied, sent.outcomes, strict=True):
             if outcome.kind is OutcomeKind.DELIVERED:
                 moved.append(failure)
+                arrived.append(failure.message)
             elif outcome.kind is OutcomeKind.UNSETTLED and sent.outage is not None:
                 batch.leave_unsettled(failure.message, outcome.reason)
             else:
                 batch.not_moved.append(replace(failure, reason=f"{outcome.kind.value}: {outcome.reason}"))
-        batch.moved = [failure.message for failure in moved]
         self._log_moved(moved)
 
     def _send_unless_down(self, tx: DelayedMessageStore, copies: Sequence[DelayedMessage], outage: str | None) -> Sent:

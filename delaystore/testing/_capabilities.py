@@ -1,6 +1,6 @@
 """What a store or transport can do beyond the minimum; this selects the tests of the kit."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar, Final, TypeVar
@@ -50,18 +50,26 @@ class TransportCapabilities:
     """Its server can be taken away: `outage` is given."""
     availability: bool = False
     """`unavailable()` tells of an outage; for transports with `outages`."""
+    decimal_scale: bool = True
+    """A Decimal's trailing zeros arrive, too, and the sign of a zero."""
 
 
 def needs(*flags: str) -> Callable[[Marked], Marked]:
     """Mark a test, or each test of a class, that exists only where all these capabilities are given."""
 
     def mark(marked: Marked) -> Marked:
-        tests = [test for name, test in vars(marked).items() if name.startswith("test_")]
-        for test in tests if isinstance(marked, type) else [marked]:
+        for test in _tests_of(marked) if isinstance(marked, type) else [marked]:
             setattr(test, _NEEDED, (*flags, *getattr(test, _NEEDED, ())))
         return marked
 
     return mark
+
+
+def _tests_of(marked: type) -> Iterator[Callable[..., Any]]:
+    """The tests that the class itself defines; others may be its bases', or None, for left out."""
+    for name, test in vars(marked).items():
+        if name.startswith("test_") and getattr(test, "__qualname__", "") == f"{marked.__qualname__}.{name}":
+            yield test
 
 
 class SelectedByCapabilities:

@@ -11,7 +11,9 @@ from tests.servers import RabbitMQ
 
 
 class TestRabbitMQ(TransportConformance):
-    capabilities: ClassVar = TransportCapabilities(native_delays=True, outages=True, availability=True)
+    capabilities: ClassVar = TransportCapabilities(
+        native_delays=True, outages=True, availability=True, decimal_scale=False
+    )
 
     @pytest.fixture
     def transport_factory(self, private_rabbitmq: RabbitMQ) -> TransportFactory:

@@ -305,7 +305,7 @@ def test_messages_are_transferred_to_another_broker_through_a_kill(
     assert json.loads(out)["adds_up"]
     ids = Counter(properties.message_id for _, _, properties, _ in take_all(other, level_queues(V2)))
     assert ids.keys() == {str(number) for number in range(count)}
-    assert ids.total() - count <= WORKERS * BATCH
+    assert ids.total() - count <= 2 * WORKERS * BATCH  # a kill takes what the broker has not read of acknowledgements
     poisoned = {properties.message_id for _, _, properties, _ in take_all(broker, ["delays.poison"])}
     assert poisoned == {str(number) for number in range(count, count + 10)}
     assert depth(broker, level_queues(V2)) == 0

@@ -27,6 +27,7 @@ from delaystore.transports.rabbitmq.native import (
     FixedDelay,
     NativeDelay,
 )
+from delaystore.transports.rabbitmq.native._abc import _OWN_LAYOUT
 from delaystore.transports.rabbitmq.topology import custom
 from tests.integration.cli import CommandLine
 from tests.servers import RabbitMQ, RabbitMQVhosts
@@ -193,6 +194,17 @@ def test_an_outage_makes_nothing_late_that_was_to_be_handed_over(sqlite_url: str
         found = store.get("soon")
         assert found is not None
         assert found.next_attempt == due + HORIZON
+
+
+def test_a_cascade_that_is_declared_again_is_bound_again(transport: RabbitMQTransport, rabbitmq_url: str) -> None:
+    assert outcomes(transport, MILLISECOND, {}) == [OutcomeKind.DELIVERED]
+    assert received(transport, "billing", 1)
+    with closing(pika.BlockingConnection(pika.URLParameters(rabbitmq_url))) as connection:
+        connection.channel().exchange_delete(CASCADE.delivery)
+    assert transport._delays is not None
+    del transport._delays._prepared[_OWN_LAYOUT]  # as time does, sooner for it than for the queue
+    assert outcomes(transport, MILLISECOND, {}) == [OutcomeKind.DELIVERED]
+    assert received(transport, "billing", 1)
 
 
 def test_an_expiration_is_kept_in_a_header(transport: RabbitMQTransport) -> None:

@@ -66,7 +66,7 @@ def migrate(
     """Move what waits in a cascade into another on the same broker: NServiceBus' v1 into v2, by default.
 
     A message leaves the old cascade once the new one has confirmed its copy: interrupted or killed at any point, run
-    it again, and nothing is lost; a kill may leave up to 1,500 messages copied twice. Messages that fall due meanwhile
+    it again, and nothing is lost; a kill may leave some 1,500 messages copied twice. Messages that fall due meanwhile
     are delivered by the old cascade, so its bindings must stay until it is empty. Exit code 1: what was read and what
     became of it do not add up.
     """
@@ -100,7 +100,7 @@ def transfer(
     """Move what waits in a cascade to another broker. Its queues must be there: messages for others are not moved.
 
     A message leaves the old broker once the new one has confirmed its copy: interrupted or killed at any point, run
-    it again, and nothing is lost; a kill may leave up to 1,500 messages copied twice. Messages that fall due meanwhile
+    it again, and nothing is lost; a kill may leave some 1,500 messages copied twice. Messages that fall due meanwhile
     are delivered on the old broker. --management is that of the old broker. Exit code 1: what was read and what became
     of it do not add up.
     """

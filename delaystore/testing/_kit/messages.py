@@ -78,7 +78,7 @@ def assert_only(actual: Sequence[DelayedMessage], expected: DelayedMessage) -> N
 def exactly(value: Any, *, scale: bool = True) -> Any:
     """`value` in a form that is equal only for equal types, signs, exponents and NaNs.
 
-    `scale`: whether a Decimal's trailing zeros count, too.
+    `scale`: whether a Decimal's trailing zeros count, too, and the sign of a zero.
     """
     if isinstance(value, Mapping):
         return {name: exactly(item, scale=scale) for name, item in value.items()}

@@ -123,7 +123,7 @@ class TransportConformance(NativeDelayTests, OutageTests):
             except UnsupportedMessageError:
                 return
             assert sent(transport, message) == [OutcomeKind.DELIVERED]
-            assert_arrived(received(transport, queue, 1), [message])
+            assert_arrived(received(transport, queue, 1), [message], scale=self.capabilities.decimal_scale)
 
         arrives()
 

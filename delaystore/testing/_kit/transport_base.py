@@ -35,17 +35,17 @@ def received(transport: Transport, queue: str, count: int) -> list[ReceivedMessa
     return found
 
 
-def assert_arrived(found: Sequence[ReceivedMessage], expected: Sequence[DelayedMessage]) -> None:
-    """Fail unless these are those messages.
+def assert_arrived(found: Sequence[ReceivedMessage], expected: Sequence[DelayedMessage], *, scale: bool = True) -> None:
+    """Fail unless these are those messages; a transport may set properties that were not given.
 
-    A transport may set properties that were not given, and drop the trailing zeros of a Decimal, as pika does.
+    `scale`: whether a Decimal's trailing zeros must arrive.
     """
     assert [message.message_id for message in found] == [message.message_id for message in expected]
     for actual, message in zip(found, expected, strict=True):
         assert actual.body == message.body
-        assert exactly(actual.headers, scale=False) == exactly(message.headers, scale=False)
+        assert exactly(actual.headers, scale=scale) == exactly(message.headers, scale=scale)
         properties = {name: actual.properties.get(name) for name in message.properties}
-        assert exactly(properties, scale=False) == exactly(message.properties, scale=False)
+        assert exactly(properties, scale=scale) == exactly(message.properties, scale=scale)
 
 
 class TransportTests(SelectedByCapabilities):

@@ -76,6 +76,8 @@ def encoded_properties(message: DelayedMessage) -> bytes:
 
 def _plain(value: Any) -> Any:
     """`value` with mappings as dict, which pika's encoder wants, and its own 64-bit integers as int, on all levels."""
+    if type(value) is str:
+        return value
     if type(value) is long:
         return int(value)
     if isinstance(value, Mapping):

@@ -30,11 +30,7 @@ class DeclarationError(TransportSetupError):
 
 
 def ensure_declared(connections: BlockingConnections, topology: CascadeTopology) -> None:
-    """Declare everything the cascade itself consists of; what exists already stays as it is.
-
-    Raises DeclarationError (a TransportSetupError) naming what failed, why, and what had been declared until then;
-    TransportUnavailableError.
-    """
+    """Declare everything the cascade itself consists of; raises as `declare`."""
     declare(connections, topology.layout())
 
 
@@ -62,7 +58,11 @@ def ensure_bound(connections: BlockingConnections, topology: CascadeTopology, de
 def declare(
     connections: BlockingConnections, layout: Layout, on_declared: Callable[[Part], object] = lambda _part: None
 ) -> None:
-    """Declare all of `layout` in its order, calling `on_declared` after each part; raises as `ensure_declared`."""
+    """Declare all of `layout` in its order, calling `on_declared` after each part; what exists already stays as it is.
+
+    Raises DeclarationError (a TransportSetupError) naming what failed, why, and what had been declared until then;
+    TransportUnavailableError.
+    """
     declared: list[Part] = []
     with connections.channel() as channel:
         for part in layout.parts:

@@ -73,6 +73,7 @@ class NativeDelay(ABC):
         if self._layout is not None and _OWN_LAYOUT in stale:
             declare(connections, self._layout)
             prepared[_OWN_LAYOUT] = time.monotonic()
+            stale |= queues  # an exchange that is declared anew has lost its bindings
         reasons = {}
         for queue in queues & stale:
             try:
