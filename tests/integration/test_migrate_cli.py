@@ -351,6 +351,14 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
         lambda pg, lite: ["run", "--from", "sqlite:////nowhere.db", "--to", pg, "--endpoint", "sales", "--yes"],
         "no SQLite file",
     ),
+    "a table given twice": (
+        lambda pg, lite: ["preview", "--from", f"{lite}?table=a&table=b", "--to", pg, "--endpoint", "sales"],
+        "the parameter table is given twice",
+    ),
+    "the same database, by its parameters": (
+        lambda pg, lite: ["run", "--from", f"{lite}?table=a", "--to", lite, "--endpoint", "sales", "--yes"],
+        "the same database",
+    ),
     "the same database": (
         lambda pg, lite: ["run", "--from", pg, "--to", pg, "--endpoint", "sales", "--yes"],
         "the same database",

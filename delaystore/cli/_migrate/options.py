@@ -124,6 +124,11 @@ def _same(one: str, other: str) -> bool:
     schemes = {url.partition(":")[0].partition("+")[0].lower() for url in (one, other)}
     if not schemes <= STORE_DIALECTS.keys():
         return False
-    from delaystore.sql.engine import create_store_engine, same_database
+    from sqlalchemy import make_url
 
-    return same_database(create_store_engine(one), create_store_engine(other))
+    from delaystore.sql.engine import create_store_engine, same_database
+    from delaystore.sql.errors import configuration_errors
+
+    with configuration_errors():
+        databases = [make_url(url).difference_update_query(["schema", "table"]) for url in (one, other)]
+    return same_database(*map(create_store_engine, databases))
