@@ -155,7 +155,7 @@ class StoreDialect(SqlDialect):
     exports_snapshots: ClassVar[bool] = False
     """Whether several connections can read from one snapshot, and COPY rows out of it."""
     has_notifications: ClassVar[bool] = False
-    """Whether one connection can wake another. False: `insert_and_notify` and `notify` are never called."""
+    """Whether one connection can wake another. False: `insert_and_notify` is never called."""
 
     @abstractmethod
     def bucket(self, column: ColumnElement[datetime], seconds: ColumnElement[int]) -> ColumnElement[int]:
@@ -234,8 +234,7 @@ class StoreDialect(SqlDialect):
         raise NotImplementedError
 
     def notify(self, connection: Connection, channel: str, payload: str) -> None:
-        """Wake the dispatchers that listen to `channel`, when the transaction commits."""
-        raise NotImplementedError
+        """Wake the dispatchers that listen to `channel`, when the transaction commits; elsewhere they poll."""
 
     def is_outage(self, error: DBAPIError) -> bool:
         """Whether `error` is about the state of the database, not about the rows."""

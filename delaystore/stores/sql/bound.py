@@ -293,9 +293,6 @@ class BoundSqlStore(ManagedDelayedMessageStore):
             self._earliest = at
 
     def _notify(self, payload: str) -> None:
-        """Have the commit wake dispatchers, where the database can; elsewhere they find the message by polling."""
-        if not self._parts.dialect.has_notifications:
-            return
         with translated_errors():
             self._parts.dialect.notify(self.connection, self._parts.channel, payload)
 
