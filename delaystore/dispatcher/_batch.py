@@ -31,7 +31,7 @@ class Batch:
     """Without an answer although the broker is there; they give way to others."""
     unsuited: list[DelayedMessage] = field(default_factory=list)
     """Not due yet, and the transport cannot delay them; they stay until they are due."""
-    moved: Sequence[DelayedMessage] = ()
+    moved: list[Failure] = field(default_factory=list)
     """In the error queue."""
     not_moved: list[Failure] = field(default_factory=list)
     """Not taken by the error queue, with the reason why not."""
@@ -54,7 +54,7 @@ class Batch:
     @property
     def arrived(self) -> Sequence[DelayedMessage]:
         """Messages at their destination or in the error queue; undoing the transaction does not undo that."""
-        return [*self.delivered, *self.moved] if self.moved else self.delivered
+        return [*self.delivered, *(failure.message for failure in self.moved)] if self.moved else self.delivered
 
     @property
     def silent(self) -> bool:

@@ -40,7 +40,7 @@ def by_destination(batch: Batch) -> Mapping[str, DispatchReport]:
     by_outcome: Mapping[str, Iterable[DelayedMessage]] = {
         "fetched": batch.messages,
         "delivered": batch.delivered,
-        "moved_to_error_queue": batch.moved,
+        "moved_to_error_queue": [failure.message for failure in batch.moved],
         "failed": [*batch.refused, *(failure.message for failure in batch.not_moved), *batch.deferred],
         "unsettled": batch.unsettled,
         "unsuited": batch.unsuited,

@@ -127,17 +127,14 @@ class Settler:
                 batch.not_moved.append(replace(failure, reason=str(error)))
         sent = self._send_unless_down(tx, [copy for _, copy in copied], batch.outage)
         batch.outage = sent.outage
-        moved: list[Failure] = []
-        batch.moved = arrived = []
         for (failure, _), outcome in zip(copied, sent.outcomes, strict=True):
             if outcome.kind is OutcomeKind.DELIVERED:
-                moved.append(failure)
-                arrived.append(failure.message)
+                batch.moved.append(failure)
             elif outcome.kind is OutcomeKind.UNSETTLED and sent.outage is not None:
                 batch.leave_unsettled(failure.message, outcome.reason)
             else:
                 batch.not_moved.append(replace(failure, reason=f"{outcome.kind.value}: {outcome.reason}"))
-        self._log_moved(moved)
+        self._log_moved(batch.moved)
 
     def _send_unless_down(self, tx: DelayedMessageStore, copies: Sequence[DelayedMessage], outage: str | None) -> Sent:
         """Send `copies`; if the first send has ended in an outage, return UNSETTLED for all without waiting."""
