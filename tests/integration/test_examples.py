@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.spark.java import QUICK_JAVA
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PRINTED = {
     "send_and_dispatch.py": [
@@ -56,7 +58,7 @@ def test_an_example_with_rabbitmq_prints_what_it_promises(name: str, rabbitmq_ur
 
 
 def test_the_histogram_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")  # Java starts sooner
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", QUICK_JAVA)
     picture = tmp_path / "due.png"
     printed = run(str(EXAMPLES / "due_histogram.py"), str(picture)).splitlines()
     assert printed[-2] == "2205 messages are due within the week"

@@ -14,11 +14,11 @@ from pyspark.sql import SparkSession
 
 from delaystore.spark import register
 from delaystore.spark._driver_service.service import stop_driver_service
+from tests.spark.java import QUICK_JAVA
 
 ROOT = Path(__file__).parents[2]
 PRELOADED = Path(__file__).with_name("preloaded")
 POSTGRESQL_JAR = Path("/usr/share/java/postgresql.jar")
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # not worth a compiler and a collector that take their time
 ODD_TIME_ZONE = "Asia/Kathmandu"  # UTC+05:45
 
 

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from delaystore.delivery import DelayedDelivery
 from delaystore.stores import SqlDelayedMessageStore
 from tests.integration.test_documents import blocks, shell
-from tests.spark.conftest import QUICK_JAVA
+from tests.spark.java import QUICK_JAVA
 
 DOCUMENT = "docs/spark.md"
 STORE = "postgresql+psycopg://localhost/app"

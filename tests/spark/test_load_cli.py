@@ -31,7 +31,7 @@ from delaystore.spark.staging import list_loads
 from delaystore.stores import SqlDelayedMessageStore
 from tests.conformance.minimal_store import MinimalStore, Storage
 from tests.integration.cli import PATIENCE, CommandLine, started
-from tests.spark.conftest import QUICK_JAVA
+from tests.spark.java import QUICK_JAVA
 
 HEADER = "order_id,send_at,queue,text\n"
 SOON = datetime(2027, 3, 1, 8, tzinfo=UTC)
