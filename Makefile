@@ -15,7 +15,7 @@ RUNTIME := $(VENV)/.installed-runtime
 DEVELOPMENT := $(VENV)/.installed-development
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test unit lint format types layers servers bench bench-quick soak clean
+.PHONY: help demo test test-mysql matrix unit lint format types layers servers bench bench-quick soak clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -26,6 +26,12 @@ demo: $(RUNTIME) ## See delayed messages stored, waiting and delivered; needs no
 test: $(DEVELOPMENT) servers ## Check everything: style, types, layers, tests (ARGS=... for pytest)
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint types layers
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+test-mysql: $(DEVELOPMENT) servers ## Run the tests that have MariaDB, with MySQL in its place
+	$(BIN)/python -m pytest --mysql --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+matrix: ## Run `make demo` and `make test` on another release of Debian, in a chroot (SUITE=bookworm|trixie|forky)
+	@scripts/matrix.sh "$(SUITE)" "$(ARGS)"
 
 unit: $(DEVELOPMENT) ## Run the tests that need no server
 	$(BIN)/python -m pytest tests/unit $(ARGS)

@@ -3,7 +3,8 @@
 Nothing here imports delaystore. Servers start at their first use. One that is not installed makes its tests skip, or
 fail where CI=true. DELAYSTORE_TEST_POSTGRESQL_URL, DELAYSTORE_TEST_MARIADB_URL and DELAYSTORE_TEST_RABBITMQ_URL (with
 DELAYSTORE_TEST_RABBITMQ_MANAGEMENT_URL, by default port 15672 of the same host) name servers to use in place of the
-shared private ones; the `private_...` servers, which tests kill and pause, are always private.
+shared private ones; the `private_...` servers, which tests kill and pause, are always private. With `--mysql` just the
+tests that have MariaDB run, and have MySQL in its place (DELAYSTORE_TEST_MYSQL_URL).
 """
 
 import os
@@ -20,6 +21,7 @@ import pytest
 from tests.servers import (
     MariaDB,
     MariaDBDatabases,
+    MySQL,
     PostgreSQL,
     PostgreSQLDatabases,
     RabbitMQ,
@@ -34,6 +36,8 @@ ENVIRONMENT = dict(os.environ)  # as it was before the first test hid parts of i
 POSTGRESQL_SETTINGS = {"fsync": "off", "full_page_writes": "off"}  # a killed process loses nothing it has written
 MARIADB_SETTINGS = {"innodb_flush_log_at_trx_commit": "2"}  # written at each commit, flushed once a second
 
+MARIADB_FIXTURES = ("mariadb", "mariadb_url", "private_mariadb")
+
 SPARK = "tests/spark/"
 SPARK_PROCESSES = ("test_load_faults.py", "test_load_cli.py", "test_documents_spark.py")
 LONGEST_FIRST = (SPARK, "tests/faults/", "tests/integration/", "tests/conformance/", "tests/unit/")
@@ -46,12 +50,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave the long campaigns out, unless DELAYSTORE_SOAK=1. Let workers begin with the longest files."""
     if hasattr(config, "workerinput"):
         items.sort(key=_longest_first)
-    if ENVIRONMENT.get("DELAYSTORE_SOAK") == "1":
-        return
-    soak = [item for item in items if item.get_closest_marker("soak")]
-    if soak:
-        config.hook.pytest_deselected(items=soak)
-        items[:] = [item for item in items if item not in soak]
+    if ENVIRONMENT.get("DELAYSTORE_SOAK") != "1":
+        _leave_out(config, items, lambda item: item.get_closest_marker("soak") is not None)
+    if config.getoption("mysql"):
+        _leave_out(config, items, lambda item: not _has_mariadb(item))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--mysql`: see above."""
+    parser.addoption("--mysql", action="store_true", help="run the tests that have MariaDB, with MySQL in its place")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -109,12 +116,13 @@ def postgresql() -> Iterator[PostgreSQLDatabases]:
 
 
 @pytest.fixture(scope="session")
-def mariadb() -> Iterator[MariaDBDatabases]:
-    """The session's MariaDB: create_database(), create_role()."""
-    if url := ENVIRONMENT.get("DELAYSTORE_TEST_MARIADB_URL"):
+def mariadb(pytestconfig: pytest.Config) -> Iterator[MariaDBDatabases]:
+    """The session's MariaDB, or MySQL: create_database(), create_role()."""
+    variable = "DELAYSTORE_TEST_MYSQL_URL" if pytestconfig.getoption("mysql") else "DELAYSTORE_TEST_MARIADB_URL"
+    if url := ENVIRONMENT.get(variable):
         yield MariaDBDatabases(url)
     else:
-        yield from _running(lambda: MariaDB(MARIADB_SETTINGS))
+        yield from _running(lambda: _mariadb(pytestconfig))
 
 
 @pytest.fixture(scope="session")
@@ -164,9 +172,9 @@ def private_postgresql() -> Iterator[PostgreSQL]:
 
 
 @pytest.fixture(scope="session")
-def private_mariadb() -> Iterator[MariaDB]:
-    """A MariaDB that tests may kill and pause."""
-    yield from _private(lambda: MariaDB(MARIADB_SETTINGS))
+def private_mariadb(pytestconfig: pytest.Config) -> Iterator[MariaDB]:
+    """A MariaDB, or MySQL, that tests may kill and pause."""
+    yield from _private(lambda: _mariadb(pytestconfig))
 
 
 @pytest.fixture(scope="session")
@@ -190,6 +198,25 @@ def start_server() -> Iterator[Callable[[Callable[[], Server]], Server]]:
 
 def _longest_first(item: pytest.Item) -> int:
     return next((n for n, folder in enumerate(LONGEST_FIRST) if item.nodeid.startswith(folder)), len(LONGEST_FIRST))
+
+
+def _leave_out(config: pytest.Config, items: list[pytest.Item], unwanted: Callable[[pytest.Item], bool]) -> None:
+    left_out = [item for item in items if unwanted(item)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        gone = set(left_out)
+        items[:] = [item for item in items if item not in gone]
+
+
+def _has_mariadb(item: pytest.Item) -> bool:
+    """Whether a test takes the fixture, or a parameter that names it."""
+    named = [str(value) for value in item.callspec.params.values()] if hasattr(item, "callspec") else []
+    fixtures = getattr(item, "fixturenames", [])
+    return any(name in ("mysql", *MARIADB_FIXTURES) for name in (*named, *fixtures))
+
+
+def _mariadb(config: pytest.Config) -> MariaDB:
+    return MySQL(MARIADB_SETTINGS) if config.getoption("mysql") else MariaDB(MARIADB_SETTINGS)
 
 
 def _private(make: Callable[[], AnyServer]) -> Iterator[AnyServer]:

@@ -7,14 +7,12 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from sqlalchemy import URL, Engine, create_engine, event, exc, make_url
-from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
+from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
-from tenacity import retry, retry_if_exception_message, stop_after_delay, wait_random
 
 from delaystore.errors import ConfigurationError
 from delaystore.forks import renew_in_children
 from delaystore.sql.dialects import DIALECTS, SqlDialect
-from delaystore.sql.dialects.sqlite import BUSY_TIMEOUT
 from delaystore.sql.errors import configuration_errors
 
 IDLE_BEFORE_PING: Final = 1.0
@@ -50,9 +48,9 @@ def create_store_engine(url: str | URL) -> Engine:
             given["prepare_threshold"] = None if threshold == "none" else int(threshold)
             parsed = parsed.difference_update_query(["prepare_threshold"])
         engine = create_engine(parsed, connect_args=given, **options)
-    if backend == "sqlite":
-        event.listen(engine, "connect", _prepare_sqlite)
-    else:
+    if dialect is not None:
+        event.listen(engine, "connect", lambda connection, _record: dialect.prepare_connection(connection))
+    if backend != "sqlite":
         event.listen(engine, "checkin", _note_use)
         event.listen(engine, "checkout", _ping_after_idling)
     renew_after_fork(engine)
@@ -100,25 +98,6 @@ def _check_sqlite_url(url: URL) -> None:
     folder = os.path.dirname(os.path.abspath(str(url.database)))
     if not str(url.database).startswith("file:") and not os.path.isdir(folder):
         raise ConfigurationError(f"the folder {folder!r} of the SQLite database does not exist; create it first")
-
-
-def _prepare_sqlite(connection: DBAPIConnection, _record: ConnectionPoolEntry) -> None:
-    cursor = connection.cursor()
-    _switch_to_wal(cursor)
-    cursor.execute("PRAGMA synchronous=FULL")  # in WAL mode less would lose the last commits in a power cut
-    cursor.close()
-
-
-@retry(
-    retry=retry_if_exception_message(match=".*locked"),
-    stop=stop_after_delay(BUSY_TIMEOUT),
-    wait=wait_random(0.01, 0.1),
-    reraise=True,
-)
-def _switch_to_wal(cursor: DBAPICursor) -> None:
-    """Switch to WAL; tried again while locked, as SQLite does not wait for another process that switches."""
-    if cursor.execute("PRAGMA journal_mode").fetchone() != ("wal",):
-        cursor.execute("PRAGMA journal_mode=WAL")
 
 
 def _note_use(_connection: DBAPIConnection | None, record: ConnectionPoolEntry) -> None:

@@ -1,7 +1,8 @@
-"""Private servers for tests and benchmarks: PostgreSQL, MariaDB and RabbitMQ on loopback, in temporary directories."""
+"""Private servers for tests and benchmarks, on loopback, in temporary directories: databases and RabbitMQ."""
 
 from tests.servers.errors import ServerError, ServerFailedError, ServerMissingError
 from tests.servers.mariadb import MariaDB, MariaDBDatabases
+from tests.servers.mysql import MySQL
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgresql import PostgreSQL, PostgreSQLDatabases
 from tests.servers.rabbitmq import RabbitMQ
@@ -10,6 +11,7 @@ from tests.servers.vhosts import RabbitMQVhosts
 __all__ = [
     "MariaDB",
     "MariaDBDatabases",
+    "MySQL",
     "PgBouncer",
     "PostgreSQL",
     "PostgreSQLDatabases",

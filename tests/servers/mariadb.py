@@ -1,8 +1,10 @@
 """A private MariaDB server, and databases of one's own on any MariaDB or MySQL server."""
 
 import secrets
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import pymysql
 from sqlalchemy import URL, make_url
@@ -68,33 +70,42 @@ class MariaDB(Server, MariaDBDatabases):
     """
 
     _account = "mysql"
+    _scheme: ClassVar[str] = "mariadb+pymysql"
 
     def __init__(self, settings: Mapping[str, str] | None = None) -> None:
-        self._mariadbd = find_program("mariadbd", *PROGRAMS)
-        self._install = find_program("mariadb-install-db", *PROGRAMS)
+        self._find_programs()
         self.port = free_port()
         self.settings = {"max_connections": "200", **(settings or {})}
         Server.__init__(self)
         MariaDBDatabases.__init__(self, self._user_url("delaystore"), self._user_url("admin"))
 
+    def _find_programs(self) -> None:
+        self._server = find_program("mariadbd", *PROGRAMS)
+        self._install = find_program("mariadb-install-db", *PROGRAMS)
+
     def _user_url(self, user: str) -> str:
-        return f"mariadb+pymysql://{user}:{secrets.token_urlsafe(12)}@127.0.0.1:{self.port}?charset=utf8mb4"
+        return f"{self._scheme}://{user}:{secrets.token_urlsafe(12)}@127.0.0.1:{self.port}?charset=utf8mb4"
 
     def _prepare(self) -> None:
+        (self.directory / "tmp").mkdir()
+        if account := self._run_as():
+            shutil.chown(self.directory / "tmp", account, account)
+        self._make_data()
+        self._write("users.sql", self._users())
+
+    def _make_data(self) -> None:
         self._run(
             [
                 *(self._install, "--no-defaults", f"--datadir={self._data}", "--skip-test-db"),
-                "--auth-root-authentication-method=normal",
+                *("--auth-root-authentication-method=normal", f"--tmpdir={self.directory / 'tmp'}"),
             ]
         )
-        self._write("users.sql", self._users())
 
     def _users(self) -> str:
         """SQL that the server runs at each start, before it lets anybody in; one statement a line."""
         return "\n".join(
             [
-                "DELETE FROM mysql.global_priv WHERE User IN ('', 'root');",
-                "FLUSH PRIVILEGES;",
+                *self._nobody(),
                 f"CREATE USER IF NOT EXISTS admin@'%' IDENTIFIED BY '{self._admin_url.password}';",
                 "GRANT ALL PRIVILEGES ON *.* TO admin@'%' WITH GRANT OPTION;",
                 f"CREATE USER IF NOT EXISTS delaystore@'%' IDENTIFIED BY '{self._url.password}';",
@@ -102,6 +113,10 @@ class MariaDB(Server, MariaDBDatabases):
                 "",
             ]
         )
+
+    def _nobody(self) -> Sequence[str]:
+        """SQL that removes the users whom the installation made."""
+        return ["DELETE FROM mysql.global_priv WHERE User IN ('', 'root');", "FLUSH PRIVILEGES;"]
 
     def _command(self) -> Sequence[str]:
         settings = {
@@ -111,10 +126,11 @@ class MariaDB(Server, MariaDBDatabases):
             "socket": str(self.directory / "socket"),
             "pid-file": str(self.directory / "pid"),
             "init-file": str(self.directory / "users.sql"),
+            "tmpdir": str(self.directory / "tmp"),
             **self.settings,
         }
         options = [f"--{name}={value}" for name, value in settings.items()]
-        return [self._mariadbd, "--no-defaults", "--skip-name-resolve", *options]
+        return [self._server, "--no-defaults", "--skip-name-resolve", *options]
 
     def _answers(self) -> bool:
         try:

@@ -73,8 +73,20 @@ class MySqlDialect(StoreDialect):
         **dict.fromkeys((1146, 1054), Fault.MISSING),
         1062: Fault.DUPLICATE,
         **dict.fromkeys((1205, 3572), Fault.LOCKED),  # waited too long, or NOWAIT in MariaDB; NOWAIT in MySQL
-        1213: Fault.CONFLICT,
+        **dict.fromkeys((1020, 1213), Fault.CONFLICT),  # 1020: on a connection not ours, see prepare_connection
     }
+
+    @override
+    def prepare_connection(self, connection: DBAPIConnection) -> None:
+        """MariaDB from 11.6.2 lets a lock fail where READ COMMITTED says to wait and go on with the newest version.
+
+        https://mariadb.com/kb/en/innodb-system-variables/#innodb_snapshot_isolation
+        """
+        cursor = connection.cursor()
+        cursor.execute("SHOW SESSION VARIABLES LIKE 'innodb_snapshot_isolation'")
+        if (row := cursor.fetchone()) is not None and row[1] == "ON":
+            cursor.execute("SET SESSION innodb_snapshot_isolation = OFF")
+        cursor.close()
 
     @override
     def clock(self) -> ColumnElement[datetime] | None:
@@ -84,7 +96,8 @@ class MySqlDialect(StoreDialect):
     @override
     def bucket(self, column: ColumnElement[datetime], seconds: ColumnElement[int]) -> ColumnElement[int]:
         epoch = func.timestampdiff(literal_column("SECOND"), literal_column("'1970-01-01'"), column)
-        return func.floor(epoch / seconds)
+        beginning = epoch - (epoch % seconds + seconds) % seconds  # MySQL would round a quotient that is not whole
+        return func.floor(beginning / seconds)
 
     @override
     @contextmanager

@@ -25,7 +25,9 @@ from sqlalchemy import (
     select,
 )
 from sqlalchemy.dialects import sqlite
+from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
 from sqlalchemy.exc import DBAPIError
+from tenacity import retry, retry_if_exception_message, stop_after_delay, wait_random
 from typing_extensions import override
 
 from delaystore.errors import StorePermissionError
@@ -56,6 +58,13 @@ class SqliteDialect(StoreDialect):
     reserved_prefix: ClassVar[str | None] = "sqlite_"
     claiming: ClassVar[Claiming] = Claiming.LEASES
     transaction_isolation: ClassVar[str | None] = None
+
+    @override
+    def prepare_connection(self, connection: DBAPIConnection) -> None:
+        cursor = connection.cursor()
+        _switch_to_wal(cursor)
+        cursor.execute("PRAGMA synchronous=FULL")  # in WAL mode less would lose the last commits in a power cut
+        cursor.close()
 
     @override
     def fault(self, error: DBAPIError) -> Fault | None:
@@ -213,3 +222,15 @@ def _is_there(path: Path, handle: int) -> bool:
         return os.path.samestat(os.stat(path), os.fstat(handle))
     except FileNotFoundError:
         return False
+
+
+@retry(
+    retry=retry_if_exception_message(match=".*locked"),
+    stop=stop_after_delay(BUSY_TIMEOUT),
+    wait=wait_random(0.01, 0.1),
+    reraise=True,
+)
+def _switch_to_wal(cursor: DBAPICursor) -> None:
+    """Switch to WAL; tried again while locked, as SQLite does not wait for another process that switches."""
+    if cursor.execute("PRAGMA journal_mode").fetchone() != ("wal",):
+        cursor.execute("PRAGMA journal_mode=WAL")

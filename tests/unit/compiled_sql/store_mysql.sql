@@ -15,7 +15,7 @@ CREATE INDEX sales_delayed_due ON `my schema`.`sales_delayed` (next_attempt, mes
 
 -- # buckets
 SELECT numbered.number, count(*) AS messages
-FROM (SELECT floor(timestampdiff(SECOND, '1970-01-01', `my schema`.`sales_delayed`.due_time) / %(seconds)s) AS number, `my schema`.`sales_delayed`.destination AS destination
+FROM (SELECT floor((timestampdiff(SECOND, '1970-01-01', `my schema`.`sales_delayed`.due_time) - (timestampdiff(SECOND, '1970-01-01', `my schema`.`sales_delayed`.due_time) %% %(seconds)s + %(seconds)s) %% %(seconds)s) / %(seconds)s) AS number, `my schema`.`sales_delayed`.destination AS destination
 FROM `my schema`.`sales_delayed`) AS numbered GROUP BY numbered.number ORDER BY numbered.number
 
 -- # candidates
