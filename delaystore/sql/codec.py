@@ -10,11 +10,15 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from decimal import Decimal
+from itertools import chain
 from typing import Any, Final
 
 from delaystore.errors import InvalidMessageError
-from delaystore.message import NOTHING
+from delaystore.message import MAX_HEADER_DEPTH, NOTHING
 
+DEEPEST: Final = 3 * MAX_HEADER_DEPTH
+"""Levels of JSON that are read: more than `encode_mapping` makes of the deepest headers, tags included."""
+_TOO_DEEP: Final = f"nested deeper than {DEEPEST} levels"
 _AS_THEY_ARE: Final = frozenset({str, int, bool, type(None)})
 _UNTAG: Final[Mapping[str, Callable[[Any], Any]]] = {
     "$bytes": lambda text: b64decode(text, validate=True),
@@ -39,15 +43,31 @@ def decode_mapping(text: str | None) -> Mapping[str, Any]:
     """The inverse of `encode_mapping`; raises ValueError for text it did not write."""
     if text is None:
         return NOTHING
-    mapping = json.loads(text)
+    try:
+        mapping = json.loads(text)
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
     if type(mapping) is not dict:
         raise ValueError("not a JSON object")
+    if text.count("{") + text.count("[") > DEEPEST and _is_too_deep(mapping):
+        raise ValueError(_TOO_DEEP)
     if '"$' not in text:
         return mapping
     try:
         return {name: _untag(value) for name, value in mapping.items()}
     except (TypeError, AttributeError, ArithmeticError) as error:
         raise ValueError(f"a tagged value does not fit its tag: {error}") from None
+
+
+def _is_too_deep(mapping: Mapping[str, Any]) -> bool:
+    """Whether it has more levels than DEEPEST; Python 3.14 parses far more than encoders can follow."""
+    level: list[Any] = [mapping]
+    for _ in range(DEEPEST):
+        items = chain.from_iterable(value.values() if type(value) is dict else value for value in level)
+        level = [item for item in items if type(item) in (dict, list)]
+        if not level:
+            return False
+    return True
 
 
 def _tag(value: Any) -> Any:

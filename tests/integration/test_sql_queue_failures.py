@@ -52,7 +52,7 @@ def deadlocked(url: str, sending: Callable[[], Any]) -> Iterator[Future[Any]]:
     with engine.begin() as connection:
         connection.execute(text("create table work (n int primary key)"))
     with ThreadPoolExecutor(1) as pool, engine.connect() as consumer:
-        consumer.execute(text("insert into work select seq from seq_1_to_1000"))
+        consumer.execute(text("insert into work values (:n)"), [{"n": number} for number in range(1000)])
         consumer.execute(text("select * from b_queue for update")).all()
         sender = pool.submit(sending)
         wait_until_running(engine, "INSERT INTO %b_queue%")

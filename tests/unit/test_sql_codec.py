@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaystore.sql.codec import decode_mapping, encode_mapping
+from delaystore.message import MAX_HEADER_DEPTH, check_headers
+from delaystore.sql.codec import DEEPEST, decode_mapping, encode_mapping
 
 SCALARS = (
     st.none()
@@ -42,6 +43,21 @@ def test_any_mapping_comes_back_with_its_types(mapping: dict[str, Any]) -> None:
 def test_other_text_is_an_error(text: str) -> None:
     with pytest.raises(ValueError):
         decode_mapping(text)
+
+
+@pytest.mark.parametrize("levels", [DEEPEST + 1, 5000])
+@pytest.mark.parametrize(("opening", "closing"), [('{"a":', "}"), ("[", "]")])
+def test_text_nested_too_deep_is_an_error_on_every_python(opening: str, closing: str, levels: int) -> None:
+    with pytest.raises(ValueError, match="nested deeper than"):
+        decode_mapping('{"a":' + opening * levels + "1" + closing * levels + "}")
+
+
+def test_the_deepest_headers_come_back() -> None:
+    headers: Any = b"bytes"
+    for _ in range(MAX_HEADER_DEPTH + 1):
+        headers = {"$tagged": headers}
+    check_headers({"a": headers})
+    assert decode_mapping(encode_mapping({"a": headers})) == {"a": headers}
 
 
 def typed(value: Any) -> Any:

@@ -11,6 +11,7 @@ from pika.compat import long
 
 from delaystore.errors import UnsupportedMessageError
 from delaystore.message import PROPERTY_TYPES, DelayedMessage
+from delaystore.transports.rabbitmq.delay_headers import COUNTED_BY_QUEUE
 
 PERSISTENT: Final = 2
 """The delivery mode that survives a broker's restart, and the one used where none is given."""
@@ -26,8 +27,6 @@ UNENCODABLE: Final = (
     exceptions.UnsupportedAMQPFieldException,
 )
 """What pika's encoders raise for a value AMQP cannot hold."""
-_COUNTED_BY_QUEUE: Final = "x-delivery-count"
-"""A header that a quorum queue adds to a message it delivers again."""
 
 
 def amqp_properties(message: DelayedMessage) -> spec.BasicProperties:
@@ -48,7 +47,8 @@ def read_headers(properties: spec.BasicProperties, *, redelivered: bool = False)
     """The headers as they were given, without what a quorum queue added to a redelivered message."""
     headers = _plain(properties.headers or {})
     if redelivered:
-        headers.pop(_COUNTED_BY_QUEUE, None)
+        for name in COUNTED_BY_QUEUE:
+            headers.pop(name, None)
     assert isinstance(headers, dict)
     return headers
 

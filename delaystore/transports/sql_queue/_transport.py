@@ -185,5 +185,5 @@ def _decoded(text: str | None) -> Mapping[str, Any]:
     """The headers or properties in `text`; the text itself, if somebody else wrote it and it cannot be decoded."""
     try:
         return decode_mapping(text)
-    except (ValueError, RecursionError):  # of JSON nested too deep
+    except ValueError:
         return {"delaystore.raw": text}
