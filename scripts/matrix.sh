@@ -65,7 +65,7 @@ configure_apt() {
 # What the machine has of a network, and no more: names, certificates, where pip looks.
 share_network() {
     cp -L /etc/resolv.conf /etc/hosts "$root/etc/"
-    [ ! -e /etc/ssl/certs/ca-certificates.crt ] || cp -L /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/machine.crt"
+    [ ! -e /etc/ssl/certs/ca-certificates.crt ] || install -D -m 644 /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/machine.crt"
 }
 
 mount_system() {
