@@ -118,7 +118,7 @@ def test_a_message_whose_queue_does_not_exist_yet_stays_until_it_is_due(
     delivery: DelayedDelivery, transport: RabbitMQTransport
 ) -> None:
     with delivery:
-        delivery.send("later", b"pay", delay=2, message_id="a")
+        delivery.send("later", b"pay", delay=5, message_id="a")
         until(lambda: (found := delivery.get("a")) is not None and found.failure_count)
         transport.declare("later")
         ((arrived, _),) = received(transport, "later", 1)
