@@ -24,6 +24,8 @@ IDLE_BEFORE_PING: Final = 1.0
 def create_store_engine(url: str | URL) -> Engine:
     """An engine for `url`, tuned for a store: SQLite in WAL mode, MySQL and MariaDB under READ COMMITTED.
 
+    PostgreSQL's sessions write times as ISO and text as UTF-8, whatever the role's or the database's settings.
+
     The URL's query goes to the driver; `prepare_threshold=none` keeps psycopg from preparing statements, which poolers
     such as pgbouncer before 1.21 do not know.
 
@@ -50,6 +52,8 @@ def create_store_engine(url: str | URL) -> Engine:
             given["prepare_threshold"] = None if threshold == "none" else int(threshold)
             parsed = parsed.difference_update_query(["prepare_threshold"])
         engine = create_engine(parsed, connect_args=given, **options)
+    if dialect is not None:
+        event.listen(engine, "connect", lambda connection, _: dialect.prepare(connection))
     if backend == "sqlite":
         event.listen(engine, "connect", _prepare_sqlite)
     else:

@@ -169,7 +169,6 @@ def test_a_time_in_the_year_1_beside_one_of_today_is_loaded(run: CommandLine, fo
     assert set(waiting(sqlite_url)) == {"0", "old"}
 
 
-@pytest.mark.usefixtures("plugged_in")
 def test_what_the_transport_cannot_carry_is_found_before_it_waits(
     run: CommandLine, folder: Path, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,6 +185,7 @@ def test_what_the_transport_cannot_carry_is_found_before_it_waits(
     assert waiting(sqlite_url).keys() == {"good"}
 
 
+@pytest.mark.usefixtures("plugged_in")
 def test_a_dry_run_for_a_store_that_cannot_list_what_waits(run: CommandLine, folder: Path) -> None:
     (folder / "a.csv").write_text(csv_of(3))
     result = run("load", "a.csv", *MAP, *MINIMAL, "--dry-run")

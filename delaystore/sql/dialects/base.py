@@ -85,6 +85,9 @@ class SqlDialect(ABC):
     def check_driver(self, driver: str) -> None:  # noqa: B027 - most drivers will do
         """Raise ConfigurationError for a driver that cannot do what is asked of it."""
 
+    def prepare(self, connection: Any) -> None:  # noqa: B027 - most need nothing
+        """Set what reading depends on in a new connection of the driver's, which is in no transaction."""
+
     @abstractmethod
     def clock(self) -> ColumnElement[datetime] | None:
         """The database's own UTC clock; None: it uses this computer's."""
