@@ -98,7 +98,7 @@ class PostgreSqlDialect(StoreDialect):
     @override
     def prepare(self, connection: Any) -> None:
         """ISO dates: psycopg reads no others. The server has said which it writes, so that mostly nothing is to do."""
-        if not connection.info.parameter_status("DateStyle").startswith("ISO"):
+        if not (connection.info.parameter_status("DateStyle") or "").startswith("ISO"):
             connection.autocommit = True
             connection.execute("SET datestyle = 'ISO'")
             connection.autocommit = False
