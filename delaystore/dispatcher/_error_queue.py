@@ -2,11 +2,13 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
+from delaystore.dispatcher._uncarriable import with_headers_in_body, with_text
 from delaystore.errors import InvalidMessageError
 from delaystore.headers import (
     DUE_TIME,
@@ -79,16 +81,34 @@ class ErrorQueue:
     def copy(self, failure: Failure, now: datetime) -> DelayedMessage:
         """The copy for the error queue: original id, body, headers and properties, and failure headers.
 
-        Header names are NServiceBus' own, so that its tools show the failure. An explanation that is too long for the
-        transport is shortened. Raises InvalidMessageError if the transport refuses the shortened copy too.
+        Header names are NServiceBus' own, so that its tools show the failure. If the transport cannot carry that, the
+        first that it can: with a shortened explanation; with text for the headers and properties that do not fit; with
+        all of them in the body. Raises InvalidMessageError if it carries none.
         """
-        copy = _copy(failure, self._name, now)
+        for copy in self._copies(failure, now):
+            try:
+                self._transport.check(copy)
+            except InvalidMessageError as error:
+                refusal = error
+            else:
+                return copy
+        raise refusal
+
+    def _copies(self, failure: Failure, now: datetime) -> Iterator[DelayedMessage]:
+        """From the copy as it should be to the one that is easiest to carry."""
+        yield _copy(failure, self._name, now)
+        short = replace(failure, reason=failure.reason[:SHORTENED])
+        copy = _copy(short, self._name, now)
+        yield copy
+        yield with_text(copy, partial(self._carries, copy))
+        yield _copy(replace(short, message=with_headers_in_body(failure.message)), self._name, now)
+
+    def _carries(self, copy: DelayedMessage, headers: Mapping[str, Any], properties: Mapping[str, Any]) -> bool:
         try:
-            self._transport.check(copy)
+            self._transport.check(replace(copy, body=b"", headers=headers, properties=properties))
         except InvalidMessageError:
-            copy = _copy(replace(failure, reason=failure.reason[:SHORTENED]), self._name, now)
-            self._transport.check(copy)
-        return copy
+            return False
+        return True
 
 
 def _copy(failure: Failure, error_queue: str, now: datetime) -> DelayedMessage:

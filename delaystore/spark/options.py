@@ -85,8 +85,9 @@ class WriteOptions(StoreOptions):
     `load_id`: None: the load will not be recognised. `key_columns`: what a message_id is derived from where there is no
     such column. `destination`: for rows without one. `rejects`: a folder or URI for rows that cannot be messages;
     None: if there is one, nothing is loaded. `time_zone`: of timestamps without zone; None: they are refused.
-    `max_body_bytes`: larger bodies are rejected. `lease_seconds`: how long a load without a sign of life keeps its
-    staging.
+    `max_body_bytes`: larger bodies are rejected. `transport`: the URL (it may hold a password) of what messages will be
+    forwarded by: rows that it cannot carry are rejected; None: nobody asks. `lease_seconds`: how long a load without a
+    sign of life keeps its staging.
     """
 
     load_id: str | None = None
@@ -98,6 +99,7 @@ class WriteOptions(StoreOptions):
     time_zone: str | None = None
     ambiguous_time: AmbiguousTime = AmbiguousTime.REJECT
     max_body_bytes: int = DelayedDeliverySettings.max_body_bytes
+    transport: str | None = None
     lease_seconds: int = 120
 
 
@@ -130,6 +132,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         time_zone=given.text("timeZone"),
         ambiguous_time=given.choice("ambiguousTime", WriteOptions.ambiguous_time),
         max_body_bytes=given.number("maxBodyBytes", WriteOptions.max_body_bytes, at_most=_LARGEST_BODY),
+        transport=given.text("transport"),
         lease_seconds=given.number("leaseSeconds", WriteOptions.lease_seconds, at_most=_LONGEST_LEASE),
     )
     given.nothing_left()

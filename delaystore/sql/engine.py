@@ -22,6 +22,8 @@ IDLE_BEFORE_PING: Final = 1.0
 def create_store_engine(url: str | URL) -> Engine:
     """An engine for `url`, tuned for a store: SQLite in WAL mode, MySQL and MariaDB under READ COMMITTED.
 
+    PostgreSQL's sessions write times as ISO and text as UTF-8, whatever the role's or the database's settings.
+
     The URL's query goes to the driver; `prepare_threshold=none` keeps psycopg from preparing statements, which poolers
     such as pgbouncer before 1.21 do not know.
 
@@ -49,7 +51,7 @@ def create_store_engine(url: str | URL) -> Engine:
             parsed = parsed.difference_update_query(["prepare_threshold"])
         engine = create_engine(parsed, connect_args=given, **options)
     if dialect is not None:
-        event.listen(engine, "connect", lambda connection, _record: dialect.prepare_connection(connection))
+        event.listen(engine, "connect", lambda connection, _record: dialect.prepare(connection))
     if backend != "sqlite":
         event.listen(engine, "checkin", _note_use)
         event.listen(engine, "checkout", _ping_after_idling)

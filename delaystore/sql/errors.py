@@ -18,15 +18,27 @@ from delaystore.sql.dialects import DIALECTS
 from delaystore.sql.faults import Fault
 
 _EXTRAS: Final = {"psycopg": "postgresql", "pymysql": "mysql"}
+_DATE_STYLE: Final = "with DateStyle"
+"""In what psycopg raises for a time that is not written as ISO."""
 
 
 @contextmanager
 def translated_errors() -> Iterator[None]:
-    """Raise StoreUnavailableError, StorePermissionError, StoreSetupError or StoreError for a driver's error."""
+    """Raise StoreUnavailableError, StorePermissionError, StoreSetupError or StoreError for a driver's error.
+
+    ConfigurationError: a connection that is not ours writes times as psycopg cannot read them.
+    """
     try:
         yield
     except exc.DBAPIError as error:
         raise translate(error) from None
+    except NotImplementedError as error:
+        if _DATE_STYLE not in str(error):
+            raise
+        raise ConfigurationError(
+            "psycopg reads times of PostgreSQL only where they are written as ISO; give your connections "
+            "datestyle = 'ISO', as in ALTER ROLE ... SET datestyle = 'ISO'"
+        ) from None
     except exc.TimeoutError:
         raise StoreUnavailableError("no free database connection within the pool's timeout; enlarge the pool") from None
     except exc.UnsupportedCompilationError:

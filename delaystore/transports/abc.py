@@ -99,7 +99,11 @@ class Transport(ABC):
         """
 
     def check(self, message: DelayedMessage) -> None:  # noqa: B027 - carrying everything is a fair default
-        """Raise UnsupportedMessageError for a message this transport cannot carry unchanged; needs no connection."""
+        """Raise UnsupportedMessageError for a message this transport cannot carry unchanged; needs no connection.
+
+        The dispatcher asks about what goes to the error queue, too, and about each header and property by itself: what
+        is refused goes there as text. What only `send` refuses stays in the store.
+        """
 
     def unavailable(self) -> str | None:
         """Why nothing can be sent at present (no connection, a broker alarm); None: it can, or that is unknown.

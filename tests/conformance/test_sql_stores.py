@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import ClassVar
+from urllib.parse import quote
 
 import pytest
 from sqlalchemy import create_engine, text
@@ -92,12 +93,21 @@ class TestPostgreSQL(SqlStoreTests):
     @pytest.fixture
     def hostile_store_factory(self, url: str) -> StoreFactory:
         mark = "&" if "?" in url else "?"
-        options = f"-c%20timezone%3D{LORD_HOWE}%20-c%20default_transaction_isolation%3Dserializable"
+        settings = {
+            "timezone": LORD_HOWE,
+            "default_transaction_isolation": "serializable",
+            "datestyle": "German",
+            "intervalstyle": "sql_standard",
+            "bytea_output": "escape",
+            "standard_conforming_strings": "off",
+        }
+        options = quote(" ".join(f"-c {name}={value}" for name, value in settings.items()))
         return partial(SqlDelayedMessageStore, f"{url}{mark}options={options}", table=TABLE)
 
     def test_the_hostile_session_is_hostile(self, hostile_store_factory: StoreFactory) -> None:
         assert shown(hostile_store_factory, "SHOW timezone") == LORD_HOWE
         assert shown(hostile_store_factory, "SHOW default_transaction_isolation") == "serializable"
+        assert shown(hostile_store_factory, "SHOW bytea_output") == "escape"
 
 
 class TestMariaDB(SqlStoreTests):

@@ -1,8 +1,12 @@
 """Messages that cannot be forwarded, in the middle of good ones."""
 
+import json
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import pika
@@ -11,6 +15,7 @@ import pytest
 from delaystore.dispatcher import Dispatcher
 from delaystore.message import DelayedMessage
 from delaystore.settings import DelayedDeliverySettings
+from delaystore.sql.codec import decode_mapping
 from delaystore.stores.sql import SqlDelayedMessageStore
 from delaystore.transports import Transport
 from tests.faults.arrivals import assert_arrived, drain, receive_all
@@ -29,6 +34,18 @@ BAD: dict[str, Callable[[], DelayedMessage]] = {
 }
 """What `send` refuses, or cannot foresee: written to the store directly."""
 ATTEMPTS = {"missing queue": 1, "missing exchange": 1, "bad expiration": 1 + RETRIES}
+
+UNCARRIABLE: list[dict[str, Any]] = [
+    {"price": 1.5, "not a number": [{"deep": -math.inf}]},
+    {"whole": 2**63},
+    {"decimal": Decimal("1234567890.12")},
+    {"rounded decimal": Decimal("1." + 40 * "0" + "1")},
+    {"microseconds": datetime(2027, 1, 1, 0, 0, 0, 1, tzinfo=UTC)},
+    {"early": datetime(1969, 1, 1, tzinfo=UTC)},
+    {"n" * 256: "a name"},
+    {"BCC": ["taken away by the broker"], "bytes": b"\xff", "price": -0.0},
+]
+"""Headers of which some are not for AMQP, or not for pika."""
 
 
 @pytest.fixture
@@ -94,17 +111,49 @@ def test_a_bad_message_alone_goes_to_the_error_queue(
     assert failed.headers["delaystore.failure-count"] == ATTEMPTS[kind]
 
 
-def test_headers_too_large_for_a_frame_stay_in_the_store_and_harm_nobody(
+def test_headers_that_amqp_cannot_hold_are_text_in_the_error_queue(
     store: SqlDelayedMessageStore, transport: Transport
 ) -> None:
-    bad = message(headers={"large": "x" * 200_000})
+    bad = {(each := message(headers={"kind": "bill", **headers})).message_id: each for headers in UNCARRIABLE}
+    good = store_in_the_middle(store, *bad.values())
+    with dispatching(store, transport, number_of_retries=0):
+        wait_until(lambda: store.count() == 0, "all are forwarded or moved")
+    assert_arrived(drain(transport, DESTINATION), good)
+    for failed in receive_all(transport, "error"):
+        given = bad.pop(failed.message_id)
+        assert failed.body == given.body
+        assert failed.headers["kind"] == "bill"
+        texts = decode_mapping(failed.headers["delaystore.raw-headers"])
+        assert {**failed.headers, **texts}.items() >= given.headers.items()
+        assert "AMQP cannot hold header" in failed.headers["NServiceBus.ExceptionInfo.Message"]
+    assert not bad
+
+
+def test_a_property_that_amqp_cannot_hold_is_text_in_the_error_queue(
+    store: SqlDelayedMessageStore, transport: Transport
+) -> None:
+    store.store(message(properties={"content_type": "text/plain", "type": "t" * 300}))
+    with dispatching(store, transport, number_of_retries=0):
+        wait_until(lambda: store.count() == 0, "it is moved")
+    [failed] = receive_all(transport, "error")
+    assert failed.properties["content_type"] == "text/plain"
+    assert decode_mapping(failed.headers["delaystore.raw-properties"]) == {"type": "t" * 300}
+
+
+def test_headers_too_large_for_a_frame_are_in_the_body_of_what_goes_to_the_error_queue(
+    store: SqlDelayedMessageStore, transport: Transport
+) -> None:
+    bad = message(headers={"large": "x" * 200_000}, properties={"type": "order"})
     good = store_in_the_middle(store, bad)
     with dispatching(store, transport):
-        wait_until(lambda: store.count() == 1, "the good ones are forwarded")
-        # no queue can take it, the error queue no more than another: it is kept, and looked at again now and then
-        wait_until(lambda: failures(store, bad) > RETRIES, "its retries are spent")
+        wait_until(lambda: store.count() == 0, "all are forwarded or moved")
     assert_arrived(drain(transport, DESTINATION), good)
-    assert not drain(transport, "error")
+    [failed] = receive_all(transport, "error")
+    assert failed.message_id == bad.message_id
+    assert failed.headers["NServiceBus.FailedQ"] == bad.destination
+    line = failed.body[: failed.headers["delaystore.headers-in-body"]]
+    assert json.loads(line) == {"headers": bad.headers, "properties": bad.properties}
+    assert failed.body.removeprefix(line) == bad.body
 
 
 def test_all_kinds_at_once(store: SqlDelayedMessageStore, transport: Transport) -> None:

@@ -1,5 +1,6 @@
 """Behind a pooler that shares sessions: no wake-ups and no prepared statements, and everything arrives all the same."""
 
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -13,10 +14,15 @@ from tests.integration.test_sql_store import eventually
 from tests.servers import PgBouncer, PostgreSQLDatabases
 
 
-@pytest.fixture
-def store(postgresql: PostgreSQLDatabases, postgresql_url: str, start_server: Any) -> SqlDelayedMessageStore:
+@pytest.fixture(params=["ISO, MDY", "German, DMY"])
+def store(
+    postgresql: PostgreSQLDatabases, start_server: Any, request: pytest.FixtureRequest
+) -> Iterator[SqlDelayedMessageStore]:
+    """In databases that write times in one way or another."""
     pooler: PgBouncer = start_server(lambda: PgBouncer(postgresql.url))
-    return SqlDelayedMessageStore(pooler.url_of(postgresql_url) + "?prepare_threshold=none")
+    url = postgresql.create_database(settings={"datestyle": request.param})
+    yield SqlDelayedMessageStore(pooler.url_of(url) + "?prepare_threshold=none")
+    postgresql.drop_database(url)
 
 
 def test_messages_are_found_by_polling(store: SqlDelayedMessageStore) -> None:

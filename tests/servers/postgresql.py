@@ -4,6 +4,7 @@ import secrets
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import psycopg
 from psycopg import sql
@@ -13,6 +14,7 @@ from tests.servers.ports import free_port
 from tests.servers.programs import find_program
 from tests.servers.server import Server
 
+NOTHING: Mapping[str, str] = MappingProxyType({})
 PROGRAMS = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/opt/postgresql*/bin")
 
 
@@ -36,10 +38,18 @@ class PostgreSQLDatabases:
         """The URL that roles are created by: the superuser's, on a private server."""
         return self._admin_url.render_as_string(hide_password=False)
 
-    def create_database(self) -> str:
-        """Make an empty database; its URL."""
+    def create_database(self, encoding: str | None = None, settings: Mapping[str, str] = NOTHING) -> str:
+        """Make an empty database; its URL. `encoding`: None: the server's own; `settings`: of its sessions."""
         name = f"delaystore_{secrets.token_hex(6)}"
-        self._execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        create = sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name))
+        if encoding is not None:
+            create += sql.SQL(" TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C' ENCODING {}").format(encoding)
+        self._execute(create)
+        for setting, value in settings.items():
+            change = sql.SQL("ALTER DATABASE {} SET {} = {}").format(
+                sql.Identifier(name), sql.Identifier(setting), sql.Literal(value)
+            )
+            self._execute(change)
         return self._url.set(database=name).render_as_string(hide_password=False)
 
     def drop_database(self, url: str) -> None:

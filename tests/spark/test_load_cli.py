@@ -169,6 +169,22 @@ def test_a_time_in_the_year_1_beside_one_of_today_is_loaded(run: CommandLine, fo
     assert set(waiting(sqlite_url)) == {"0", "old"}
 
 
+def test_what_the_transport_cannot_carry_is_found_before_it_waits(
+    run: CommandLine, folder: Path, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = {"message_id": "bad", "due_time": SOON.isoformat(), "destination": "q", "body": "", "headers": {"price": 1.5}}
+    (folder / "a.jsonl").write_text(f"{json.dumps(row)}\n{json.dumps({**row, 'message_id': 'good', 'headers': {}})}\n")
+    reason = "1 x the transport cannot carry it: AMQP cannot hold header 'price' (float)"
+    assert "2 messages would be loaded" in run("load", "a.jsonl", "--dry-run").out
+    monkeypatch.setenv("DELAYSTORE_TRANSPORT", "amqp://127.0.0.1:1")  # nobody is there: it is not asked
+    tried = run("load", "a.jsonl", "--dry-run").out
+    assert "the load would fail" in tried
+    assert reason in tried
+    assert reason in run.refused("load", "a.jsonl")
+    assert run("load", "a.jsonl", "--rejects", "rejects").code == 0
+    assert waiting(sqlite_url).keys() == {"good"}
+
+
 @pytest.mark.usefixtures("plugged_in")
 def test_a_dry_run_for_a_store_that_cannot_list_what_waits(run: CommandLine, folder: Path) -> None:
     (folder / "a.csv").write_text(csv_of(3))

@@ -194,6 +194,20 @@ def test_unknown_columns_become_headers_or_the_body(spark: SparkSession, url: st
     assert message_of(url, "m2").body == b'{"tenant":"acme"}'
 
 
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
+def test_databases_of_other_encodings_and_settings_give_the_same(
+    spark: SparkSession, postgresql: PostgreSQLDatabases, encoding: str
+) -> None:
+    url = postgresql.create_database(encoding, {"datestyle": "German, DMY", "bytea_output": "escape"})
+    load(one_row(spark, message_id="'é'", destination="'Büro'"), url)
+    found = message_of(url, "é")
+    assert (found.destination, found.due_time, found.body) == ("Büro", NOON, b"hello")
+    read = spark.read.format("delaystore").options(store=url, endpoint=ENDPOINT).load()
+    columns = read.selectExpr("message_id", "destination", "unix_micros(due_time)", "body").first()
+    assert columns == ("é", "Büro", int(NOON.timestamp() * 10**6), b"hello")
+    postgresql.drop_database(url)
+
+
 @pytest.mark.parametrize(
     ("changes", "options", "word"),
     [
@@ -211,6 +225,7 @@ def test_unknown_columns_become_headers_or_the_body(spark: SparkSession, url: st
         ({}, {"timeZone": "Mars/Olympus"}, "time zone 'Mars/Olympus' is unknown"),
         ({}, {"endpoint": ""}, "endpoint"),
         ({}, {"store": "memory://"}, "memory"),
+        ({}, {"transport": "memory://x?y=z"}, "memory://NAME"),
     ],
 )
 def test_what_cannot_work_is_said_before_anything_is_done(

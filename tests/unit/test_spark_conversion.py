@@ -27,7 +27,7 @@ from pyspark.sql.types import (
     TimeType,
 )
 
-from delaystore.errors import InvalidMessageError
+from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.message import LATEST_DUE_TIME, MAX_ADDRESS_BYTES, DelayedMessage
 from delaystore.spark._arrow import STAGED
 from delaystore.spark.conversion.local import EARLIEST, EPOCH, LATEST, MICROSECOND
@@ -118,6 +118,36 @@ def test_a_bad_row_harms_itself_alone(name: str, kind: Any, value: Any, reason: 
     converted = convert(rows(3, **{name: (kind, values)}), max_body_bytes=5)
     assert reasons(converted) == [reason]
     assert converted.staged.num_rows == 2
+
+
+def test_what_the_transport_cannot_carry_is_rejected_with_its_reason() -> None:
+    columns = rows(
+        5,
+        headers=(StringType(), ['{"n":1.5}', '{"n":1}', '{"n":2.5}', None, '{"n":3.5}']),
+        destination=(StringType(), ["q", "q", "q", "/nowhere", None]),
+    )
+    converted = convert(columns, transport="amqp://localhost")
+    float_, _, address, faulty = reasons(converted)
+    assert float_ == (
+        "the transport cannot carry it: AMQP cannot hold header 'n' (float): pika has no encoding for this type; "
+        "send it as text or as a Decimal"
+    )
+    assert (address or "").startswith("the transport cannot carry it: destination '/nowhere'")
+    assert faulty == "destination is null"
+    assert converted.staged.column("message_id").to_pylist() == ["id-1"]
+    assert convert(columns).staged.num_rows == 4
+
+
+def test_a_transport_that_names_values_gives_few_reasons() -> None:
+    addresses = [f"/nowhere/{number}" for number in range(100)]
+    found = reasons(convert(rows(100, destination=(StringType(), addresses)), transport="amqp://localhost"))
+    assert len(found) == 100
+    assert len(set(found)) == 21
+
+
+def test_a_transport_that_cannot_work_is_refused_at_once() -> None:
+    with pytest.raises(ConfigurationError, match="nosuch"):
+        plan(rows(), transport="nosuch://")
 
 
 def test_bad_rows_are_counted_by_their_first_reason_with_examples() -> None:

@@ -1,10 +1,12 @@
 """Headers and properties from maps, structs and JSON become the text that the store's codec writes."""
 
 import json
+import struct
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -30,8 +32,9 @@ from delaystore.errors import InvalidMessageError
 from delaystore.message import NOTHING, DelayedMessage
 from delaystore.spark.conversion.batches import Converted
 from delaystore.spark.options import UnknownColumns
-from delaystore.sql.codec import encode_mapping
+from delaystore.sql.codec import decode_mapping, encode_mapping
 from delaystore.stores.sql.rows import to_row
+from delaystore.transports.rabbitmq._checks import check_message
 from tests.converting import DUE, Column, convert, instants, not_utf8, reasons, rows
 
 UNFIT = "headers holds a name or value that no message can"
@@ -105,9 +108,15 @@ def in_arrow(value: Any, kind: DataType) -> Any:
 
 
 def in_python(value: Any, kind: DataType) -> Any:
-    """As a message has it: structs without what is null."""
+    """As a message's headers have it: structs without what is null, and text for what transports would change."""
     if value is None:
         return None
+    if isinstance(kind, DoubleType | FloatType):
+        return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}.get(str(value), shortest(value, kind))
+    if isinstance(kind, DecimalType):
+        return f"{value:f}"
+    if isinstance(kind, TimestampType):
+        return value.isoformat()
     if isinstance(kind, MapType):
         return {name: in_python(item, kind.valueType) for name, item in value.items()}
     if isinstance(kind, ArrayType):
@@ -116,6 +125,14 @@ def in_python(value: Any, kind: DataType) -> Any:
         fields = {field.name: in_python(value[field.name], field.dataType) for field in kind.fields}
         return {name: item for name, item in fields.items() if item is not None}
     return value
+
+
+def shortest(value: float, kind: DataType) -> str:
+    """The shortest text that means this number, among those of 32 or 64 bits."""
+    if isinstance(kind, DoubleType):
+        return repr(value)
+    texts = (f"{value:.{digits}g}" for digits in range(1, 10))
+    return repr(next(float(text) for text in texts if struct.pack("f", float(text)) == struct.pack("f", value)))
 
 
 def stored(name: str, mapping: Any) -> Any:
@@ -225,9 +242,9 @@ def test_a_time_out_of_range_is_rejected_wherever_it_is() -> None:
     far = instants([0, 2**62, None])
     converted = convert(rows(3, seen=(TimestampType(), far)), unknown_columns=UnknownColumns.HEADERS)
     assert reasons(converted) == [UNFIT]
-    assert texts(converted) == ['{"seen":{"$datetime":"1970-01-01T00:00:00+00:00"}}', None]
-    late = datetime(9999, 12, 31, tzinfo=UTC)
-    assert reasons(given_headers(MapType(StringType(), TimestampType()), [[("a", DUE), ("b", late)], []])) == [UNFIT]
+    assert texts(converted) == ['{"seen":"1970-01-01T00:00:00+00:00"}', None]
+    far_in_map = pa.MapArray.from_arrays(pa.array([0, 2, 2], pa.int32()), pa.array(["a", "b"]), far[:2])
+    assert reasons(given_headers(MapType(StringType(), TimestampType()), far_in_map)) == [UNFIT]
 
 
 @pytest.mark.parametrize(
@@ -315,4 +332,25 @@ def test_what_json_escapes_is_escaped(text: str) -> None:
 
 def test_a_decimal_stays_exact() -> None:
     converted = given_headers(MapType(StringType(), DecimalType(5, 2)), [[("a", Decimal("1.50"))]])
-    assert texts(converted) == ['{"a":{"$decimal":"1.50"}}']
+    assert texts(converted) == ['{"a":"1.50"}']
+
+
+def test_headers_of_any_column_are_carried_by_rabbitmq() -> None:
+    """AMQP has no such times and decimals, and pika no floats."""
+    columns: dict[str, Column] = {
+        "double": (DoubleType(), [0.1]),
+        "float": (FloatType(), [0.1]),
+        "floats": (ArrayType(FloatType()), [[0.1, None]]),
+        "price": (DecimalType(38, 18), [Decimal("12345678901234567890.000000000000000001")]),
+        "seen": (TimestampType(), [DUE]),
+    }
+    (text,) = texts(convert(rows(**columns), unknown_columns=UnknownColumns.HEADERS))
+    headers = {
+        "double": "0.1",
+        "float": "0.1",
+        "floats": ["0.1", None],
+        "price": "12345678901234567890.000000000000000001",
+        "seen": "2026-11-30T08:00:00.000001+00:00",
+    }
+    assert decode_mapping(text) == headers
+    check_message(DelayedMessage(message_id="m", destination="q", due_time=DUE, body=b"", headers=headers))

@@ -10,7 +10,7 @@ import typer
 from delaystore.cli._arguments import parse_pair
 from delaystore.cli._files import missing_file, require_file
 from delaystore.cli._load import options as of_load
-from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table, required
+from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table, TransportUrl, required
 from delaystore.cli._output import say
 from delaystore.errors import ConfigurationError, DelaystoreError
 from delaystore.spark.options import AmbiguousTime, OnDuplicate, UnknownColumns
@@ -42,12 +42,14 @@ def load(
     endpoint: Endpoint = None,
     schema: Schema = None,
     table: Table = None,
+    transport: TransportUrl = None,
     as_json: Json = False,
 ) -> None:
     """Load files of messages into a store with Spark: all of them or none, each once.
 
     Sets up the store's tables (and a SQLite file) where they are missing. Stopped or killed at any point, nothing of
-    it is seen; run it again with the same --load-id. Needs Java 17; see docs/spark.md for clusters.
+    it is seen; run it again with the same --load-id. With --transport, messages that it cannot carry are rejected.
+    Needs Java 17; see docs/spark.md for clusters.
     """
     options = {
         "store": required(store, "store", "--store URL", "DELAYSTORE_STORE"),
@@ -62,6 +64,7 @@ def load(
         "timeZone": time_zone,
         "ambiguousTime": ambiguous_time.value,
         "rejects": rejects,
+        "transport": transport,
     }
     given = {name: value for name, value in options.items() if value is not None}
     if cleanup:

@@ -1,7 +1,8 @@
 """Headers from a map, a struct, JSON, or columns of their own, as the store's codec writes them.
 
 A null value is kept where somebody wrote it: in a map or in JSON. A struct, and so a row of columns, has all of its
-fields in every row: there null means that the header is absent.
+fields in every row: there null means that the header is absent. What is in JSON stays of the type that is written
+there.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,13 +16,14 @@ from delaystore.message import check_headers
 from delaystore.spark.conversion._faults import Faults, Unfit, by_value
 from delaystore.spark.conversion._texts import readable
 from delaystore.spark.conversion.columns import Column
-from delaystore.spark.conversion.encodings import Tagged
+from delaystore.spark.conversion.encodings import Carried, Encoding, Tagged
 from delaystore.spark.conversion.objects import any_of_row, braced, joined, of_columns, of_maps
 from delaystore.sql.codec import decode_mapping, encode_mapping
 
 Entries = Callable[[pa.RecordBatch, Faults], pa.Array]
 """Where headers (or properties) come from: their entries, as in `objects`."""
-_TAGGED: Final = Tagged()
+_ENCODINGS: Final[Mapping[str, Encoding]] = {"headers": Carried(), "properties": Tagged()}
+"""How values of Spark's types are written: properties are made to fit AMQP's types later."""
 
 
 def absent(batch: pa.RecordBatch, _: Faults) -> pa.Array:
@@ -37,7 +39,7 @@ def headers(sources: Sequence[Entries], batch: pa.RecordBatch, faults: Faults) -
 def map_entries(index: int, name: str, reserved: Sequence[str], batch: pa.RecordBatch, faults: Faults) -> pa.Array:
     """Of a map column, null values among them. `name`: what faults call the whole; it may hold no name `reserved`."""
     column = batch.column(index)
-    entries, unfit = of_maps(column, _TAGGED)
+    entries, unfit = of_maps(column, _ENCODINGS[name])
     faults.add(unfit, _unfit(name))
     if reserved:
         taken = pc.is_in(column.keys, pa.array(reserved, column.keys.type))
@@ -91,6 +93,6 @@ def _unfit(name: str) -> str:
 
 
 def _of_fields(names: Sequence[str], columns: Sequence[pa.Array], name: str, faults: Faults) -> pa.Array:
-    entries, unfit = of_columns(names, columns, _TAGGED, nulls=False)
+    entries, unfit = of_columns(names, columns, _ENCODINGS[name], nulls=False)
     faults.add(unfit, _unfit(name))
     return entries

@@ -36,6 +36,8 @@ def values(array: pa.Array) -> list[Any]:
     if pa.types.is_list(kind):
         items = values(array.values)
         return [span if span is None else items[span.start : span.stop] for span in _spans(array)]
+    if pa.types.is_float32(kind):
+        array = array.cast(pa.string()).cast(pa.float64())  # 0.1 stays 0.1
     return list(array.to_pylist())
 
 

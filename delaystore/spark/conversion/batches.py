@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVarTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from delaystore.errors import LoadError
 from delaystore.spark._arrow import STAGED
 from delaystore.spark.conversion._faults import Faults
+from delaystore.spark.conversion.carrying import TransportCheck
 
 REASON: Final = "reason"
 """The last column of rejected rows."""
@@ -54,11 +56,12 @@ class Conversion:
     """How the columns of a DataFrame become those of STAGED. Made by `plan_conversion`; picklable.
 
     `columns`: what makes each column of STAGED, by its name. `unreadable`: the index of the column that says why a row
-    could not be read; None: there is none.
+    could not be read; None: there is none. `transport`: rejects what it cannot carry; None: nobody asks.
     """
 
     columns: Mapping[str, MakeColumn]
     unreadable: int | None = None
+    transport: TransportCheck | None = None
 
     def convert(self, batch: pa.RecordBatch) -> Converted:
         """`batch`, whose columns are those of the schema that was planned for.
@@ -74,10 +77,21 @@ class Conversion:
             faults.add_reasons(batch.column(self.unreadable).cast(pa.string()))
         made = [self.columns[name](batch, faults) for name in STAGED.names]
         staged = pa.RecordBatch.from_arrays(made, schema=STAGED)
-        reasons = faults.reasons()
+        reasons = self._uncarried(staged, faults.reasons())
         if reasons is None:
             return Converted(staged, None)
         rejected = batch.filter(reasons.is_valid()).append_column(REASON, reasons.drop_null())
         if self.unreadable is not None:
             rejected = rejected.remove_column(self.unreadable)
         return Converted(staged.filter(reasons.is_null()), rejected)
+
+    def _uncarried(self, staged: pa.RecordBatch, reasons: pa.Array | None) -> pa.Array | None:
+        """`reasons`, and those of rows good so far that the transport cannot carry. None: all are good."""
+        if self.transport is None:
+            return reasons
+        if reasons is None:
+            found = self.transport.reasons(staged)
+        else:
+            good = reasons.is_null()
+            found = pc.replace_with_mask(reasons, good, self.transport.reasons(staged.filter(good)))
+        return found if found.null_count < len(found) else None

@@ -89,6 +89,22 @@ class Tagged(Encoding):
         return pc.if_else(array.is_valid(), texts, pa.scalar(None, pa.string()))
 
 
+class Carried(Tagged):
+    """As Tagged, but in the types that every transport carries unchanged, at the price of being text.
+
+    Numbers with a fraction are texts such as 1.5, and times ISO 8601 in UTC: AMQP's times have no fractions of a second
+    and its decimals 32 bits, and of its floats clients in Python make whole numbers.
+    """
+
+    @override
+    def text(self, value: Any) -> str:
+        return super().text(_carried(value))
+
+    @override
+    def _floats(self, array: pa.Array) -> pa.Array:
+        return pa.array([None if value is None else f'"{_shown(value)}"' for value in values(array)], pa.string())
+
+
 class Plain(Encoding):
     """As people and programs in other languages read it.
 
@@ -111,7 +127,7 @@ class Plain(Encoding):
         if isinstance(value, int | Decimal):
             return str(value)
         if isinstance(value, float):
-            return repr(value) if math.isfinite(value) else self.quoted(_non_finite(value))
+            return _shown(value) if math.isfinite(value) else self.quoted(_shown(value))
         if isinstance(value, timedelta):
             return repr(value.total_seconds())
         if isinstance(value, dict):
@@ -139,7 +155,23 @@ class Plain(Encoding):
         return value.text if isinstance(value, Unreadable) else str(value)
 
 
-def _non_finite(value: float) -> str:
+def _shown(value: float) -> str:
+    if math.isfinite(value):
+        return repr(value)
     if math.isnan(value):
         return "NaN"
     return "Infinity" if value > 0 else "-Infinity"
+
+
+def _carried(value: Any) -> Any:
+    if isinstance(value, float):
+        return _shown(value)
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, dict):
+        return {name: _carried(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_carried(item) for item in value]
+    return value

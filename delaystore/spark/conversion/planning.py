@@ -33,6 +33,7 @@ from delaystore.spark.conversion._names import derived_ids, destinations, given_
 from delaystore.spark.conversion._properties import json_properties, named_properties
 from delaystore.spark.conversion._times import delays, instants, local_times, microseconds, written_times
 from delaystore.spark.conversion.batches import Bound, Conversion, MakeColumn
+from delaystore.spark.conversion.carrying import TransportCheck
 from delaystore.spark.conversion.columns import MESSAGE_COLUMNS, UNREADABLE, Column, Columns, listed
 from delaystore.spark.conversion.local import LocalClock
 from delaystore.spark.options import UnknownColumns, WriteOptions
@@ -41,7 +42,8 @@ from delaystore.spark.options import UnknownColumns, WriteOptions
 def plan_conversion(schema: StructType, options: WriteOptions, began: datetime) -> Conversion:
     """How rows of `schema` become messages. `began`: what delays begin at (aware).
 
-    Raises ConfigurationError, in one line that names the column, for what could be no message in any row.
+    Raises ConfigurationError, in one line that names the column, for what could be no message in any row, and for a
+    transport that cannot work.
     """
     columns = Columns(schema)
     keys = _keys(columns, options)
@@ -54,7 +56,8 @@ def plan_conversion(schema: StructType, options: WriteOptions, began: datetime) 
     made["headers"] = _headers(columns, unknown if options.unknown_columns is UnknownColumns.HEADERS else [])
     made["properties"] = _properties(columns)
     made["body"] = _bodies(columns, unknown if options.unknown_columns is UnknownColumns.BODY else None, options)
-    return Conversion(made, _unreadable(columns))
+    transport = None if options.transport is None else TransportCheck(options.transport)
+    return Conversion(made, _unreadable(columns), transport)
 
 
 def _keys(columns: Columns, options: WriteOptions) -> Sequence[Column]:

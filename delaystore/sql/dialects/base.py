@@ -25,7 +25,6 @@ from sqlalchemy import (
     select,
     tuple_,
 )
-from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError, SQLAlchemyError
 
 from delaystore.errors import DuplicateMessageError
@@ -83,11 +82,11 @@ class SqlDialect(ABC):
         self.name = name
         """SQLAlchemy's name of the database."""
 
-    def prepare_connection(self, connection: DBAPIConnection) -> None:  # noqa: B027 - some need nothing
-        """Set up a new connection of an engine made here, so that it behaves as ours rely on."""
-
     def check_driver(self, driver: str) -> None:  # noqa: B027 - most drivers will do
         """Raise ConfigurationError for a driver that cannot do what is asked of it."""
+
+    def prepare(self, connection: Any) -> None:  # noqa: B027 - most need nothing
+        """Set what statements rely on in a new connection of the driver's, which is in no transaction."""
 
     @abstractmethod
     def clock(self) -> ColumnElement[datetime] | None:

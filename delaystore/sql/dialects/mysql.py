@@ -73,11 +73,11 @@ class MySqlDialect(StoreDialect):
         **dict.fromkeys((1146, 1054), Fault.MISSING),
         1062: Fault.DUPLICATE,
         **dict.fromkeys((1205, 3572), Fault.LOCKED),  # waited too long, or NOWAIT in MariaDB; NOWAIT in MySQL
-        **dict.fromkeys((1020, 1213), Fault.CONFLICT),  # 1020: on a connection not ours, see prepare_connection
+        **dict.fromkeys((1020, 1213), Fault.CONFLICT),  # 1020: on a connection not ours, see prepare
     }
 
     @override
-    def prepare_connection(self, connection: DBAPIConnection) -> None:
+    def prepare(self, connection: Any) -> None:
         """MariaDB from 11.6.2 lets a lock fail where READ COMMITTED says to wait and go on with the newest version.
 
         https://mariadb.com/kb/en/innodb-system-variables/#innodb_snapshot_isolation

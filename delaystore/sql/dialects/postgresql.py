@@ -67,6 +67,7 @@ class PostgreSqlDialect(StoreDialect):
     """PostgreSQL."""
 
     connect_arguments: ClassVar[Mapping[str, Any]] = {
+        "client_encoding": "utf8",
         "connect_timeout": CONNECT_TIMEOUT,
         "keepalives_idle": 30,
         "keepalives_interval": 10,
@@ -93,6 +94,14 @@ class PostgreSqlDialect(StoreDialect):
             raise ConfigurationError(
                 f"the PostgreSQL driver {driver} is not supported; use psycopg 3, as in postgresql+psycopg://"
             )
+
+    @override
+    def prepare(self, connection: Any) -> None:
+        """ISO dates: psycopg reads no others. The server has said which it writes, so that mostly nothing is to do."""
+        if not (connection.info.parameter_status("DateStyle") or "").startswith("ISO"):
+            connection.autocommit = True
+            connection.execute("SET datestyle = 'ISO'")
+            connection.autocommit = False
 
     @override
     def clock(self) -> ColumnElement[datetime] | None:

@@ -25,7 +25,7 @@ from sqlalchemy import (
     select,
 )
 from sqlalchemy.dialects import sqlite
-from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
+from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.exc import DBAPIError
 from tenacity import retry, retry_if_exception_message, stop_after_delay, wait_random
 from typing_extensions import override
@@ -60,7 +60,7 @@ class SqliteDialect(StoreDialect):
     transaction_isolation: ClassVar[str | None] = None
 
     @override
-    def prepare_connection(self, connection: DBAPIConnection) -> None:
+    def prepare(self, connection: Any) -> None:
         cursor = connection.cursor()
         _switch_to_wal(cursor)
         cursor.execute("PRAGMA synchronous=FULL")  # in WAL mode less would lose the last commits in a power cut

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from delaystore.errors import InvalidMessageError
+from delaystore.headers import RAW_HEADERS, RAW_PROPERTIES
 from delaystore.message import NOTHING, DelayedMessage, UnreadableMessage
 from delaystore.sql.codec import decode_mapping, encode_mapping
 from delaystore.sql.columns import NAMES
@@ -53,7 +54,7 @@ def _unreadable(values: dict[str, Any], reason: str) -> UnreadableMessage:
     body = values["body"]
     changed = {
         "failure_count": max(values["failure_count"], 0),
-        "headers": {f"delaystore.raw-{name}": values[name] for name in ("headers", "properties")},
+        "headers": {RAW_HEADERS: values["headers"], RAW_PROPERTIES: values["properties"]},
         "properties": NOTHING,
         "body": body if isinstance(body, bytes) else str(body).encode(),
     }

@@ -1,6 +1,7 @@
 """A message's headers and properties as AMQP properties, there and back."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
 from struct import error as StructError  # noqa: N812 - it is an exception class
@@ -32,7 +33,8 @@ UNENCODABLE: Final = (
 def amqp_properties(message: DelayedMessage) -> spec.BasicProperties:
     """The AMQP properties of `message`: its headers, properties and id; persistent unless it says otherwise.
 
-    A timestamp becomes whole seconds; other values are checked when they are encoded.
+    A timestamp becomes whole seconds; a header that would be rounded is one of UNENCODABLE, and others are checked
+    when they are encoded.
     """
     fields = dict(message.properties)
     timestamp = fields.get("timestamp")
@@ -67,15 +69,25 @@ def read_properties(properties: spec.BasicProperties) -> dict[str, Any]:
 
 def encoded_properties(message: DelayedMessage) -> bytes:
     """What the content header holds of `message`; UnsupportedMessageError if AMQP cannot hold it."""
-    try:
+    with encoding_errors(message):
         pieces: list[bytes] = amqp_properties(message).encode()
-    except UNENCODABLE as error:
-        raise UnsupportedMessageError(f"AMQP cannot hold {_culprit(message)}: {_words(error)}") from None
     return b"".join(pieces)
 
 
+@contextmanager
+def encoding_errors(message: DelayedMessage) -> Iterator[None]:
+    """Raise what pika's encoders raise for `message` as UnsupportedMessageError, which names the culprit."""
+    try:
+        yield
+    except UNENCODABLE as error:
+        raise UnsupportedMessageError(f"AMQP cannot hold {_culprit(message)}: {_words(error)}") from None
+
+
 def _plain(value: Any) -> Any:
-    """`value` with mappings as dict, which pika's encoder wants, and its own 64-bit integers as int, on all levels."""
+    """`value` with mappings as dict, which pika's encoder wants, and its own 64-bit integers as int, on all levels.
+
+    Raises ValueError for what pika would round.
+    """
     if type(value) is str:
         return value
     if type(value) is long:
@@ -84,6 +96,10 @@ def _plain(value: Any) -> Any:
         return {name: _plain(item) for name, item in value.items()}
     if type(value) is list:
         return [_plain(item) for item in value]
+    if isinstance(value, datetime) and value.microsecond:
+        raise ValueError("times have whole seconds there; send it as text")
+    if isinstance(value, Decimal) and value.normalize() != value:
+        raise ValueError("decimals have 32 bits there; send it as text")
     return value
 
 
@@ -106,4 +122,6 @@ def _words(error: Exception) -> str:
         return "names and properties may have at most 255 bytes"
     if isinstance(error, exceptions.UnsupportedAMQPFieldException):
         return "pika has no encoding for this type; send it as text or as a Decimal"
+    if isinstance(error, StructError | ArithmeticError):
+        return "it is beyond AMQP's range; send it as text"
     return str(error) or type(error).__name__

@@ -12,7 +12,6 @@ from delaystore.address import Address
 from delaystore.errors import UnsupportedMessageError
 from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind
 from delaystore.transports.rabbitmq._in_flight import InFlightBatch
-from delaystore.transports.rabbitmq._properties import UNENCODABLE
 from delaystore.transports.rabbitmq.publication import Publishable, body_frames, publish_method
 
 WINDOW: Final = 2000
@@ -98,8 +97,8 @@ class ConfirmChannel:
         frame_max = self._connection.params.frame_max
         try:
             header = publication.content_header(number)
-        except (*UNENCODABLE, UnsupportedMessageError) as error:
-            batch.skipped(Outcome(OutcomeKind.REFUSED, f"AMQP cannot hold its headers or properties: {error}"))
+        except UnsupportedMessageError as error:
+            batch.skipped(Outcome(OutcomeKind.REFUSED, str(error)))
             return None
         if not fits(header, frame_max):
             batch.skipped(Outcome(OutcomeKind.REFUSED, _too_large(len(header), frame_max)))

@@ -15,7 +15,7 @@ from delaystore.address import Address, parse_address
 from delaystore.errors import UnsupportedMessageError
 from delaystore.message import DelayedMessage
 from delaystore.transports.abc import Outcome, OutcomeKind
-from delaystore.transports.rabbitmq._properties import PERSISTENT, amqp_properties
+from delaystore.transports.rabbitmq._properties import PERSISTENT, amqp_properties, encoding_errors
 
 FRAME_OVERHEAD: Final = 8
 """Bytes around a frame's payload: type, channel, size, and the end mark (AMQP 0-9-1, 2.3.5)."""
@@ -101,7 +101,8 @@ def publish_method(channel_number: int, address: Address, *, mandatory: bool = T
 def content_header(channel_number: int, message: DelayedMessage) -> bytes:
     """The frame that holds a message's properties; UnsupportedMessageError if they cannot be encoded."""
     if message.headers or message.properties:
-        marshalled: bytes = frame.Header(channel_number, len(message.body), amqp_properties(message)).marshal()
+        with encoding_errors(message):
+            marshalled: bytes = frame.Header(channel_number, len(message.body), amqp_properties(message)).marshal()
         return marshalled
     message_id = message.message_id.encode()
     size = _PLAIN_FIXED_SIZE + len(message_id)
