@@ -35,7 +35,8 @@ from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.abc import ManagementOutcome
 from tests.integration.cli import PATIENCE, CommandLine
 from tests.integration.killed_migration import BATCH_SIZE
-from tests.integration.migrating import connected, tables_of
+from tests.integration.migrating import connected, execute, tables_of
+from tests.servers import PostgreSQLDatabases
 
 COUNT = 45
 SOON = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
@@ -230,6 +231,23 @@ def test_a_receipt_is_waited_for_that_a_dead_process_is_still_committing(tmp_pat
                 time.sleep(0.01)
             committing.commit()
             assert asking.result(PATIENCE) == {0, 2}
+
+
+def test_a_user_who_may_create_no_receipts_is_told_before_anything_moves(
+    tmp_path: Path, postgresql: PostgreSQLDatabases, postgresql_url: str
+) -> None:
+    with target_store(postgresql_url) as store:
+        store.setup_infrastructure()
+    guest = postgresql.create_role("receiver", "Toy-pa55word", postgresql_url)
+    execute(
+        postgresql_url,
+        "REVOKE CREATE ON SCHEMA public FROM PUBLIC",
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO receiver",
+    )
+    with ends(filled_file(tmp_path), guest) as (source, target):
+        with pytest.raises(MigrationError, match="no table may be created beside it, and a run keeps its receipts"):
+            run(source, target, "sales", RunSettings())
+        assert source.run("sales") is None
 
 
 @pytest.fixture(name="run")
