@@ -3,10 +3,14 @@
 A source hides the rows that are to move from its dispatchers, a batch at a time, in a table of the run beside its own.
 So each row is either dispatched by the old side or migrated, and it is in one place at every moment. Once the target
 has confirmed a batch, it is COMPLETED, and never sent again; an abort puts the other batches back.
+
+A process may die between the target's commit and the source's. A target that can writes a receipt in the transaction
+that stores the rows: a resumed run and an abort go by it, whatever became of the messages since. To other targets such
+a batch is sent again: at least once.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -41,7 +45,7 @@ class BatchStatus(StrEnum):
 
     PENDING = "pending"
     STAGED = "staged"
-    """It is being sent: the target may have some of it. A resumed run sends all of it again."""
+    """It is being sent: the target may have some of it. A resumed run sends what the target has no receipt of."""
     COMPLETED = "completed"
     """The target has confirmed all of it, except for what was rejected."""
 
@@ -113,7 +117,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A numbered batch of `count` rows."""
+    """A numbered batch of `count` rows, which are fixed once it has a number."""
 
     number: int
     status: BatchStatus
@@ -185,7 +189,10 @@ class MigrationSource(ABC):
 
     @abstractmethod
     def stage(self, run: Run, batch: Batch) -> Sequence[Row | Rejected]:
-        """Mark the batch STAGED, and return its rows in the order of their due times; Rejected: cannot be decoded."""
+        """Mark the batch STAGED, and return its rows in the order of their due times; Rejected: cannot be decoded.
+
+        The same rows in the same order each time: receipts name them by their positions.
+        """
 
     @abstractmethod
     def complete(self, run: Run, batch: Batch, rejected: Sequence[Rejected]) -> None:
@@ -254,6 +261,36 @@ class MigrationTarget(ABC):
 
     def set_up(self, destinations: Mapping[str, int]) -> None:  # noqa: B027 - a target may need nothing
         """Create and bind what is needed, before rows are moved. Raises TransportSetupError, StoreError."""
+
+    def begin(self, run: Run) -> None:  # noqa: B027 - most keep no receipts
+        """Be ready to keep receipts of the run's batches, if the target can. Called before a run sends or goes on.
+
+        Raises StoreError.
+        """
+
+    def received(self, run: Run, batch: Batch) -> Set[int] | None:  # noqa: ARG002 - for overriders
+        """The positions of the batch's rows that were stored here, even if they have left since.
+
+        None: the target keeps no receipts, and cannot tell. Raises StoreError.
+        """
+        return None
+
+    def send_part(
+        self,
+        run: Run,  # noqa: ARG002 - for overriders
+        batch: Batch,  # noqa: ARG002 - for overriders
+        part: Mapping[int, DelayedMessage],
+        now: datetime,
+    ) -> Sequence[Outcome]:
+        """As `send`, for rows of a batch by their positions in it.
+
+        A target that keeps receipts writes one in the transaction that stores the messages, and stores none again that
+        it has a receipt of: DELIVERED.
+        """
+        return self.send(list(part.values()), now)
+
+    def end(self, run: Run) -> None:  # noqa: B027 - most keep no receipts
+        """Delete the run's receipts, of which no batch is in flight. May be called twice. Raises StoreError."""
 
     @abstractmethod
     def send(self, messages: Sequence[DelayedMessage], now: datetime) -> Sequence[Outcome]:

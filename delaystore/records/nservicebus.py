@@ -67,8 +67,12 @@ def parse_json_headers(value: Any) -> dict[str, str | None]:
 
 
 def message_id(headers: Mapping[str, str | None], row_id: Any) -> str:
-    """The message's own id, or else the row's."""
-    return headers.get(MESSAGE_ID) or ("" if row_id is None else str(row_id))
+    """The message's own id, or else the row's; raises InvalidMessageError where that is bytes."""
+    if own := headers.get(MESSAGE_ID):
+        return own
+    if isinstance(row_id, bytes | bytearray | memoryview):
+        raise InvalidMessageError("its id is bytes, not text")
+    return "" if row_id is None else str(row_id)
 
 
 def properties(headers: Mapping[str, str | None], address: Address = as_it_is) -> dict[str, Any]:
@@ -82,7 +86,12 @@ def properties(headers: Mapping[str, str | None], address: Address = as_it_is) -
 
 
 def with_saga(headers: dict[str, str | None], saga_id: Any) -> dict[str, str | None]:
-    """`headers` and the saga that waits, unless they name one, or there is none (NULL, or a UUID of zeros)."""
+    """`headers` and the saga that waits, unless they name one, or there is none (NULL, or a UUID of zeros).
+
+    Raises InvalidMessageError for bytes: nothing here tells the order that a Guid's bytes are in.
+    """
+    if isinstance(saga_id, bytes | bytearray | memoryview):
+        raise InvalidMessageError("its saga's id is bytes, not text")
     saga = "" if saga_id is None else str(saga_id).strip()
     if not saga or SAGA_ID in headers or not saga.strip("{}0-"):
         return headers

@@ -12,6 +12,7 @@ from uuid import UUID
 from delaystore.errors import InvalidMessageError
 from delaystore.message import PROPERTY_TYPES, DelayedMessage
 from delaystore.records import nservicebus
+from delaystore.records.json_text import json_text
 from delaystore.records.mapping import CONSTANT, RecordMapping
 
 
@@ -63,8 +64,7 @@ class RecordReader:
         """The record's own; else one made of its number and what is in it, the same at every run."""
         value = self._value(record, "message_id")
         if value is None:
-            text = json.dumps([number, record], sort_keys=True, default=str)
-            return str(UUID(bytes=blake2b(text.encode(), digest_size=16).digest(), version=5))
+            return str(UUID(bytes=blake2b(_digested([number, record]).encode(), digest_size=16).digest(), version=5))
         return str(value) if type(value) in (int, UUID) else value
 
     def _destination(self, record: Mapping[str, Any]) -> str:
@@ -102,7 +102,7 @@ class RecordReader:
             raise InvalidMessageError(f"it has two bodies ({' and '.join(name for name, _ in given)})")
         ((name, value),) = given
         if name == "body_json":
-            return _utf8(json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str))
+            return _utf8(json_text(value))
         return _decoded(value) if name == "body_base64" else _plain(value)
 
     def _properties(self, record: Mapping[str, Any]) -> dict[str, Any]:
@@ -125,6 +125,14 @@ class RecordReader:
     def _where(self, *fields: str) -> str:
         columns = [self._mapping.columns[field] for field in fields if field in self._mapping.columns]
         return f"looked for in {' and '.join(map(repr, columns))}"
+
+
+def _digested(value: Any) -> str:
+    """Text that is the same for the same value."""
+    try:
+        return json.dumps(value, sort_keys=True, default=str)
+    except TypeError:  # names that are no text, in a map of Parquet's
+        return json_text(value)
 
 
 def _nested(value: Any, column: str) -> Any:

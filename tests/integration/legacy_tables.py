@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 from xml.sax.saxutils import escape
 
 from sqlalchemy import Connection, text
@@ -76,6 +77,10 @@ NHIBERNATE = {
         "Endpoint": "varchar(440)", "Time": "datetime", "Headers": "longtext CHARACTER SET utf8mb4",
     }),
 }  # fmt: skip
+OLD_GUIDS = Kind("nhibernate", "TimeoutEntity", "My.Sales", NHIBERNATE["mysql"].types | {
+    "Id": "binary(16) PRIMARY KEY", "SagaId": "binary(16)",
+})  # fmt: skip
+"""On MySQL, by NHibernate's MySQL5Dialect and `Old Guids=true`."""
 KINDS = {"nservicebus-sql": NSERVICEBUS, "msmq-sql": MSMQ, "nhibernate": NHIBERNATE}
 
 
@@ -148,7 +153,9 @@ def _values(kind: Kind, row: Row) -> dict[str, Any]:
         "retrycount": 2,
         "endpoint": kind.endpoint,
     }
-    return {name: found[name.lower()] for name in kind.columns}
+    binary = (name for name in ("Id", "SagaId") if kind.types.get(name, "").startswith("binary"))
+    guids = {name.lower(): UUID(found[name.lower()]).bytes_le for name in binary if found[name.lower()] is not None}
+    return {name: (found | guids)[name.lower()] for name in kind.columns}
 
 
 def _headers(kind: Kind, headers: dict[str, str] | str | None) -> Any:

@@ -4,13 +4,14 @@ from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from delaystore.errors import MigrationError
 from delaystore.migrations.abc import BatchStatus, MigrationSource, Rejected, RunCounts, RunStatus
 from delaystore.migrations.abc import Row as SourceRow
-from delaystore.migrations.runner import RunSettings, check, run, verify
+from delaystore.migrations.runner import RunSettings, abort, check, run, verify
 from delaystore.migrations.sources import open_source
 from delaystore.migrations.sources._sql.source import SqlSource
 from delaystore.migrations.targets import open_target
@@ -24,6 +25,7 @@ from tests.integration.legacy_tables import (
     NHIBERNATE,
     NOW,
     NSERVICEBUS,
+    OLD_GUIDS,
     PROPERTIES,
     ROWS,
     YEAR,
@@ -172,6 +174,25 @@ def test_one_table_of_all_endpoints_moves_one_at_a_time(database: tuple[str, str
         assert len(dump(url, kind.table)) == 2
         assert source.run("My.Sales") is None
         source.set_status(found, RunStatus.ABORTED)
+
+
+def test_guids_in_binary_columns_become_text(mariadb_url: str, sqlite_url: str) -> None:
+    make_table(mariadb_url, OLD_GUIDS, ROWS)
+    before = dump(mariadb_url, OLD_GUIDS.table)
+    with (
+        closing(open_source(f"nhibernate+{mariadb_url}")) as source,
+        closing(open_target(sqlite_url, "My.Sales")) as target,
+    ):
+        report = run(source, target, "My.Sales", RunSettings(allow_rejects=True))
+        assert {rejected.row_id for rejected in report.rejections} == {row.row_id for row in BAD}
+        assert verify(source, target, "My.Sales").waiting == verify(source, target, "My.Sales").moved
+        abort(source, "My.Sales", target=target)
+    with closing(SqlDelayedMessageStore(sqlite_url)) as store:
+        store.initialize("My.Sales", TransactionMode.NONE)
+        kept = {one.message_id: one for one in store.list().messages}
+    assert kept == {one.message_id: one for one in (row.message(OLD_GUIDS) for row in GOOD)}
+    bad = {UUID(row.row_id).bytes_le for row in BAD}
+    assert dump(mariadb_url, OLD_GUIDS.table) == [row for row in before if row[0] in bad]
 
 
 def test_tables_of_other_names_are_named_by_a_template(database: tuple[str, str]) -> None:

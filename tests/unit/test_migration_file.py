@@ -9,6 +9,7 @@ from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -180,6 +181,7 @@ def test_a_delay_counts_from_when_it_was_sent(tmp_path: Path) -> None:
         ({"body_base64": b64encode(b"\0\xff").decode()}, {}, b"\0\xff"),
         ({"body": b64encode(b"\0\xff").decode()}, {"body_base64": "body"}, b"\0\xff"),
         ({"body": {"a": ["é", 1.5]}}, {"body_json": "body"}, '{"a":["é",1.5]}'.encode()),
+        ({"body": [float("nan"), float("-inf"), True, None]}, {"body_json": "body"}, b'["NaN","-Infinity",true,null]'),
         ({}, {}, b""),
         ({"body": None}, {}, b""),
     ],
@@ -550,6 +552,41 @@ def test_a_parquet_file_is_read_by_its_columns(tmp_path: Path, opened: Any) -> N
     assert isinstance(odd[2], DelayedMessage)
     source = opened(path, due_time="SendAt", **columns)
     assert len(moved(source, begun(source))) == rows
+
+
+def test_a_parquet_value_is_a_body_in_strict_json(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    late = datetime(9999, 12, 31, 23, 59, 59)  # noqa: DTZ001 - a time without a zone
+    values: list[tuple[str, Any, Any, str]] = [
+        ("bytes", b"\0\xff", pa.binary(), '"AP8="'),
+        ("instant", DUE, pa.timestamp("us", "Europe/Berlin"), '"2034-05-06T07:08:09.123456+00:00"'),
+        ("local", late, pa.timestamp("us"), '"9999-12-31T23:59:59"'),
+        ("ns", 2030512089_123456789, pa.timestamp("ns", "UTC"), '"2034-05-06T07:08:09.123456+00:00"'),
+        ("date", DUE.date(), pa.date32(), '"2034-05-06"'),
+        ("time", 3_000_000_001, pa.time64("ns"), '"00:00:03"'),
+        ("duration", 1_500_000_001, pa.duration("ns"), "1.5"),
+        ("decimal", Decimal("1.10"), pa.decimal128(9, 2), "1.10"),
+        ("nan", float("nan"), pa.float64(), '"NaN"'),
+        ("infinity", float("-inf"), pa.float32(), '"-Infinity"'),
+        ("named", [(b"\0", [float("inf")])], pa.map_(pa.binary(), pa.list_(pa.float64())), '{"AA==":["Infinity"]}'),
+        ("numbered", [(7, [DUE])], pa.map_(pa.int64(), pa.list_(pa.timestamp("ns", "UTC"))),
+         '{"7":["2034-05-06T07:08:09.123456+00:00"]}'),
+        ("null", None, pa.string(), "null"),
+    ]  # fmt: skip
+    body = pa.StructArray.from_arrays(
+        [pa.array([value], kind) for _, value, kind, _ in values], names=[name for name, *_ in values]
+    )
+    structs = pa.array([[({"a": 1}, 2)]], pa.map_(pa.struct([("a", pa.int64())]), pa.int64()))
+    path = tmp_path / "dump.parquet"
+    due_times = pa.array([DUE], pa.timestamp("us", "UTC"))
+    columns = {"destination": pa.array(["q"]), "due_time": due_times, "value": body, "unnamed": structs}
+    parquet.write_table(pa.table(columns), path)
+    (found,) = read(path, body_json="value")
+    assert found.body.decode() == "{" + ",".join(f'"{name}":{text}' for name, _, _, text in values) + "}"
+    json.loads(found.body, parse_constant=lambda constant: pytest.fail(f"{constant} is no JSON"))
+    ((_, reason),) = read(path, body_json="unnamed")
+    assert "it holds what cannot be read" in reason
 
 
 def test_what_is_no_parquet_file_is_told(tmp_path: Path, opened: Any) -> None:

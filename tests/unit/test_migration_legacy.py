@@ -157,6 +157,38 @@ def test_a_rows_identity_is_its_messages() -> None:
     assert MsmqSqlShape().identity(row, "e") == (str(ROW), "q", DUE)
 
 
+GUID = UUID("00112233-4455-6677-8899-aabbccddeeff")
+
+
+@pytest.mark.parametrize(
+    ("stored", "parameters"),
+    [
+        (GUID, ""),
+        (str(GUID), ""),
+        (GUID.bytes_le, ""),
+        (GUID.bytes, "?guids=big-endian"),
+        (str(GUID).encode(), ""),
+    ],
+    ids=["uuid", "text", "as .NET", "as MySQL", "text as bytes"],
+)
+def test_guids_of_nhibernate_are_text_however_they_are_stored(stored: object, parameters: str) -> None:
+    shape = legacy_shape("nhibernate", make_url(f"mysql://h/d{parameters}"))
+    row = {"Id": stored, "SagaId": stored, "Destination": "q", "State": b"", "Endpoint": "e", "Time": DUE}
+    message = shape.to_message({**row, "Headers": "{}"}, "e")
+    assert (message.message_id, message.headers) == (str(GUID), {"NServiceBus.SagaId": str(GUID)})
+    assert shape.row_id(row) == str(GUID)
+
+
+def test_bytes_that_are_no_guid_are_refused() -> None:
+    row = {"Id": b"123", "SagaId": None, "Destination": "q", "State": b"", "Endpoint": "e", "Time": DUE}
+    with pytest.raises(InvalidMessageError, match="its Id is 3 bytes, which are no Guid"):
+        NHibernateShape().to_message({**row, "Headers": "{}"}, "e")
+    assert NHibernateShape().row_id(row) == "313233"
+    for field in ("Id", "SagaId"):
+        with pytest.raises(InvalidMessageError, match="id is bytes, not text"):
+            nservicebus({}, **{field: GUID.bytes})
+
+
 def test_the_machine_of_an_msmq_address_is_left_out() -> None:
     message = msmq(xml({"NServiceBus.ReplyToAddress": "replies@SRV2"}).encode())
     assert message.destination == "orders"
@@ -277,6 +309,7 @@ def test_a_template_that_names_no_table_is_refused(template: str) -> None:
         ("nothing", "no URL"),
         ("nservicebus-sql://host/db", "needs a database's URL"),
         ("nhibernate+sqlite:////tmp/x.db?addresses=ibm", "addresses='ibm'"),
+        ("nhibernate+sqlite:////tmp/x.db?guids=middle", "guids='middle' is unknown; known is little-endian"),
         ("nservicebus-sql+sqlite:////tmp/x.db?table=a&table=b", "twice"),
         ("sqlite:////tmp/x.db?table=a&table=b", "parameter table is given twice"),
         ("sqlite:////tmp/x.db?schema=a&schema=b", "parameter schema is given twice"),

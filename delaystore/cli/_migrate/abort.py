@@ -1,6 +1,7 @@
 """`delaystore migrate abort`."""
 
-from typing import TYPE_CHECKING
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -9,22 +10,27 @@ from delaystore.cli._migrate.reports import print_counts, report_document, say_r
 from delaystore.cli._options import Json
 from delaystore.cli._output import counted, print_document, say
 from delaystore.cli._signals import stop_requests
+from delaystore.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from delaystore.migrations.abc import Report
+    from delaystore.migrations.abc import MigrationSource, Report
 
 
 def abort(
     source: options.From = None,
-    target: options.To = None,  # noqa: ARG001 - taken by all these commands, so that a line can be repeated
+    target: options.To = None,
     endpoint: options.EndpointName = None,
     all_endpoints: options.AllEndpoints = False,
     cutoff_time: options.CutoffTime = None,  # noqa: ARG001 - the same
+    target_lost: Annotated[
+        bool, typer.Option("--target-lost", help="Do not ask the target; give back all that was in flight, too.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Give back what the last run has not moved, exactly as it was, with what was rejected.
 
-    What has moved stays at the target. After a run that is complete, this gives back what was rejected.
+    What has moved stays at the target; of what was in flight when a run was killed, a delaystore SQL store tells which
+    it has received. After a run that is complete, this gives back what was rejected.
     """
     from delaystore.cli._progress_bar import ProgressBar
     from delaystore.migrations import runner
@@ -35,8 +41,13 @@ def abort(
         for name in options.chosen_endpoints(from_source, endpoint, begun=True):
             if stop.made:
                 break
-            with ProgressBar() as bar:
-                report = runner.abort(from_source, name, listener=bar.show, stopping=lambda: stop.made)
+            if not target and not target_lost:
+                _check_none_in_flight(from_source, name)
+            opened = options.opened_target(target, name) if target and not target_lost else nullcontext()
+            with opened as to_target, ProgressBar() as bar:
+                report = runner.abort(
+                    from_source, name, target=to_target, listener=bar.show, stopping=lambda: stop.made
+                )
             reports.append((name, report))
             if not as_json:
                 _print(name, report)
@@ -47,9 +58,26 @@ def abort(
         raise typer.Exit(stop.exit_code)
 
 
+def _check_none_in_flight(source: "MigrationSource", name: str) -> None:
+    """ConfigurationError where the target must be asked what it has received."""
+    from delaystore.migrations.abc import BatchStatus
+
+    run = source.run(name)
+    if count := 0 if run is None else sum(batch.count for batch in source.batches(run, BatchStatus.STAGED)):
+        raise ConfigurationError(
+            f"{counted(count, 'message')} of {name!r} were being sent when the run stopped, and may be at the target; "
+            "pass --to URL, so that it is asked, or --target-lost to give all of them back"
+        )
+
+
 def _print(name: str, report: "Report") -> None:
     print_counts([(name, report.counts)])
     say(f"{name}: {counted(report.extra['given_back'], 'message')} given back")
+    if received := report.extra["received"]:
+        say(
+            f"{name}: {counted(received, 'message')} that were being sent when the run stopped had arrived; they stay "
+            "at the target, and count as moved"
+        )
     if in_flight := report.extra["in_flight"]:
         say(
             f"{name}: of these, {counted(in_flight, 'message')} were being sent when the run stopped: they may be at "

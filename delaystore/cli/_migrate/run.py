@@ -40,8 +40,9 @@ def run(
     """Move waiting messages, or go on with the run that stopped. Checks first, as preview does.
 
     Messages are hidden from the old dispatcher before they are sent, and leave the source once the target has confirmed
-    them. After a stop or a kill, run it again with the same parameters: nothing is lost. After a kill, up to three
-    batches are sent again; their messages may arrive twice, with the same message_id.
+    them. After a stop or a kill, run it again with the same parameters: nothing is lost. After a kill, a delaystore SQL
+    store is sent only what it has not received; to a broker up to three batches are sent again, whose messages may
+    arrive twice, with the same message_id.
     Exit code 1: not confirmed.
     """
     from delaystore.migrations.runner import RunSettings
@@ -153,8 +154,8 @@ def _print(name: str, report: "Report") -> None:
         say(f"{name}: {counted(report.sent, 'message')} sent in {report.seconds:.1f} s, {rate:,.0f}/s")
         if again := report.extra["sent_again"]:
             say(
-                f"{name}: {counted(again, 'message')} sent again after a stop or an outage; a store keeps each once, a "
-                "broker may deliver these twice, with the same message_id"
+                f"{name}: {counted(again, 'message')} sent again after a stop or an outage; a delaystore SQL store "
+                "keeps each once, a broker may deliver these twice, with the same message_id"
             )
     say_rejections(report.rejections, report.extra.get("would_be_rejected", report.counts.rejected))
 

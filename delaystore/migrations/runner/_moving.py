@@ -6,14 +6,14 @@ from typing import Final
 
 from delaystore.clock import CarriedClock
 from delaystore.errors import StoreUnavailableError
-from delaystore.migrations.abc import Batch, MigrationSource, Rejected, Row, Run
+from delaystore.migrations.abc import Batch, BatchStatus, MigrationSource, Rejected, Row, Run
 from delaystore.migrations.runner._sending import GivenUpError, Sender
 from delaystore.migrations.runner._supply import Supply
 from delaystore.migrations.runner._tally import Tally
 from delaystore.transports.abc import OutcomeKind
 
 BATCHES_IN_FLIGHT: Final = 3
-"""One is hidden and read, one is sent, one is completed. A run that was killed sends at most these again."""
+"""One is hidden and read, one is sent, one is completed. Of these the target may have some when a run is killed."""
 _SIGNALS_HEEDED: Final = 0.1
 """Seconds to wait for a thread before Python can handle a signal."""
 
@@ -84,15 +84,18 @@ class Mover:
         with self._at_source:
             self._clock.now()  # asked here, where the source may be used; the sender goes by the answer
             staged = self._source.stage(self._run, batch)
-        rows = [row for row in staged if isinstance(row, Row)]
-        rejected = [row for row in staged if isinstance(row, Rejected)]
-        outcomes, repeated = self._sender.send([row.message for row in rows])
+        received = self._sender.received(batch) if batch.status is BatchStatus.STAGED else frozenset()
+        left = {position: row for position, row in enumerate(staged) if position not in (received or ())}
+        messages = {position: row.message for position, row in left.items() if isinstance(row, Row)}
+        outcomes, repeated = self._sender.send(batch, messages)
+        rejected = [row for row in left.values() if isinstance(row, Rejected)]
         rejected += (
-            Rejected(row.row_id, outcome.reason)
-            for row, outcome in zip(rows, outcomes, strict=True)
+            Rejected(left[position].row_id, outcome.reason)
+            for position, outcome in outcomes.items()
             if outcome.kind is not OutcomeKind.DELIVERED
         )
         if self._completing:
             with self._at_source:
                 self._source.complete(self._run, batch, rejected)
-        self._tally.count(batch, len(rows), repeated, rejected)
+        again = batch.count if received is None else 0
+        self._tally.count(batch, len(messages), repeated, rejected, again=again)

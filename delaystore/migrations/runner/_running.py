@@ -12,6 +12,7 @@ from delaystore.clock import CarriedClock
 from delaystore.errors import MigrationError
 from delaystore.migrations.abc import BatchStatus, MigrationSource, MigrationTarget, Report, Run, RunCounts, RunStatus
 from delaystore.migrations.runner._checking import RunCheck, check
+from delaystore.migrations.runner._in_flight import complete_received
 from delaystore.migrations.runner._moving import BATCHES_IN_FLIGHT, Mover
 from delaystore.migrations.runner._sending import Sender
 from delaystore.migrations.runner._settings import RunSettings
@@ -54,13 +55,17 @@ def abort(
     source: MigrationSource,
     endpoint: str,
     *,
+    target: MigrationTarget | None = None,
     listener: ProgressListener = unwatched,
     stopping: Callable[[], bool] = lambda: False,
 ) -> Report:
     """Give back what the latest run has not moved, and what it rejected; after a completed run, only what it rejected.
 
-    The report's `extra`: `given_back`, how many this call gave back; `in_flight`, how many of these were being sent
-    when the run stopped, and may also be at the target; `stopped`, whether it was asked to stop before the end.
+    `target`: the run's; it is asked what it received of the batches in flight, which then counts as moved. None: it is
+    not asked, and all of them go back.
+    The report's `extra`: `given_back`, how many this call gave back; `received`, how many in flight the target had, and
+    which stay there; `in_flight`, how many of these given back were being sent when the run stopped, and may also be
+    at the target, which cannot tell or was not asked; `stopped`, whether it was asked to stop before the end.
     A row stays rejected if another row with its id waits by now.
     Raises MigrationLockedError, MigrationError where there was no run, StoreError. Abort again to go on.
     """
@@ -69,16 +74,18 @@ def abort(
         run = source.run(endpoint)
         if run is None:
             raise MigrationError(f"there is no run of {endpoint!r} to abort")
-        in_flight = sum(batch.count for batch in source.batches(run, BatchStatus.STAGED))
+        received, in_flight = complete_received(source, target, run)
         given_back, stopped = _give_back(source, run, listener, stopping)
         if run.status.unfinished and not stopped:
             run = source.set_status(run, RunStatus.ABORTED)
+        if target is not None and target.label == run.parameters.target and not run.status.unfinished:
+            target.end(run)
         return Report(
             run=run,
             counts=source.counts(run),
             seconds=time.monotonic() - began,
             rejections=source.rejections(run, REJECTIONS_SHOWN),
-            extra={"given_back": given_back, "in_flight": in_flight, "stopped": stopped},
+            extra={"given_back": given_back, "received": received, "in_flight": in_flight, "stopped": stopped},
         )
 
 
@@ -129,6 +136,7 @@ class _Running:
         target.set_up(checked.waiting.destinations)
         self.began = time.monotonic()
         run = unfinished or source.begin(parameters)
+        target.begin(run)
         return self._dry_run(run, checked) if target.dry_run else self._carry_out(run, checked)
 
     def _carry_out(self, run: Run, checked: RunCheck) -> Report:
@@ -137,19 +145,19 @@ class _Running:
         run = supply.run
         if run.status is RunStatus.RUNNING and not self.source.batches(run, BatchStatus.PENDING, BatchStatus.STAGED):
             run = self.source.set_status(run, RunStatus.COMPLETED)
-        return self._report(run, checked, tally, {"sent_again": tally.repeated + supply.staged_before})
+        return self._report(run, checked, tally, {"sent_again": tally.repeated + tally.again})
 
     def _dry_run(self, run: Run, checked: RunCheck) -> Report:
         """As `_carry_out`, but everything goes back, even where something fails."""
         try:
-            tally, supply = self._move(run, checked)
+            tally, _ = self._move(run, checked)
         except Exception:
             self._put_back(run)
             raise
         seconds = time.monotonic() - self.began
         run = self._put_back(run)
         findings = {
-            "sent_again": tally.repeated + supply.staged_before,
+            "sent_again": tally.repeated + tally.again,
             "would_move": tally.settled - tally.rejected,
             "would_be_rejected": tally.rejected,
             "seconds_to_hide_and_read": round(seconds, 3),
@@ -166,7 +174,7 @@ class _Running:
         assert checked.waiting is not None
         clock = CarriedClock(source.now, _CLOCK_FRESH_FOR)
         patience = settings.patience.total_seconds()
-        sender = Sender(self.target, clock.now_unasked, RateLimit(settings.max_rate), patience, self.stopping)
+        sender = Sender(self.target, run, clock.now_unasked, RateLimit(settings.max_rate), patience, self.stopping)
         before = source.counts(run)
         total = before.pending + (checked.waiting.count if run.status is RunStatus.PREPARING else 0)
         self.listener("moved", 0, total)

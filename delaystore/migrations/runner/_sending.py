@@ -1,14 +1,14 @@
 """Sending a batch until the target has answered for each message."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from delaystore.errors import MigrationError
+from delaystore.errors import MigrationError, StoreUnavailableError
 from delaystore.message import DelayedMessage
-from delaystore.migrations.abc import MigrationTarget
+from delaystore.migrations.abc import Batch, MigrationTarget, Run
 from delaystore.rates import RateLimit
 from delaystore.transports.abc import Outcome, OutcomeKind
 
@@ -23,30 +23,47 @@ class GivenUpError(MigrationError):
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """Sends to one target; may be shared by threads.
+    """Sends a run's batches to one target; may be shared by threads.
 
     `patience`: for how many seconds the target may take nothing. `stopping`: whether somebody has asked to stop.
     """
 
     target: MigrationTarget
+    run: Run
     now: Callable[[], datetime]
     rate: RateLimit
     patience: float
     stopping: Callable[[], bool]
 
-    def send(self, messages: Sequence[DelayedMessage]) -> tuple[list[Outcome], int]:
-        """An outcome for each, none UNSETTLED; and how many sends were repeated because no answer came.
+    def received(self, batch: Batch) -> Set[int] | None:
+        """The positions of the batch's rows that are at the target, or were; None: it cannot tell.
+
+        Raises as `send` does.
+        """
+        answered, pause = time.monotonic(), _FIRST_PAUSE
+        while True:
+            try:
+                return self.target.received(self.run, batch)
+            except StoreUnavailableError as error:
+                self._wait(pause, answered, str(error))
+            pause = min(_LONGEST_PAUSE, pause * 2)
+
+    def send(self, batch: Batch, messages: Mapping[int, DelayedMessage]) -> tuple[dict[int, Outcome], int]:
+        """An outcome for each of the batch's messages, none UNSETTLED; and how many sends were repeated because no
+        answer came. Messages and outcomes are by their positions in the batch.
 
         Raises MigrationError after `patience`, GivenUpError if asked to stop before that.
         """
         outcomes: dict[int, Outcome] = {}
-        waiting = list(range(len(messages)))
+        waiting = list(messages)
         repeated = 0
         pause = _FIRST_PAUSE
         answered = time.monotonic()
         while waiting:
             part = waiting[: self.rate.wait(len(waiting))]
-            answers = self.target.send([messages[position] for position in part], self.now())
+            answers = self.target.send_part(
+                self.run, batch, {position: messages[position] for position in part}, self.now()
+            )
             settled = {
                 position: answer
                 for position, answer in zip(part, answers, strict=True)
@@ -60,18 +77,19 @@ class Sender:
             if settled:
                 answered = time.monotonic()
             repeated += len(part) - len(settled)
-            self._wait(pause, answered, next(answer for answer in answers if answer.kind is OutcomeKind.UNSETTLED))
+            unsettled = next(answer for answer in answers if answer.kind is OutcomeKind.UNSETTLED)
+            self._wait(pause, answered, unsettled.reason)
             pause = min(_LONGEST_PAUSE, pause * 2)
-        return [outcomes[position] for position in range(len(messages))], repeated
+        return outcomes, repeated
 
-    def _wait(self, pause: float, answered: float, unsettled: Outcome) -> None:
+    def _wait(self, pause: float, answered: float, reason: str) -> None:
         end = time.monotonic() + pause
         while time.monotonic() < end:
             if self.stopping():
-                raise GivenUpError(f"stopped while {self.target.label} did not answer: {unsettled.reason}")
+                raise GivenUpError(f"stopped while {self.target.label} did not answer: {reason}")
             if time.monotonic() - answered > self.patience:
                 raise MigrationError(
-                    f"{self.target.label} has taken nothing for {self.patience:g} s ({unsettled.reason}); nothing is "
+                    f"{self.target.label} has taken nothing for {self.patience:g} s ({reason}); nothing is "
                     "lost: run it again to go on, once the target answers"
                 )
             time.sleep(0.05)

@@ -27,16 +27,19 @@ class Tally:
         """How many messages were sent, repeats included."""
         self.repeated = 0
         """How many sends were repeated because no answer came."""
+        self.again = 0
+        """How many messages were being sent when the run stopped, and were sent again, as the target cannot tell."""
         self.rejected = rejected
         self.rejections: list[Rejected] = []
         """The first rows that were rejected."""
 
-    def count(self, batch: Batch, sent: int, repeated: int, rejected: Sequence[Rejected]) -> None:
+    def count(self, batch: Batch, sent: int, repeated: int, rejected: Sequence[Rejected], *, again: int = 0) -> None:
         """Count a batch that is done. Raises MigrationError where too much is rejected."""
         with self._lock:
             self.settled += batch.count
             self.sent += sent + repeated
             self.repeated += repeated
+            self.again += again
             self.rejected += len(rejected)
             self.rejections += rejected[: max(0, REJECTIONS_SHOWN - len(self.rejections))]
             self._tell_settled(self.settled)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from delaystore.errors import MigrationError
 from delaystore.migrations._checksum import Checksum
 from delaystore.migrations.abc import MigrationSource, MigrationTarget, Run, RunCounts
+from delaystore.migrations.runner._in_flight import received_in_flight
 from delaystore.migrations.runner._running import this_process
 
 
@@ -48,13 +49,14 @@ def verify(source: MigrationSource, target: MigrationTarget, endpoint: str) -> V
     counts, moved = source.counts(run), source.moved_checksum(run)
     waiting = None if target.dry_run or not moved.count else target.checksum(source.moved_ids(run))
     findings = [*_uncounted(run, counts, moved), *_different(moved, waiting)]
+    received = 0 if target.dry_run else received_in_flight(source, target, run)
     return Verification(
         run=run,
         counts=counts,
         moved=moved,
         waiting=waiting,
         findings=findings,
-        remarks=_remarks(target, moved, waiting),
+        remarks=[*_received(received), *_remarks(target, moved, waiting)],
     )
 
 
@@ -79,6 +81,7 @@ def clean_up(source: MigrationSource, target: MigrationTarget, endpoint: str, *,
                 f"nothing was cleaned up: {counts.rejected:,} rejected of {endpoint!r} are nowhere else; abort gives "
                 "them back, --force deletes them"
             )
+        target.end(verified.run)
         source.clean_up(verified.run)
         return verified
 
@@ -106,6 +109,12 @@ def _different(moved: Checksum, waiting: Checksum | None) -> list[str]:
     if waiting.count > moved.count:
         return [f"the target has {waiting.count:,} of the {moved.count:,} that were moved"]
     return ["some have another destination or due time at the target: the checksums differ"]
+
+
+def _received(count: int) -> list[str]:
+    if not count:
+        return []
+    return [f"{count:,} that count as pending are at the target already, and are not sent again nor given back"]
 
 
 def _remarks(target: MigrationTarget, moved: Checksum, waiting: Checksum | None) -> list[str]:

@@ -29,7 +29,8 @@ _EVERY_MESSAGE = (StorePermissionError, StoreSetupError)
 class StoreTarget(MigrationTarget):
     """`store`, initialized for `endpoint` here: messages wait there as they did before.
 
-    A message that already waits there, unchanged, counts as moved: sent twice, it is there once.
+    It keeps no receipts. A message that already waits there, unchanged, counts as moved; one that was cancelled,
+    changed or dispatched between a kill and the resume is not known again.
     """
 
     def __init__(self, store: ManagedDelayedMessageStore, endpoint: str, label: str) -> None:
@@ -58,16 +59,7 @@ class StoreTarget(MigrationTarget):
 
     @override
     def send(self, messages: Sequence[DelayedMessage], now: datetime) -> Sequence[Outcome]:
-        """Store all at once; one by one where that fails."""
-        try:
-            self._store.store_many(messages)
-        except StoreUnavailableError as error:
-            return [Outcome(OutcomeKind.UNSETTLED, str(error))] * len(messages)
-        except _EVERY_MESSAGE:
-            raise
-        except (StoreError, InvalidMessageError):
-            return [self._store_one(message) for message in messages]
-        return [DELIVERED] * len(messages)
+        return store_each(self._store, messages)
 
     @override
     def checksum(self, ids: Iterator[Sequence[str]]) -> Checksum | None:
@@ -86,27 +78,42 @@ class StoreTarget(MigrationTarget):
         found = filter(None, map(self._store.get, ids))
         return ((message.message_id, message.destination, message.due_time) for message in found)
 
-    def _store_one(self, message: DelayedMessage) -> Outcome:
-        try:
-            self._store.store(message)
-        except DuplicateMessageError:
-            return self._compared(message)
-        except StoreUnavailableError as error:
-            return Outcome(OutcomeKind.UNSETTLED, str(error))
-        except _EVERY_MESSAGE:
-            raise
-        except (StoreError, InvalidMessageError) as error:
-            return Outcome(OutcomeKind.REFUSED, str(error))
-        return DELIVERED
 
-    def _compared(self, message: DelayedMessage) -> Outcome:
-        """The outcome for a message whose id already waits at the target."""
-        there = self._store.get(message.message_id)
-        if there is None:  # it was dispatched this very moment
-            return self._store_one(message)
-        if _content(there) == _content(message):
-            return DELIVERED
-        return Outcome(OutcomeKind.REFUSED, f"another message with the id {message.message_id!r} waits at the target")
+def store_each(store: ManagedDelayedMessageStore, messages: Sequence[DelayedMessage]) -> list[Outcome]:
+    """Store all at once; one by one where that fails. An outcome for each; see `MigrationTarget.send`."""
+    try:
+        store.store_many(messages)
+    except StoreUnavailableError as error:
+        return [Outcome(OutcomeKind.UNSETTLED, str(error))] * len(messages)
+    except _EVERY_MESSAGE:
+        raise
+    except (StoreError, InvalidMessageError):
+        return [_store_one(store, message) for message in messages]
+    return [DELIVERED] * len(messages)
+
+
+def _store_one(store: ManagedDelayedMessageStore, message: DelayedMessage) -> Outcome:
+    try:
+        store.store_many([message])  # unlike `store`, it leaves the transaction of a bound store as it was if it fails
+    except DuplicateMessageError:
+        return _compared(store, message)
+    except StoreUnavailableError as error:
+        return Outcome(OutcomeKind.UNSETTLED, str(error))
+    except _EVERY_MESSAGE:
+        raise
+    except (StoreError, InvalidMessageError) as error:
+        return Outcome(OutcomeKind.REFUSED, str(error))
+    return DELIVERED
+
+
+def _compared(store: ManagedDelayedMessageStore, message: DelayedMessage) -> Outcome:
+    """The outcome for a message whose id already waits at the target."""
+    there = store.get(message.message_id)
+    if there is None:  # it was dispatched this very moment
+        return _store_one(store, message)
+    if _content(there) == _content(message):
+        return DELIVERED
+    return Outcome(OutcomeKind.REFUSED, f"another message with the id {message.message_id!r} waits at the target")
 
 
 def _content(message: DelayedMessage) -> tuple[Any, ...]:

@@ -15,8 +15,9 @@ _ROWS: Final = 256
 def read_parquet(path: Path, wanted: Collection[str]) -> Iterator[tuple[int, Record]]:
     """The number of each row, from 1, and its columns that are `wanted` (names, or names joined by dots).
 
-    Maps become dicts, and times of nanoseconds are cut to microseconds. Raises MissingDependencyError without pyarrow,
-    ConfigurationError for what is no Parquet file, OSError where it cannot be read.
+    Maps become dicts, and times of nanoseconds are cut to microseconds, also nested ones. Raises
+    MissingDependencyError without pyarrow, ConfigurationError for what is no Parquet file, OSError where it cannot be
+    read.
     """
     pyarrow, parquet = _libraries()
     number = 0
@@ -40,7 +41,7 @@ def _records(rows: Any) -> Sequence[Record]:
     """All rows. A row with a value that Python cannot represent, such as a year beyond 9999, becomes an error."""
     try:
         records: list[Record] = rows.to_pylist(maps_as_pydicts="strict")
-    except (ValueError, OverflowError, KeyError) as error:
+    except (ValueError, OverflowError, KeyError, TypeError) as error:
         if len(rows) == 1:
             return [InvalidMessageError(f"it holds what cannot be read: {_line(error)}")]
         return [record for index in range(len(rows)) for record in _records(rows.slice(index, 1))]
@@ -57,13 +58,24 @@ def _libraries() -> tuple[Any, Any]:
 
 
 def _to_microseconds(pyarrow: Any, batch: Any) -> Any:
-    fields = [
-        pyarrow.field(field.name, pyarrow.timestamp("us", field.type.tz))
-        if pyarrow.types.is_timestamp(field.type) and field.type.unit == "ns"
-        else field
-        for field in batch.schema
-    ]
+    fields = [field.with_type(_in_microseconds(pyarrow, field.type)) for field in batch.schema]
     return batch.cast(pyarrow.schema(fields), safe=False)
+
+
+def _in_microseconds(pyarrow: Any, kind: Any) -> Any:
+    """The type with microseconds for nanoseconds, which Python's types do not have."""
+    types = pyarrow.types
+    if types.is_struct(kind):
+        return pyarrow.struct([field.with_type(_in_microseconds(pyarrow, field.type)) for field in kind])
+    if types.is_map(kind):
+        return pyarrow.map_(_in_microseconds(pyarrow, kind.key_type), _in_microseconds(pyarrow, kind.item_type))
+    if types.is_list(kind):
+        return pyarrow.list_(kind.value_field.with_type(_in_microseconds(pyarrow, kind.value_type)))
+    if types.is_timestamp(kind) and kind.unit == "ns":
+        return pyarrow.timestamp("us", kind.tz)
+    if types.is_duration(kind) and kind.unit == "ns":
+        return pyarrow.duration("us")
+    return pyarrow.time64("us") if types.is_time64(kind) else kind
 
 
 def _line(error: Exception) -> str:

@@ -1,12 +1,14 @@
 """Tables of other programs that keep delayed messages: NServiceBus SQL persistence, its MSMQ transport, NHibernate."""
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, TypeVar
 
 from sqlalchemy import URL, make_url
 
 from delaystore.errors import ConfigurationError
 from delaystore.migrations.sources._sql.shape import TableShape
 from delaystore.migrations.sources._sql.source import SqlSource, url_parameter
+from delaystore.migrations.sources.legacy._guids import BYTE_ORDERS
 from delaystore.migrations.sources.legacy._msmq_sql import MsmqSqlShape
 from delaystore.migrations.sources.legacy._nhibernate import FoldedNHibernateShape, NHibernateShape
 from delaystore.migrations.sources.legacy.nservicebus_sql import NServiceBusSqlShape
@@ -15,14 +17,16 @@ from delaystore.sql.dialects import DIALECTS, dialect_of
 from delaystore.sql.errors import configuration_errors
 
 __all__ = ["MsmqSqlShape", "NHibernateShape", "NServiceBusSqlShape", "legacy_shape", "open_legacy_source"]
-_OWN: Final = ("table", "addresses")
+_T = TypeVar("_T")
+_OWN: Final = ("table", "addresses", "guids")
 
 
 def open_legacy_source(kind: str, url: str) -> SqlSource:
     """The tables of `kind` in the database at `url`, a SQLAlchemy URL with parameters of ours.
 
     `table`: the template of their names, where it is not the default. `addresses=msmq`: destinations are those of MSMQ,
-    `queue@machine`, and the machine is left out (for `msmq-sql` it always is). `schema`: the tables' schema.
+    `queue@machine`, and the machine is left out (for `msmq-sql` it always is). `guids=big-endian`: of `nhibernate` in
+    BINARY(16) columns, where they are not in .NET's order. `schema`: the tables' schema.
     Raises ConfigurationError, MissingDependencyError.
     """
     with configuration_errors():
@@ -32,12 +36,20 @@ def open_legacy_source(kind: str, url: str) -> SqlSource:
 
 def legacy_shape(kind: str, url: URL) -> TableShape:
     """The shape of `kind` in the database at `url`, as its parameters say."""
-    table, addresses = url_parameter(url, "table"), url_parameter(url, "addresses")
-    if addresses is not None and addresses not in ADDRESSES:
-        raise ConfigurationError(f"addresses={addresses!r} is unknown; known is {', '.join(ADDRESSES)}")
+    table = url_parameter(url, "table")
+    address = _chosen(url, "addresses", ADDRESSES, "queue")
+    guids = _chosen(url, "guids", BYTE_ORDERS, "little-endian")
     if kind == "msmq-sql":
         return MsmqSqlShape(table)
-    address = ADDRESSES[addresses or "queue"]
     if kind == "nservicebus-sql":
         return NServiceBusSqlShape(table, address)
-    return (FoldedNHibernateShape if dialect_of(url, DIALECTS).folds_names else NHibernateShape)(table, address)
+    folds = dialect_of(url, DIALECTS).folds_names
+    return (FoldedNHibernateShape if folds else NHibernateShape)(table, address, guids)
+
+
+def _chosen(url: URL, name: str, known: Mapping[str, _T], default: str) -> _T:
+    """What the parameter `name` stands for; ConfigurationError for an unknown one."""
+    value = url_parameter(url, name)
+    if value is not None and value not in known:
+        raise ConfigurationError(f"{name}={value!r} is unknown; known is {', '.join(known)}")
+    return known[value or default]

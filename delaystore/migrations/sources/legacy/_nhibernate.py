@@ -1,15 +1,17 @@
 """NServiceBus NHibernate persistence: one table `TimeoutEntity` for all endpoints.
 
 Columns: Id, Destination, SagaId, State, Endpoint, Time, Headers (JSON text). Source: `TimeoutEntityMap` of
-Particular/NServiceBus.NHibernate and of its migration tool.
+Particular/NServiceBus.NHibernate and of its migration tool. Id and SagaId are Guids; see `_guids`.
 """
 
 from collections.abc import Mapping
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from sqlalchemy import ColumnElement, Connection, Inspector, MetaData, Table, select
 from typing_extensions import override
 
+from delaystore.errors import InvalidMessageError
+from delaystore.migrations.sources.legacy._guids import ByteOrder, guid, little_endian
 from delaystore.migrations.sources.legacy._shape import NServiceBusShape
 from delaystore.records.nservicebus import Address, as_it_is
 
@@ -27,7 +29,8 @@ _COLUMNS: Final = {
 class NHibernateShape(NServiceBusShape):
     """The table of NServiceBus NHibernate persistence, its names as NHibernate maps them.
 
-    `table`: its name; None: `TimeoutEntity`. `address`: what a destination means, see NServiceBusShape.
+    `table`: its name; None: `TimeoutEntity`. `address`: what a destination means, see NServiceBusShape. `guids`: the
+    order of the bytes where Guids are in binary columns.
     """
 
     kind: ClassVar[str] = "NServiceBus NHibernate persistence"
@@ -35,9 +38,10 @@ class NHibernateShape(NServiceBusShape):
     endpoint_column: ClassVar[str] = "Endpoint"
     table: ClassVar[str] = "TimeoutEntity"
 
-    def __init__(self, table: str | None = None, address: Address = as_it_is) -> None:
+    def __init__(self, table: str | None = None, address: Address = as_it_is, guids: ByteOrder = little_endian) -> None:
         super().__init__(address)
         self._table = table or self.table
+        self._guids = guids
 
     @override
     def tables(self, inspector: Inspector, schema: str | None) -> Mapping[str, str]:
@@ -57,6 +61,18 @@ class NHibernateShape(NServiceBusShape):
     @override
     def of_endpoint(self, table: Table, endpoint: str) -> ColumnElement[bool] | None:
         return table.c[self.endpoint_column] == endpoint
+
+    @override
+    def row_id(self, row: Mapping[str, Any]) -> str:
+        value = row[self.id_column]
+        try:
+            return str(guid(value, self._guids, "Id"))
+        except InvalidMessageError:
+            return str(bytes(value).hex())
+
+    @override
+    def identifier(self, value: Any, what: str) -> Any:
+        return guid(value, self._guids, what)
 
 
 class FoldedNHibernateShape(NHibernateShape):

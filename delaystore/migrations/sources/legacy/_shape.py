@@ -28,17 +28,21 @@ class NServiceBusShape(TableShape):
         """The headers that a value of the column Headers holds; raises InvalidMessageError."""
         return nservicebus.parse_json_headers(value)
 
+    def identifier(self, value: Any, what: str) -> Any:  # noqa: ARG002 - for overriders
+        """An id as text, or a UUID, or None; raises InvalidMessageError, which calls it `what`."""
+        return value
+
     @override
     def to_message(self, row: Mapping[str, Any], endpoint: str) -> DelayedMessage:
         """By the NServiceBus headers."""
         named = {column.lower(): row[column] for column in self.columns}
         return nservicebus.message(
-            row_id=named["id"],
+            row_id=self.identifier(named["id"], "Id"),
             to=named["destination"],
             due_time=named["time"],
             state=named["state"],
             headers=self.headers(named["headers"]),
-            saga_id=named.get("sagaid"),
+            saga_id=self.identifier(named.get("sagaid"), "SagaId"),
             address=self._address,
         )
 
@@ -49,4 +53,5 @@ class NServiceBusShape(TableShape):
     @override
     def identity(self, row: Mapping[str, Any], endpoint: str) -> Identity:
         identifier, to, time, headers = (row[name] for name in self.identity_columns)
-        return nservicebus.message_id(self.headers(headers), identifier), self.destination(to), time
+        row_id = self.identifier(identifier, "Id")
+        return nservicebus.message_id(self.headers(headers), row_id), self.destination(to), time

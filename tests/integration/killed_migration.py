@@ -1,0 +1,50 @@
+"""A migration that is killed between two commits: SOURCE TARGET RATE PARTS.
+
+It dies when the target has taken PARTS parts of batches, before the source notes the last of them. RATE: messages a
+second, which makes parts of a batch; 0: no limit.
+"""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from delaystore.message import DelayedMessage
+from delaystore.migrations.abc import Batch, Run
+from delaystore.migrations.runner import RunSettings, run
+from delaystore.migrations.sources import open_source
+from delaystore.migrations.targets import open_target
+from delaystore.migrations.targets._sql_store import SqlStoreTarget
+from delaystore.transports.abc import Outcome
+
+BATCH_SIZE = 10
+
+
+class DyingTarget(SqlStoreTarget):
+    """Kills the process after so many commits."""
+
+    left: int
+    turn = threading.Lock()
+
+    def send_part(self, run: Run, batch: Batch, part: Mapping[int, DelayedMessage], now: datetime) -> Sequence[Outcome]:
+        with self.turn:
+            outcomes = super().send_part(run, batch, part, now)
+            self.left -= 1
+            if not self.left:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return outcomes
+
+
+def main(source: str, target: str, rate: str, parts: str) -> None:
+    to_target = open_target(target, "sales")
+    assert isinstance(to_target, SqlStoreTarget)
+    to_target.__class__ = DyingTarget
+    to_target.left = int(parts)  # type: ignore[attr-defined]
+    settings = RunSettings(batch_size=BATCH_SIZE, max_rate=float(rate) or None)
+    run(open_source(source), to_target, "sales", settings)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
