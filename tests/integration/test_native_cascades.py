@@ -159,5 +159,6 @@ def test_a_killed_broker_loses_no_message_in_the_levels(private_rabbitmq: Rabbit
         private_rabbitmq.kill()
     private_rabbitmq.start()
     with channel_to(private_rabbitmq.url) as channel:
-        found = arrivals(channel, ["survivor"], KILLED)
-    assert {int(each.body) for each in found} == set(range(KILLED))
+        missing = set(range(KILLED))
+        while missing:  # some may come twice
+            missing -= {int(each.body) for each in arrivals(channel, ["survivor"], len(missing))}

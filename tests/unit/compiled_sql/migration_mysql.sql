@@ -72,7 +72,7 @@ FROM `my schema`.`sales_delayed` FORCE INDEX (PRIMARY)
 WHERE `my schema`.`sales_delayed`.message_id IN (__[POSTCOMPILE_ids_1])
 -- {'param_1': 3}
 ;
-DELETE waiting FROM `my schema`.`sales_delayed_migrating` AS moved STRAIGHT_JOIN `my schema`.`sales_delayed` AS waiting ON waiting.`message_id` = moved.`message_id` WHERE moved.migration_batch = 3
+DELETE waiting FROM `my schema`.`sales_delayed_migrating` AS moved STRAIGHT_JOIN `my schema`.`sales_delayed` AS waiting FORCE INDEX (PRIMARY) ON waiting.`message_id` = moved.`message_id` WHERE moved.migration_batch = 3
 
 -- # among
 SELECT `my schema`.`sales_delayed`.message_id
@@ -86,7 +86,7 @@ WHERE `my schema`.`sales_delayed`.message_id IN (__[POSTCOMPILE_ids_1])
 -- {'param_1': 3}
 
 -- # removing
-DELETE waiting FROM `my schema`.`sales_delayed_migrating` AS moved STRAIGHT_JOIN `my schema`.`sales_delayed` AS waiting ON waiting.`message_id` = moved.`message_id` WHERE moved.migration_batch = 3
+DELETE waiting FROM `my schema`.`sales_delayed_migrating` AS moved STRAIGHT_JOIN `my schema`.`sales_delayed` AS waiting FORCE INDEX (PRIMARY) ON waiting.`message_id` = moved.`message_id` WHERE moved.migration_batch = 3
 
 -- # rejecting
 UPDATE `my schema`.`sales_delayed_migrating` SET migration_rejected=%(rejected_because)s WHERE `my schema`.`sales_delayed_migrating`.migration_batch = %(migration_batch_1)s AND `my schema`.`sales_delayed_migrating`.message_id = %(rejected_row)s

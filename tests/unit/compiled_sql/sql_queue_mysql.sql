@@ -19,7 +19,7 @@ FROM `my schema`.`billing_queue` ORDER BY `my schema`.`billing_queue`.seq
  LIMIT %(param_1)s FOR UPDATE SKIP LOCKED
 -- {'param_1': 10}
 ;
-DELETE waiting FROM JSON_TABLE(%(numbers)s, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS taken STRAIGHT_JOIN `my schema`.`billing_queue` AS waiting ON waiting.seq = taken.seq
+DELETE waiting FROM JSON_TABLE(%(numbers)s, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS taken STRAIGHT_JOIN `my schema`.`billing_queue` AS waiting FORCE INDEX (PRIMARY) ON waiting.seq = taken.seq
 ;
 (commit)
 
@@ -32,7 +32,7 @@ FROM `my schema`.`billing_queue` ORDER BY `my schema`.`billing_queue`.seq
 (close)
 
 -- # delete
-DELETE waiting FROM JSON_TABLE(%(numbers)s, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS taken STRAIGHT_JOIN `my schema`.`billing_queue` AS waiting ON waiting.seq = taken.seq
+DELETE waiting FROM JSON_TABLE(%(numbers)s, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS taken STRAIGHT_JOIN `my schema`.`billing_queue` AS waiting FORCE INDEX (PRIMARY) ON waiting.seq = taken.seq
 
 -- # lock wait
 SELECT @@SESSION.innodb_lock_wait_timeout, @@SESSION.lock_wait_timeout

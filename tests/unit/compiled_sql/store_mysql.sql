@@ -88,7 +88,7 @@ WHERE `my schema`.`sales_delayed`.next_attempt >= %(after_next_attempt)s AND (`m
  LIMIT %(limit)s
 
 -- # remove_many
-DELETE waiting FROM JSON_TABLE(%(ids)s, '$[*]' COLUMNS (id VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS ids STRAIGHT_JOIN `my schema`.`sales_delayed` AS waiting ON waiting.message_id = CAST(ids.id AS BINARY)
+DELETE waiting FROM JSON_TABLE(%(ids)s, '$[*]' COLUMNS (id VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS ids STRAIGHT_JOIN `my schema`.`sales_delayed` AS waiting FORCE INDEX (PRIMARY) ON waiting.message_id = CAST(ids.id AS BINARY)
 
 -- # clock
 SELECT utc_timestamp(%(utc_timestamp_2)s) AS utc_timestamp_1

@@ -31,7 +31,7 @@ from delaystore.migrations.sources._sql.tables import BATCH, REFLECTED, REJECTED
 from delaystore.sql.dialects import SqlDialect
 from delaystore.sql.dialects.base import Pair
 from delaystore.sql.dialects.mssql import SqlServerDialect
-from delaystore.sql.dialects.mysql import MySqlDialect
+from delaystore.sql.dialects.mysql import BY_KEY, MySqlDialect
 from delaystore.sql.dialects.postgresql import PostgreSqlDialect
 from delaystore.sql.dialects.sqlite import SqliteDialect
 from delaystore.sql.quoting import quoted_column, quoted_name
@@ -155,10 +155,10 @@ class MySqlMigration(MigrationDialect, MySqlDialect):
 
     @override
     def removing(self, tables: RunTables, number: int, ids: Sequence[Any]) -> Executable:
-        """By primary key: no hint keeps the optimizer from scanning here, but a join from the side table does."""
+        """By primary key, as `MySqlDialect.remove_many`."""
         key = quoted_column(tables.shape.id_column, mysql.dialect())
         side, source = (quoted_name(table, mysql.dialect()) for table in (tables.side, tables.source))
-        join = f"{side} AS moved STRAIGHT_JOIN {source} AS waiting ON waiting.{key} = moved.{key}"
+        join = f"{side} AS moved STRAIGHT_JOIN {source} AS waiting {BY_KEY} ON waiting.{key} = moved.{key}"
         return text(f"DELETE waiting FROM {join}".replace(":", r"\:") + f" WHERE moved.{BATCH} = {number:d}")
 
     @override
