@@ -11,11 +11,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from delaystore.message import DelayedMessage
 from delaystore.migrations._checksum import Checksum
 from delaystore.transports.abc import Outcome
+
+DRY_RUN: Final = "noop"
+"""The first word of a dry run's target."""
 
 
 class RunStatus(StrEnum):
@@ -58,6 +61,11 @@ class RunParameters:
     cutoff: datetime | None = None
     batch_size: int = 1000
 
+    @property
+    def dry_run(self) -> bool:
+        """Whether nothing was sent, whatever its batches say."""
+        return self.target.partition(" ")[0] == DRY_RUN
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
@@ -79,6 +87,14 @@ class RunCounts:
     moved: int = 0
     rejected: int = 0
     returned: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """How many rows a run has rejected and still keeps: hidden from the dispatchers until an abort puts them back."""
+
+    run: Run
+    count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,8 +180,12 @@ class MigrationSource(ABC):
         """
 
     @abstractmethod
+    def runs(self, endpoint: str) -> Sequence[Run]:
+        """The runs that were not cleaned up, the latest last."""
+
     def run(self, endpoint: str) -> Run | None:
         """The latest run. None: there was none, or it was cleaned up."""
+        return next(reversed(self.runs(endpoint)), None)
 
     @abstractmethod
     def begin(self, parameters: RunParameters) -> Run:
@@ -203,8 +223,12 @@ class MigrationSource(ABC):
         """What became of the run's rows."""
 
     @abstractmethod
-    def rejections(self, run: Run, limit: int) -> Sequence[Rejected]:
-        """At most `limit` of the rejected rows."""
+    def in_flight(self, run: Run) -> int:
+        """How many rows the STAGED batches hid, whether these have gone back or not: the target may have them."""
+
+    @abstractmethod
+    def rejections(self, run: Run, limit: int | None) -> Sequence[Rejected]:
+        """At most `limit` of the rejected rows; None: all."""
 
     @abstractmethod
     def moved_checksum(self, run: Run) -> Checksum:
@@ -284,5 +308,12 @@ class Report:
     """How many messages this process sent, repeats included."""
     resumed: bool = False
     rejections: Sequence[Rejected] = ()
+    earlier: Sequence[SetAside] = ()
+    """What earlier runs of the endpoint have rejected, and still keep."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """What else there is to report, by JSON key; see `runner.run` and `runner.abort`."""
+
+    @property
+    def set_aside(self) -> int:
+        """How many rejected rows remain, of this run and of earlier ones."""
+        return self.counts.rejected + sum(one.count for one in self.earlier)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from delaystore.cli._arguments import parse_instant
 from delaystore.cli._files import require_file
 from delaystore.cli._options import environment_option, required
-from delaystore.errors import ConfigurationError
+from delaystore.errors import ConfigurationError, MigrationError
 
 if TYPE_CHECKING:
     from delaystore.migrations.abc import MigrationSource, MigrationTarget
@@ -55,7 +55,7 @@ AllowRejects = Annotated[
     bool,
     environment_option(
         "--allow-rejects",
-        "Go on although some messages cannot move; they are set aside, and abort gives them back.",
+        "Begin, and go on, although some messages cannot move; they are set aside, and abort gives them back.",
         group="migrate",
     ),
 ]
@@ -103,13 +103,21 @@ def check_endpoints(endpoint: str | None, all_endpoints: bool) -> None:
 
 
 def chosen_endpoints(source: "MigrationSource", endpoint: str | None, *, begun: bool = False) -> Sequence[str]:
-    """The endpoint given, or all of the source's (`begun`: that have a run). ConfigurationError where it has none."""
+    """The endpoint given, or all of the source's (`begun`: that have a run).
+
+    ConfigurationError where the source has no endpoint, MigrationError where none of them has a run.
+    """
     if endpoint:
         return [endpoint]
     endpoints = source.endpoints()
     if not endpoints:
         raise ConfigurationError(f"there is no endpoint's table in {source.label}; check the URL")
-    return [name for name in endpoints if source.run(name) is not None] if begun else endpoints
+    if not begun:
+        return endpoints
+    with_run = [name for name in endpoints if source.run(name) is not None]
+    if not with_run:
+        raise MigrationError(f"there is no run of any endpoint in {source.label}")
+    return with_run
 
 
 def cutoff_of(text: str | None) -> datetime | None:

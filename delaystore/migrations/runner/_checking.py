@@ -1,12 +1,12 @@
 """What a run would move, and what hinders it. Changes nothing."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from delaystore.errors import MigrationError
 from delaystore.migrations._clocks import clock_problems
-from delaystore.migrations.abc import MigrationSource, MigrationTarget, Problem, Run, Waiting
+from delaystore.migrations.abc import MigrationSource, MigrationTarget, Problem, Run, SetAside, Waiting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,12 +14,14 @@ class RunCheck:
     """What was found out about one endpoint.
 
     `waiting`: None where the source has no such table, or it cannot be read. `unfinished`: a run that can be resumed.
+    `set_aside`: what other runs of the endpoint have rejected and still keep.
     """
 
     endpoint: str
     waiting: Waiting | None
     problems: Sequence[Problem]
     unfinished: Run | None = None
+    set_aside: Sequence[SetAside] = ()
 
     @property
     def hindrances(self) -> Sequence[Problem]:
@@ -59,7 +61,25 @@ def check(
     problems += _late(source, target, endpoint, cutoff, theirs)
     run = source.run(endpoint)
     unfinished = run if run is not None and run.status.unfinished else None
-    return RunCheck(endpoint=endpoint, waiting=waiting, problems=problems, unfinished=unfinished)
+    kept = set_aside(source, endpoint, but=unfinished)
+    problems += _of_earlier_runs(endpoint, kept)
+    return RunCheck(endpoint=endpoint, waiting=waiting, problems=problems, unfinished=unfinished, set_aside=kept)
+
+
+def set_aside(source: MigrationSource, endpoint: str, *, but: Run | None) -> Sequence[SetAside]:
+    """What the endpoint's runs, all `but` one, have rejected and still keep, the latest last."""
+    others = [run for run in source.runs(endpoint) if but is None or run.run_id != but.run_id]
+    return [SetAside(run, count) for run in others if (count := source.counts(run).rejected)]
+
+
+def _of_earlier_runs(endpoint: str, kept: Sequence[SetAside]) -> Iterator[Problem]:
+    for one in kept:
+        begun = f"{one.run.started:%Y-%m-%d %H:%M} UTC"
+        text = (
+            f"an earlier run, begun {begun}, has rejected {one.count:,}, which nobody dispatches; "
+            "migrate status --rejections says why, migrate abort gives them back"
+        )
+        yield Problem(endpoint, text, fatal=False)
 
 
 def _late(

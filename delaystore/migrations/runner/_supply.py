@@ -19,7 +19,7 @@ class Supply:
         self._turn = threading.Lock()
         self.left: Sequence[Batch] = source.batches(run, BatchStatus.PENDING, BatchStatus.STAGED)
         """The batches that are hidden already. Of those that are STAGED, the target may have some."""
-        self.staged_before = sum(batch.count for batch in self.left if batch.status is BatchStatus.STAGED)
+        self.staged_before = 0 if run.parameters.dry_run else source.in_flight(run)
         """How many messages were being sent when the run stopped. They are sent again, and may be at the target."""
         self._batches: Iterator[Batch] = self._all(run)
         self.run = run

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing_extensions import override
 
 from delaystore.message import DelayedMessage
-from delaystore.migrations.abc import MigrationTarget, Problem
+from delaystore.migrations.abc import DRY_RUN, MigrationTarget, Problem
 from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind
 
 
@@ -24,7 +24,7 @@ class DryRunTarget(MigrationTarget):
     @property
     @override
     def label(self) -> str:
-        return "noop" if self._target is None else f"noop for {self._target.label}"
+        return DRY_RUN if self._target is None else f"{DRY_RUN} for {self._target.label}"
 
     @property
     @override

@@ -74,8 +74,8 @@ class FileSource(SqlSource):
             yield
 
     @override
-    def run(self, endpoint: str) -> Run | None:
-        return None if self._state.loaded() is None else super().run(endpoint)
+    def runs(self, endpoint: str) -> Sequence[Run]:
+        return [] if self._state.loaded() is None else super().runs(endpoint)
 
     @override
     def begin(self, parameters: RunParameters) -> Run:

@@ -98,10 +98,10 @@ class SqlSource(MigrationSource):
             yield
 
     @override
-    def run(self, endpoint: str) -> Run | None:
+    def runs(self, endpoint: str) -> Sequence[Run]:
         tables = self._tables(endpoint)
         with checking.naming_missing_grants(self._database, tables):
-            return runs.latest(self._database, tables)
+            return runs.remembered(self._database, tables)
 
     @override
     def begin(self, parameters: RunParameters) -> Run:
@@ -153,7 +153,11 @@ class SqlSource(MigrationSource):
         return batches.counts(self._database, self._tables_of(run), run)
 
     @override
-    def rejections(self, run: Run, limit: int) -> Sequence[Rejected]:
+    def in_flight(self, run: Run) -> int:
+        return batches.in_flight(self._database, self._tables_of(run), run)
+
+    @override
+    def rejections(self, run: Run, limit: int | None) -> Sequence[Rejected]:
         return batches.rejections(self._database, self._tables_of(run), run, limit)
 
     @override
