@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from delaystore.cli._arguments import parse_instant
 from delaystore.cli._files import require_file
 from delaystore.cli._options import environment_option, required
+from delaystore.cli._signals import second_signal_ends
 from delaystore.errors import ConfigurationError, MigrationError
 
 if TYPE_CHECKING:
@@ -63,12 +64,15 @@ AllowRejects = Annotated[
 
 @contextmanager
 def opened_source(url: str | None) -> Iterator["MigrationSource"]:
-    """The source, for the block. ConfigurationError where none is given, or its SQLite file does not exist."""
+    """The source, for the block, in which a second interrupt ends the process at once.
+
+    ConfigurationError where none is given, or its SQLite file does not exist.
+    """
     from delaystore.migrations.sources import open_source
 
     given = required(url, "source", "--from URL", "DELAYSTORE_MIGRATE_FROM")
     require_file(given)
-    with closing(open_source(given)) as source:
+    with second_signal_ends(), closing(open_source(given)) as source:
         yield source
 
 

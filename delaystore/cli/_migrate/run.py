@@ -47,8 +47,9 @@ def run(
     """Move waiting messages, or go on with the run that stopped. Checks first, as preview does.
 
     Messages are hidden from the old dispatcher before they are sent, and leave the source once the target has confirmed
-    them. After a stop or a kill, run it again with the same parameters: nothing is lost. After a kill, up to three
-    batches are sent again; their messages may arrive twice, with the same message_id.
+    them. Ctrl-C stops after the batches in flight, a second one at once, as a kill does. After a stop or a kill, run it
+    again with the same parameters: nothing is lost. After a kill, up to three batches are sent again; their messages
+    may arrive twice, with the same message_id.
     A message that cannot move stops the run, unless --allow-rejects or --max-rejects is given: then it is set aside,
     hidden from every dispatcher, until abort gives it back.
     Exit code 1: not confirmed. 3: all is done, and rejected messages remain, of this run or an earlier one; of a dry
