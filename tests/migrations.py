@@ -111,6 +111,13 @@ class MemorySource(MigrationSource):
     def late(self, endpoint: str, due_after: datetime) -> int:
         return sum(message is not None and message.due_time > due_after for message in self.rows.values())
 
+    @alone
+    def would_move(self, endpoint: str, cutoff: datetime | None) -> Iterator[Sequence[Row | Rejected]]:
+        rows = [(key, message) for key, message in self.rows.items() if self._eligible(message, cutoff)]
+        return iter(
+            [[Row(key, one) if one else Rejected(key, "its headers cannot be read")] for key, one in rows],
+        )
+
     @contextmanager
     def lock(self, endpoint: str, holder: str) -> Iterator[None]:
         if self.holders:

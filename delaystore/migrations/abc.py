@@ -173,6 +173,10 @@ class MigrationSource(ABC):
         """How many messages are due later than `due_after`. Changes nothing."""
 
     @abstractmethod
+    def would_move(self, endpoint: str, cutoff: datetime | None) -> Iterator[Sequence[Row | Rejected]]:
+        """Pages of what a run would move; Rejected: cannot be decoded. Changes nothing."""
+
+    @abstractmethod
     def lock(self, endpoint: str, holder: str) -> AbstractContextManager[None]:
         """Lock the endpoint for this process, until the block or the process ends.
 
@@ -275,6 +279,14 @@ class MigrationTarget(ABC):
 
         `destinations`: how many messages would go to each.
         """
+
+    def refusals(self, messages: Sequence[DelayedMessage]) -> Sequence[str | None]:
+        """Why each message would be refused for what is in it, as far as that is known without sending it.
+
+        None: nothing is known against it. Its destination and its delay are not asked for. Changes nothing.
+        Raises StoreError, TransportError.
+        """
+        return [None] * len(messages)
 
     def set_up(self, destinations: Mapping[str, int]) -> None:  # noqa: B027 - a target may need nothing
         """Create and bind what is needed, before rows are moved. Raises TransportSetupError, StoreError."""

@@ -392,6 +392,41 @@ def test_a_dry_run_counts_what_the_run_then_rejects(
     assert (moved["counts"]["moved"], moved["counts"]["rejected"]) == (2, 1)
 
 
+@pytest.mark.parametrize("kind", ["broker", "store"])
+def test_preview_and_a_dry_run_know_what_the_target_would_refuse(
+    run: CommandLine, postgresql_url: str, rabbitmq_url: str, sqlite_url: str, broker: Any, kind: str
+) -> None:
+    """What AMQP cannot carry unchanged; or what the store has another message of the same id for."""
+    moment = datetime(2030, 1, 1, 0, 0, 0, 5, tzinfo=UTC)
+    keep(postgresql_url, message(1), message(2, headers={"moment": moment}), message(3, headers={"moment": moment}))
+    keep(sqlite_url, message(2, body=b"other"), message(3, body=b"other"))
+    to = v2(rabbitmq_url) if kind == "broker" else sqlite_url
+    ends = ["--from", postgresql_url, "--endpoint", "sales"]
+    for target in (to, f"noop:{to}"):
+        preview = run("migrate", "preview", *ends, "--to", target, "--json")
+        assert preview.code == 1, preview
+        (found,) = preview.document["endpoints"]
+        assert found["immovable"] == 2
+        reasons = {one["text"] for one in found["problems"] if one["hinders"]}
+        assert all("header 'moment' would arrive" in one or "another message with" in one for one in reasons)
+    go = ["--yes", "--allow-rejects", "--json"]
+    dry = run("migrate", "run", *ends, "--to", f"noop:{to}", *go)
+    assert dry.code == 3
+    (dry_run,) = dry.document["endpoints"]
+    assert (dry_run["would_move"], dry_run["would_be_rejected"]) == (1, 2)
+    (moved,) = run("migrate", "run", *ends, "--to", to, *go).document["endpoints"]
+    assert moved["rejections"] == dry_run["rejections"]
+
+
+def test_a_dry_run_without_a_target_says_that_none_was_asked(run: CommandLine, sqlite_url: str) -> None:
+    keep(sqlite_url, message(1))
+    ends = ["--from", sqlite_url, "--to", "noop:", "--endpoint", "sales"]
+    assert "no target is asked" in run("migrate", "preview", *ends).out
+    dry_run = run("migrate", "run", *ends, "--yes")
+    assert dry_run.code == 0
+    assert "no target is asked" in dry_run.err
+
+
 def test_a_phased_migration_takes_the_far_future_first(run: CommandLine, sqlite_url: str, postgresql_url: str) -> None:
     originals = keep(sqlite_url, *(message(number, HOUR * number) for number in range(1, 11)))
     ends = ["--from", sqlite_url, "--to", postgresql_url, "--endpoint", "sales", "--yes"]

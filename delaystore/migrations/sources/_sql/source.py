@@ -24,7 +24,16 @@ from delaystore.migrations.abc import (
     RunStatus,
     Waiting,
 )
-from delaystore.migrations.sources._sql import batches, checking, preparing, reading, returning, runs, waiting
+from delaystore.migrations.sources._sql import (
+    batches,
+    checking,
+    preparing,
+    previewing,
+    reading,
+    returning,
+    runs,
+    waiting,
+)
 from delaystore.migrations.sources._sql.database import Database
 from delaystore.migrations.sources._sql.shape import TableShape
 from delaystore.migrations.sources._sql.tables import RunTables, run_tables
@@ -80,6 +89,10 @@ class SqlSource(MigrationSource):
     @override
     def late(self, endpoint: str, due_after: datetime) -> int:
         return waiting.late(self._database, self._tables(endpoint), due_after)
+
+    @override
+    def would_move(self, endpoint: str, cutoff: datetime | None) -> Iterator[Sequence[Row | Rejected]]:
+        return previewing.would_move(self._database, self._tables(endpoint), cutoff)
 
     @override
     @contextmanager
