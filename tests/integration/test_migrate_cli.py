@@ -552,6 +552,32 @@ def test_without_the_right_to_create_tables_nothing_is_moved(
     assert kept(postgresql_url) == originals
 
 
+def test_a_statement_timeout_does_not_end_a_preview_and_is_named_where_it_ends_a_run(
+    run: CommandLine, postgresql_url: str, sqlite_url: str
+) -> None:
+    originals = keep(postgresql_url, *(message(number) for number in range(4)))
+    engine = create_engine(postgresql_url)
+    with engine.begin() as connection:  # each row takes a while to be read, as a million rows would
+        connection.execute(text("CREATE POLICY slow ON sales_delayed USING (CAST(pg_sleep(0.4) AS text) = '')"))
+        connection.execute(text("ALTER TABLE sales_delayed ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY"))
+    impatient = make_url(postgresql_url).update_query_dict({"options": "-c statement_timeout=1000"})
+    source = impatient.render_as_string(hide_password=False)
+    ends = ["--from", source, "--to", sqlite_url, "--endpoint", "sales"]
+    preview = run("migrate", "preview", *ends, "--json")
+    assert preview.code == 0, preview
+    assert preview.document["endpoints"][0]["count"] == 4
+    stopped = run("migrate", "run", *ends, "--yes")
+    assert stopped.code == 2
+    assert "canceling statement due to statement timeout" in stopped.err
+    assert "longer than a limit set there" in stopped.err
+    with engine.begin() as connection:
+        connection.execute(text("DROP POLICY slow ON sales_delayed"))
+        connection.execute(text("ALTER TABLE sales_delayed DISABLE ROW LEVEL SECURITY"))
+    engine.dispose()
+    assert run("migrate", "run", *ends, "--yes").code == 0
+    assert kept(sqlite_url) == originals
+
+
 def test_an_interrupt_ends_the_question(sqlite_url: str, postgresql_url: str) -> None:
     keep(sqlite_url, message(1))
     person, terminal = os.openpty()

@@ -24,6 +24,7 @@ def would_move(database: Database, tables: RunTables, cutoff: datetime | None) -
     statement = search
     while True:
         with database.reading() as connection:
+            dialect.allow_long_reading(connection)
             found = connection.execute(dialect.lock_free(statement, source)).all()
             rows = _rows(connection, database, tables, [row[1] for row in found])
         yield rows
