@@ -75,6 +75,7 @@ class MemorySource(MigrationSource):
         self.before: Callable[[str], object] = lambda name: None
         self.in_use = threading.Lock()
         self.run_now: Run | None = None
+        self.prepared: Counter[int] = Counter()
         self.statuses: dict[int, BatchStatus] = {}
         self.returned = 0
         self.holders: list[str] = []
@@ -110,6 +111,13 @@ class MemorySource(MigrationSource):
     def late(self, endpoint: str, due_after: datetime) -> int:
         return sum(message is not None and message.due_time > due_after for message in self.rows.values())
 
+    @alone
+    def would_move(self, endpoint: str, cutoff: datetime | None) -> Iterator[Sequence[Row | Rejected]]:
+        rows = [(key, message) for key, message in self.rows.items() if self._eligible(message, cutoff)]
+        return iter(
+            [[Row(key, one) if one else Rejected(key, "its headers cannot be read")] for key, one in rows],
+        )
+
     @contextmanager
     def lock(self, endpoint: str, holder: str) -> Iterator[None]:
         if self.holders:
@@ -121,13 +129,13 @@ class MemorySource(MigrationSource):
             self.holders.remove(holder)
 
     @alone
-    def run(self, endpoint: str) -> Run | None:
-        return self.run_now
+    def runs(self, endpoint: str) -> Sequence[Run]:
+        return [] if self.run_now is None else [self.run_now]
 
     @alone
     def begin(self, parameters: RunParameters) -> Run:
         self._locked()
-        self.hidden, self.statuses, self.returned = [], {}, 0
+        self.hidden, self.statuses, self.returned, self.prepared = [], {}, 0, Counter()
         run_id = str(uuid4())
         self.run_now = Run(run_id=run_id, parameters=parameters, status=RunStatus.PREPARING, started=datetime.now(UTC))
         return self.run_now
@@ -143,6 +151,7 @@ class MemorySource(MigrationSource):
             number = len(self.statuses) + 1
             self.statuses[number] = BatchStatus.PENDING
             self.hidden += [Hidden(key, self.rows.pop(key), number) for key in chosen]
+            self.prepared[number] = len(chosen)
             yield Batch(number, BatchStatus.PENDING, len(chosen))
 
     @alone
@@ -209,7 +218,11 @@ class MemorySource(MigrationSource):
         )
 
     @alone
-    def rejections(self, run: Run, limit: int) -> Sequence[Rejected]:
+    def in_flight(self, run: Run) -> int:
+        return sum(self.prepared[number] for number, status in self.statuses.items() if status is BatchStatus.STAGED)
+
+    @alone
+    def rejections(self, run: Run, limit: int | None) -> Sequence[Rejected]:
         return [Rejected(row.row_id, row.reason) for row in self.hidden if row.reason is not None][:limit]
 
     @alone

@@ -1,18 +1,21 @@
 """Signals as requests to stop, so that what is in flight is finished; and their exit codes."""
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import Final
+from typing import Final, NoReturn
 
 INTERRUPTED: Final = 128 + signal.SIGINT
 """The exit code of a program that SIGINT ended, as shells count: 128 and the signal's number."""
 READER_GONE: Final = 141
 """The exit code of a program that SIGPIPE ended: nobody reads its output any more."""
 _STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+_SHOW_CURSOR: Final = b"\x1b[?25h"
+"""For a terminal: a progress bar may have hidden the cursor."""
 
 
 @dataclass(slots=True)
@@ -49,3 +52,45 @@ def stop_requests(also: Callable[[], object] = lambda: None) -> Iterator[StopReq
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def second_signal_ends() -> Iterator[None]:
+    """Within the block the second SIGINT or SIGTERM ends the process at once, whatever it waits for.
+
+    Python's own handlers wait for the main thread, which may be inside a driver, or closing a connection that does not
+    answer. So a thread is told of signals by the operating system. What is in flight is as after a kill. In another
+    thread than the main one nothing changes.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    told, telling = os.pipe()
+    os.set_blocking(telling, False)
+    watch = threading.Thread(target=_end_at_second, args=(told,), name="delaystore-signals", daemon=True)
+    before = signal.set_wakeup_fd(telling, warn_on_full_buffer=False)
+    watch.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(telling)
+        watch.join()
+        os.close(told)
+
+
+def _end_at_second(told: int) -> None:
+    """Read the numbers of signals, a byte each, until the other end is closed."""
+    count = 0
+    while number := os.read(told, 1):
+        count += number[0] in _STOP_SIGNALS
+        if count > 1:
+            _end(number[0])
+
+
+def _end(number: int) -> NoReturn:
+    line = b"ended at once; what was in flight is as after a kill\n"
+    try:
+        os.write(2, _SHOW_CURSOR + line if os.isatty(2) else line)
+    finally:
+        os._exit(128 + number)

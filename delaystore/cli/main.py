@@ -133,7 +133,7 @@ def _command() -> typer.core.TyperGroup:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line `arguments` (None: the process's own), and exit: 0 done, 1 not done, 2 an error.
 
-    128 and a signal's number: the signal ended it.
+    3: of a migration, done but for rejected messages, which remain. 128 and a signal's number: the signal ended it.
     """
     show_any_character()
     try:

@@ -15,11 +15,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from delaystore.message import DelayedMessage
 from delaystore.migrations._checksum import Checksum
 from delaystore.transports.abc import Outcome
+
+DRY_RUN: Final = "noop"
+"""The first word of a dry run's target."""
 
 
 class RunStatus(StrEnum):
@@ -62,6 +65,11 @@ class RunParameters:
     cutoff: datetime | None = None
     batch_size: int = 1000
 
+    @property
+    def dry_run(self) -> bool:
+        """Whether nothing was sent, whatever its batches say."""
+        return self.target.partition(" ")[0] == DRY_RUN
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
@@ -83,6 +91,14 @@ class RunCounts:
     moved: int = 0
     rejected: int = 0
     returned: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """How many rows a run has rejected and still keeps: hidden from the dispatchers until an abort puts them back."""
+
+    run: Run
+    count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +177,10 @@ class MigrationSource(ABC):
         """How many messages are due later than `due_after`. Changes nothing."""
 
     @abstractmethod
+    def would_move(self, endpoint: str, cutoff: datetime | None) -> Iterator[Sequence[Row | Rejected]]:
+        """Pages of what a run would move; Rejected: cannot be decoded. Changes nothing."""
+
+    @abstractmethod
     def lock(self, endpoint: str, holder: str) -> AbstractContextManager[None]:
         """Lock the endpoint for this process, until the block or the process ends.
 
@@ -168,8 +188,12 @@ class MigrationSource(ABC):
         """
 
     @abstractmethod
+    def runs(self, endpoint: str) -> Sequence[Run]:
+        """The runs that were not cleaned up, the latest last."""
+
     def run(self, endpoint: str) -> Run | None:
         """The latest run. None: there was none, or it was cleaned up."""
+        return next(reversed(self.runs(endpoint)), None)
 
     @abstractmethod
     def begin(self, parameters: RunParameters) -> Run:
@@ -210,8 +234,12 @@ class MigrationSource(ABC):
         """What became of the run's rows."""
 
     @abstractmethod
-    def rejections(self, run: Run, limit: int) -> Sequence[Rejected]:
-        """At most `limit` of the rejected rows."""
+    def in_flight(self, run: Run) -> int:
+        """How many rows the STAGED batches hid, whether these have gone back or not: the target may have them."""
+
+    @abstractmethod
+    def rejections(self, run: Run, limit: int | None) -> Sequence[Rejected]:
+        """At most `limit` of the rejected rows; None: all."""
 
     @abstractmethod
     def moved_checksum(self, run: Run) -> Checksum:
@@ -258,6 +286,14 @@ class MigrationTarget(ABC):
 
         `destinations`: how many messages would go to each.
         """
+
+    def refusals(self, messages: Sequence[DelayedMessage]) -> Sequence[str | None]:
+        """Why each message would be refused for what is in it, as far as that is known without sending it.
+
+        None: nothing is known against it. Its destination and its delay are not asked for. Changes nothing.
+        Raises StoreError, TransportError.
+        """
+        return [None] * len(messages)
 
     def set_up(self, destinations: Mapping[str, int]) -> None:  # noqa: B027 - a target may need nothing
         """Create and bind what is needed, before rows are moved. Raises TransportSetupError, StoreError."""
@@ -321,5 +357,12 @@ class Report:
     """How many messages this process sent, repeats included."""
     resumed: bool = False
     rejections: Sequence[Rejected] = ()
+    earlier: Sequence[SetAside] = ()
+    """What earlier runs of the endpoint have rejected, and still keep."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """What else there is to report, by JSON key; see `runner.run` and `runner.abort`."""
+
+    @property
+    def set_aside(self) -> int:
+        """How many rejected rows remain, of this run and of earlier ones."""
+        return self.counts.rejected + sum(one.count for one in self.earlier)

@@ -83,6 +83,11 @@ def translate(error: exc.DBAPIError) -> StoreError:
         return StorePermissionError(f"the database does not allow it: {text}; grant the right, or use another user")
     if fault is Fault.MISSING:
         return StoreSetupError(f"the store's tables are missing or out of date ({text}); run `delaystore setup`")
+    if fault is Fault.CANCELLED:
+        return StoreUnavailableError(
+            f"the database ended a statement ({text}); if it took longer than a limit set there for this user or "
+            "database (statement_timeout, max_statement_time), raise the limit"
+        )
     if error.connection_invalidated or isinstance(error, exc.OperationalError | exc.InterfaceError):
         return StoreUnavailableError(f"the database cannot be used now: {text}")
     return StoreError(f"the database refused the statement: {text}")

@@ -21,6 +21,8 @@ class Fault(Enum):
     """A unique key exists already, or is there twice."""
     LOCKED = auto()
     """A lock could not be taken at once, or in time."""
+    CANCELLED = auto()
+    """The database ended the statement: a time limit that is set there, or somebody's request."""
     CONFLICT = auto()
     """A deadlock or a failed serialization: the same may succeed now."""
 

@@ -3,11 +3,15 @@
 import os
 import random
 import signal
+import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
+from sqlalchemy import create_engine, text
 
 from delaystore.delivery import DelayedDelivery
 from delaystore.message import DelayedMessage
@@ -19,6 +23,7 @@ from tests.faults.arrivals import assert_arrived
 from tests.faults.backlog import DESTINATION, ENDPOINT, ids, message, open_store
 from tests.faults.consumer import Consumer
 from tests.faults.migration import Ended, Migration, ended
+from tests.faults.patience import wait_until
 from tests.faults.scale import scaled
 from tests.integration.migrating import dump
 from tests.servers import PostgreSQL, RabbitMQ
@@ -235,3 +240,50 @@ def test_of_two_runs_at_once_the_second_says_who_is_at_it(postgresql_url: str, r
     assert migration.but("--max-rate", "100000").run().code == 0
     assert_arrived(migration.waiting(), sent)
     assert migration.verified() == RunCounts(prepared=len(sent), moved=len(sent))
+
+
+@contextmanager
+def locked(migration: Migration) -> Iterator[None]:
+    """Somebody has the source's table for themselves, and the run waits for it."""
+    engine = create_engine(migration.store)
+    with engine.connect() as connection, engine.connect() as other:
+        connection.execute(text(f"LOCK TABLE {TABLE} IN ACCESS EXCLUSIVE MODE"))
+        query = text("SELECT count(*) FROM pg_locks WHERE NOT granted")
+        wait_until(lambda: bool(other.execute(query).scalar_one()), "the run waits for the lock")
+        yield
+    engine.dispose()
+
+
+@contextmanager
+def paused(server: Server) -> Iterator[None]:
+    """Connections stay open, and nothing answers."""
+    server.pause()
+    yield
+    server.resume()
+
+
+def interrupt(process: subprocess.Popen[str]) -> None:
+    """Send a SIGINT, and wait until the process has it: a second one would be lost beside it."""
+    process.send_signal(signal.SIGINT)
+    status = Path(f"/proc/{process.pid}/status")
+    wait_until(lambda: process.poll() is not None or "\nShdPnd:\t0000000000000000" in status.read_text(), "it has it")
+
+
+@pytest.mark.parametrize("blocked", ["locked", "paused"])
+def test_a_second_interrupt_ends_a_run_whose_source_does_not_answer(
+    killable: Migration, private_postgresql: PostgreSQL, blocked: str
+) -> None:
+    sent = stored(killable.store, backlog(3000, soonest=HOUR, span=60))
+    with killable.running() as process:
+        killable.await_moved(process, 600)
+        with locked(killable) if blocked == "locked" else paused(private_postgresql):
+            interrupt(process)
+            interrupt(process)
+            stopped = ended(process)
+    assert stopped.code == 130
+    assert "what was in flight is as after a kill" in stopped.err
+    killable.await_lock()
+    in_flight = killable.in_flight()
+    assert killable.but("--max-rate", "100000").run().document["resumed"]
+    assert_arrived(killable.waiting(), sent, duplicates=len(in_flight))
+    assert killable.verified() == RunCounts(prepared=len(sent), moved=len(sent))

@@ -1,4 +1,7 @@
-"""A Celery app with quorum queues, and so with native delayed delivery, whose task notes its calls in a file."""
+"""A Celery app whose task notes its calls in a file.
+
+It has quorum queues, and so native delayed delivery; with CELERY_QUEUE_TYPE=classic the worker keeps what is not due.
+"""
 
 import json
 import os
@@ -7,12 +10,14 @@ from pathlib import Path
 
 from celery import Celery
 
+QUEUE_TYPE = os.environ.get("CELERY_QUEUE_TYPE", "quorum")
+
 app = Celery(
     broker=os.environ["CELERY_BROKER"],
     task_default_queue=os.environ["CELERY_QUEUE"],
-    task_default_queue_type="quorum",
+    task_default_queue_type=QUEUE_TYPE,
     task_default_exchange=os.environ["CELERY_QUEUE"],
-    task_default_exchange_type="topic",
+    task_default_exchange_type="topic" if QUEUE_TYPE == "quorum" else "direct",
     task_default_routing_key=os.environ["CELERY_QUEUE"],
     broker_native_delayed_delivery_queue_type="quorum",
     worker_detect_quorum_queues=True,

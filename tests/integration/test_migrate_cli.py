@@ -1,13 +1,15 @@
 """`delaystore migrate` with real databases and a real broker."""
 
 import io
+import json
 import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -157,7 +159,7 @@ def test_what_cannot_move_is_named_refused_and_left_behind_when_told_to(
 
     assert run("migrate", "preview", *ends, "--allow-rejects").code == 0
     moved = run("migrate", "run", *ends, "--yes", "--allow-rejects", "--json")
-    assert moved.code == 0, moved
+    assert moved.code == 3, moved
     (report,) = moved.document["endpoints"]
     assert (report["counts"]["moved"], report["counts"]["rejected"]) == (2, 3)
     assert {one["row_id"] for one in report["rejections"]} == {"m00002", "m00003", "m00004"}
@@ -180,6 +182,71 @@ def test_too_many_rejected_messages_stop_the_run(
     assert any("no such queue" in caution for caution in cautions)
     assert line.startswith("error: stopped: 5 rejected")
     assert "no queue 'nowhere'" in line
+
+
+def phased(run: CommandLine, source: str, target: str) -> list[DelayedMessage]:
+    """Two runs, the far future first, of which each rejects every other message; the rejected messages."""
+    originals = keep(source, *(message(number, HOUR * number) for number in range(1, 9)))
+    with store_at(target) as store:
+        store.store_many(replace(one, body=b"other") for one in originals if one.message_id[-1] in "2468")
+    ends = ["--from", source, "--to", target, "--endpoint", "sales", "--yes", "--allow-rejects"]
+    assert run("migrate", "run", *ends, "--cutoff-time", originals[4].due_time.isoformat()).code == 3
+    assert run("migrate", "run", *ends).code == 3
+    return originals[1::2]
+
+
+def test_what_an_earlier_phase_rejected_is_told_until_an_abort_gives_it_back(
+    run: CommandLine, sqlite_url: str, postgresql_url: str
+) -> None:
+    rejected = phased(run, sqlite_url, postgresql_url)
+    ends = ["--from", sqlite_url, "--to", postgresql_url, "--endpoint", "sales"]
+    assert "an earlier run, begun" in run("migrate", "preview", *ends).out
+
+    verified = run("migrate", "verify", *ends, "--json")
+    assert verified.code == 3
+    assert not verified.document["good"]
+    (found,) = verified.document["endpoints"]
+    assert (found["findings"], found["counts"]["rejected"]) == ([], 2)
+    assert [one["rejected"] for one in found["earlier_rejected"]] == [2]
+    assert "not verified: sales: 4 rejected messages remain" in run("migrate", "verify", *ends).out
+
+    (status,) = run("migrate", "status", *ends, "--json").document["endpoints"]
+    assert [one["counts"]["rejected"] for one in (status, *status["earlier_runs"])] == [2, 2]
+    listed = run("migrate", "status", *ends, "--rejections").out
+    assert all(f": {one.message_id}: another message with the id" in listed for one in rejected)
+
+    nothing = run("migrate", "run", *ends, "--yes", "--json")
+    assert nothing.code == 3, "nothing is left to move, and four rows are hidden"
+    assert [one["rejected"] for one in nothing.document["endpoints"][0]["earlier_rejected"]] == [2, 2]
+
+    aborted = run("migrate", "abort", *ends, "--json")
+    assert aborted.code == 0, aborted
+    assert aborted.document["endpoints"][0]["given_back"] == 4
+    assert kept(sqlite_url) == rejected
+    assert run("migrate", "verify", *ends).code == 0
+
+
+def test_what_a_file_has_rejected_in_an_earlier_phase_is_told_as_well(
+    run: CommandLine, sqlite_url: str, tmp_path: Path
+) -> None:
+    lines = [
+        {"message_id": f"m{number}", "destination": "billing", "due_time": f"2036-01-0{number}T00:00:00Z"}
+        for number in (1, 2, 3, 4)
+    ]
+    file = tmp_path / "export.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    waiting: dict[str, Any] = {"destination": "other", "due_time": datetime(2036, 1, 1, tzinfo=UTC), "body": b""}
+    keep(sqlite_url, *(DelayedMessage(message_id=id_, **waiting) for id_ in ("m2", "m4")))
+    ends = ["--from", f"file://{file}", "--to", sqlite_url, "--endpoint", "sales"]
+    settings = ["--yes", "--allow-rejects"]
+    assert run("migrate", "run", *ends, *settings, "--cutoff-time", "2036-01-03T00:00:00Z").code == 3
+    assert run("migrate", "run", *ends, *settings).code == 3
+    assert run("migrate", "verify", *ends).code == 3
+    listed = run("migrate", "status", *ends, "--rejections").out
+    assert "line 2: another message with the id 'm2'" in listed
+    assert "line 4: another message with the id 'm4'" in listed
+    aborted = run("migrate", "abort", *ends, "--json")
+    assert (aborted.code, aborted.document["endpoints"][0]["given_back"]) == (0, 2)
 
 
 def test_messages_go_from_sqlite_to_postgresql_and_both_checksums_are_the_same(
@@ -255,6 +322,36 @@ def test_the_second_run_says_who_is_at_it(run: CommandLine, postgresql_url: str,
     assert "'sales_delayed' is being migrated by" in line
 
 
+def test_where_a_later_endpoint_fails_the_report_of_the_earlier_ones_is_printed(
+    run: CommandLine, postgresql_url: str, sqlite_url: str
+) -> None:
+    for endpoint in ("alpha", "beta"):
+        keep(postgresql_url, message(1), endpoint=endpoint)
+    ends = ["--from", postgresql_url, "--to", sqlite_url, "--all-endpoints", "--json"]
+    with closing(open_source(postgresql_url)) as source:
+        with source.lock("beta", "another"):
+            moved = run("migrate", "run", *ends, "--yes")
+        assert (moved.code, moved.document["endpoints"][0]["counts"]["moved"]) == (2, 1)
+        assert "is being migrated by" in moved.document["error"]
+        assert run("migrate", "run", *ends, "--yes").code == 0
+        with source.lock("beta", "another"):
+            for command in ("abort", "cleanup"):
+                stopped = run("migrate", command, *ends)
+                assert stopped.code == 2
+                assert [one["endpoint"] for one in stopped.document["endpoints"]] == ["alpha"]
+                assert "is being migrated by" in stopped.document["error"]
+
+
+def test_where_no_endpoint_has_a_run_nothing_is_verified(
+    run: CommandLine, postgresql_url: str, sqlite_url: str
+) -> None:
+    keep(postgresql_url, message(1))
+    ends = ["--from", postgresql_url, "--to", sqlite_url, "--all-endpoints"]
+    for command in ("verify", "abort", "cleanup"):
+        assert "there is no run of any endpoint" in run.refused("migrate", command, *ends)
+        assert "there is no run of any endpoint" in run.refused("migrate", command, *ends, "--json")
+
+
 def test_only_what_is_due_goes_directly_to_its_queue(
     run: CommandLine, postgresql_url: str, rabbitmq_url: str, broker: Any
 ) -> None:
@@ -263,7 +360,7 @@ def test_only_what_is_due_goes_directly_to_its_queue(
     preview = run("migrate", "preview", *ends)
     assert preview.code == 1
     assert "1 message is not due yet" in preview.out
-    assert run("migrate", "run", *ends, "--yes", "--allow-rejects").code == 0
+    assert run("migrate", "run", *ends, "--yes", "--allow-rejects").code == 3
     (arrival,) = arrivals(broker, ["billing"], 1)
     assert arrival.properties.message_id == "m00001"
     run("migrate", "abort", *ends)
@@ -293,6 +390,41 @@ def test_a_dry_run_counts_what_the_run_then_rejects(
     (moved,) = run("migrate", "run", "--to", aim, *ends).document["endpoints"]
     assert (dry_run["would_move"], dry_run["would_be_rejected"]) == (2, 1)
     assert (moved["counts"]["moved"], moved["counts"]["rejected"]) == (2, 1)
+
+
+@pytest.mark.parametrize("kind", ["broker", "store"])
+def test_preview_and_a_dry_run_know_what_the_target_would_refuse(
+    run: CommandLine, postgresql_url: str, rabbitmq_url: str, sqlite_url: str, broker: Any, kind: str
+) -> None:
+    """What AMQP cannot carry unchanged; or what the store has another message of the same id for."""
+    moment = datetime(2030, 1, 1, 0, 0, 0, 5, tzinfo=UTC)
+    keep(postgresql_url, message(1), message(2, headers={"moment": moment}), message(3, headers={"moment": moment}))
+    keep(sqlite_url, message(2, body=b"other"), message(3, body=b"other"))
+    to = v2(rabbitmq_url) if kind == "broker" else sqlite_url
+    ends = ["--from", postgresql_url, "--endpoint", "sales"]
+    for target in (to, f"noop:{to}"):
+        preview = run("migrate", "preview", *ends, "--to", target, "--json")
+        assert preview.code == 1, preview
+        (found,) = preview.document["endpoints"]
+        assert found["immovable"] == 2
+        reasons = {one["text"] for one in found["problems"] if one["hinders"]}
+        assert all("header 'moment' would arrive" in one or "another message with" in one for one in reasons)
+    go = ["--yes", "--allow-rejects", "--json"]
+    dry = run("migrate", "run", *ends, "--to", f"noop:{to}", *go)
+    assert dry.code == 3
+    (dry_run,) = dry.document["endpoints"]
+    assert (dry_run["would_move"], dry_run["would_be_rejected"]) == (1, 2)
+    (moved,) = run("migrate", "run", *ends, "--to", to, *go).document["endpoints"]
+    assert moved["rejections"] == dry_run["rejections"]
+
+
+def test_a_dry_run_without_a_target_says_that_none_was_asked(run: CommandLine, sqlite_url: str) -> None:
+    keep(sqlite_url, message(1))
+    ends = ["--from", sqlite_url, "--to", "noop:", "--endpoint", "sales"]
+    assert "no target is asked" in run("migrate", "preview", *ends).out
+    dry_run = run("migrate", "run", *ends, "--yes")
+    assert dry_run.code == 0
+    assert "no target is asked" in dry_run.err
 
 
 def test_a_phased_migration_takes_the_far_future_first(run: CommandLine, sqlite_url: str, postgresql_url: str) -> None:
@@ -418,6 +550,32 @@ def test_without_the_right_to_create_tables_nothing_is_moved(
     assert run("migrate", "preview", *ends).code == 1
     assert "grant" in run.refused("migrate", "run", *ends, "--yes")
     assert kept(postgresql_url) == originals
+
+
+def test_a_statement_timeout_does_not_end_a_preview_and_is_named_where_it_ends_a_run(
+    run: CommandLine, postgresql_url: str, sqlite_url: str
+) -> None:
+    originals = keep(postgresql_url, *(message(number) for number in range(4)))
+    engine = create_engine(postgresql_url)
+    with engine.begin() as connection:  # each row takes a while to be read, as a million rows would
+        connection.execute(text("CREATE POLICY slow ON sales_delayed USING (CAST(pg_sleep(0.4) AS text) = '')"))
+        connection.execute(text("ALTER TABLE sales_delayed ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY"))
+    impatient = make_url(postgresql_url).update_query_dict({"options": "-c statement_timeout=1000"})
+    source = impatient.render_as_string(hide_password=False)
+    ends = ["--from", source, "--to", sqlite_url, "--endpoint", "sales"]
+    preview = run("migrate", "preview", *ends, "--json")
+    assert preview.code == 0, preview
+    assert preview.document["endpoints"][0]["count"] == 4
+    stopped = run("migrate", "run", *ends, "--yes")
+    assert stopped.code == 2
+    assert "canceling statement due to statement timeout" in stopped.err
+    assert "longer than a limit set there" in stopped.err
+    with engine.begin() as connection:
+        connection.execute(text("DROP POLICY slow ON sales_delayed"))
+        connection.execute(text("ALTER TABLE sales_delayed DISABLE ROW LEVEL SECURITY"))
+    engine.dispose()
+    assert run("migrate", "run", *ends, "--yes").code == 0
+    assert kept(sqlite_url) == originals
 
 
 def test_an_interrupt_ends_the_question(sqlite_url: str, postgresql_url: str) -> None:

@@ -15,10 +15,11 @@ import pytest
 from sqlalchemy import Engine, event, make_url, text
 
 from delaystore.errors import MigrationLockedError, StoreError, StorePermissionError, StoreUnavailableError
-from delaystore.migrations.abc import BatchStatus, RunParameters, RunStatus
+from delaystore.migrations.abc import BatchStatus, Rejected, RunCounts, RunParameters, RunStatus
+from delaystore.migrations.runner import abort
 from delaystore.migrations.sources._sql.source import SqlSource
 from delaystore.stores import SqlDelayedMessageStore
-from tests.integration.migrating import begun, connected, count, dump, execute, source_of, tables_of
+from tests.integration.migrating import HOLDER, START, begun, connected, count, dump, execute, source_of, tables_of
 from tests.integration.sql_stores import message, opened
 from tests.servers import MariaDBDatabases, PostgreSQLDatabases
 
@@ -424,3 +425,27 @@ def test_a_message_rescheduled_between_search_and_lock_stays(mariadb_url: str) -
         assert searched
         assert source.counts(run).prepared == 9
         assert waiting(mariadb_url) == ["m-00003"]
+
+
+def test_an_abort_killed_before_any_of_its_statements_is_finished_by_the_next_which_tells_the_same(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "app.db"
+    with opened(f"sqlite:///{file}") as store:
+        store.store_many(message(START, number) for number in range(12))
+    with source_of(f"sqlite:///{file}") as source, source.lock("sales", HOLDER):
+        run = begun(source, batch_size=3)
+        first, second, *_ = source.batches(run)
+        source.complete(run, first, [Rejected(source.stage(run, first)[0].row_id, "no")])
+        source.stage(run, second)
+    subprocess.run([sys.executable, "-m", "tests.integration.migrating_process", "abort", file], cwd=ROOT, check=True)
+    copies = [path for path in tmp_path.iterdir() if path.suffix[1:].isdigit()]
+    assert len(copies) > 10, "a kill at each step"
+    for copy in copies:
+        with source_of(f"sqlite:///{copy}") as source:
+            report = abort(source, "sales")
+        assert report.run is not None
+        assert report.run.status is RunStatus.ABORTED
+        assert report.extra["in_flight"] == 3
+        assert report.counts == RunCounts(prepared=12, moved=2, returned=10)
+        assert count(f"sqlite:///{copy}", "sales_delayed") == 10

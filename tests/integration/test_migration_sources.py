@@ -11,6 +11,7 @@ from delaystore.errors import MigrationError, StoreSetupError
 from delaystore.message import DelayedMessage
 from delaystore.migrations._checksum import checksum
 from delaystore.migrations.abc import BatchStatus, Rejected, Row, Run, RunCounts, RunParameters, RunStatus
+from delaystore.migrations.sources._sql import previewing
 from delaystore.migrations.sources._sql.source import SqlSource
 from delaystore.stores import SqlDelayedMessageStore
 from tests.integration.migrating import (
@@ -372,3 +373,26 @@ def test_a_table_of_another_kind_is_told(source: SqlSource, database_url: str) -
     assert "has no column 'destination' (the message's destination); is it delaystore's?" in texts
     assert "has a column 'migration_batch'" in texts
     assert "'message_id' of 'odd_delayed' is no primary key" in texts
+
+
+def test_what_would_move_is_read_page_by_page_and_stays(
+    database_url: str, store: SqlDelayedMessageStore, source: SqlSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(previewing, "_PAGE", 2)
+    store.store_many(message(START, number // 3, headers=HOSTILE) for number in range(7))
+    execute(
+        database_url,
+        "UPDATE sales_delayed SET headers = 'no JSON' WHERE message_id = (SELECT * FROM "
+        "(SELECT min(message_id) FROM sales_delayed) AS first)",
+    )
+    before = dump(database_url, "sales_delayed")
+    pages = list(source.would_move("sales", None))
+    rows = [row for page in pages for row in page]
+    assert {row.row_id for row in rows if isinstance(row, Row)} | {
+        row.row_id for row in rows if isinstance(row, Rejected)
+    } == {one.message_id for one in store.list().messages}
+    assert (len(pages), len(rows)) == (4, 7)
+    assert [type(row) for row in rows].count(Rejected) == 1
+    late = [row for page in source.would_move("sales", START + timedelta(seconds=2)) for row in page]
+    assert len(late) == 1
+    assert dump(database_url, "sales_delayed") == before

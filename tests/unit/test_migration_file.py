@@ -344,7 +344,7 @@ def test_a_preview_reads_the_file_and_leaves_nothing(tmp_path: Path, opened: Any
     assert (found.earliest, found.latest) == (at, at + timedelta(seconds=5))
     assert source.late("dump", at) == 5
     (problem,) = source.check("dump")
-    assert (problem.fatal, problem.messages) == (False, 1)
+    assert (problem.fatal, problem.messages) == (True, 1)
     assert "line 10: it is no JSON" in problem.text
     assert source.endpoints() == ["dump"]
     assert source.run("dump") is None

@@ -29,6 +29,7 @@ from tests.migrations import Hidden, MemorySource, ScriptedTarget
 
 NOW = datetime.now(UTC)
 BATCHES_OF_TEN = RunSettings(batch_size=10)
+REJECTING = RunSettings(batch_size=10, allow_rejects=True)
 NO_PATIENCE = RunSettings(batch_size=10, patience=timedelta(seconds=0.3))
 PATIENCE = 30.0
 
@@ -231,24 +232,36 @@ def test_the_second_of_two_runs_learns_who_is_at_it() -> None:
 def test_rows_that_cannot_move_are_rejected_and_the_others_go() -> None:
     source, target = source_of(20, bad=None), ScriptedTarget()
     target.answer = lambda one: Outcome(OutcomeKind.UNROUTABLE, "no queue") if one.message_id == "m7" else DELIVERED
-    report = run(source, target, "sales", BATCHES_OF_TEN)
+    report = run(source, target, "sales", REJECTING)
     assert report.counts.moved == 19
     assert {(one.row_id, one.reason) for one in report.rejections} == {
         ("r7", "no queue"),
         ("bad", "its headers cannot be read"),
     }
-    assert verify(source, target, "sales").good
+    verified = verify(source, target, "sales")
+    assert not verified.findings
+    assert verified.set_aside == 2
+    assert not verified.good
 
 
 def test_too_many_rejected_rows_stop_the_run_and_it_can_go_on() -> None:
     source, target = source_of(200), ScriptedTarget()
     target.answer = lambda one: Outcome(OutcomeKind.REFUSED, "too large")
-    with pytest.raises(MigrationError, match=r"--max-rejects is 5; .* too large"):
+    with pytest.raises(MigrationError, match=r"at most 5 may be; .* too large; .* larger --max-rejects"):
         run(source, target, "sales", RunSettings(batch_size=10, max_rejects=5))
     assert len(target.arrived) <= 60
     assert BatchStatus.STAGED not in source.statuses.values()
-    report = run(source, target, "sales", BATCHES_OF_TEN)
+    report = run(source, target, "sales", REJECTING)
     assert report.counts.rejected == 200
+
+
+def test_without_leave_the_first_rejected_rows_stop_the_run() -> None:
+    source, target = source_of(200), ScriptedTarget()
+    target.answer = lambda one: Outcome(OutcomeKind.REFUSED, "too large")
+    with pytest.raises(MigrationError, match=r"at most 0 may be; .* too large; run it again with --allow-rejects"):
+        run(source, target, "sales", BATCHES_OF_TEN)
+    assert len(target.arrived) <= 30, "what was in flight"
+    assert run(source, target, "sales", REJECTING).counts.rejected == 200
 
 
 def test_an_outage_is_waited_for_and_only_what_was_not_answered_is_sent_again() -> None:
@@ -401,7 +414,7 @@ def test_an_abort_gives_back_what_has_not_moved_as_it_was() -> None:
     target.answer = lambda one: Outcome(OutcomeKind.REFUSED, "no") if one.message_id == "m0" else DELIVERED
     kill_at(source, "complete", 4)
     with pytest.raises(KilledError):
-        run(source, target, "sales", BATCHES_OF_TEN)
+        run(source, target, "sales", REJECTING)
     revive(source)
     hidden = len(source.hidden)
     moved = {key for key in originals if key not in source.rows and key not in {row.row_id for row in unmoved(source)}}
@@ -439,7 +452,7 @@ def test_an_abort_that_is_stopped_is_done_by_the_next() -> None:
 
 def test_after_a_completed_run_an_abort_gives_back_what_was_rejected() -> None:
     source, target = source_of(10, bad=None), ScriptedTarget()
-    run(source, target, "sales", BATCHES_OF_TEN)
+    run(source, target, "sales", REJECTING)
     report = abort(source, "sales")
     assert source.rows == {"bad": None}
     assert report.run is not None
@@ -465,7 +478,7 @@ def test_what_is_pending_does_not_pass_verification_nor_is_it_cleaned_up() -> No
 
 def test_what_was_rejected_is_not_cleaned_up_unless_forced() -> None:
     source, target = source_of(10, bad=None), ScriptedTarget()
-    run(source, target, "sales", BATCHES_OF_TEN)
+    run(source, target, "sales", REJECTING)
     with pytest.raises(MigrationError, match="1 rejected of 'sales' are nowhere else"):
         clean_up(source, target, "sales")
     clean_up(source, target, "sales", force=True)
@@ -565,7 +578,7 @@ def test_a_message_that_another_has_the_id_of_is_rejected_and_harms_no_other(
     store.initialize("sales", TransactionMode.NONE)
     store.store(message(3, destination="elsewhere"))
     source = source_of(10)
-    report = run(source, to_store, "sales", BATCHES_OF_TEN)
+    report = run(source, to_store, "sales", REJECTING)
     assert [(one.row_id, one.reason) for one in report.rejections] == [
         ("r3", "another message with the id 'm3' waits at the target")
     ]

@@ -6,9 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from delaystore.cli._migrate import options
-from delaystore.cli._migrate.reports import print_counts, report_document, say_rejections
+from delaystore.cli._migrate.reports import (
+    REJECTED_REMAIN,
+    collected,
+    print_counts,
+    report_document,
+    say_rejections,
+    say_set_aside,
+)
 from delaystore.cli._options import Json
-from delaystore.cli._output import counted, print_document, say
+from delaystore.cli._output import counted, say
 from delaystore.cli._signals import stop_requests
 from delaystore.errors import ConfigurationError
 
@@ -27,17 +34,18 @@ def abort(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Give back what the last run has not moved, exactly as it was, with what was rejected.
+    """Give back what the last run has not moved, exactly as it was, with what it and every earlier run rejected.
 
     What has moved stays at the target; of what was in flight when a run was killed, a delaystore SQL store tells which
     it has received. After a run that is complete, this gives back what was rejected.
+    Exit code 3: a rejected message remains, since one with its id waits again.
     """
     from delaystore.cli._progress_bar import ProgressBar
     from delaystore.migrations import runner
 
     options.check_endpoints(endpoint, all_endpoints)
-    reports: list[tuple[str, Report]] = []
-    with stop_requests() as stop, options.opened_source(source) as from_source:
+    remaining = 0
+    with stop_requests() as stop, options.opened_source(source) as from_source, collected(as_json) as document:
         for name in options.chosen_endpoints(from_source, endpoint, begun=True):
             if stop.made:
                 break
@@ -48,14 +56,15 @@ def abort(
                 report = runner.abort(
                     from_source, name, target=to_target, listener=bar.show, stopping=lambda: stop.made
                 )
-            reports.append((name, report))
+            remaining += report.set_aside
+            document["endpoints"].append(report_document(name, report))
             if not as_json:
                 _print(name, report)
-    if as_json:
-        print_document({"endpoints": [report_document(name, report) for name, report in reports]})
     if stop.made:
         say("stopped; abort again for the rest")
         raise typer.Exit(stop.exit_code)
+    if remaining:
+        raise typer.Exit(REJECTED_REMAIN)
 
 
 def _check_none_in_flight(source: "MigrationSource", name: str) -> None:
@@ -80,7 +89,8 @@ def _print(name: str, report: "Report") -> None:
         )
     if in_flight := report.extra["in_flight"]:
         say(
-            f"{name}: of these, {counted(in_flight, 'message')} were being sent when the run stopped: they may be at "
+            f"{name}: {counted(in_flight, 'message')} were being sent when the run stopped: given back, they may be at "
             "the target as well, with the same message_id"
         )
     say_rejections(report.rejections, report.counts.rejected)
+    say_set_aside(name, report.counts.rejected, report.earlier)

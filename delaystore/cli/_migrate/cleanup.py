@@ -1,13 +1,13 @@
 """`delaystore migrate cleanup`."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from delaystore.cli._migrate import options
-from delaystore.cli._migrate.reports import time_text, verification_document
+from delaystore.cli._migrate.reports import collected, time_text, verification_document
 from delaystore.cli._options import Json
-from delaystore.cli._output import print_document, tell
+from delaystore.cli._output import tell
 
 
 def cleanup(
@@ -29,13 +29,10 @@ def cleanup(
 
     options.check_endpoints(endpoint, all_endpoints)
     options.given_target(target)
-    documents: list[dict[str, Any]] = []
-    with options.opened_source(source) as from_source:
+    with options.opened_source(source) as from_source, collected(as_json) as document:
         for name in options.chosen_endpoints(from_source, endpoint, begun=True):
             with options.opened_target(target, name) as to_target:
                 verified = runner.clean_up(from_source, to_target, name, force=force)
-            documents.append(verification_document(name, verified))
+            document["endpoints"].append(verification_document(name, verified))
             if not as_json:
                 tell(f"cleaned up: {name}, run of {time_text(verified.run.started)}")
-    if as_json:
-        print_document({"endpoints": documents})

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 from delaystore.cli._arguments import parse_instant
 from delaystore.cli._files import require_file
 from delaystore.cli._options import environment_option, required
-from delaystore.errors import ConfigurationError
+from delaystore.cli._signals import second_signal_ends
+from delaystore.errors import ConfigurationError, MigrationError
 
 if TYPE_CHECKING:
     from delaystore.migrations.abc import MigrationSource, MigrationTarget
@@ -55,7 +56,7 @@ AllowRejects = Annotated[
     bool,
     environment_option(
         "--allow-rejects",
-        "Go on although some messages cannot move; they are set aside, and abort gives them back.",
+        "Begin, and go on, although some messages cannot move; they are set aside, and abort gives them back.",
         group="migrate",
     ),
 ]
@@ -63,12 +64,15 @@ AllowRejects = Annotated[
 
 @contextmanager
 def opened_source(url: str | None) -> Iterator["MigrationSource"]:
-    """The source, for the block. ConfigurationError where none is given, or its SQLite file does not exist."""
+    """The source, for the block, in which a second interrupt ends the process at once.
+
+    ConfigurationError where none is given, or its SQLite file does not exist.
+    """
     from delaystore.migrations.sources import open_source
 
     given = required(url, "source", "--from URL", "DELAYSTORE_MIGRATE_FROM")
     require_file(given)
-    with closing(open_source(given)) as source:
+    with second_signal_ends(), closing(open_source(given)) as source:
         yield source
 
 
@@ -103,13 +107,21 @@ def check_endpoints(endpoint: str | None, all_endpoints: bool) -> None:
 
 
 def chosen_endpoints(source: "MigrationSource", endpoint: str | None, *, begun: bool = False) -> Sequence[str]:
-    """The endpoint given, or all of the source's (`begun`: that have a run). ConfigurationError where it has none."""
+    """The endpoint given, or all of the source's (`begun`: that have a run).
+
+    ConfigurationError where the source has no endpoint, MigrationError where none of them has a run.
+    """
     if endpoint:
         return [endpoint]
     endpoints = source.endpoints()
     if not endpoints:
         raise ConfigurationError(f"there is no endpoint's table in {source.label}; check the URL")
-    return [name for name in endpoints if source.run(name) is not None] if begun else endpoints
+    if not begun:
+        return endpoints
+    with_run = [name for name in endpoints if source.run(name) is not None]
+    if not with_run:
+        raise MigrationError(f"there is no run of any endpoint in {source.label}")
+    return with_run
 
 
 def cutoff_of(text: str | None) -> datetime | None:

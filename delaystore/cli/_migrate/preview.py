@@ -19,8 +19,9 @@ def preview(
 ) -> None:
     """Say what a run would move, and what hinders it. Changes nothing.
 
-    Exit code 1: something hinders.
+    Every message is read, and the target asked whether it would take it. Exit code 1: something hinders.
     """
+    from delaystore.cli._progress_bar import ProgressBar
     from delaystore.migrations.runner import check
 
     options.check_endpoints(endpoint, all_endpoints)
@@ -31,7 +32,8 @@ def preview(
     with options.opened_source(source) as from_source:
         for name in options.chosen_endpoints(from_source, endpoint):
             with options.opened_target(target, name) as to_target:
-                found.append(check(from_source, to_target, name, cutoff))
+                with ProgressBar(transient=True) as bar:
+                    found.append(check(from_source, to_target, name, cutoff, every_message=True, listener=bar.show))
                 label = to_target.label
     hinders = any(not (allow_rejects and problem.messages) for one in found for problem in one.hindrances)
     if as_json:

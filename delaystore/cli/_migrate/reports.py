@@ -1,17 +1,21 @@
 """What the commands of `delaystore migrate` say: tables for people, documents in JSON, whose keys are stable."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from delaystore.cli._documents import instant
-from delaystore.cli._output import counted, print_table, say
+from delaystore.cli._output import counted, print_document, print_table, say
+from delaystore.errors import DelaystoreError
 
 if TYPE_CHECKING:
-    from delaystore.migrations.abc import Problem, Rejected, Report, Run, RunCounts
+    from delaystore.migrations.abc import Problem, Rejected, Report, Run, RunCounts, SetAside
     from delaystore.migrations.runner import RunCheck, Verification
 
+REJECTED_REMAIN: Final = 3
+"""The exit code of a command that has done all it could, where rejected rows remain."""
 COUNTS: Final = ("prepared", "moved", "rejected", "returned", "pending")
 _DESTINATIONS_SHOWN: Final = 20
 
@@ -74,6 +78,31 @@ def say_rejections(rejections: "Sequence[Rejected]", count: int) -> None:
         say(f"rejected: and {count - len(rejections):,} more")
 
 
+def say_set_aside(name: str, count: int, earlier: "Sequence[SetAside]") -> None:
+    """What rejected rows remain, if any: `count` of the last run, the others of `earlier` ones."""
+    parts = [f"{count:,} of the last run"] if count else []
+    parts += [f"{one.count:,} of the run begun {time_text(one.run.started)}" for one in earlier]
+    if parts:
+        say(
+            f"{name}: rejected, and hidden from every dispatcher: {', '.join(parts)}; status --rejections says why, "
+            "abort gives them back"
+        )
+
+
+@contextmanager
+def collected(as_json: bool) -> Iterator[dict[str, Any]]:
+    """A document to fill, printed at the block's end; and where the block fails after an endpoint, with the error."""
+    document: dict[str, Any] = {"endpoints": []}
+    try:
+        yield document
+    except DelaystoreError as error:
+        if as_json and document["endpoints"]:
+            print_document({**document, "error": " ".join(str(error).split())})
+        raise
+    if as_json:
+        print_document(document)
+
+
 def time_text(instant: datetime | None) -> str:
     """The time to the second, in UTC; nothing for None."""
     return "" if instant is None else f"{instant.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
@@ -95,6 +124,7 @@ def check_document(checked: "RunCheck") -> dict[str, Any]:
             for one in checked.problems
         ],
         "unfinished_run": run_document(checked.unfinished),
+        "earlier_rejected": set_aside_documents(checked.set_aside),
     }
 
 
@@ -113,6 +143,11 @@ def run_document(run: "Run | None") -> dict[str, Any] | None:
     }
 
 
+def set_aside_documents(earlier: "Sequence[SetAside]") -> list[dict[str, Any]]:
+    """What earlier runs have rejected and still keep."""
+    return [{"run": run_document(one.run), "rejected": one.count} for one in earlier]
+
+
 def report_document(endpoint: str, report: "Report") -> dict[str, Any]:
     """What a run or an abort did."""
     return {
@@ -124,6 +159,7 @@ def report_document(endpoint: str, report: "Report") -> dict[str, Any]:
         "rate": None if not report.seconds else round(report.sent / report.seconds, 1),
         "resumed": report.resumed,
         "rejections": [asdict(one) for one in report.rejections],
+        "earlier_rejected": set_aside_documents(report.earlier),
         **report.extra,
     }
 
@@ -139,6 +175,7 @@ def verification_document(endpoint: str, verified: "Verification") -> dict[str, 
         "target_checksum": None if verified.waiting is None else str(verified.waiting),
         "no_longer_there": verified.gone,
         "findings": list(verified.findings),
+        "earlier_rejected": set_aside_documents(verified.earlier),
         "remarks": list(verified.remarks),
     }
 

@@ -8,9 +8,16 @@ import typer
 
 from delaystore.cli._arguments import parse_duration
 from delaystore.cli._migrate import options
-from delaystore.cli._migrate.reports import print_counts, report_document, say_rejections
+from delaystore.cli._migrate.reports import (
+    REJECTED_REMAIN,
+    collected,
+    print_counts,
+    report_document,
+    say_rejections,
+    say_set_aside,
+)
 from delaystore.cli._options import Json, MaxRate, Patience
-from delaystore.cli._output import counted, print_document, say
+from delaystore.cli._output import counted, say
 from delaystore.cli._signals import stop_requests
 from delaystore.errors import ConfigurationError
 
@@ -30,7 +37,7 @@ def run(
     ] = None,
     max_rate: MaxRate = None,
     max_rejects: Annotated[
-        int | None, typer.Option(metavar="NUMBER", help="Stop once more than so many are rejected.")
+        int | None, typer.Option(metavar="NUMBER", help="Stop once more than so many are rejected. Default: 0.")
     ] = None,
     allow_rejects: options.AllowRejects = False,
     patience: Patience = "60s",
@@ -40,10 +47,13 @@ def run(
     """Move waiting messages, or go on with the run that stopped. Checks first, as preview does.
 
     Messages are hidden from the old dispatcher before they are sent, and leave the source once the target has confirmed
-    them. After a stop or a kill, run it again with the same parameters: nothing is lost. After a kill, a delaystore SQL
-    store is sent only what it has not received; to a broker up to three batches are sent again, whose messages may
-    arrive twice, with the same message_id.
-    Exit code 1: not confirmed.
+    them. Ctrl-C stops after the batches in flight, a second one at once, as a kill does. After a stop or a kill, run it
+    again with the same parameters: nothing is lost. After a kill, a delaystore SQL store is sent only what it has not
+    received; to a broker up to three batches are sent again, whose messages may arrive twice, with the same message_id.
+    A message that cannot move stops the run, unless --allow-rejects or --max-rejects is given: then it is set aside,
+    hidden from every dispatcher, until abort gives it back.
+    Exit code 1: not confirmed. 3: all is done, and rejected messages remain, of this run or an earlier one; of a dry
+    run: some would be rejected.
     """
     from delaystore.migrations.runner import RunSettings
 
@@ -61,23 +71,30 @@ def run(
     if not yes and not (sys.stdin is not None and sys.stdin.isatty()):
         raise ConfigurationError("nobody can be asked whether to move messages; pass --yes")
     asking = _Asking(yes)
-    with stop_requests(asking.interrupted) as stop, options.opened_source(source) as from_source:
+    reports: list[Report] = []
+    with (
+        stop_requests(asking.interrupted) as stop,
+        options.opened_source(source) as from_source,
+        collected(as_json) as document,
+    ):
         names = options.chosen_endpoints(from_source, endpoint)
         if len(names) > 1:
             _check_all(from_source, target, names, settings)
-        reports: list[tuple[str, Report]] = []
         for name in names:
             if not stop.made:
-                reports.append((name, _run(from_source, target, name, settings, lambda: stop.made, asking)))
+                report = _run(from_source, target, name, settings, lambda: stop.made, asking)
+                reports.append(report)
+                document["endpoints"].append(report_document(name, report))
                 if not as_json:
-                    _print(*reports[-1])
-    if as_json:
-        print_document({"endpoints": [report_document(name, report) for name, report in reports]})
+                    _print(name, report)
+                say_set_aside(name, report.counts.rejected, report.earlier)
     if stop.made:
         say("stopped; what was in flight is finished, run it again for the rest")
         raise typer.Exit(stop.exit_code)
-    if any(report.extra.get("declined") for _, report in reports):
+    if any(report.extra.get("declined") for report in reports):
         raise typer.Exit(1)
+    if any(report.set_aside or report.extra.get("would_be_rejected") for report in reports):
+        raise typer.Exit(REJECTED_REMAIN)
 
 
 class _Asking:

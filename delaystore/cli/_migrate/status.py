@@ -1,17 +1,21 @@
 """`delaystore migrate status`."""
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self
+
+import typer
 
 from delaystore.cli._migrate import options
 from delaystore.cli._migrate.reports import COUNTS, count_cells, run_document, time_text
 from delaystore.cli._options import Json
-from delaystore.cli._output import print_document, print_table
+from delaystore.cli._output import print_document, print_table, tell
 
 if TYPE_CHECKING:
-    from delaystore.migrations.abc import MigrationSource, Run, RunCounts
+    from delaystore.migrations.abc import MigrationSource, Rejected, Run, RunCounts
 
-_REJECTIONS_SHOWN = 20
+_REJECTIONS_SHOWN: Final = 20
+_NO_RUN: Final[dict[str, Any]] = {"run": None, "counts": dict.fromkeys(COUNTS, 0), "rejections": []}
 
 
 def status(
@@ -20,42 +24,75 @@ def status(
     endpoint: options.EndpointName = None,
     all_endpoints: options.AllEndpoints = False,
     cutoff_time: options.CutoffTime = None,  # noqa: ARG001 - the same
+    rejections: Annotated[
+        bool, typer.Option("--rejections", help="List every rejected message that remains, and why.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Say what the last run did, for each endpoint. Changes nothing."""
+    """Say what the runs did that were not cleaned up, for each endpoint, the last one last. Changes nothing."""
     options.check_endpoints(endpoint, all_endpoints or not endpoint)
     with options.opened_source(source) as from_source:
-        found = {name: _run_of(from_source, name) for name in options.chosen_endpoints(from_source, endpoint)}
-        if as_json:
-            print_document({"endpoints": [_document(from_source, name, *entry) for name, entry in found.items()]})
-            return
+        shown = None if rejections else _REJECTIONS_SHOWN if as_json else 0
+        found = {
+            name: [_Entry.of(from_source, run, shown) for run in from_source.runs(name)]
+            for name in options.chosen_endpoints(from_source, endpoint)
+        }
+    if as_json:
+        print_document({"endpoints": [_document(name, entries) for name, entries in found.items()]})
+        return
     print_table(
         ("endpoint", "status", "begun", "ended", *COUNTS, "target"),
-        [_row(name, *entry) for name, entry in found.items()],
+        [row for name, entries in found.items() for row in _rows(name, entries)],
         right=COUNTS,
         unbroken=("status", "begun", "ended"),
     )
+    for name, entries in found.items():
+        for entry in entries:
+            for one in entry.rejections:
+                tell(f"rejected: {name}, run of {time_text(entry.run.started)}: {one.row_id}: {one.reason}")
 
 
-def _run_of(source: "MigrationSource", name: str) -> "tuple[Run | None, RunCounts]":
-    from delaystore.migrations.abc import RunCounts
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A run, what became of its rows, and rejected ones among them."""
 
-    run = source.run(name)
-    return run, RunCounts() if run is None else source.counts(run)
+    run: "Run"
+    counts: "RunCounts"
+    rejections: "Sequence[Rejected]"
+
+    @classmethod
+    def of(cls, source: "MigrationSource", run: "Run", shown: int | None) -> Self:
+        """`shown`: how many rejected rows; None: all."""
+        counts = source.counts(run)
+        return cls(run, counts, source.rejections(run, shown) if counts.rejected and shown != 0 else ())
 
 
-def _row(name: str, run: "Run | None", counts: "RunCounts") -> tuple[str, ...]:
-    if run is None:
-        return (name, "no run", *[""] * 8)
-    times = time_text(run.started), time_text(run.completed)
-    return (name, run.status.value, *times, *count_cells(counts), run.parameters.target)
+def _rows(name: str, entries: "Sequence[_Entry]") -> list[tuple[str, ...]]:
+    if not entries:
+        return [(name, "no run", *[""] * 8)]
+    return [
+        (
+            name,
+            run.status.value,
+            time_text(run.started),
+            time_text(run.completed),
+            *count_cells(entry.counts),
+            run.parameters.target,
+        )
+        for entry in entries
+        for run in [entry.run]
+    ]
 
 
-def _document(source: "MigrationSource", name: str, run: "Run | None", counts: "RunCounts") -> dict[str, Any]:
-    rejections = [] if run is None or not counts.rejected else source.rejections(run, _REJECTIONS_SHOWN)
+def _document(name: str, entries: "Sequence[_Entry]") -> dict[str, Any]:
+    """The last run; `earlier_runs`: those before it, in their order."""
+    *earlier, last = map(_run_document, entries) if entries else [_NO_RUN]
+    return {"endpoint": name, **last, "earlier_runs": earlier}
+
+
+def _run_document(entry: "_Entry") -> dict[str, Any]:
     return {
-        "endpoint": name,
-        "run": run_document(run),
-        "counts": asdict(counts),
-        "rejections": [asdict(one) for one in rejections],
+        "run": run_document(entry.run),
+        "counts": asdict(entry.counts),
+        "rejections": [asdict(one) for one in entry.rejections],
     }

@@ -6,11 +6,11 @@ from delaystore.errors import MigrationError
 from delaystore.migrations.abc import Batch, BatchStatus, MigrationSource, MigrationTarget, Rejected, Run
 
 
-def complete_received(source: MigrationSource, target: MigrationTarget | None, run: Run) -> tuple[int, int]:
-    """Complete the batches in flight that the target has received: what it has must not go back to the source.
+def complete_received(source: MigrationSource, target: MigrationTarget | None, run: Run) -> int:
+    """Complete the batches in flight of which the target can tell what it has: that must not go back to the source.
 
-    Of such a batch the other rows are rejected. Returns how many rows the target has, and of how many it cannot tell;
-    `target` None: of none of them. Raises MigrationError where the run was about another target, StoreError.
+    The other rows of such a batch are rejected, to be given back. `target` None: of none of them. Returns how many rows
+    the target has. Raises MigrationError where the run was about another target, StoreError.
     """
     batches = [batch for batch in source.batches(run, BatchStatus.STAGED) if batch.count]
     if batches and target is not None and target.label != run.parameters.target:
@@ -18,15 +18,13 @@ def complete_received(source: MigrationSource, target: MigrationTarget | None, r
             f"the run of {run.parameters.endpoint!r} moved to {run.parameters.target}, not to {target.label}; "
             "name the first, which may have received what was in flight"
         )
-    received = unknown = 0
+    total = 0
     for batch in batches:
-        positions = None if target is None else target.received(run, batch)
-        if positions is None:
-            unknown += batch.count
-        elif positions:
-            source.complete(run, batch, _others(source, run, batch, positions))
-            received += len(positions)
-    return received, unknown
+        received = None if target is None else target.received(run, batch)
+        if received is not None:
+            source.complete(run, batch, _others(source, run, batch, received))
+            total += len(received)
+    return total
 
 
 def received_in_flight(source: MigrationSource, target: MigrationTarget, run: Run) -> int:

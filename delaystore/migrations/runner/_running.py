@@ -3,7 +3,7 @@
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -11,7 +11,7 @@ from typing import Any, Final
 from delaystore.clock import CarriedClock
 from delaystore.errors import MigrationError
 from delaystore.migrations.abc import BatchStatus, MigrationSource, MigrationTarget, Report, Run, RunCounts, RunStatus
-from delaystore.migrations.runner._checking import RunCheck, check
+from delaystore.migrations.runner._checking import RunCheck, check, set_aside
 from delaystore.migrations.runner._in_flight import complete_received
 from delaystore.migrations.runner._moving import BATCHES_IN_FLIGHT, Mover
 from delaystore.migrations.runner._sending import Sender
@@ -40,7 +40,8 @@ def run(
 
     `stopping`: whether somebody has asked to stop; batches in flight are finished then, and the run can be resumed.
     `confirm`: asked after everything is checked and before anything changes; False: nothing is done.
-    The report's run is None where there was nothing to move, or it was not confirmed. Its `extra`: `sent_again`, how
+    The report's run is None where there was nothing to move, or it was not confirmed; its `earlier` tells in any case
+    what earlier runs have rejected and still keep. Its `extra`: `sent_again`, how
     many sends were repeated; `declined`, where it was not confirmed; of a dry run also `would_move`,
     `would_be_rejected` and `seconds_to_hide_and_read`.
 
@@ -59,13 +60,14 @@ def abort(
     listener: ProgressListener = unwatched,
     stopping: Callable[[], bool] = lambda: False,
 ) -> Report:
-    """Give back what the latest run has not moved, and what it rejected; after a completed run, only what it rejected.
+    """Give back what the latest run has not moved, and what it and all earlier runs of the endpoint rejected.
 
     `target`: the run's; it is asked what it received of the batches in flight, which then counts as moved. None: it is
     not asked, and all of them go back.
-    The report's `extra`: `given_back`, how many this call gave back; `received`, how many in flight the target had, and
-    which stay there; `in_flight`, how many of these given back were being sent when the run stopped, and may also be
-    at the target, which cannot tell or was not asked; `stopped`, whether it was asked to stop before the end.
+    The report's `extra`: `given_back`, how many this call gave back; `received`, how many in flight this call found at
+    the target, where they stay; `in_flight`, how many of the others were being sent when the run stopped, and may also
+    be at the target, which cannot tell or was not asked: the same however often an abort is killed and repeated;
+    `stopped`, whether it was asked to stop before the end.
     A row stays rejected if another row with its id waits by now.
     Raises MigrationLockedError, MigrationError where there was no run, StoreError. Abort again to go on.
     """
@@ -74,17 +76,22 @@ def abort(
         run = source.run(endpoint)
         if run is None:
             raise MigrationError(f"there is no run of {endpoint!r} to abort")
-        received, in_flight = complete_received(source, target, run)
-        given_back, stopped = _give_back(source, run, listener, stopping)
+        received = complete_received(source, target, run)
+        before = source.counts(run)
+        earlier = set_aside(source, endpoint, but=run)
+        total = before.pending + before.rejected + sum(one.count for one in earlier)
+        given_back, stopped = _give_back(source, [*(one.run for one in earlier), run], total, listener, stopping)
         if run.status.unfinished and not stopped:
             run = source.set_status(run, RunStatus.ABORTED)
         if target is not None and target.label == run.parameters.target and not run.status.unfinished:
             target.end(run)
+        in_flight = 0 if run.parameters.dry_run else source.in_flight(run)
         return Report(
             run=run,
             counts=source.counts(run),
             seconds=time.monotonic() - began,
             rejections=source.rejections(run, REJECTIONS_SHOWN),
+            earlier=set_aside(source, endpoint, but=run),
             extra={"given_back": given_back, "received": received, "in_flight": in_flight, "stopped": stopped},
         )
 
@@ -96,17 +103,21 @@ def this_process() -> str:
 
 
 def _give_back(
-    source: MigrationSource, run: Run, listener: ProgressListener, stopping: Callable[[], bool]
+    source: MigrationSource,
+    runs: Sequence[Run],
+    total: int,
+    listener: ProgressListener,
+    stopping: Callable[[], bool] = lambda: False,
 ) -> tuple[int, bool]:
     """Give back what has not moved or was rejected. Returns how many rows, and whether it stopped before the end."""
-    before = source.counts(run)
     given_back = 0
-    listener("given back", given_back, before.pending + before.rejected)
-    for count in source.give_back(run, rejected=True):
-        given_back += count
-        listener("given back", given_back, before.pending + before.rejected)
-        if stopping():
-            return given_back, True
+    listener("given back", given_back, total)
+    for run in runs:
+        for count in source.give_back(run, rejected=True):
+            given_back += count
+            listener("given back", given_back, total)
+            if stopping():
+                return given_back, True
     return given_back, False
 
 
@@ -130,9 +141,9 @@ class _Running:
         checked.refuse(allow_rejects=self.settings.allow_rejects)
         assert checked.waiting is not None
         if unfinished is None and not checked.waiting.count:
-            return Report(run=None, counts=RunCounts())
+            return Report(run=None, counts=RunCounts(), earlier=checked.set_aside)
         if not confirm(checked):
-            return Report(run=None, counts=RunCounts(), extra={"declined": True})
+            return Report(run=None, counts=RunCounts(), earlier=checked.set_aside, extra={"declined": True})
         target.set_up(checked.waiting.destinations)
         self.began = time.monotonic()
         run = unfinished or source.begin(parameters)
@@ -157,7 +168,7 @@ class _Running:
         seconds = time.monotonic() - self.began
         run = self._put_back(run)
         findings = {
-            "sent_again": tally.repeated + tally.again,
+            "sent_again": tally.repeated,
             "would_move": tally.settled - tally.rejected,
             "would_be_rejected": tally.rejected,
             "seconds_to_hide_and_read": round(seconds, 3),
@@ -166,7 +177,8 @@ class _Running:
 
     def _put_back(self, run: Run) -> Run:
         """Give everything back, even if asked to stop."""
-        _give_back(self.source, run, self.listener, lambda: False)
+        before = self.source.counts(run)
+        _give_back(self.source, [run], before.pending + before.rejected, self.listener)
         return self.source.set_status(run, RunStatus.ABORTED)
 
     def _move(self, run: Run, checked: RunCheck) -> tuple[Tally, Supply]:
@@ -181,7 +193,7 @@ class _Running:
         tally = Tally(
             lambda done: self.listener("moved", done, total),
             rejected=before.rejected,
-            max_rejects=settings.max_rejects,
+            max_rejects=settings.max_rejects if self.target.dry_run else settings.most_rejects,
         )
         completing = not self.target.dry_run
         mover = Mover(source, run, sender, clock, tally, stopping=self.stopping, completing=completing)
@@ -202,5 +214,6 @@ class _Running:
             sent=tally.sent,
             resumed=checked.unfinished is not None,
             rejections=rejections,
+            earlier=checked.set_aside,
             extra=extra,
         )

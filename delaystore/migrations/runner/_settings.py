@@ -17,9 +17,9 @@ class RunSettings:
     """How a run is to go.
 
     `cutoff`: only what is due then or later moves; None: everything. `batch_size`: rows in a batch; None: 1000, or that
-    of the run that is resumed. `max_rate`: messages a second; None: no limit. `max_rejects`: the run stops when more
-    rows are rejected; None: no limit. `allow_rejects`: begin although some will be rejected. `patience`: how long the
-    target may take nothing.
+    of the run that is resumed. `max_rate`: messages a second; None: no limit. `allow_rejects`: begin, and go on,
+    although rows are rejected; without it the run stops at the first. `max_rejects`: the run stops when more rows are
+    rejected; None: as `allow_rejects` says. `patience`: how long the target may take nothing.
 
     Raises ConfigurationError at construction.
     """
@@ -42,6 +42,13 @@ class RunSettings:
             raise ConfigurationError(f"the most rejected rows must be 0 or more, not {self.max_rejects}")
         if self.patience < timedelta(0):
             raise ConfigurationError(f"the patience must not be negative, as {self.patience} is")
+
+    @property
+    def most_rejects(self) -> int | None:
+        """How many rows the run may reject before it stops; None: any number."""
+        if self.max_rejects is None and not self.allow_rejects:
+            return 0
+        return self.max_rejects
 
     def parameters(self, endpoint: str, target: MigrationTarget, of_unfinished: RunParameters | None) -> RunParameters:
         """The run's parameters. Raises MigrationError where the unfinished run has others."""

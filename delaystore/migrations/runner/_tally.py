@@ -46,6 +46,7 @@ class Tally:
             if rejected and self._max_rejects is not None and self.rejected > self._max_rejects:
                 last = rejected[-1]
                 raise MigrationError(
-                    f"stopped: {self.rejected:,} rejected, and --max-rejects is {self._max_rejects:,}; the last, "
-                    f"{last.row_id}: {last.reason}; run it again with a larger one, or abort it"
+                    f"stopped: {self.rejected:,} rejected, and at most {self._max_rejects:,} may be; the last, "
+                    f"{last.row_id}: {last.reason}; run it again with --allow-rejects or a larger --max-rejects to go "
+                    "on, or abort it"
                 )

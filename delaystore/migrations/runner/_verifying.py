@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from delaystore.errors import MigrationError
 from delaystore.migrations._checksum import Checksum
-from delaystore.migrations.abc import MigrationSource, MigrationTarget, Run, RunCounts
+from delaystore.migrations.abc import MigrationSource, MigrationTarget, Run, RunCounts, SetAside
+from delaystore.migrations.runner._checking import set_aside
 from delaystore.migrations.runner._in_flight import received_in_flight
 from delaystore.migrations.runner._running import this_process
 
@@ -15,7 +16,8 @@ class Verification:
     """What was compared. `moved`: what the source says was moved. `waiting`: what of it waits at the target; None: the
     target cannot be read, or nothing was moved.
 
-    `findings`: what does not add up, a sentence each. `remarks`: what is worth knowing, and not a fault.
+    `findings`: what does not add up, a sentence each. `earlier`: what earlier runs have rejected and still keep.
+    `remarks`: what is worth knowing, and not a fault.
     """
 
     run: Run
@@ -23,12 +25,18 @@ class Verification:
     moved: Checksum
     waiting: Checksum | None
     findings: Sequence[str]
+    earlier: Sequence[SetAside] = ()
     remarks: Sequence[str] = ()
 
     @property
     def good(self) -> bool:
-        """Whether everything adds up."""
-        return not self.findings
+        """Whether everything adds up, and no rejected row remains, of this run or an earlier one."""
+        return not self.findings and not self.set_aside
+
+    @property
+    def set_aside(self) -> int:
+        """How many rejected rows remain, of this run and of earlier ones."""
+        return self.counts.rejected + sum(one.count for one in self.earlier)
 
     @property
     def gone(self) -> int:
@@ -56,6 +64,7 @@ def verify(source: MigrationSource, target: MigrationTarget, endpoint: str) -> V
         moved=moved,
         waiting=waiting,
         findings=findings,
+        earlier=set_aside(source, endpoint, but=run),
         remarks=[*_received(received), *_remarks(target, moved, waiting)],
     )
 

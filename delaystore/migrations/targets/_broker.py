@@ -52,17 +52,21 @@ class BrokerTarget(MigrationTarget):
         return problems
 
     @override
+    def refusals(self, messages: Sequence[DelayedMessage]) -> Sequence[str | None]:
+        """What AMQP would not carry unchanged; no connection is needed."""
+        return [self._refusal(message) for message in messages]
+
+    @override
     def send(self, messages: Sequence[DelayedMessage], now: datetime) -> Sequence[Outcome]:
         if (reason := self._unavailable()) is not None:
             return [Outcome(OutcomeKind.UNSETTLED, reason)] * len(messages)
         answers: dict[int, Outcome] = {}
         suited: list[int] = []
-        for position, message in enumerate(messages):
-            try:
-                self._transport.check(message)
+        for position, refusal in enumerate(self.refusals(messages)):
+            if refusal is None:
                 suited.append(position)
-            except UnsupportedMessageError as error:
-                answers[position] = Outcome(OutcomeKind.UNSUITED, str(error))
+            else:
+                answers[position] = Outcome(OutcomeKind.UNSUITED, refusal)
         outcomes = self.forward([messages[position] for position in suited], now)
         answers.update(zip(suited, outcomes, strict=True))
         return [answers[position] for position in range(len(messages))]
@@ -87,6 +91,13 @@ class BrokerTarget(MigrationTarget):
     def timeout(self, messages: Sequence[DelayedMessage]) -> float:
         """Seconds that the broker has to confirm these."""
         return _SEND_TIMEOUT + len(messages) / _SLOWEST
+
+    def _refusal(self, message: DelayedMessage) -> str | None:
+        try:
+            self._transport.check(message)
+        except UnsupportedMessageError as error:
+            return str(error)
+        return None
 
     def _unavailable(self) -> str | None:
         """Why nothing can be sent, after waiting a moment for a connection."""

@@ -5,26 +5,27 @@ from datetime import datetime, timedelta
 
 from typing_extensions import override
 
+from delaystore.errors import StoreUnavailableError, TransportError
 from delaystore.message import DelayedMessage
-from delaystore.migrations.abc import MigrationTarget, Problem
+from delaystore.migrations.abc import DRY_RUN, MigrationTarget, Problem
 from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind
 
 
 class DryRunTarget(MigrationTarget):
-    """Takes what `target` would take, by delay and destination, and keeps nothing. `target` None: it takes everything.
+    """Takes what `target` would take, by delay, destination and content, and keeps nothing. None: it takes everything.
 
-    `target` is checked. It is not changed, and nothing is sent to it.
+    `target` is checked, and asked about each message. It is not changed, and nothing is sent to it.
     """
 
     def __init__(self, target: MigrationTarget | None = None) -> None:
         self._target = target
-        self._refusals: dict[str, str | None] = {}
+        self._obstacles: dict[str, str | None] = {}
         """Why a destination takes nothing, by destination; None: it takes messages."""
 
     @property
     @override
     def label(self) -> str:
-        return "noop" if self._target is None else f"noop for {self._target.label}"
+        return DRY_RUN if self._target is None else f"{DRY_RUN} for {self._target.label}"
 
     @property
     @override
@@ -38,25 +39,39 @@ class DryRunTarget(MigrationTarget):
 
     @override
     def check(self, destinations: Mapping[str, int]) -> Sequence[Problem]:
-        return [] if self._target is None else self._target.check(destinations)
+        if self._target is None:
+            text = "no target is asked what it would refuse; noop:URL asks the one at URL"
+            return [Problem(self.label, text, fatal=False)]
+        return self._target.check(destinations)
+
+    @override
+    def refusals(self, messages: Sequence[DelayedMessage]) -> Sequence[str | None]:
+        return super().refusals(messages) if self._target is None else self._target.refusals(messages)
 
     @override
     def send(self, messages: Sequence[DelayedMessage], now: datetime) -> Sequence[Outcome]:
-        """DELIVERED, but UNSUITED for what is due too late for the target, UNROUTABLE for what has no queue there."""
-        return [self._outcome(message, now) for message in messages]
+        """DELIVERED, but UNROUTABLE for what has no queue there, UNSUITED for what the target would not take."""
+        try:
+            refusals = self.refusals(messages)
+        except (StoreUnavailableError, TransportError) as error:
+            return [Outcome(OutcomeKind.UNSETTLED, str(error))] * len(messages)
+        return [self._outcome(message, now, refusal) for message, refusal in zip(messages, refusals, strict=True)]
 
-    def _outcome(self, message: DelayedMessage, now: datetime) -> Outcome:
+    def _outcome(self, message: DelayedMessage, now: datetime, refusal: str | None) -> Outcome:
         longest = self.maximum
         if longest is not None and message.due_time - now > longest:
             return Outcome(OutcomeKind.UNSUITED, f"due beyond the longest delay, {longest}")
-        refusal = self._refusal(message.destination)
-        return DELIVERED if refusal is None else Outcome(OutcomeKind.UNROUTABLE, refusal)
+        if (obstacle := self._obstacle(message.destination)) is not None:
+            return Outcome(OutcomeKind.UNROUTABLE, obstacle)
+        return DELIVERED if refusal is None else Outcome(OutcomeKind.UNSUITED, refusal)
 
-    def _refusal(self, destination: str) -> str | None:
-        if destination not in self._refusals:
+    def _obstacle(self, destination: str) -> str | None:
+        if self._target is None:
+            return None
+        if destination not in self._obstacles:
             problems = [problem for problem in self.check({destination: 1}) if problem.fatal and problem.messages]
-            self._refusals[destination] = problems[0].text if problems else None
-        return self._refusals[destination]
+            self._obstacles[destination] = problems[0].text if problems else None
+        return self._obstacles[destination]
 
     @override
     def close(self) -> None:

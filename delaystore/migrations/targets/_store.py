@@ -62,6 +62,14 @@ class StoreTarget(MigrationTarget):
         return store_each(self._store, messages)
 
     @override
+    def refusals(self, messages: Sequence[DelayedMessage]) -> Sequence[str | None]:
+        """Where another message with its id waits there already."""
+        if self.infrastructure_problems():  # nothing waits where there is no table yet
+            return [None] * len(messages)
+        there = {message_id for message_id, _, _ in self.waiting([message.message_id for message in messages])}
+        return [self._refusal(message) if message.message_id in there else None for message in messages]
+
+    @override
     def checksum(self, ids: Iterator[Sequence[str]]) -> Checksum | None:
         return sum((checksum(self.waiting(page)) for page in ids), Checksum())
 
@@ -77,6 +85,10 @@ class StoreTarget(MigrationTarget):
         """(message_id, destination, due_time) of those of `ids` that wait."""
         found = filter(None, map(self._store.get, ids))
         return ((message.message_id, message.destination, message.due_time) for message in found)
+
+    def _refusal(self, message: DelayedMessage) -> str | None:
+        there = self._store.get(message.message_id)
+        return None if there is None or _content(there) == _content(message) else _taken(message)
 
 
 def store_each(store: ManagedDelayedMessageStore, messages: Sequence[DelayedMessage]) -> list[Outcome]:
@@ -113,7 +125,11 @@ def _compared(store: ManagedDelayedMessageStore, message: DelayedMessage) -> Out
         return _store_one(store, message)
     if _content(there) == _content(message):
         return DELIVERED
-    return Outcome(OutcomeKind.REFUSED, f"another message with the id {message.message_id!r} waits at the target")
+    return Outcome(OutcomeKind.REFUSED, _taken(message))
+
+
+def _taken(message: DelayedMessage) -> str:
+    return f"another message with the id {message.message_id!r} waits at the target"
 
 
 def _content(message: DelayedMessage) -> tuple[Any, ...]:

@@ -85,6 +85,7 @@ class PostgreSqlDialect(StoreDialect):
         **dict.fromkeys(("42P01", "42703", "3F000"), Fault.MISSING),
         **dict.fromkeys(("23505", "21000"), Fault.DUPLICATE),  # the latter: a replacing insert has a key twice
         "55P03": Fault.LOCKED,
+        "57014": Fault.CANCELLED,
         **dict.fromkeys(("40001", "40P01"), Fault.CONFLICT),
     }
 

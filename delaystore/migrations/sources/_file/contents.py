@@ -1,18 +1,20 @@
 """What is in a file, found by reading it once, a line at a time."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
+from itertools import islice
 from typing import Final
 
 from delaystore.errors import InvalidMessageError
 from delaystore.message import DelayedMessage
-from delaystore.migrations.abc import Problem, Waiting
+from delaystore.migrations.abc import Problem, Row, Waiting
 from delaystore.migrations.sources._file.lines import read_lines
 from delaystore.migrations.sources._file.options import FileOptions
 
 _SHOWN: Final = 5
 """Bad lines that are named."""
+_PAGE: Final = 1000
 
 
 def endpoints(options: FileOptions) -> list[str]:
@@ -50,8 +52,20 @@ def late(options: FileOptions, endpoint: str, due_after: datetime) -> int:
     return sum(message.due_time > due_after for message in messages(options, endpoint))
 
 
+def would_move(options: FileOptions, endpoint: str, cutoff: datetime | None) -> Iterator[Sequence[Row]]:
+    """Pages of the lines that are messages and would move, each with its number."""
+    rows = (
+        Row(f"line {line.number}", line.message)
+        for line in read_lines(options)
+        if isinstance(line.message, DelayedMessage) and _is_of(options, line.endpoint, endpoint)
+        if cutoff is None or line.message.due_time >= cutoff
+    )
+    while page := list(islice(rows, _PAGE)):
+        yield page
+
+
 def check(options: FileOptions, endpoint: str) -> list[Problem]:
-    """Lines that are no messages: a warning; fatal if no line of the endpoint is a message."""
+    """Lines that are no messages; the whole run is hindered if no line of the endpoint is one."""
     good = bad = 0
     first: list[str] = []
     for line in read_lines(options):
@@ -66,8 +80,7 @@ def check(options: FileOptions, endpoint: str) -> list[Problem]:
     if not good:
         return [Problem(options.path.name, f"no line of {endpoint!r} is a message; {first[0]}")]
     many = "1 line is no message" if bad == 1 else f"{bad:,} lines are no messages"
-    text = f"{many}, and will be rejected; {'; '.join(first)}"
-    return [Problem(options.path.name, text, fatal=False, messages=bad)]
+    return [Problem(options.path.name, f"{many}; {'; '.join(first)}", messages=bad)]
 
 
 def messages(options: FileOptions, endpoint: str) -> Iterator[DelayedMessage]:

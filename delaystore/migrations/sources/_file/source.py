@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing_extensions import override
 
 from delaystore.errors import MigrationError
-from delaystore.migrations.abc import Problem, Run, RunParameters, Waiting
+from delaystore.migrations.abc import Problem, Rejected, Row, Run, RunParameters, Waiting
 from delaystore.migrations.sources._file import contents
 from delaystore.migrations.sources._file.options import file_options
 from delaystore.migrations.sources._file.shape import LinesShape
@@ -66,6 +66,13 @@ class FileSource(SqlSource):
         return super().late(endpoint, due_after)
 
     @override
+    def would_move(self, endpoint: str, cutoff: datetime | None) -> Iterator[Sequence[Row | Rejected]]:
+        """Until the file is loaded without lines that are no messages, of which `check` tells."""
+        if self._state.loaded() is None:
+            return contents.would_move(self._options, endpoint, cutoff)
+        return super().would_move(endpoint, cutoff)
+
+    @override
     @contextmanager
     def lock(self, endpoint: str, holder: str) -> Iterator[None]:
         """Locks the whole file, whatever the endpoint."""
@@ -74,8 +81,8 @@ class FileSource(SqlSource):
             yield
 
     @override
-    def run(self, endpoint: str) -> Run | None:
-        return None if self._state.loaded() is None else super().run(endpoint)
+    def runs(self, endpoint: str) -> Sequence[Run]:
+        return [] if self._state.loaded() is None else super().runs(endpoint)
 
     @override
     def begin(self, parameters: RunParameters) -> Run:

@@ -77,8 +77,18 @@ def complete(database: Database, tables: RunTables, run: Run, batch: Batch, reje
         )
 
 
-def rejections(database: Database, tables: RunTables, run: Run, limit: int) -> Sequence[Rejected]:
-    """At most `limit` rejected rows, in the order of their batches."""
+def in_flight(database: Database, tables: RunTables, run: Run) -> int:
+    """How many rows the run's staged batches hid. A row that goes back changes neither their status nor this number."""
+    table = tables.batches
+    statement = select(func.coalesce(func.sum(table.c.prepared), 0)).where(
+        table.c.run_id == run.run_id, table.c.status == BatchStatus.STAGED.value
+    )
+    with database.reading() as connection:
+        return int(connection.execute(statement).scalar_one())
+
+
+def rejections(database: Database, tables: RunTables, run: Run, limit: int | None) -> Sequence[Rejected]:
+    """At most `limit` rejected rows, in the order of their batches; None: all."""
     side, table, key = tables.side, tables.batches, tables.shape.id_column
     statement = (
         select(side.c[key], side.c[REJECTED])
@@ -87,7 +97,7 @@ def rejections(database: Database, tables: RunTables, run: Run, limit: int) -> S
         .order_by(table.c.number, side.c[key])
     )
     with database.reading() as connection:
-        rows = connection.execute(database.dialect.limited(statement, limit)).all()
+        rows = connection.execute(statement if limit is None else database.dialect.limited(statement, limit)).all()
     return [Rejected(tables.shape.row_id({key: id_}), reason) for id_, reason in rows]
 
 

@@ -104,6 +104,9 @@ class MigrationDialect(SqlDialect):
         """Columns that an update must set to what they are, lest the database changes them by itself."""
         return {}
 
+    def allow_long_reading(self, connection: Connection) -> None:
+        """Lift the limit on how long a statement may take, until the transaction ends, where that can be done."""
+
     def dropping(self, connection: Connection, tables: Sequence[Table]) -> Sequence[str]:
         """The statements that drop tables, all or none."""
         return ["DROP TABLE IF EXISTS " + ", ".join(quoted_name(table, connection.dialect) for table in tables)]
@@ -180,6 +183,11 @@ class PostgreSqlMigration(MigrationDialect, PostgreSqlDialect):
             f"CAST(0 AS integer) AS {BATCH}, CAST(NULL AS text) AS {REJECTED} FROM {names.source} WITH NO DATA",
             f"ALTER TABLE {names.side} ADD PRIMARY KEY ({BATCH}, {names.key})",
         ]
+
+    @override
+    def allow_long_reading(self, connection: Connection) -> None:
+        """As pg_dump does: the limit is meant for an application's statements."""
+        connection.execute(text("SET LOCAL statement_timeout = 0"))
 
     @override
     def one_of(self, column: ColumnElement[Any], ids: Sequence[Any]) -> ColumnElement[bool]:

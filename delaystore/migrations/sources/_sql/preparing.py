@@ -49,6 +49,7 @@ class _Hiding:
         time, _ = self._order
         last = self._database.dialect.lock_free(select(func.max(time)).where(self._eligible), self._tables.source)
         with self._database.reading() as connection:
+            self._database.dialect.allow_long_reading(connection)
             end: datetime | None = connection.execute(last).scalar()
         position: Position | None = None
         while end is not None:

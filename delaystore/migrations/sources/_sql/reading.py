@@ -1,7 +1,7 @@
 """Hidden rows, read batch by batch: to be sent, and again to verify what was moved."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, select
 from sqlalchemy.exc import DBAPIError
@@ -12,6 +12,9 @@ from delaystore.migrations.abc import BatchStatus, Rejected, Row, Run
 from delaystore.migrations.sources._sql.database import Database
 from delaystore.migrations.sources._sql.shape import Identity
 from delaystore.migrations.sources._sql.tables import BATCH, REJECTED, RunTables
+
+UNREADABLE: Final = (DBAPIError, ValueError, TypeError)
+"""What drivers raise for a value that they cannot read."""
 
 
 def rows_of(
@@ -29,12 +32,18 @@ def decoded(connection: Connection, tables: RunTables, number: int) -> Sequence[
     """A batch's rows that were not rejected; those that cannot be decoded are Rejected, and harm no other."""
     try:
         rows = rows_of(connection, tables, number, tables.names)
-    except (DBAPIError, ValueError, TypeError) as error:
-        if isinstance(error, DBAPIError) and error.connection_invalidated:
-            raise
-        connection.rollback()
+    except UNREADABLE as error:
+        why_unreadable(connection, error)
         return list(_one_by_one(connection, tables, number))
     return [decode(tables, row) for row in rows]
+
+
+def why_unreadable(connection: Connection, error: Exception) -> str:
+    """Why a statement's rows cannot be read; the transaction begins anew. Raises the error of a lost connection."""
+    if isinstance(error, DBAPIError) and error.connection_invalidated:
+        raise error
+    connection.rollback()
+    return f"the row cannot be read: {error.orig if isinstance(error, DBAPIError) else error}"
 
 
 def decode(tables: RunTables, row: Mapping[str, Any]) -> Row | Rejected:
@@ -63,12 +72,8 @@ def _one_by_one(connection: Connection, tables: RunTables, number: int) -> Itera
     for row in rows_of(connection, tables, number, [key]):
         try:
             (found,) = rows_of(connection, tables, number, tables.names, tables.side.c[key] == row[key])
-        except (DBAPIError, ValueError, TypeError) as error:
-            if isinstance(error, DBAPIError) and error.connection_invalidated:
-                raise
-            connection.rollback()
-            reason = error.orig if isinstance(error, DBAPIError) else error
-            yield Rejected(tables.shape.row_id(row), f"the row cannot be read: {reason}")
+        except UNREADABLE as error:
+            yield Rejected(tables.shape.row_id(row), why_unreadable(connection, error))
         else:
             yield decode(tables, found)
 

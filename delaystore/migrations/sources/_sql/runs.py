@@ -1,5 +1,6 @@
 """Runs, as the source remembers them: from the making of their tables to the end of them."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any, Final
 
@@ -16,16 +17,15 @@ from delaystore.sql.quoting import execute_as_it_stands
 _OPEN: Final = [status.value for status in RunStatus if status.unfinished]
 
 
-def latest(database: Database, tables: RunTables) -> Run | None:
-    """The endpoint's latest run; None: there was none. MigrationError for tables of another layout."""
+def remembered(database: Database, tables: RunTables) -> Sequence[Run]:
+    """The endpoint's runs, the latest last. MigrationError for tables of another layout."""
     runs = tables.runs
-    statement = select(runs).where(runs.c.endpoint == tables.endpoint).order_by(runs.c.started.desc()).limit(1)
+    statement = select(runs).where(runs.c.endpoint == tables.endpoint).order_by(runs.c.started, runs.c.run_id)
     with database.reading() as connection:
         if not has_table(connection, runs):
-            return None
+            return []
         check_layout(connection, tables)
-        row = connection.execute(statement.order_by(runs.c.run_id.desc())).first()
-        return None if row is None else _run(row)
+        return [_run(row) for row in connection.execute(statement)]
 
 
 def begin(database: Database, tables: RunTables, parameters: RunParameters, holder: str) -> Run:

@@ -24,7 +24,16 @@ from delaystore.migrations.abc import (
     RunStatus,
     Waiting,
 )
-from delaystore.migrations.sources._sql import batches, checking, preparing, reading, returning, runs, waiting
+from delaystore.migrations.sources._sql import (
+    batches,
+    checking,
+    preparing,
+    previewing,
+    reading,
+    returning,
+    runs,
+    waiting,
+)
 from delaystore.migrations.sources._sql.database import Database
 from delaystore.migrations.sources._sql.shape import TableShape
 from delaystore.migrations.sources._sql.tables import RunTables, run_tables
@@ -82,6 +91,10 @@ class SqlSource(MigrationSource):
         return waiting.late(self._database, self._tables(endpoint), due_after)
 
     @override
+    def would_move(self, endpoint: str, cutoff: datetime | None) -> Iterator[Sequence[Row | Rejected]]:
+        return previewing.would_move(self._database, self._tables(endpoint), cutoff)
+
+    @override
     @contextmanager
     def lock(self, endpoint: str, holder: str) -> Iterator[None]:
         """Locks the endpoint's table. The lock ends with the connection, or with the process (SQLite)."""
@@ -98,10 +111,10 @@ class SqlSource(MigrationSource):
             yield
 
     @override
-    def run(self, endpoint: str) -> Run | None:
+    def runs(self, endpoint: str) -> Sequence[Run]:
         tables = self._tables(endpoint)
         with checking.naming_missing_grants(self._database, tables):
-            return runs.latest(self._database, tables)
+            return runs.remembered(self._database, tables)
 
     @override
     def begin(self, parameters: RunParameters) -> Run:
@@ -153,7 +166,11 @@ class SqlSource(MigrationSource):
         return batches.counts(self._database, self._tables_of(run), run)
 
     @override
-    def rejections(self, run: Run, limit: int) -> Sequence[Rejected]:
+    def in_flight(self, run: Run) -> int:
+        return batches.in_flight(self._database, self._tables_of(run), run)
+
+    @override
+    def rejections(self, run: Run, limit: int | None) -> Sequence[Rejected]:
         return batches.rejections(self._database, self._tables_of(run), run, limit)
 
     @override

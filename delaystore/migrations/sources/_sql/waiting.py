@@ -23,6 +23,7 @@ def waiting(database: Database, tables: RunTables, cutoff: datetime | None) -> W
     )
     everything = select(func.count()).select_from(source).where(of_endpoint(tables))
     with database.reading() as connection:
+        database.dialect.allow_long_reading(connection)
         rows = connection.execute(database.dialect.lock_free(found, source)).all()
         total: int = connection.execute(database.dialect.lock_free(everything, source)).scalar_one()
     destinations: Counter[str] = Counter()
@@ -45,6 +46,7 @@ def late(database: Database, tables: RunTables, due_after: datetime) -> int:
     later = time > literal(due_after, time.type)
     statement = select(func.count()).select_from(tables.source).where(eligible(tables, None), later)
     with database.reading() as connection:
+        database.dialect.allow_long_reading(connection)
         number: int = connection.execute(database.dialect.lock_free(statement, tables.source)).scalar_one()
         return number
 
