@@ -10,10 +10,11 @@ from typing import Final
 from uuid import uuid4
 
 from delaystore.address import queue_or_none
-from delaystore.errors import TransportSetupError, UnsupportedMessageError
+from delaystore.errors import ConfigurationError, TransportSetupError, UnsupportedMessageError
 from delaystore.message import DelayedMessage
+from delaystore.names import control_character
 from delaystore.transports.abc import Outcome, OutcomeKind
-from delaystore.transports.rabbitmq.blocking import BlockingConnections
+from delaystore.transports.rabbitmq.blocking import BlockingConnections, UnansweredError
 from delaystore.transports.rabbitmq.declaring import declare
 from delaystore.transports.rabbitmq.delay_headers import to_be_delayed
 from delaystore.transports.rabbitmq.existence import queue_exists
@@ -48,6 +49,8 @@ class NativeDelay(ABC):
     """
 
     def __init__(self, layout: Layout | None = None) -> None:
+        for node in () if layout is None else layout.nodes:
+            check_name(node.name)
         self._layout = layout
         self._prepared: dict[str, float] = {}
         """When what is prepared was, by name. Threads share it without a lock, which a fork could leave taken."""
@@ -74,7 +77,7 @@ class NativeDelay(ABC):
             declare(connections, self._layout)
             prepared[_OWN_LAYOUT] = time.monotonic()
             stale |= queues  # an exchange that is declared anew has lost its bindings
-        reasons = {}
+        reasons, unanswered = {}, False
         for queue in queues & stale:
             try:
                 if self.prepare_queue(connections, queue):
@@ -82,6 +85,11 @@ class NativeDelay(ABC):
                 else:
                     reasons[queue] = f"no queue {queue!r}"
             except TransportSetupError as error:
+                reasons[queue] = str(error)
+            except UnansweredError as error:
+                if unanswered:
+                    raise  # it is not the queue
+                unanswered = True
                 reasons[queue] = str(error)
         return reasons
 
@@ -126,6 +134,13 @@ class NativeDelay(ABC):
             return self.address(replace(handover, delay=handover.delay - spent))
         except UnsupportedMessageError as error:
             return Outcome(OutcomeKind.UNSUITED, str(error))
+
+
+def check_name(name: str) -> None:
+    """Raise ConfigurationError for a name with control characters, such as line breaks."""
+    character = control_character(name)
+    if character is not None:
+        raise ConfigurationError(f"the name {name[:80]!r} contains the control character {character!r}")
 
 
 def _check_delayable(message: DelayedMessage) -> None:
