@@ -19,7 +19,7 @@ from delaystore.transports.rabbitmq.declaring import declare
 from delaystore.transports.rabbitmq.delay_headers import to_be_delayed
 from delaystore.transports.rabbitmq.existence import queue_exists
 from delaystore.transports.rabbitmq.publication import Publication
-from delaystore.transports.rabbitmq.topology import Layout
+from delaystore.transports.rabbitmq.topology import Binding, Layout, Queue
 
 ASK_AGAIN_AFTER: Final = 30.0
 """Seconds after which a queue or exchange is declared again: somebody may have deleted it, and its bindings."""
@@ -100,6 +100,13 @@ class NativeDelay(ABC):
         """
         return queue_exists(connections, queue)
 
+    def required(self, queue: str) -> Sequence[Queue | Binding]:
+        """What a message for `queue` needs, and is asked for right before it is published.
+
+        What was prepared a while ago may be gone: a queue that somebody deletes and declares anew has no bindings.
+        """
+        return (Queue(queue),)
+
     def forget(self) -> None:
         """Ask the broker for everything again: something may have been deleted."""
         self._prepared = {}
@@ -131,7 +138,8 @@ class NativeDelay(ABC):
         if handover.queue in hindered:
             return Outcome(OutcomeKind.UNSUITED, hindered[handover.queue])
         try:
-            return self.address(replace(handover, delay=handover.delay - spent))
+            publication = self.address(replace(handover, delay=handover.delay - spent))
+            return replace(publication, requires=self.required(handover.queue))
         except UnsupportedMessageError as error:
             return Outcome(OutcomeKind.UNSUITED, str(error))
 
