@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from delaystore.errors import TransportSetupError, UnsupportedMessageError
+from delaystore.names import control_character
 
 MAX_SHORT_STRING_BYTES: Final = 255
 """The longest exchange name or routing key (AMQP 0-9-1, 4.2.5.3: short strings)."""
@@ -25,17 +26,17 @@ def parse_address(destination: str) -> Address:
 
     A plain name is a queue, reached through the default exchange; so is `/queues/NAME`.
     `/exchanges/NAME` and `/exchanges/NAME/ROUTING.KEY` name an exchange (https://www.rabbitmq.com/docs/amqp#addresses);
-    their parts are percent-encoded UTF-8. Raises UnsupportedMessageError for another address, or a name that is too
-    long.
+    their parts are percent-encoded UTF-8. Raises UnsupportedMessageError for another address, for a name that is too
+    long, and for one with a control character.
     """
     if not destination.startswith("/"):
-        return Address(DEFAULT_EXCHANGE, _short(destination, destination))
+        return Address(DEFAULT_EXCHANGE, _name(destination, destination))
     kind, *parts = destination[1:].split("/")
     if kind == "queues" and len(parts) == 1 and parts[0]:
-        return Address(DEFAULT_EXCHANGE, _decoded(parts[0], destination))
+        return Address(DEFAULT_EXCHANGE, _name(_decoded(parts[0], destination), destination))
     if kind == "exchanges" and len(parts) in (1, 2) and parts[0]:
         exchange, routing_key = (_decoded(part, destination) for part in (*parts, "")[:2])
-        return Address(exchange, routing_key)
+        return Address(_name(exchange, destination), routing_key)
     raise UnsupportedMessageError(
         f"destination {destination!r} is no address; write /queues/NAME or /exchanges/NAME/ROUTING.KEY, percent-encoded"
     )
@@ -87,10 +88,23 @@ def _decoded(part: str, destination: str) -> str:
 
 
 def _short(text: str, destination: str) -> str:
-    size = len(text.encode())
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise UnsupportedMessageError(f"destination {destination[:80]!r} cannot be written as UTF-8") from None
     if size > MAX_SHORT_STRING_BYTES:
         raise UnsupportedMessageError(
             f"destination {destination[:40]!r}... names something of {size} bytes; "
             f"AMQP allows {MAX_SHORT_STRING_BYTES} for an exchange or routing key"
         )
     return text
+
+
+def _name(text: str, destination: str) -> str:
+    """`text`, if a queue or an exchange may be called so; a routing key may hold anything."""
+    character = control_character(text)
+    if character is not None:
+        raise UnsupportedMessageError(
+            f"destination {destination[:80]!r} names something with the control character {character!r}"
+        )
+    return _short(text, destination)

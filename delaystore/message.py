@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple, Self
 import uuid_utils
 
 from delaystore.errors import InvalidMessageError
+from delaystore.names import control_character
 
 MAX_MESSAGE_ID_BYTES: Final = 255
 """AMQP 0-9-1 sends message-id as a short string."""
@@ -55,7 +56,8 @@ class DelayedMessage:
 
     `message_id`: unique among what waits in a store (1 to 255 bytes of UTF-8); unchanged by retries,
     hand-over and migration, so that a receiver can deduplicate.
-    `destination`: a queue name (1 to 255 bytes), or `/queues/NAME` or `/exchanges/NAME/ROUTING.KEY`, percent-encoded.
+    `destination`: a queue name (1 to 255 bytes), or `/queues/NAME` or `/exchanges/NAME/ROUTING.KEY`, percent-encoded;
+    without control characters, such as line breaks.
     `due_time`: aware, kept in UTC with microseconds; retries never change it.
     `headers`: str to None, bool, int, float, Decimal, str, bytes, aware datetime, and lists and str-keyed mappings of
     these; `send` refuses what the transport cannot carry.
@@ -188,9 +190,15 @@ def check_message_id(message_id: str) -> None:
 
 
 def check_destination(destination: str) -> None:
-    """Raise InvalidMessageError unless `destination` is a queue name or an address string of bearable length."""
+    """Raise InvalidMessageError unless `destination` is a queue name or an address string of bearable length.
+
+    It has no control characters either; the transport checks those that an address writes percent-encoded.
+    """
     is_address = isinstance(destination, str) and destination.startswith("/")
     _check_text(destination, "destination", MAX_ADDRESS_BYTES if is_address else MAX_DESTINATION_BYTES)
+    character = control_character(destination)
+    if character is not None:
+        raise InvalidMessageError(f"destination {destination[:80]!r} contains the control character {character!r}")
 
 
 def _check_text(text: str, name: str, limit: int) -> None:

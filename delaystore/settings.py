@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Final
 
 from delaystore.errors import ConfigurationError
+from delaystore.names import control_character
 
 MAXIMUM_SLEEP: Final = timedelta(seconds=60)
 """Stores wake dispatchers in other processes only for what is due within this time, so none may sleep longer."""
@@ -85,6 +86,8 @@ class DelayedDeliverySettings:
             raise ConfigurationError(f"maximum_recovery_failures_per_second must be a number above 0, not {rate!r}")
         if not isinstance(self.error_queue, str) or not self.error_queue:
             raise ConfigurationError(f"error_queue must be a queue name, not {self.error_queue!r}")
+        if control_character(self.error_queue) is not None:
+            raise ConfigurationError(f"error_queue {self.error_queue!r} contains a control character")
         try:
             object.__setattr__(self, "transaction_mode", TransactionMode(self.transaction_mode))
         except ValueError:

@@ -33,6 +33,8 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, sql
         (["billing", "--at", "tomorrow"], "ISO 8601"),
         (["", "--delay", "1"], "destination is empty"),
         (["q" * 256, "--delay", "1"], "at most 255"),
+        (["q\n", "--delay", "1"], "control character '\\n'"),
+        (["/queues/q%0D", "--delay", "1", "--transport", "amqp://127.0.0.1:1"], "control character '\\r'"),
         (["billing", "--delay", "1", "--message-id", ""], "message_id is empty"),
         (["billing", "--delay", "1", "--header", "plain"], "KEY=VALUE"),
         (["billing", "--delay", "1", "--headers-json", "{"], "no JSON"),
@@ -230,3 +232,15 @@ def test_without_a_command_the_help_is_shown(run: CommandLine) -> None:
     result = run()
     assert result.code == 2
     assert any(line.strip().startswith("reschedule ") for line in (result.out + result.err).splitlines())
+
+
+@pytest.mark.parametrize("queue", ["bil\nling", "/queues/bil%0Aling"])
+def test_a_queue_with_a_line_break_is_not_looked_for(run: CommandLine, queue: str) -> None:
+    nowhere = ("--transport", "amqp://127.0.0.1:1")
+    assert "control character '\\n'" in run.refused("receive", queue, *nowhere)
+    assert "control character" in run.refused("dispatch", "--once", "--error-queue", queue, *nowhere)
+
+
+def test_nothing_is_bound_where_a_name_has_a_line_break(run: CommandLine) -> None:
+    line = run.refused("delays", "bind", "good", "bil\nling", "\r", "--broker", "amqp://127.0.0.1:1")
+    assert "'bil\\nling', '\\r'" in line

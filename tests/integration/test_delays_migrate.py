@@ -426,7 +426,7 @@ def odd_properties() -> RawProperties:
     }
     known = {
         TIME_SENT.encode(): text_value(time_sent_text(datetime.now(UTC))),
-        DELAY_IN_SECONDS.encode(): struct.pack(">cq", b"l", 5000),
+        DELAY_IN_SECONDS.encode(): struct.pack(">ci", b"I", 5000),
     }
     typed = pika.BasicProperties(content_type="text/x", delivery_mode=1, priority=3, timestamp=2**50, type="t")
     entries = [Entry(name, value) for name, value in (odd | known).items()]

@@ -8,10 +8,11 @@ from typing import Any
 
 import pika
 import pytest
+from sqlalchemy import text
 
 from delaystore import DelayedDelivery, DelayedDeliverySettings
 from delaystore.dispatcher import Dispatcher
-from delaystore.errors import ConfigurationError, TransportUnavailableError
+from delaystore.errors import ConfigurationError, TransportSetupError, TransportUnavailableError
 from delaystore.headers import EXPIRATION
 from delaystore.message import DelayedMessage
 from delaystore.settings import TransactionMode
@@ -20,6 +21,7 @@ from delaystore.testing import RecordingTransport
 from delaystore.transports import RabbitMQTransport
 from delaystore.transports.abc import Outcome, OutcomeKind, ReceivedMessage
 from delaystore.transports.rabbitmq.delay_headers import DELAY_IN_SECONDS, due_time
+from delaystore.transports.rabbitmq.existence import queue_exists
 from delaystore.transports.rabbitmq.native import (
     CascadeDelay,
     DelayedMessagePluginDelay,
@@ -28,7 +30,7 @@ from delaystore.transports.rabbitmq.native import (
     NativeDelay,
 )
 from delaystore.transports.rabbitmq.native._abc import _OWN_LAYOUT
-from delaystore.transports.rabbitmq.topology import custom
+from delaystore.transports.rabbitmq.topology import CascadeTopology, custom
 from tests.integration.cli import CommandLine
 from tests.servers import RabbitMQ, RabbitMQVhosts
 
@@ -140,6 +142,48 @@ def test_what_cannot_be_delayed_natively_stays_until_it_is_due(
     assert "NO_ROUTE" in failed.headers["NServiceBus.ExceptionInfo.Message"]
 
 
+def test_a_stored_name_with_a_line_break_holds_up_no_other(
+    sqlite_url: str, transport: RabbitMQTransport, rabbitmq_url: str
+) -> None:
+    store = SqlDelayedMessageStore(sqlite_url)
+    settings = DelayedDeliverySettings(handover_horizon=HORIZON)
+    with closing(store):
+        dispatcher = Dispatcher(store, transport, settings, endpoint="sales")
+        store.setup_infrastructure()
+        due = store.now() + SECOND
+        fields = {"plain": "billing", "encoded": "/queues/bil%0Aling", "good": "billing"}
+        store.store_many([message(due, message_id=name, destination=to) for name, to in fields.items()])
+        with store.engine.begin() as connection:  # as an earlier version stored it
+            change = "UPDATE sales_delayed SET destination = :name WHERE message_id = 'plain'"
+            connection.execute(text(change), {"name": "bil\nling"})
+        until(lambda: dispatcher.dispatch_due().fetched == 0 and store.count() == 0)
+    assert [one.message_id for one, _ in received(transport, "billing", 1)] == ["good"]
+    failed = {
+        one.message_id: one.headers["NServiceBus.ExceptionInfo.Message"] for one, _ in received(transport, "error", 2)
+    }
+    assert failed.keys() == {"plain", "encoded"}
+    assert all("control character" in reason for reason in failed.values())
+    assert waiting(rabbitmq_url, "billing") == 0
+
+
+def test_a_name_with_a_line_break_is_refused_and_asked_of_no_broker(transport: RabbitMQTransport) -> None:
+    for name in ("bil\nling", "/queues/bil%0Aling"):  # the broker would answer for `billing`
+        with pytest.raises(TransportSetupError, match="control character"):
+            transport.declare(name)
+        with pytest.raises(TransportSetupError, match="control character"):
+            transport.delete(name)
+        with pytest.raises(TransportSetupError, match="control character"), transport.receive(name):
+            pass
+    assert not queue_exists(transport._blocking, "bil\nling")
+    for made in (
+        lambda: FixedDelay(SECOND, "a\n"),
+        lambda: EphemeralQueueDelay("a\r"),
+        lambda: CascadeDelay(custom("\n")),
+    ):
+        with pytest.raises(ConfigurationError, match="control character"):
+            made()
+
+
 def test_what_the_cascade_refuses_stays_until_it_is_due_and_then_goes_directly(
     sqlite_url: str, rabbitmq_url: str, transport: RabbitMQTransport
 ) -> None:
@@ -150,6 +194,7 @@ def test_what_the_cascade_refuses_stays_until_it_is_due_and_then_goes_directly(
         channel.basic_publish("", "test.delay-level-10", b"")
         channel.exchange_declare("test.delay-level-10", "topic", durable=True)
         channel.queue_bind("test.delay-level-10", "test.delay-level-10", "#")
+        channel.exchange_declare(CASCADE.delivery, "topic", durable=True)
 
     class Prepared(CascadeDelay):
         def prepare(self, *arguments: Any) -> dict[str, str]:
@@ -291,17 +336,55 @@ def test_a_queue_that_may_not_be_bound_to_the_plugin_s_exchange_harms_no_other(
         assert outcomes(poor, SECOND, {"destination": "locked"}, {}) == [OutcomeKind.UNSUITED, OutcomeKind.DELIVERED]
 
 
-def test_a_queue_that_was_declared_anew_is_bound_again(
+@pytest.fixture(params=["cascade", "plugin", "fixed", "ephemeral"])
+def delays(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> CascadeTopology | NativeDelay:
+    """Each way of delaying. In place of the plugin's exchange there is one that routes at once."""
+    monkeypatch.setattr("delaystore.transports.rabbitmq.native._plugin.EXCHANGE_TYPE", "direct")
+    made: dict[str, CascadeTopology | NativeDelay] = {
+        "cascade": CASCADE,
+        "plugin": DelayedMessagePluginDelay(),
+        "fixed": FixedDelay(SECOND),
+        "ephemeral": EphemeralQueueDelay(),
+    }
+    return made[request.param]
+
+
+def test_a_queue_that_was_declared_anew_gets_what_is_sent_next(
+    rabbitmq_url: str, delays: CascadeTopology | NativeDelay
+) -> None:
+    with closing(RabbitMQTransport(rabbitmq_url, delays=delays, queue_type="classic")) as transport:
+        for _ in range(3):
+            transport.declare("billing")
+            assert outcomes(transport, SECOND, {}) == [OutcomeKind.DELIVERED]
+            assert received(transport, "billing", 1)
+            transport.delete("billing")
+
+
+def test_a_queue_that_was_deleted_a_moment_ago_is_noticed_before_anything_is_published(
+    rabbitmq_url: str, delays: CascadeTopology | NativeDelay
+) -> None:
+    with closing(RabbitMQTransport(rabbitmq_url, delays=delays, queue_type="classic")) as transport:
+        for queue in ("billing", "shipping"):
+            transport.declare(queue)
+        there, gone = {"destination": "shipping"}, {"destination": "billing"}
+        assert outcomes(transport, SECOND, there, gone) == [OutcomeKind.DELIVERED] * 2
+        transport.delete("billing")
+        assert OutcomeKind.DELIVERED not in outcomes(transport, SECOND, gone)
+        assert outcomes(transport, SECOND, there, gone) == [OutcomeKind.DELIVERED, OutcomeKind.UNSUITED]
+        assert len(received(transport, "shipping", 2)) == 2
+
+
+def test_what_has_no_queue_when_the_plugin_delivers_it_is_kept(
     rabbitmq_url: str, transport: RabbitMQTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delaystore.transports.rabbitmq.native._abc.ASK_AGAIN_AFTER", 0.1)
-    assert outcomes(transport, SECOND, {}) == [OutcomeKind.DELIVERED]
-    assert received(transport, "billing", 1)
-    transport.delete("billing")
-    transport.declare("billing")
-    time.sleep(0.1)
-    assert outcomes(transport, SECOND, {}) == [OutcomeKind.DELIVERED]
-    assert received(transport, "billing", 1)
+    monkeypatch.setattr("delaystore.transports.rabbitmq.native._plugin.EXCHANGE_TYPE", "direct")
+    with closing(RabbitMQTransport(rabbitmq_url, delays=DelayedMessagePluginDelay("later"))) as delaying:
+        assert outcomes(delaying, SECOND, {}) == [OutcomeKind.DELIVERED]
+        transport.delete("billing")
+        with closing(pika.BlockingConnection(pika.URLParameters(rabbitmq_url))) as connection:
+            connection.channel().basic_publish("later", "billing", b"due now")  # as the plugin does
+        ((kept, _),) = received(transport, "later.undeliverable", 1)
+        assert kept.body == b"due now"
 
 
 def test_messages_of_one_id_are_not_taken_for_one_another(sqlite_url: str, transport: RabbitMQTransport) -> None:

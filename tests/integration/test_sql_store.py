@@ -213,6 +213,7 @@ def test_a_row_that_cannot_be_decoded_harms_itself_alone(store: SqlDelayedMessag
     [
         ("destination", "d" * 300),
         ("destination", ""),
+        ("destination", "a\nb"),
         ("headers", "[1]"),
         ("headers", '{"a":{"$bytes":"*"}}'),
         ("properties", '{"colour":"red"}'),

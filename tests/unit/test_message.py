@@ -30,6 +30,8 @@ def make(**fields: Any) -> DelayedMessage:
         ({"message_id": "\ud800"}, "cannot be written as UTF-8"),
         ({"destination": ""}, "destination is empty"),
         ({"destination": "q" * 256}, "has 256 bytes; at most 255 are allowed"),
+        ({"destination": "a\nb"}, "destination 'a\\nb' contains the control character '\\n'"),
+        ({"destination": "bill\x9fing"}, "contains the control character '\\x9f'"),
         ({"destination": "/exchanges/" + "x" * 1600}, "at most 1600 are allowed"),
         ({"due_time": datetime(2027, 1, 1)}, "due_time 2027-01-01T00:00:00 has no time zone; use an aware datetime"),  # noqa: DTZ001 - that is what is refused
         ({"due_time": "soon"}, "due_time must be a datetime, not str"),

@@ -37,6 +37,7 @@ def test_a_mode_may_be_given_by_name() -> None:
         ("maximum_sleep", 61, "maximum_sleep must be at most 0:01:00"),
         ("maximum_recovery_failures_per_second", 0, "must be a number above 0"),
         ("error_queue", "", "error_queue must be a queue name"),
+        ("error_queue", "a\nb", "error_queue 'a\\nb' contains a control character"),
         ("transaction_mode", "twice", "transaction_mode must be one of none, receive_only, "),
         ("on_critical_error", "log", "on_critical_error must be a function"),
     ],

@@ -101,6 +101,8 @@ BAD = [
     ("destination", StringType(), LONG, "destination has more than 255 bytes"),
     ("destination", StringType(), "/" + MAX_ADDRESS_BYTES * "x", "destination is an address of more than 1600 bytes"),
     ("destination", StringType(), "a\0b", "destination contains a NUL character"),
+    ("destination", StringType(), "a\nb", "destination contains a control character"),
+    ("destination", StringType(), "\x85", "destination contains a control character"),
     ("destination", StringType(), not_utf8(b"ok", b"\xff", b"ok"), "destination is not UTF-8"),
     ("due_time", TimestampType(), None, "due_time is null"),
     ("due_time", TimestampType(), LATEST_DUE_TIME + MICROSECOND, "due_time is out of range"),

@@ -276,6 +276,7 @@ def test_presets_are_found_by_name(name: str) -> None:
         ("custom:" + "x" * 250, "have 1 to 255 bytes"),
         ("custom:\udcff:3", r"the name '\\udcff\.delay-level-02' is not UTF-8 text"),
         ("skipping:\udcff:3", "is not UTF-8 text"),
+        ("custom:a\nb:3", r"'a\\nb\.[^']*' contains a control character"),
         ("custom:amq.:3", r"refuses names that begin with 'amq\.'"),
         ("skipping:amq.mine", r"refuses names that begin with 'amq\.'"),
         ("celery:quorum:amq.", r"refuses names that begin with 'amq\.'"),

@@ -1,9 +1,11 @@
 """A message that is moved: as it waits in the source, and as it is published to the target."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from delaystore.address import Address
 from delaystore.cascades.moving._raw import RawProperties
+from delaystore.transports.rabbitmq.topology import Binding, Queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,7 @@ class Copy:
     properties: RawProperties
     body: bytes
     mandatory: bool = True
+    requires: Sequence[Queue | Binding] = ()
 
     @property
     def message_id(self) -> str | None:

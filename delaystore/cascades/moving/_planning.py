@@ -1,6 +1,6 @@
 """What is published in place of a waiting message: its copy, or a poisoned one for the poison queue."""
 
-import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -18,16 +18,22 @@ from delaystore.transports.rabbitmq.delay_headers import (
     DEAD_LETTER_HEADERS,
     DELAY_IN_SECONDS,
     TIME_SENT,
+    dated,
     time_sent,
-    time_sent_text,
 )
-from delaystore.transports.rabbitmq.topology.cascade import SECOND, CascadeTopology, DelayKey, DueBy
+from delaystore.transports.rabbitmq.topology.cascade import CascadeTopology, DelayKey, DueBy
 
 _DEAD_LETTER_HEADERS: Final = tuple(name.encode() for name in DEAD_LETTER_HEADERS)
 """RabbitMQ adds them at each level. It may drop a message that has them, as one that goes round in circles."""
 _COUNTED_BY_QUEUE: Final = frozenset(name.encode() for name in COUNTED_BY_QUEUE)
 _TOLERANCE: Final = timedelta(minutes=1)
 """How much later than due a cascade may deliver before headers and key are said to disagree."""
+_TIME_SENT: Final = TIME_SENT.encode()
+_DELAY_IN_SECONDS: Final = DELAY_IN_SECONDS.encode()
+_WRITTEN: Final = re.compile(rb"S\0\0\0\x1c\d{4}-\d\d-\d\d \d\d:\d\d:\d\d:\d{6} Z")
+"""TIME_SENT as NServiceBus writes it: a long string of 28 bytes."""
+_INTEGER: Final = b"I"
+"""The type of a number of 32 bits."""
 POISON_REASON: Final = "delaystore.poison-reason"
 POISON_QUEUE: Final = "delaystore.poison-queue"
 """The level queue it was read from."""
@@ -89,9 +95,10 @@ class Planner:
             raise UnmovableError(str(error)) from None
         self._check_reachable(message.properties, headers, key.address)
         kept = [entry for entry in entries if not left_by_broker(entry.name, redelivered=message.redelivered)]
-        if not wait.exact:
+        dating = not wait.exact or _in_another_way(headers)
+        if dating:
             kept = _dated(kept, wait, now)
-        properties = _delayed(message.properties, kept, len(kept) != len(entries) or not wait.exact, units > 0)
+        properties = _delayed(message.properties, kept, len(kept) != len(entries) or dating, units > 0)
         early = wait.exact and wait.delay + _TOLERANCE < at_least(key, message.level, self.source)
         return Plan(Copy(address, properties, message.body), key.address, units * self.target.unit, early)
 
@@ -151,16 +158,25 @@ def with_entries(entries: list[Entry], *added: Entry) -> list[Entry]:
 
 
 def _dated(entries: list[Entry], wait: Remaining, now: datetime) -> list[Entry]:
-    """`entries` with headers that say when the copy is due, so that it can be moved again."""
-    given = dict(entries).get(TIME_SENT.encode())
-    sent = time_sent({TIME_SENT: text_of(given)})
-    if sent is None:
-        if given is not None:
-            return entries  # written by another program in its own way, and left so
-        entries = with_entries(entries, Entry(TIME_SENT.encode(), text_value(time_sent_text(now))))
-        sent = now
-    delay = max(0, math.ceil((now + wait.delay - sent) / SECOND))
-    return with_entries(entries, Entry(DELAY_IN_SECONDS.encode(), integer_value(delay)))
+    """`entries` with headers that say when the copy is due, also for NServiceBus' tools."""
+    given = dict(entries).get(_TIME_SENT)
+    sent = {TIME_SENT: text_of(given)}
+    if given is not None and time_sent(sent) is None:
+        return entries  # written by another program in its own way, and left so
+    written = dated(sent, now + wait.delay, now)
+    return with_entries(
+        entries,
+        Entry(_TIME_SENT, text_value(written[TIME_SENT])),
+        Entry(_DELAY_IN_SECONDS, integer_value(written[DELAY_IN_SECONDS])),
+    )
+
+
+def _in_another_way(headers: dict[bytes, bytes]) -> bool:
+    """Whether there are both headers that say when a message is due, and NServiceBus' tools could not read them."""
+    sent, delay = headers.get(_TIME_SENT), headers.get(_DELAY_IN_SECONDS)
+    if sent is None or delay is None:
+        return False
+    return delay[:1] != _INTEGER or _WRITTEN.fullmatch(sent) is None
 
 
 def _delayed(properties: RawProperties, headers: list[Entry], changed: bool, waits: bool) -> RawProperties:

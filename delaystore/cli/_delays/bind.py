@@ -9,6 +9,8 @@ from delaystore.cli._delays.options import DEFAULT_CASCADE, BrokerUrl, CascadeNa
 from delaystore.cli._delays.reports import finding_document, part_document
 from delaystore.cli._options import Json
 from delaystore.cli._output import print_document, print_table, say
+from delaystore.errors import ConfigurationError
+from delaystore.names import control_character
 from delaystore.transports.rabbitmq.topology.cascade import Routing
 
 if TYPE_CHECKING:
@@ -30,10 +32,11 @@ def bind(
 
     Each is bound so that it gets its own messages and no others. A failure is reported, and the rest are bound. With
     the management API, bindings of other programs that mix up messages are named. Exit code 1: a destination could not
-    be bound.
+    be bound. Exit code 2, and nothing is bound: a name with a control character, such as a line break.
     """
     from delaystore import cascades
 
+    _check_names(destinations)
     with open_cascade(broker, cascade, management) as (client, topology):
         results = cascades.bind(client, topology, destinations, routing, dry_run=dry_run)
     if as_json:
@@ -42,6 +45,12 @@ def bind(
         _print_text(results, dry_run)
     if any(result.failure is not None for result in results):
         raise typer.Exit(1)
+
+
+def _check_names(destinations: Sequence[str]) -> None:
+    bad = [destination for destination in destinations if control_character(destination) is not None]
+    if bad:
+        raise ConfigurationError(f"no destination may contain a control character: {', '.join(map(repr, bad))}")
 
 
 def _print_json(cascade: str, results: "Sequence[BindingResult]", routing: Routing, dry_run: bool) -> None:

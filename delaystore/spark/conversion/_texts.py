@@ -50,6 +50,7 @@ def check_destinations(array: pa.Array, faults: Faults) -> None:
         f"destination is an address of more than {MAX_ADDRESS_BYTES} bytes",
     )
     _check_characters(array, "destination", faults)
+    faults.add(pc.match_substring_regex(array, r"\p{Cc}"), "destination contains a control character")
 
 
 def _check_characters(array: pa.Array, name: str, faults: Faults) -> None:

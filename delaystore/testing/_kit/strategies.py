@@ -18,8 +18,17 @@ def instants() -> st.SearchStrategy[datetime]:
 
 
 def texts(max_bytes: int) -> st.SearchStrategy[str]:
-    """Texts that may be a message_id or destination: not empty, without NUL, at most `max_bytes` of UTF-8."""
-    characters = st.characters(codec="utf-8", exclude_characters="\0")
+    """Texts that may be a message_id: not empty, without NUL, at most `max_bytes` of UTF-8."""
+    return _short(st.characters(codec="utf-8", exclude_characters="\0"), max_bytes)
+
+
+def queue_names(max_bytes: int) -> st.SearchStrategy[str]:
+    """As `texts`, but without control characters: texts that may be a destination, and no address."""
+    names = _short(st.characters(codec="utf-8", exclude_categories=["Cc"]), max_bytes)
+    return names.filter(lambda text: not text.startswith("/"))
+
+
+def _short(characters: st.SearchStrategy[str], max_bytes: int) -> st.SearchStrategy[str]:
     return st.text(characters, min_size=1, max_size=max_bytes).filter(lambda text: len(text.encode()) <= max_bytes)
 
 
@@ -44,7 +53,7 @@ def messages() -> st.SearchStrategy[DelayedMessage]:
     return st.builds(
         DelayedMessage,
         message_id=texts(255),
-        destination=texts(255).filter(lambda text: not text.startswith("/")),
+        destination=queue_names(255),
         due_time=instants(),
         body=st.binary(),
         headers=st.dictionaries(st.text(), header_values(), max_size=5),

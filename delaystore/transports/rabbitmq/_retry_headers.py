@@ -1,7 +1,6 @@
 """The headers of a message that is retried, and how to recover the original message."""
 
 import copy
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,8 +13,8 @@ from delaystore.address import DEFAULT_EXCHANGE, Address
 from delaystore.headers import EXPIRATION as SET_ASIDE
 from delaystore.transports.rabbitmq.delay_headers import (
     COUNTED_BY_QUEUE,
-    DELAY_IN_SECONDS,
     TIME_SENT,
+    dated,
     time_sent,
     time_sent_text,
     without_dead_letters,
@@ -90,14 +89,10 @@ def delayed_properties(
     so the end of that second), or else from `now`.
     """
     properties = _publishable(first, EXPIRATION)
-    headers = properties.headers
-    sent = time_sent(headers)
-    if sent is None:
-        sent = _timestamp(properties, now)
-        headers[TIME_SENT] = time_sent_text(sent)
-    headers[ATTEMPT] = first.attempt + 1
-    headers[DELAY_IN_SECONDS] = max(0, math.ceil((now + delay - sent) / timedelta(seconds=1)))
-    return properties, _expiry(headers)
+    if time_sent(properties.headers) is None:
+        properties.headers[TIME_SENT] = time_sent_text(_timestamp(properties, now))
+    properties.headers = {**dated(properties.headers, now + delay, now), ATTEMPT: first.attempt + 1}
+    return properties, _expiry(properties.headers)
 
 
 def failed_properties(first: Original, failure: Mapping[str, Any]) -> spec.BasicProperties:

@@ -25,6 +25,8 @@ from delaystore.transports.rabbitmq.topology import CascadeTopology
 
 _IMPATIENCE: Final = {"heartbeat": 2, "socket_timeout": 3, "stack_timeout": 4}
 """Seconds. Messages are claimed while their native delay is prepared, so outages are noticed soon."""
+PREPARING: Final = 10.0
+"""Seconds for each answer meanwhile: declaring a queue takes a busy broker some."""
 
 
 class RabbitMQTransport(Transport):
@@ -69,7 +71,7 @@ class RabbitMQTransport(Transport):
             delays = delay_named(named)
         self._delays = CascadeDelay(delays) if isinstance(delays, CascadeTopology) else delays
         self._blocking = BlockingConnections(self._broker)
-        self._preparing = BlockingConnections(self._broker, **_IMPATIENCE)
+        self._preparing = BlockingConnections(self._broker, answer=PREPARING, **_IMPATIENCE)
         self._lock = threading.Lock()
         self._quarantine = threading.Lock()
         self._owner: Owner | None = None

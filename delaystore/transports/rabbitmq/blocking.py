@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-import pika
 from pika import exceptions
 from pika.adapters.utils.connection_workflow import AMQPConnectorException
 
@@ -12,19 +11,28 @@ from delaystore.errors import TransportUnavailableError
 from delaystore.transports.rabbitmq.owner import drop_socket
 from delaystore.transports.rabbitmq.parameters import Broker
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
+from delaystore.transports.rabbitmq.punctual import ANSWER, PunctualConnection, SilenceError, answered_within
 
 _HEARTBEAT: Final = 60
 """Seconds. Nobody answers heartbeats while the caller handles messages, so it has about two minutes for that."""
 _IDLE_CONNECTIONS: Final = 4
-_ANSWER: Final = 10
+OPENING: Final = 10
 """Seconds that a broker has to open or close a channel or a connection."""
 
 
-class BlockingConnections:
-    """Connections that one thread at a time uses, kept for the next. `parameters`: of pika, in place of `broker`'s."""
+class UnansweredError(TransportUnavailableError):
+    """The broker was there, and left one request without an answer."""
 
-    def __init__(self, broker: Broker, **parameters: int) -> None:
+
+class BlockingConnections:
+    """Connections that one thread at a time uses, kept for the next.
+
+    `answer`: seconds that the broker has for each answer; None: ANSWER. `parameters`: of pika, in place of `broker`'s.
+    """
+
+    def __init__(self, broker: Broker, *, answer: float | None = None, **parameters: int) -> None:
         self._broker = broker
+        self._answer = ANSWER if answer is None else answer
         self._parameters = {"heartbeat": _HEARTBEAT, **parameters}
         self._idle: list[Any] = []
 
@@ -32,7 +40,8 @@ class BlockingConnections:
     def channel(self) -> Iterator[Any]:
         """A fresh channel for the block, closed after it: what was not acknowledged goes back to its queue.
 
-        Raises TransportUnavailableError if there is no connection to be had, or if it is lost within the block.
+        Raises TransportUnavailableError if there is no connection to be had, or if it is lost within the block, and
+        UnansweredError if that is because an answer did not come in time.
         The broker's refusals (pika's ChannelClosedByBroker) pass through. An interrupt drops the connection.
         """
         with quiet_pika():
@@ -74,19 +83,18 @@ class BlockingConnections:
         except exceptions.AMQPConnectionError as error:
             if connection.is_open:
                 raise  # the caller's own
-            raise TransportUnavailableError(
-                f"the connection to RabbitMQ at {self._broker.label} was lost: {reason_of(error)}"
-            ) from None
+            problem = UnansweredError if isinstance(error, SilenceError) else TransportUnavailableError
+            raise problem(f"the connection to RabbitMQ at {self._broker.label} was lost: {reason_of(error)}") from None
 
     def _open_channel(self) -> tuple[Any, Any]:
         while (connection := self._take()) is not None:
             try:
-                with _answered_soon(connection):
+                with answered_within(connection, OPENING):
                     return connection, connection.channel()
             except exceptions.AMQPError:
                 _close(connection)  # it died while it was idle
         try:
-            connection = pika.BlockingConnection(self._broker.parameters(**self._parameters))
+            connection = PunctualConnection(self._broker.parameters(**self._parameters), answer=self._answer)
             return connection, connection.channel()
         except (exceptions.AMQPError, AMQPConnectorException, OSError) as error:
             raise TransportUnavailableError(
@@ -97,7 +105,7 @@ class BlockingConnections:
         with quiet_pika():
             try:
                 if channel.is_open:
-                    with _answered_soon(connection):
+                    with answered_within(connection, OPENING):
                         channel.close()
             except exceptions.AMQPError:
                 _close(connection)
@@ -106,19 +114,6 @@ class BlockingConnections:
                 self._idle.append(connection)
             else:
                 _close(connection)
-
-
-@contextmanager
-def _answered_soon(connection: Any) -> Iterator[None]:
-    """End the connection, as after missed heartbeats, unless the block ends within _ANSWER seconds."""
-    inner = connection._impl
-    silence = exceptions.AMQPHeartbeatTimeout(f"no answer within {_ANSWER} s")
-    timer = inner._adapter_call_later(_ANSWER, lambda: inner._terminate_stream(silence))
-    try:
-        yield
-    finally:
-        if connection.is_open:
-            inner._adapter_remove_timeout(timer)
 
 
 def _drop(connection: Any) -> None:
@@ -130,7 +125,7 @@ def _drop(connection: Any) -> None:
 def _close(connection: Any) -> None:
     try:
         if connection.is_open:
-            with _answered_soon(connection):
+            with answered_within(connection, OPENING):
                 connection.close()
     except exceptions.AMQPError:
         drop_socket(connection._impl)

@@ -12,7 +12,7 @@ from delaystore.address import Address
 from delaystore.errors import UnsupportedMessageError
 from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind
 from delaystore.transports.rabbitmq._in_flight import InFlightBatch
-from delaystore.transports.rabbitmq.publication import Publishable, body_frames, publish_method
+from delaystore.transports.rabbitmq.publication import Publishable, body_frames, publish_method, requirement
 
 WINDOW: Final = 2000
 """Publishes without an answer, at most."""
@@ -60,8 +60,8 @@ class ConfirmChannel:
         batch = self.batch
         if batch is None or not self._ready:
             return
-        pieces: list[bytes] = []
-        size = 0
+        pieces = [] if batch.next else self._requirements(batch)
+        size = sum(map(len, pieces))
         total = len(batch.publications)
         while batch.next < total and batch.unsettled < WINDOW and batch.unsettled_bytes < WINDOW_BYTES:
             marshalled = self._marshal(batch, batch.publications[batch.next])
@@ -90,6 +90,11 @@ class ConfirmChannel:
     def _on_selected(self, _frame: Any) -> None:
         self._ready = True
         self.pump()
+
+    def _requirements(self, batch: InFlightBatch) -> list[bytes]:
+        """What the batch needs, each once. It goes first: where it is refused, nothing has been published."""
+        parts = dict.fromkeys(part for publication in batch.publications for part in publication.requires)
+        return [requirement(self._pika.channel_number, part) for part in parts]
 
     def _marshal(self, batch: InFlightBatch, publication: Publishable) -> bytes | None:
         """The publication's frames, counted as sent; None: it cannot be sent, and is settled."""

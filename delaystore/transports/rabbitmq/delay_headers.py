@@ -10,9 +10,13 @@ from delaystore.headers import EXPIRATION
 from delaystore.message import DelayedMessage
 
 DELAY_IN_SECONDS: Final = "NServiceBus.Transport.RabbitMQ.DelayInSeconds"
+"""A number of 32 bits: NServiceBus' tools break off at any other type."""
 TIME_SENT: Final = "NServiceBus.TimeSent"
 """`yyyy-MM-dd HH:mm:ss:ffffff Z`; with DELAY_IN_SECONDS added it is the due time."""
 _TIME_FORMAT: Final = "%Y-%m-%d %H:%M:%S:%f Z"
+_SECOND: Final = timedelta(seconds=1)
+_LONGEST: Final = (2**31 - 1) * _SECOND
+"""What DELAY_IN_SECONDS can say."""
 DEAD_LETTER_HEADERS: Final = ("x-death", "x-first-death-", "x-last-death-")
 """How the names of the headers begin that dead-lettering adds."""
 COUNTED_BY_QUEUE: Final = ("x-delivery-count", "x-acquired-count")
@@ -20,7 +24,10 @@ COUNTED_BY_QUEUE: Final = ("x-delivery-count", "x-acquired-count")
 
 
 def time_sent(headers: Mapping[str, Any]) -> datetime | None:
-    """When the message was sent, by its header; None: it has none that can be read."""
+    """When the message was sent, by its header; None: it has none that can be read.
+
+    Others may write it without zeros in front, which NServiceBus' tools refuse; `dated` writes it anew.
+    """
     text = headers.get(TIME_SENT)
     if not isinstance(text, str):
         return None
@@ -31,8 +38,22 @@ def time_sent(headers: Mapping[str, Any]) -> datetime | None:
 
 
 def time_sent_text(instant: datetime) -> str:
-    """`instant` as NServiceBus writes it."""
-    return instant.astimezone(UTC).strftime(_TIME_FORMAT)
+    """`instant` as NServiceBus writes it, and its tools demand it: four digits for the year, six for the fraction."""
+    text = instant.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")
+    return f"{text.replace('.', ':')} Z"
+
+
+def dated(headers: Mapping[str, Any], due: datetime, now: datetime) -> dict[str, Any]:
+    """`headers` with both that say when the message is due, as NServiceBus writes them.
+
+    An older TimeSent stays, written anew, and the delay is counted from it. It is `now` where it cannot be read, or is
+    after `due`, or so long ago that the delay would not fit; for a delay that does not fit from `now` on, it is later.
+    """
+    sent = time_sent(headers)
+    if sent is None or not timedelta(0) <= due - sent <= _LONGEST:
+        sent = now if due - now <= _LONGEST else due - _LONGEST
+    delay = max(0, math.ceil((due - sent) / _SECOND))
+    return {**headers, TIME_SENT: time_sent_text(sent), DELAY_IN_SECONDS: delay}
 
 
 def due_time(headers: Mapping[str, Any]) -> datetime | None:
@@ -52,16 +73,8 @@ def without_dead_letters(headers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def to_be_delayed(message: DelayedMessage, now: datetime) -> DelayedMessage:
-    """`message` as RabbitMQ is to keep it from `now` on: persistent, with NServiceBus' headers, and no expiration.
-
-    An older TimeSent stays, and the delay is counted from it.
-    """
-    headers = without_dead_letters(message.headers)
-    sent = time_sent(headers)
-    if sent is None or sent > message.due_time:
-        sent = now
-        headers[TIME_SENT] = time_sent_text(now)
-    headers[DELAY_IN_SECONDS] = max(0, math.ceil((message.due_time - sent) / timedelta(seconds=1)))
+    """`message` as RabbitMQ is to keep it from `now` on: persistent, `dated`, and without expiration."""
+    headers = dated(without_dead_letters(message.headers), message.due_time, now)
     properties = dict(message.properties)
     properties.pop("delivery_mode", None)  # persistent is the default
     expiration = properties.pop("expiration", None)

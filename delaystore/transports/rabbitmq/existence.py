@@ -13,6 +13,9 @@ from delaystore.transports.rabbitmq.topology.layout import Exchange, Queue
 NOT_FOUND: Final = 404
 """The reply code for a queue or an exchange that does not exist."""
 
+_NEVER_IN_NAMES: Final = frozenset("\r\n")
+"""RabbitMQ drops these from a name, and would answer for another."""
+
 
 def queue_exists(connections: BlockingConnections, name: str) -> bool:
     """Whether there is a queue of that name; raises as `exists`."""
@@ -52,7 +55,9 @@ def _counts(connections: BlockingConnections, parts: Sequence[Exchange | Queue])
         try:
             with connections.channel() as channel, quiet_pika():
                 for part in parts[len(counts) :]:
-                    if isinstance(part, Queue):
+                    if not _NEVER_IN_NAMES.isdisjoint(part.name):
+                        counts.append(None)
+                    elif isinstance(part, Queue):
                         counts.append(ready_on(channel, part.name))
                     else:
                         channel.exchange_declare(part.name, passive=True)

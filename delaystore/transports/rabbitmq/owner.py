@@ -14,6 +14,7 @@ from delaystore.transports.rabbitmq._in_flight import Closure, InFlightBatch
 from delaystore.transports.rabbitmq.channel import ConfirmChannel
 from delaystore.transports.rabbitmq.parameters import Broker
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
+from delaystore.transports.rabbitmq.punctual import SilenceError
 
 THREAD_NAME: Final = "delaystore-rabbitmq"
 _RECONNECT_WAIT: Final = wait_exponential(multiplier=0.1, max=5) + wait_random(0, 0.1)
@@ -23,6 +24,9 @@ _IDLE_CHANNELS: Final = 8
 _MESSAGE_FAULTS: Final = frozenset({311, 403, 404, 405, 406, 501, 502, 503, 504, 505, 506, 540, 541})
 """Reply codes with which a broker closes the connection because of what it was sent (AMQP 0-9-1, 1.2)."""
 _CONNECTING: Final = "connecting"
+SILENCE_SECONDS: Final = 10.0
+"""Seconds after which a connection is given up whose broker has not even closed a channel. A queue without a leader
+keeps its channel for a minute; on a fresh connection other messages go on."""
 _SIGN_OF_LIFE: Final = 1.0
 """Seconds that `abandon` waits for the broker to show that it still answers."""
 
@@ -261,10 +265,16 @@ class Owner:
         channel = self._carrying.pop(batch, None)
         if channel is not None and channel.discard():
             self._silent.add(channel)
+            self._loop.call_later(SILENCE_SECONDS, lambda: self._give_up(channel))
         with self._changed:
             self._abandoned.discard(batch)
         if self._connection is not None and self._connection.is_open:
             self._report()
+
+    def _give_up(self, channel: ConfirmChannel) -> None:
+        """End the connection, as after missed heartbeats, if the broker still has not closed `channel`."""
+        if channel in self._silent:
+            self._connection._terminate_stream(SilenceError(f"no answer within {SILENCE_SECONDS:g} s"))
 
     def _shut(self) -> None:
         connection = self._connection

@@ -6,6 +6,7 @@ handful of fields, so both are written here; everything else is left to pika's e
 """
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -16,6 +17,7 @@ from delaystore.errors import UnsupportedMessageError
 from delaystore.message import DelayedMessage
 from delaystore.transports.abc import Outcome, OutcomeKind
 from delaystore.transports.rabbitmq._properties import PERSISTENT, amqp_properties, encoding_errors
+from delaystore.transports.rabbitmq.topology import Binding, DestinationKind, Queue
 
 FRAME_OVERHEAD: Final = 8
 """Bytes around a frame's payload: type, channel, size, and the end mark (AMQP 0-9-1, 2.3.5)."""
@@ -47,6 +49,10 @@ class Publishable(Protocol):
         """Whether the broker returns it if no queue takes it."""
 
     @property
+    def requires(self) -> Sequence[Queue | Binding]:
+        """Queues that must exist and bindings that are made, right before it is published."""
+
+    @property
     def suspect(self) -> bool:
         """Whether its properties or headers may be what the broker closes a channel for."""
 
@@ -62,6 +68,8 @@ class Publication:
     address: Address
     mandatory: bool = True
     """Whether the broker returns it if no queue takes it."""
+    requires: Sequence[Queue | Binding] = ()
+    """Queues that must exist and bindings that are made, right before it is published."""
 
     @property
     def message_id(self) -> str:
@@ -89,6 +97,25 @@ def publication_of(message: DelayedMessage) -> Publication | Outcome:
         return Publication(message, parse_address(message.destination))
     except UnsupportedMessageError as error:
         return Outcome(OutcomeKind.UNROUTABLE, str(error))
+
+
+def requirement(channel_number: int, part: Queue | Binding) -> bytes:
+    """The frame that looks a queue up, or makes a binding. The broker answers only by closing the channel.
+
+    404: the queue is missing, or the binding's exchange.
+    """
+    if isinstance(part, Queue):
+        method = spec.Queue.Declare(queue=part.name, passive=True, nowait=True)
+    elif part.kind is DestinationKind.QUEUE:
+        method = spec.Queue.Bind(
+            queue=part.destination, exchange=part.source, routing_key=part.routing_key, nowait=True
+        )
+    else:
+        method = spec.Exchange.Bind(
+            destination=part.destination, source=part.source, routing_key=part.routing_key, nowait=True
+        )
+    marshalled: bytes = frame.Method(channel_number, method).marshal()
+    return marshalled
 
 
 def publish_method(channel_number: int, address: Address, *, mandatory: bool = True) -> bytes:

@@ -30,6 +30,7 @@ from delaystore.transports.rabbitmq._retry_headers import Original, delayed_prop
 from delaystore.transports.rabbitmq.declaring import declare_part
 from delaystore.transports.rabbitmq.delay_headers import time_sent_text
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
+from delaystore.transports.rabbitmq.punctual import ANSWER, answered_within
 from delaystore.transports.rabbitmq.topology import NSERVICEBUS_V2, CascadeTopology
 
 _EXPLANATIONS: Final = (16_384, 256)
@@ -105,7 +106,8 @@ def retry_later(
 
     On an error it stays unacknowledged, for the caller to `basic_nack`. Raises ConfigurationError for arguments that
     cannot work, UnsupportedMessageError for a delay, queue name or message that does not fit, TransportError where
-    RabbitMQ refuses (some refusals close the channel, which requeues), TransportUnavailableError for a lost connection.
+    RabbitMQ refuses (some refusals close the channel, which requeues), TransportUnavailableError for a lost connection;
+    a broker that does not answer within 30 seconds loses it.
     """
     if not isinstance(channel, BlockingChannel):
         raise ConfigurationError("retry_later needs the channel of a BlockingConnection; see next_step for others")
@@ -113,7 +115,7 @@ def retry_later(
         method, properties, delay, queue=queue, topology=topology, limit=limit, error_queue=error_queue, error=error
     )
     try:
-        with quiet_pika():
+        with quiet_pika(), answered_within(channel.connection, ANSWER):
             if step.address is None:
                 _settle(channel, method, expired)
                 return step.result

@@ -10,15 +10,16 @@ from typing import Final
 from uuid import uuid4
 
 from delaystore.address import queue_or_none
-from delaystore.errors import TransportSetupError, UnsupportedMessageError
+from delaystore.errors import ConfigurationError, TransportSetupError, UnsupportedMessageError
 from delaystore.message import DelayedMessage
+from delaystore.names import control_character
 from delaystore.transports.abc import Outcome, OutcomeKind
-from delaystore.transports.rabbitmq.blocking import BlockingConnections
+from delaystore.transports.rabbitmq.blocking import BlockingConnections, UnansweredError
 from delaystore.transports.rabbitmq.declaring import declare
 from delaystore.transports.rabbitmq.delay_headers import to_be_delayed
 from delaystore.transports.rabbitmq.existence import queue_exists
 from delaystore.transports.rabbitmq.publication import Publication
-from delaystore.transports.rabbitmq.topology import Layout
+from delaystore.transports.rabbitmq.topology import Binding, Layout, Queue
 
 ASK_AGAIN_AFTER: Final = 30.0
 """Seconds after which a queue or exchange is declared again: somebody may have deleted it, and its bindings."""
@@ -48,6 +49,8 @@ class NativeDelay(ABC):
     """
 
     def __init__(self, layout: Layout | None = None) -> None:
+        for node in () if layout is None else layout.nodes:
+            check_name(node.name)
         self._layout = layout
         self._prepared: dict[str, float] = {}
         """When what is prepared was, by name. Threads share it without a lock, which a fork could leave taken."""
@@ -74,7 +77,7 @@ class NativeDelay(ABC):
             declare(connections, self._layout)
             prepared[_OWN_LAYOUT] = time.monotonic()
             stale |= queues  # an exchange that is declared anew has lost its bindings
-        reasons = {}
+        reasons, unanswered = {}, False
         for queue in queues & stale:
             try:
                 if self.prepare_queue(connections, queue):
@@ -82,6 +85,11 @@ class NativeDelay(ABC):
                 else:
                     reasons[queue] = f"no queue {queue!r}"
             except TransportSetupError as error:
+                reasons[queue] = str(error)
+            except UnansweredError as error:
+                if unanswered:
+                    raise  # it is not the queue
+                unanswered = True
                 reasons[queue] = str(error)
         return reasons
 
@@ -91,6 +99,13 @@ class NativeDelay(ABC):
         Raises TransportSetupError where it may not be checked or bound, TransportUnavailableError.
         """
         return queue_exists(connections, queue)
+
+    def required(self, queue: str) -> Sequence[Queue | Binding]:
+        """What a message for `queue` needs, and is asked for right before it is published.
+
+        What was prepared a while ago may be gone: a queue that somebody deletes and declares anew has no bindings.
+        """
+        return (Queue(queue),)
 
     def forget(self) -> None:
         """Ask the broker for everything again: something may have been deleted."""
@@ -123,9 +138,17 @@ class NativeDelay(ABC):
         if handover.queue in hindered:
             return Outcome(OutcomeKind.UNSUITED, hindered[handover.queue])
         try:
-            return self.address(replace(handover, delay=handover.delay - spent))
+            publication = self.address(replace(handover, delay=handover.delay - spent))
+            return replace(publication, requires=self.required(handover.queue))
         except UnsupportedMessageError as error:
             return Outcome(OutcomeKind.UNSUITED, str(error))
+
+
+def check_name(name: str) -> None:
+    """Raise ConfigurationError for a name with control characters, such as line breaks."""
+    character = control_character(name)
+    if character is not None:
+        raise ConfigurationError(f"the name {name[:80]!r} contains the control character {character!r}")
 
 
 def _check_delayable(message: DelayedMessage) -> None:

@@ -1,5 +1,6 @@
 """Delays by a cascade of queues."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 from typing_extensions import override
@@ -8,7 +9,7 @@ from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.declaring import ensure_bound
 from delaystore.transports.rabbitmq.native._abc import Handover, NativeDelay
 from delaystore.transports.rabbitmq.publication import Publication
-from delaystore.transports.rabbitmq.topology import CascadeTopology
+from delaystore.transports.rabbitmq.topology import Binding, CascadeTopology, Queue
 
 
 class CascadeDelay(NativeDelay):
@@ -33,3 +34,7 @@ class CascadeDelay(NativeDelay):
     @override
     def prepare_queue(self, connections: BlockingConnections, queue: str) -> bool:
         return ensure_bound(connections, self._topology, queue)
+
+    @override
+    def required(self, queue: str) -> Sequence[Queue | Binding]:
+        return self._topology.destination_bindings(queue) or super().required(queue)

@@ -10,7 +10,7 @@ from delaystore.address import DEFAULT_EXCHANGE, Address
 from delaystore.errors import UnsupportedMessageError
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.declaring import declare
-from delaystore.transports.rabbitmq.native._abc import Handover, NativeDelay
+from delaystore.transports.rabbitmq.native._abc import Handover, NativeDelay, check_name
 from delaystore.transports.rabbitmq.publication import Publication
 from delaystore.transports.rabbitmq.topology import Layout, Queue
 from delaystore.transports.rabbitmq.topology.cascade import MILLISECOND
@@ -29,6 +29,7 @@ class EphemeralQueueDelay(NativeDelay):
 
     def __init__(self, prefix: str = "delaystore.ephemeral") -> None:
         super().__init__()
+        check_name(prefix)
         self._prefix = prefix
 
     @property

@@ -14,8 +14,9 @@ from delaystore.transports.rabbitmq.declaring import declare
 from delaystore.transports.rabbitmq.existence import queue_exists
 from delaystore.transports.rabbitmq.native._abc import Handover, NativeDelay
 from delaystore.transports.rabbitmq.publication import Publication
-from delaystore.transports.rabbitmq.topology import Binding, DestinationKind, Exchange, Layout
+from delaystore.transports.rabbitmq.topology import Binding, DestinationKind, Exchange, Layout, Queue
 from delaystore.transports.rabbitmq.topology.cascade import MILLISECOND
+from delaystore.transports.rabbitmq.topology.layout import ALTERNATE_EXCHANGE, fanout_queue
 
 DELAY_HEADER: Final = "x-delay"
 """Milliseconds."""
@@ -29,12 +30,22 @@ class DelayedMessagePluginDelay(NativeDelay):
 
     It keeps messages on one node, without a copy, and is not made for hundreds of thousands. It does not support
     `mandatory`: every delayed message would come back as unroutable, so they are published without it.
-    `exchange`: its name; each destination's queue is bound to it by its own name.
+
+    `exchange`: its name. What is due goes from it to the exchange `EXCHANGE.delivery`, to which each destination's
+    queue is bound by its own name. What has no queue by then goes to the queue `EXCHANGE.undeliverable`, as the plugin
+    would drop it. An alternate exchange of its own would get a copy of each message at once: while a message is
+    delayed, it counts as unroutable.
     """
 
     def __init__(self, exchange: str = "delaystore.delayed") -> None:
-        super().__init__(Layout(exchanges=(Exchange(exchange, EXCHANGE_TYPE, {"x-delayed-type": "direct"}),)))
         self._exchange = exchange
+        self._delivery = f"{exchange}.delivery"
+        undeliverable = f"{exchange}.undeliverable"
+        end = (
+            Exchange(exchange, EXCHANGE_TYPE, {"x-delayed-type": "direct"}),
+            Exchange(self._delivery, "direct", {ALTERNATE_EXCHANGE: undeliverable}),
+        )
+        super().__init__(fanout_queue(undeliverable, {"x-queue-type": "quorum"}) + Layout(exchanges=end))
 
     @property
     @override
@@ -64,5 +75,15 @@ class DelayedMessagePluginDelay(NativeDelay):
     def prepare_queue(self, connections: BlockingConnections, queue: str) -> bool:
         if not queue_exists(connections, queue):
             return False
-        declare(connections, Layout(bindings=(Binding(self._exchange, queue, DestinationKind.QUEUE, queue),)))
+        declare(connections, Layout(bindings=self._bindings(queue)))
         return True
+
+    @override
+    def required(self, queue: str) -> Sequence[Queue | Binding]:
+        return self._bindings(queue)
+
+    def _bindings(self, queue: str) -> tuple[Binding, Binding]:
+        return (
+            Binding(self._exchange, self._delivery, DestinationKind.EXCHANGE, queue),
+            Binding(self._delivery, queue, DestinationKind.QUEUE, queue),
+        )

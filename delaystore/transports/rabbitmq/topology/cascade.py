@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from delaystore.address import MAX_SHORT_STRING_BYTES, Address
 from delaystore.errors import ConfigurationError, DelaystoreError, InvalidMessageError, UnsupportedMessageError
+from delaystore.names import control_character
 from delaystore.transports.rabbitmq.topology.layout import (
     ALTERNATE_EXCHANGE,
     WILDCARDS,
@@ -95,6 +96,8 @@ class CascadeTopology(ABC):
         for name in self.names():
             if not 1 <= _size(name, ConfigurationError) <= MAX_SHORT_STRING_BYTES:
                 raise ConfigurationError(f"names of exchanges and queues have 1 to 255 bytes, unlike {name[:40]!r}")
+            if control_character(name) is not None:
+                raise ConfigurationError(f"the name {name[:40]!r} contains a control character")
             if name.startswith(_RESERVED):
                 raise ConfigurationError(f"RabbitMQ refuses names that begin with {_RESERVED!r}, as {name[:40]!r} does")
         if len(set(self.names())) < len(self.names()):
@@ -169,6 +172,8 @@ class CascadeTopology(ABC):
         size = _size(address, UnsupportedMessageError)
         if not 1 <= size <= room:
             raise UnsupportedMessageError(f"an address has 1 to {room} bytes here, not {size}: {address[:40]!r}")
+        if control_character(address) is not None:
+            raise UnsupportedMessageError(f"address {address[:40]!r} contains a control character")
         if not WILDCARDS.isdisjoint(address.split(".")):
             raise UnsupportedMessageError(f"address {address[:40]!r} has a word * or #, which a binding takes for any")
 
