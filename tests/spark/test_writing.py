@@ -229,6 +229,30 @@ def test_overwriting_is_refused(spark: SparkSession, url: str) -> None:
     assert not tables(url)
 
 
+def test_a_table_of_messages_is_refused(spark: SparkSession, url: str) -> None:
+    writer = rows(spark, 5).write.format("delaystore").options(store=url, endpoint=ENDPOINT).mode("append")
+    with refused(ConfigurationError, 'write with .mode("append").save()'):
+        writer.saveAsTable("messages")
+    with refused(ConfigurationError, 'write with .mode("append").save()'):
+        rows(spark, 5).writeTo("messages").using("delaystore").options(store=url, endpoint=ENDPOINT).create()
+    assert not spark.catalog.tableExists("messages")
+    assert not tables(url)
+    writer.save()
+    assert count(url) == 5
+
+
+def test_a_temporary_view_takes_messages(spark: SparkSession, url: str) -> None:
+    columns = "message_id string, destination string, due_time timestamp, body string"
+    spark.sql(
+        f"CREATE TEMPORARY VIEW outgoing ({columns}) USING delaystore OPTIONS (store '{url}', endpoint '{ENDPOINT}')"
+    )
+    try:
+        spark.sql("INSERT INTO outgoing VALUES ('m1', 'billing', timestamp'2027-01-01 12:00:00Z', 'hello')")
+    finally:
+        spark.catalog.dropTempView("outgoing")
+    assert message_of(url).body == b"hello"
+
+
 # Exactly once
 
 

@@ -45,6 +45,7 @@ class DriverService:
             "take_snapshot": self._take_snapshot,
             "successor": self._successor,
             "parallelism": application.parallelism,
+            "makes_table": application.makes_table,
             "renew_lease": self._renew_lease,
             "stop_renewing": self._stop_renewing,
         }
