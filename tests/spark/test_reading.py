@@ -418,7 +418,7 @@ def test_a_source_registered_by_hand_reads_in_one_partition(spark: SparkSession,
     reader = spark.read.format("byhand").options(store=filtered_urls["postgresql"], endpoint="sales")
     assert reader.load().select(F.spark_partition_id()).distinct().collect() == [(0,)]
     assert reader.load().count() == 400
-    with refused(ConfigurationError, "register(spark)"):
+    with refused(ConfigurationError, "register(spark)", "Spark Connect"):
         reader.option("partitions", 2).load().count()
 
 
