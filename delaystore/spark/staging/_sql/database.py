@@ -9,6 +9,7 @@ from typing import Final
 from sqlalchemy import URL, Connection, Table, inspect, make_url
 from sqlalchemy.exc import DBAPIError
 
+from delaystore.errors import DelaystoreError
 from delaystore.settings import TransactionMode
 from delaystore.spark.options import StoreOptions
 from delaystore.spark.staging._sql.dialects import STAGING_DIALECTS
@@ -130,6 +131,8 @@ def kept_database(options: StoreOptions) -> Iterator[LoadDatabase]:
     database, closing_it = _idle.pop(key, (None, None))
     if closing_it is not None:
         closing_it.cancel()
+    if database is not None and not _answers(database):
+        database = None
     if database is None:
         with configuration_errors():
             database = LoadDatabase(_opened(options, make_url(options.store)))
@@ -139,6 +142,17 @@ def kept_database(options: StoreOptions) -> Iterator[LoadDatabase]:
         database.store.close()
         raise
     _keep(key, database)
+
+
+def _answers(database: LoadDatabase) -> bool:
+    """Whether the connection still works; else it is closed: the server may have been restarted meanwhile."""
+    try:
+        with database.reading() as connection:
+            connection.exec_driver_sql("SELECT 1")
+    except DelaystoreError:
+        database.store.close()
+        return False
+    return True
 
 
 def _opened(options: StoreOptions, url: URL) -> SqlDelayedMessageStore:
