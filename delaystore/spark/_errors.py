@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from delaystore import errors
-from delaystore.errors import DelaystoreError, LoadError
+from delaystore.errors import ConfigurationError, DelaystoreError, LoadError
 
 _LINE: Final = re.compile(r"^[ \t]*(?:[\w.]*[:] )?delaystore\.errors\.(\w+): (.+)$", re.MULTILINE)
 _FOLLOWED: Final = re.compile(r"\s*(?:During handling of|The above exception was)")
@@ -20,6 +20,7 @@ _TOLD: Final = re.compile(
     r"\[(?!FAILED_READ_FILE|TASK_|STAGE_)[A-Z][A-Z_]+[\w.]*\] (.+?)(?:\s+SQLSTATE: \w+)?$", re.MULTILINE
 )
 """Spark's own errors, except those that only tell where another one came from."""
+_LACKING: Final = "ModuleNotFoundError: No module named 'delaystore'"
 _HEADERS_DIFFER: Final = "CSV header does not conform"
 _FILE: Final = re.compile(r"^CSV file: (\S+)", re.MULTILINE)
 
@@ -38,6 +39,10 @@ def plain_error(exception: BaseException) -> DelaystoreError | None:
             continue
         if _FOLLOWED.match(text, found.end()) is None:
             return _rebuilt(kind, found[2].strip())
+    if _LACKING in text:
+        return ConfigurationError(
+            "the Python of Spark's workers lacks delaystore; install it there, or set PYSPARK_PYTHON to one that has it"
+        )
     return None
 
 

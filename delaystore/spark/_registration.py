@@ -5,6 +5,7 @@ from pyspark.sql import SparkSession
 from delaystore.spark._driver_service.client import DriverClient
 from delaystore.spark._driver_service.service import driver_service_of
 from delaystore.spark._source import DelaystoreDataSource
+from delaystore.spark._worker_python import settle_worker_python
 
 FILTERS = "spark.sql.python.filterPushdown.enabled"
 """Without it Spark refuses readers that take filters (the option pushFilters)."""
@@ -17,8 +18,13 @@ def register(spark: SparkSession) -> None:
     all sessions of the Spark application until that stops. It listens on 127.0.0.1, holds the snapshots that reads in
     several partitions share, and renews the leases of loads that are running.
 
+    Workers run PYSPARK_PYTHON; without that, spark.pyspark.python, or with a local master this Python.
+
     A session of Spark Connect has its driver elsewhere: it has no driver service, and reads in one partition.
+    Raises ConfigurationError if the workers' Python cannot run delaystore.
     """
+    if _is_classic(spark):
+        settle_worker_python(spark.sparkContext)
     client = driver_client(spark)
 
     class Registered(DelaystoreDataSource):

@@ -1,5 +1,6 @@
 """The data source that Spark knows as "delaystore"."""
 
+from collections.abc import Mapping
 from typing import ClassVar, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamWriter, DataSourceWriter
@@ -13,6 +14,8 @@ from delaystore.spark.options import read_options, write_options
 FORMAT: Final = "delaystore"
 OF_SPARK: Final = frozenset({"checkpointlocation", "path", "queryname"})
 """Options of a stream that are Spark's own, and that it hands on."""
+_OF_A_TABLE: Final = "provider"
+"""What Spark adds to the options of a table that it makes."""
 
 
 class DelaystoreDataSource(DataSource):
@@ -35,6 +38,7 @@ class DelaystoreDataSource(DataSource):
         from delaystore.spark._reading.columns import SCHEMA
         from delaystore.spark._tables import open_readable
 
+        _check_no_table(self.options)
         open_readable(read_options(self.options))
         return SCHEMA
 
@@ -43,6 +47,7 @@ class DelaystoreDataSource(DataSource):
         """The reader of all columns, or of those that the user's own schema names."""
         from delaystore.spark._reading.reader import DelaystoreReader, FilteringReader
 
+        _check_no_table(self.options)
         options = read_options(self.options)
         kind = FilteringReader if options.push_filters else DelaystoreReader
         return kind(schema, options, self.driver)
@@ -53,7 +58,11 @@ class DelaystoreDataSource(DataSource):
         from delaystore.spark._writing import BatchWriter
 
         _only_append(overwrite)
-        return BatchWriter(schema, write_options(self.options), self.driver)
+        _check_no_table(self.options)
+        options = write_options(self.options)
+        if self.driver is not None and self.driver.makes_table():
+            raise ConfigurationError(_NO_TABLES)
+        return BatchWriter(schema, options, self.driver)
 
     @override
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
@@ -70,4 +79,25 @@ def _only_append(overwrite: bool) -> None:
         raise ConfigurationError(
             'messages can only be added, not overwritten; use .mode("append"), and onDuplicate=replace for those '
             "that wait already"
+        )
+
+
+_NO_TABLES: Final = (
+    "a table of the format delaystore cannot be read, for Spark hands a table's options to no Python data source; "
+    'write with .mode("append").save(), and read by CREATE TEMPORARY VIEW name USING delaystore '
+    "OPTIONS (store '...', endpoint '...')"
+)
+
+
+def _check_no_table(options: Mapping[str, str]) -> None:
+    """ConfigurationError for a table that is being made, or used: of that one, no options come (seen with Spark 4.3).
+
+    What a user wrote without any option looks the same.
+    """
+    if _OF_A_TABLE in options:
+        raise ConfigurationError(_NO_TABLES)
+    if not options:
+        raise ConfigurationError(
+            'the options store and endpoint are missing; add .option("store", ...) and .option("endpoint", ...). '
+            f"If this is a table: {_NO_TABLES}"
         )

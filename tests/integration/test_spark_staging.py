@@ -14,10 +14,11 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import MetaData, Select, Table, create_engine, false, make_url, text
+from sqlalchemy import Engine, MetaData, Select, Table, create_engine, event, false, make_url, text
 
 from delaystore.errors import (
     ConfigurationError,
@@ -40,6 +41,7 @@ from delaystore.spark.staging import (
     list_loads,
     load_status,
 )
+from delaystore.spark.staging._sql import database as database_module
 from delaystore.spark.staging._sql import leftovers, promotion
 from delaystore.spark.staging._sql import sink as sink_module
 from delaystore.spark.staging._sql.database import load_database
@@ -83,6 +85,37 @@ def wait_until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_tasks_of_one_process_share_a_connection_until_none_comes(
+    postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Connecting takes longer than staging a few rows, and a load may have a thousand small tasks."""
+    monkeypatch.setattr(database_module, "KEPT", 60.0)
+    connected: list[object] = []
+
+    def note(connection: object, _record: object) -> None:
+        connected.append(connection)
+
+    def sessions() -> int:
+        found = admin.execute("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()").fetchone()
+        return 0 if found is None else int(found[0]) - 1
+
+    with (
+        psycopg.connect(postgresql_url.replace("+psycopg", ""), autocommit=True) as admin,
+        begun(postgresql_url) as staging,
+    ):
+        attempts = [staged(staging, [row("first")])]
+        event.listen(Engine, "connect", note)
+        try:
+            attempts += [staged(staging, [row(f"m{number}")]) for number in range(5)]
+        finally:
+            event.remove(Engine, "connect", note)
+        assert not connected
+        monkeypatch.setattr(database_module, "KEPT", 0.1)
+        attempts.append(staged(staging, [row("last")]))
+        wait_until(lambda: sessions() == 0)
+        assert staging.promote(attempts, OnDuplicate.ERROR).stored == len(attempts)
 
 
 def end_lease(url: str) -> None:

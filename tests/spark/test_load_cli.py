@@ -1,5 +1,6 @@
 """`delaystore load`, in the session of all tests; only what is interrupted is a process of its own."""
 
+import csv
 import gzip
 import json
 import os
@@ -14,7 +15,9 @@ from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
@@ -87,6 +90,41 @@ def test_a_csv_file_is_loaded_once(run: CommandLine, folder: Path, sqlite_url: s
     assert again.out.startswith("nothing to do: the load '2027-03' was finished at")
     assert "51 messages" in again.out
     assert len(waiting(sqlite_url)) == 51
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_other_files_under_the_id_of_a_finished_load_are_noticed(run: CommandLine, folder: Path, kind: str) -> None:
+    rows = [{"message_id": str(n), "due_time": SOON.isoformat(), "body": f"line\nend {n}"} for n in range(4)]
+
+    def write(count: int) -> None:
+        path = folder / f"a.{kind}"
+        if kind == "parquet":
+            parquet.write_table(pa.Table.from_pylist(rows[:count]), path)
+        elif kind == "jsonl":
+            path.write_text("\n\n".join(map(json.dumps, rows[:count])))
+        else:
+            with path.open("w", newline="") as file:
+                writer = csv.DictWriter(file, list(rows[0]))
+                writer.writeheader()
+                writer.writerows(rows[:count])
+
+    load = ("load", f"a.{kind}", "--destination", "q", "--load-id", "x")
+    write(3)
+    assert run(*load).err == ""
+    again = run(*load)
+    assert (again.out.partition(" at ")[0], again.err) == ("nothing to do: the load 'x' was finished", "")
+    write(4)
+    other = run(*load)
+    assert "with 3 messages" in other.out
+    assert other.err == "warning: the files have 4 rows now; load other data under another --load-id\n"
+    assert run(*load, "--json").document["differs"] is True
+
+
+def test_files_without_rows_are_warned_of(run: CommandLine, folder: Path) -> None:
+    (folder / "a.csv").write_text(HEADER)
+    done = run("load", "a.csv", *MAP, "--load-id", "none")
+    assert done.out.startswith("0 messages loaded")
+    assert "warning: the load 'none' had no messages, and counts as finished" in done.err
 
 
 def test_rows_that_cannot_be_messages_stop_the_load_or_are_set_aside(

@@ -371,6 +371,35 @@ def test_mistakes_are_told_in_one_line(spark: SparkSession, postgresql_url: str,
         reading(spark, nowhere).count()
 
 
+def test_a_temporary_view_shows_what_waits(spark: SparkSession, filtered_urls: dict[str, str]) -> None:
+    where = f"USING delaystore OPTIONS (store '{filtered_urls['postgresql']}', endpoint 'sales')"
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW waiting {where}")
+    try:
+        assert spark.sql("SELECT count(*) FROM waiting").collect() == [(400,)]
+        assert spark.table("waiting").columns == SCHEMA.names
+    finally:
+        spark.catalog.dropTempView("waiting")
+
+
+def test_a_table_is_refused_when_it_is_made_or_when_it_is_read(
+    spark: SparkSession, filtered_urls: dict[str, str]
+) -> None:
+    where = f"USING delaystore OPTIONS (store '{filtered_urls['postgresql']}', endpoint 'sales')"
+    with refused(ConfigurationError, "CREATE TEMPORARY VIEW"):
+        spark.sql(f"CREATE TABLE waiting {where}")
+    with refused(ConfigurationError, "CREATE TEMPORARY VIEW"):
+        spark.sql(f"CREATE TABLE waiting {where} AS SELECT 'a' AS message_id")
+    assert not spark.catalog.tableExists("waiting")
+    spark.sql(f"CREATE TABLE waiting (message_id string) {where}")  # of which Spark tells nobody
+    try:
+        with refused(ConfigurationError, "CREATE TEMPORARY VIEW"):
+            spark.table("waiting").count()
+        with refused(ConfigurationError, "CREATE TEMPORARY VIEW"):
+            spark.sql("INSERT INTO waiting SELECT 'a'")
+    finally:
+        spark.sql("DROP TABLE waiting")
+
+
 def test_plans_show_no_password(spark: SparkSession, filtered_urls: dict[str, str]) -> None:
     url = filtered_urls["postgresql"]
     frame = reading(spark, url, partitions=2)
@@ -389,7 +418,7 @@ def test_a_source_registered_by_hand_reads_in_one_partition(spark: SparkSession,
     reader = spark.read.format("byhand").options(store=filtered_urls["postgresql"], endpoint="sales")
     assert reader.load().select(F.spark_partition_id()).distinct().collect() == [(0,)]
     assert reader.load().count() == 400
-    with refused(ConfigurationError, "register(spark)"):
+    with refused(ConfigurationError, "register(spark)", "Spark Connect"):
         reader.option("partitions", 2).load().count()
 
 

@@ -1,6 +1,7 @@
 """Bulk loads by Spark: exactly once, all or nothing."""
 
 import os
+import re
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -244,6 +245,30 @@ def test_overwriting_is_refused(spark: SparkSession, url: str) -> None:
     assert not tables(url)
 
 
+def test_a_table_of_messages_is_refused(spark: SparkSession, url: str) -> None:
+    writer = rows(spark, 5).write.format("delaystore").options(store=url, endpoint=ENDPOINT).mode("append")
+    with refused(ConfigurationError, 'write with .mode("append").save()'):
+        writer.saveAsTable("messages")
+    with refused(ConfigurationError, 'write with .mode("append").save()'):
+        rows(spark, 5).writeTo("messages").using("delaystore").options(store=url, endpoint=ENDPOINT).create()
+    assert not spark.catalog.tableExists("messages")
+    assert not tables(url)
+    writer.save()
+    assert count(url) == 5
+
+
+def test_a_temporary_view_takes_messages(spark: SparkSession, url: str) -> None:
+    columns = "message_id string, destination string, due_time timestamp, body string"
+    spark.sql(
+        f"CREATE TEMPORARY VIEW outgoing ({columns}) USING delaystore OPTIONS (store '{url}', endpoint '{ENDPOINT}')"
+    )
+    try:
+        spark.sql("INSERT INTO outgoing VALUES ('m1', 'billing', timestamp'2027-01-01 12:00:00Z', 'hello')")
+    finally:
+        spark.catalog.dropTempView("outgoing")
+    assert message_of(url).body == b"hello"
+
+
 # Exactly once
 
 
@@ -256,6 +281,25 @@ def test_a_finished_load_is_not_loaded_again(spark: SparkSession, url: str) -> N
     assert count(url) == 0
     load(rows(spark, 100), url, loadId="another")
     assert count(url) == 100
+
+
+def test_a_load_that_stores_nothing_says_why(spark: SparkSession, url: str, caplog: pytest.LogCaptureFixture) -> None:
+    load(rows(spark, 20000, parts=2), url, loadId="once")
+    assert not caplog.messages
+    load(rows(spark, 20000, parts=3), url, loadId="once")
+    (told,) = caplog.messages
+    assert re.fullmatch(r"the load 'once' was finished at \S+, with 20000 messages; nothing was stored now", told)
+    caplog.clear()
+    load(rows(spark, 30), url, loadId="once")
+    (told,) = caplog.messages
+    assert "with 20000 messages; nothing was stored now, though there are 30 messages: these are other data" in told
+    caplog.clear()
+    load(rows(spark, 0), url, loadId="empty")
+    load(rows(spark, 0), url)
+    assert [told.partition(":")[0] for told in caplog.messages] == [
+        "the load 'empty' had no messages",
+        "the load had no messages, and nothing was stored",
+    ]
 
 
 def test_a_load_whose_messages_are_dispatched_at_once_is_not_loaded_again(spark: SparkSession, url: str) -> None:

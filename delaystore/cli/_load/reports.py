@@ -31,6 +31,7 @@ def report_load(report: "LoadReport", *, as_json: bool) -> None:
                 "rejections": _rejections(report.rejects),
                 "seconds": round(report.seconds, 3),
                 "finished_before": instant(report.finished_before),
+                "differs": report.differs,
             }
         )
         return
@@ -38,7 +39,12 @@ def report_load(report: "LoadReport", *, as_json: bool) -> None:
     if report.finished_before is not None:
         at = instant(report.finished_before)
         tell(f"nothing to do: the load {report.load_id!r} was finished at {at}, with {messages}")
+        if report.differs:
+            rows = counted(report.rows or 0, "row")
+            say(f"warning: the files have {rows} now; load other data under another --load-id")
         return
+    if report.stored == 0 and not report.skipped and report.load_id is not None:
+        say(f"warning: the load {report.load_id!r} had no messages, and counts as finished")
     rate = f", {report.stored / report.seconds:,.0f}/s" if report.stored is not None and report.seconds else ""
     tell(f"{messages} loaded{f' in {report.seconds:.1f} s{rate}' if report.seconds else ''}")
     if report.skipped:

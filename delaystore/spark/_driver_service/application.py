@@ -1,10 +1,16 @@
 """What the driver service asks of Spark."""
 
 from collections.abc import Iterable
+from typing import Any, Final
 from weakref import WeakSet
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
+
+_WRITER: Final = "PythonBatchWrite.createBatchWriterFactory"
+"""What Spark calls when it asks a planning worker for a writer (seen with Spark 4.3)."""
+_TABLE: Final = "TableAsSelect"
+"""In names of classes: of CREATE (or REPLACE) TABLE ... AS SELECT, which `saveAsTable` is as well."""
 
 
 class SparkApplication:
@@ -36,6 +42,18 @@ class SparkApplication:
     def parallelism(self) -> int:
         """How many tasks run at a time: Spark's default, which counts the cores it has."""
         return int(self.context.defaultParallelism)
+
+    def makes_table(self) -> bool:
+        """Whether a thread of Spark's that waits for a planning worker's writer is making a table of its rows.
+
+        Spark tells a writer nothing of that; the thread's stack does. False as well where there is none to be seen.
+        """
+        try:
+            jvm: Any = self.context._jvm
+            threads = [thread.toString() for thread in jvm.org.apache.spark.util.Utils.getThreadDump()]
+        except Exception:  # as above
+            return False
+        return any(_WRITER in thread and _TABLE in thread for thread in threads)
 
     def _runs_of_streams(self) -> Iterable[str]:
         """Spark runs a stream's jobs in a group named after the run."""

@@ -54,6 +54,14 @@ class DriverClient:
         """How many tasks Spark runs at a time, as far as it knows."""
         return int(self._call("parallelism"))
 
+    def makes_table(self) -> bool:
+        """Whether Spark is just making a table of what a planning worker is to write, as by `saveAsTable`."""
+        return bool(self._call("makes_table"))
+
+    def warn(self, text: str) -> None:
+        """Log a warning in the driver, where the user sees it: nobody looks at what a planning worker logs."""
+        self._call("warn", text)
+
     def renew_lease(self, name: str, lease: Renewable, every: float) -> None:
         """Renew `lease` every so many seconds, until `stop_renewing` of that name, or until Spark is idle for long.
 

@@ -45,6 +45,8 @@ class DriverService:
             "take_snapshot": self._take_snapshot,
             "successor": self._successor,
             "parallelism": application.parallelism,
+            "makes_table": application.makes_table,
+            "warn": _logger.warning,
             "renew_lease": self._renew_lease,
             "stop_renewing": self._stop_renewing,
         }

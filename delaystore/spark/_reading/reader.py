@@ -101,7 +101,8 @@ class DelaystoreReader(DataSourceReader):
     def _parts(self, source: SqlTable) -> Iterable[Part]:
         if self._driver is None and (self._options.partitions or 1) > 1:
             raise ConfigurationError(
-                "reading in several partitions needs register(spark), which starts the driver service"
+                "reading in several partitions needs the driver service, which register(spark) starts, though not for "
+                "a session of Spark Connect, whose driver is elsewhere; there, leave the option partitions out"
             )
         from delaystore.spark._reading.postgresql import PostgreSqlPlan  # psycopg is for those who need it
 

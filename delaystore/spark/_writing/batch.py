@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
-from itertools import islice
 from typing import Final
 from uuid import uuid4
 
@@ -15,8 +14,9 @@ from typing_extensions import override
 from delaystore.errors import ConfigurationError, DelaystoreError, StoreUnavailableError
 from delaystore.message import new_message_id
 from delaystore.spark._driver_service.client import DriverClient
+from delaystore.spark._writing._remarks import empty_load, finished_before
 from delaystore.spark._writing.promoting import promote
-from delaystore.spark._writing.task import TaskReport, reports_of, stage
+from delaystore.spark._writing.task import TaskReport, count_messages, reports_of, stage
 from delaystore.spark.conversion.planning import plan_conversion
 from delaystore.spark.options import WriteOptions, new_load_id
 from delaystore.spark.rejects.folder import reject_folder
@@ -24,12 +24,6 @@ from delaystore.spark.staging import FinishedLoad, LoadKey, Owner, open_staging
 
 RENEWALS: Final = 3
 """Signs of life within the length of a lease."""
-FEW: Final = 10
-"""Batches that a task of a finished load reads, for nothing.
-
-Spark ends a Python worker whose input was not read to its end, and a task that finds none waits seconds for a new one.
-So a small load is read, and a large one left unread.
-"""
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -37,7 +31,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     Made in one of Spark's planning workers, pickled to the tasks and to another worker that commits. Making it begins
     the load. Raises ConfigurationError for columns or options that cannot work, StoreError and LoadError as
-    `Staging.begin`. Of a load that was finished before, little is read and nothing is stored.
+    `Staging.begin`. Of a load that was finished before, rows are counted and nothing is stored; the user is told so.
     """
 
     def __init__(self, schema: StructType, options: WriteOptions, driver: DriverClient | None) -> None:
@@ -54,17 +48,21 @@ class BatchWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """In a task: stage its rows, unless the load was finished before."""
         if self._finished is not None:
-            for _ in islice(iterator, FEW):
-                pass
-            return TaskReport()
+            return TaskReport(again=count_messages(iterator, self._conversion))
         return stage(iterator, self._conversion, self._staging, self._rejects)
 
     @override
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """On the driver, once all tasks have succeeded. If it raises, Spark calls `abort`."""
-        if self._finished is None:
-            promote(reports_of(messages), self._staging, self._rejects, self._on_duplicate)
+        reports = reports_of(messages)
+        finished = self._finished
+        if finished is None:
+            finished = promote(reports, self._staging, self._rejects, self._on_duplicate)
             self._stop_renewing()
+            if not finished.brought:
+                self._warn(empty_load(finished))
+        else:
+            self._warn(finished_before(finished, sum(report.again for report in reports)))
 
     @override
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -77,6 +75,12 @@ class BatchWriter(DataSourceArrowWriter):
                 self._rejects.remove_pending()
         finally:
             self._staging.discard()
+
+    def _warn(self, text: str) -> None:
+        """Tell the user, if there is a way, now that all is done."""
+        if self._driver is not None:
+            with suppress(ConfigurationError):
+                self._driver.warn(text)
 
     def _begin(self, key: LoadKey, renewal_seconds: float) -> FinishedLoad | None:
         """Begin the load. Spark aborts only a writer that it has, so what fails half-way is removed here."""

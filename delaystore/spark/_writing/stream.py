@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from delaystore.errors import ConfigurationError, LoadLostError
 from delaystore.spark._writing.promoting import promote
-from delaystore.spark._writing.task import TaskReport, reports_of, stage
+from delaystore.spark._writing.task import TaskReport, count_messages, reports_of, stage
 from delaystore.spark.conversion.planning import plan_conversion
 from delaystore.spark.options import WriteOptions
 from delaystore.spark.rejects.folder import RejectFolder, reject_folder
@@ -42,8 +42,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """In a task: stage its rows, unless the batch was promoted before."""
         key = _key_of_task()
         if self._staging.join(key) is not None:
-            again = sum(self._conversion.convert(rows).staged.num_rows for rows in iterator)
-            return TaskReport(key=key, again=again)
+            return TaskReport(key=key, again=count_messages(iterator, self._conversion))
         return stage(iterator, self._conversion, self._staging, self._rejects(key), key)
 
     @override
@@ -74,13 +73,12 @@ def _check_same(finished: FinishedLoad, key: LoadKey, again: int) -> None:
 
     Raises LoadLostError for an earlier batch, and for another number of messages.
     """
-    before = finished.stored + finished.skipped
-    if finished.key.batch == key.batch and again == before:
+    if finished.key.batch == key.batch and again == finished.brought:
         return
     raise LoadLostError(
         f"batch {key.batch} brings {again} messages, and the store has batch {finished.key.batch} of this stream, of "
-        f"{before}: the checkpoint is older than the store; go on with the one that the stream had last, or begin a "
-        "new one with onDuplicate=ignore"
+        f"{finished.brought}: the checkpoint is older than the store; go on with the one that the stream had last, or "
+        "begin a new one with onDuplicate=ignore"
     )
 
 

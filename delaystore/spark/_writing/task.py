@@ -19,8 +19,8 @@ class TaskReport(WriterCommitMessage):
     """What a task attempt has done.
 
     `staged`: None: the load was finished before. `reject_file`: the name of its file of rejected rows;
-    None: it wrote none. `key`: which batch of which stream; None: no stream. `again`: messages of a batch that was
-    finished before.
+    None: it wrote none. `key`: which batch of which stream; None: no stream. `again`: messages of a load or
+    batch that was finished before.
     """
 
     staged: StagedAttempt | None = None
@@ -51,6 +51,11 @@ def stage(
         if file is not None and rejects.count:
             staging.renew()  # a task that outlives its load must not leave a file behind
         return TaskReport(staged, rejects, None if file is None else file.close(), key)
+
+
+def count_messages(batches: Iterator[pa.RecordBatch], conversion: Conversion) -> int:
+    """How many messages `batches` hold, of a load that was finished before."""
+    return sum(conversion.convert(rows).staged.num_rows for rows in batches)
 
 
 def reports_of(messages: Sequence[WriterCommitMessage | None]) -> list[TaskReport]:

@@ -43,8 +43,14 @@ def check_csv(path: Path) -> str | None:
         raise ConfigurationError(f"the file {str(path)!r} cannot be read: {error}") from None
 
 
+def count_csv(path: Path) -> int:
+    """How many rows a file that can be checked has, without its header. Raises OSError, ValueError and their kin."""
+    with open_file(path) as binary, TextIOWrapper(binary, "utf-8-sig", newline="") as stream, _long_fields():
+        return max(0, sum(1 for row in csv.reader(stream) if row) - 1)
+
+
 def _check(path: Path) -> str | None:
-    with _open(path) as binary, TextIOWrapper(binary, "utf-8-sig", newline="") as stream, _long_fields():
+    with open_file(path) as binary, TextIOWrapper(binary, "utf-8-sig", newline="") as stream, _long_fields():
         line = ""
 
         def lines() -> Iterator[str]:
@@ -86,14 +92,15 @@ def common_end(paths: Iterable[Path]) -> str | None:
     return next(iter(known), None)
 
 
-def _open(path: Path) -> IO[bytes]:
+def open_file(path: Path) -> IO[bytes]:
+    """The file's bytes, decompressed."""
     opener = _OPENERS.get(path.suffix)
     opened: IO[bytes] = path.open("rb") if opener is None else opener(path)
     return opened
 
 
 def _first_not_utf8(path: Path) -> int:
-    with _open(path) as binary:
+    with open_file(path) as binary:
         for number, line in enumerate(binary, start=1):
             try:
                 line.decode()

@@ -14,7 +14,8 @@ class LoadReport:
 
     `load_id`: None: it was not named, and will not be recognised. `stored`: messages; `skipped`: those that were
     duplicates; None: this store counts neither. `finished_before`: when an earlier run finished this load; then nothing
-    was done now, and `stored` and `skipped` are of that run. `guarantee`: what a store that cannot stage promises;
+    was done now, and `stored`, `skipped` and `rejects` are of that run. `rows`: how many the files have now, where an
+    earlier run finished this load; None: not counted. `guarantee`: what a store that cannot stage promises;
     None: all or nothing. `seconds`: 0 where the load was asked to stop too late.
     """
 
@@ -24,7 +25,14 @@ class LoadReport:
     rejects: Rejects = field(default_factory=Rejects)
     seconds: float = 0.0
     finished_before: datetime | None = None
+    rows: int | None = None
     guarantee: str | None = None
+
+    @property
+    def differs(self) -> bool:
+        """Whether the files have more rows, or fewer, than the run that finished this load."""
+        before = (self.stored or 0) + (self.skipped or 0) + self.rejects.count
+        return self.finished_before is not None and self.rows is not None and self.rows != before
 
 
 class Obstacle(StrEnum):

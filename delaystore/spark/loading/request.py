@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 
 from delaystore.errors import ConfigurationError
 from delaystore.spark._errors import plain_errors
+from delaystore.spark.loading._counts import count_rows
 from delaystore.spark.loading._frames import read_files
 from delaystore.spark.loading.files import DataFiles
 from delaystore.spark.loading.report import LoadReport
@@ -52,7 +53,8 @@ class LoadRequest:
 def finished_before(request: LoadRequest) -> LoadReport | None:
     """The report of a load that an earlier run has finished; None: there is something to do. Needs no Spark.
 
-    Raises StoreError for a store that cannot be reached, ConfigurationError for one that cannot be loaded.
+    Raises StoreError for a store that cannot be reached, ConfigurationError for one that cannot be loaded, LoadError
+    where what was rejected cannot be read.
     """
     open_store(request.given.store).close()  # an unknown kind of store, or a missing driver
     _staging(request)
@@ -63,19 +65,21 @@ def finished_before(request: LoadRequest) -> LoadReport | None:
         load_id=request.given.load_id,
         stored=status.stored or 0,
         skipped=status.skipped,
+        rejects=kept_rejects(request.load_id, request.given),
         finished_before=status.finished_at,
+        rows=count_rows(request.files),
     )
 
 
 def finished_meanwhile(request: LoadRequest) -> LoadReport | None:
     """The report of a load that was asked to stop when it could no longer be stopped; None: it is not finished.
 
-    Raises as `finished_before`, and LoadError where what was rejected cannot be read.
+    Raises as `finished_before`.
     """
     report = finished_before(request)
     if report is None:
         return None
-    return replace(report, finished_before=None, rejects=kept_rejects(request.load_id, request.given))
+    return replace(report, finished_before=None, rows=None)
 
 
 def left_by_failure(request: LoadRequest) -> str:

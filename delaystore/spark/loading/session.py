@@ -85,7 +85,7 @@ def _configured(master: str | None, settings: Mapping[str, str] | None, folder: 
         }
     if master is not None and master.startswith("local"):
         given |= _HERE
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("PYSPARK_PYTHON", (settings or {}).get("spark.pyspark.python", sys.executable))
     return conf.setAll(list({**given, **(settings or {})}.items()))
 
 

@@ -33,6 +33,11 @@ class FinishedLoad:
     stored: int
     skipped: int
 
+    @property
+    def brought(self) -> int:
+        """How many messages the load had, duplicates included."""
+        return self.stored + self.skipped
+
 
 @dataclass(frozen=True, slots=True)
 class StagedAttempt:

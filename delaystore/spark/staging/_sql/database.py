@@ -1,11 +1,15 @@
 """The way to the database of a load, for one operation."""
 
+import atexit
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from threading import Timer
+from typing import Final
 
-from sqlalchemy import Connection, Table, inspect, make_url
+from sqlalchemy import URL, Connection, Table, inspect, make_url
 from sqlalchemy.exc import DBAPIError
 
+from delaystore.errors import DelaystoreError
 from delaystore.settings import TransactionMode
 from delaystore.spark.options import StoreOptions
 from delaystore.spark.staging._sql.dialects import STAGING_DIALECTS
@@ -17,6 +21,9 @@ from delaystore.sql.quoting import quoted_name
 from delaystore.stores.sql import SqlDelayedMessageStore
 from delaystore.stores.sql.bound import BoundSqlStore
 from delaystore.stores.sql.setup import load_tables
+
+KEPT: Final = 5.0
+"""Seconds for which a task's connection waits for the next task."""
 
 
 class LoadDatabase:
@@ -110,6 +117,71 @@ def load_database(options: StoreOptions, *, patient: bool = False) -> Iterator[L
     if patient:
         waiting = dialect_of(url, STAGING_DIALECTS).patience
         url = url.update_query_dict({name: value for name, value in waiting.items() if name not in url.query})
-    with closing(SqlDelayedMessageStore(url, schema=options.schema, table=options.table)) as store:
-        store.initialize(options.endpoint, TransactionMode.NONE)
+    with closing(_opened(options, url)) as store:
         yield LoadDatabase(store)
+
+
+@contextmanager
+def kept_database(options: StoreOptions) -> Iterator[LoadDatabase]:
+    """The same for a task: it stays connected for the next one in this process, most of a small task's time saved.
+
+    It is closed after some seconds without use, so that nobody who drops the database is in for a surprise.
+    """
+    key = StoreOptions(store=options.store, endpoint=options.endpoint, schema=options.schema, table=options.table)
+    database, closing_it = _idle.pop(key, (None, None))
+    if closing_it is not None:
+        closing_it.cancel()
+    if database is not None and not _answers(database):
+        database = None
+    if database is None:
+        with configuration_errors():
+            database = LoadDatabase(_opened(options, make_url(options.store)))
+    try:
+        yield database
+    except BaseException:
+        database.store.close()
+        raise
+    _keep(key, database)
+
+
+def _answers(database: LoadDatabase) -> bool:
+    """Whether the connection still works; else it is closed: the server may have been restarted meanwhile."""
+    try:
+        with database.reading() as connection:
+            connection.exec_driver_sql("SELECT 1")
+    except DelaystoreError:
+        database.store.close()
+        return False
+    return True
+
+
+def _opened(options: StoreOptions, url: URL) -> SqlDelayedMessageStore:
+    store = SqlDelayedMessageStore(url, schema=options.schema, table=options.table)
+    store.initialize(options.endpoint, TransactionMode.NONE)
+    return store
+
+
+def _keep(key: StoreOptions, database: LoadDatabase) -> None:
+    closing_it = Timer(KEPT, _close_idle, (key,))
+    closing_it.daemon = True
+    kept = _idle.setdefault(key, (database, closing_it)) if database.dialect.keeps_connections else None
+    if kept is None or kept[0] is not database:
+        database.store.close()
+    else:
+        closing_it.start()
+
+
+def _close_idle(key: StoreOptions) -> None:
+    database, _ = _idle.pop(key, (None, None))
+    if database is not None:
+        database.store.close()
+
+
+@atexit.register
+def _close_all() -> None:
+    for key in list(_idle):
+        _close_idle(key)
+
+
+_idle: Final[dict[StoreOptions, tuple[LoadDatabase, Timer]]] = {}
+"""Databases that no task uses now, and what will close each."""

@@ -41,6 +41,8 @@ class StagingDialect(StoreDialect):
     """Words between CREATE and TABLE."""
     emptying: ClassVar[str] = "TRUNCATE TABLE"
     """Before a table's name: removes all rows."""
+    keeps_connections: ClassVar[bool] = True
+    """Whether a task's connection may serve the next task."""
     replaces_twice: ClassVar[bool] = True
     """Whether a replacing insert silently takes the last of several rows with one message_id."""
 
@@ -150,6 +152,7 @@ class SqliteStaging(StagingDialect, SqliteDialect):
     """SQLite; every task writes into the one file."""
 
     emptying: ClassVar[str] = "DELETE FROM"
+    keeps_connections: ClassVar[bool] = False  # its file may be removed, and made anew
 
     @override
     def copy(self, connection: Connection, staging: Table, attempt: int, rows: pa.RecordBatch) -> None:

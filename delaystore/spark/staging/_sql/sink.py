@@ -15,7 +15,7 @@ from typing_extensions import override
 from delaystore.errors import DelaystoreError, LoadLostError, StoreSetupError
 from delaystore.spark._arrow import STAGED
 from delaystore.spark.options import StoreOptions
-from delaystore.spark.staging._sql.database import LoadDatabase, load_database
+from delaystore.spark.staging._sql.database import LoadDatabase, kept_database
 from delaystore.spark.staging._sql.registry import Registry
 from delaystore.spark.staging.abc import AttemptSink, StagedAttempt
 
@@ -81,7 +81,7 @@ class SqlSink(AttemptSink):
 def sql_sink(options: StoreOptions, token: str, lease: timedelta) -> Iterator[SqlSink]:
     """A sink for one attempt, which keeps the lease alive while the block lasts."""
     lost, ended = threading.Event(), threading.Event()
-    with load_database(options) as database:
+    with kept_database(options) as database:
         registry = Registry(database)
 
         def keep_alive() -> None:
