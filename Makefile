@@ -15,7 +15,7 @@ RUNTIME := $(VENV)/.installed-runtime
 DEVELOPMENT := $(VENV)/.installed-development
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-mysql matrix unit lint format types layers servers bench bench-quick soak clean
+.PHONY: help demo test test-mysql matrix unit lint audit format types layers servers bench bench-quick soak clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -39,6 +39,9 @@ unit: $(DEVELOPMENT) ## Run the tests that need no server
 lint: $(DEVELOPMENT) ## Check style with ruff
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+audit: $(DEVELOPMENT) ## Look for known weaknesses in the code and in what is installed
+	@scripts/audit.sh $(BIN)
 
 format: $(DEVELOPMENT) ## Put the style right where ruff can
 	$(BIN)/ruff check --fix .

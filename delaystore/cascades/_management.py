@@ -278,4 +278,7 @@ def _reason(answer: httpx.Response) -> str:
 
 
 def _quoted(name: str) -> str:
+    """A name as one segment of a path."""
+    if name in (".", ".."):  # client and server both take these, percent-encoded too, for steps in the path
+        raise ConfigurationError(f"the management API cannot be asked for something named {name!r}")
     return quote(name, safe="")

@@ -7,10 +7,11 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typing_extensions import override
 
 from delaystore.cli._arguments import parse_duration
 from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table, TransportUrl, required
-from delaystore.cli._output import counted, print_document, say
+from delaystore.cli._output import counted, print_document, printable, say
 from delaystore.cli._signals import stop_requests
 from delaystore.errors import ConfigurationError, InvalidMessageError, TransportSetupError
 from delaystore.message import DelayedMessage, check_destination
@@ -63,7 +64,7 @@ def dispatch(
     from delaystore.cli._endpoint import EndpointOptions
     from delaystore.dispatcher.dispatcher import Dispatcher
 
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    _log_to_standard_error()
     if verbose:
         logging.getLogger("delaystore").setLevel(logging.DEBUG)
     _check_name(error_queue)
@@ -91,6 +92,20 @@ def dispatch(
             say(outcome_line(what, done))
     if as_json:
         print_document(done.counts())
+
+
+class _OneLine(logging.Formatter):
+    """Escapes what is not printable: what a log line names may be somebody else's text. Tracebacks keep their lines."""
+
+    @override
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return printable(super().formatMessage(record))
+
+
+def _log_to_standard_error() -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_OneLine("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(handlers=[handler], level=logging.WARNING)
 
 
 def _longest_sleep(text: str) -> timedelta:

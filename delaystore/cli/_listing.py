@@ -1,5 +1,6 @@
 """`delaystore list`, `show` and `count`: what waits."""
 
+import shlex
 from collections.abc import Iterator
 from datetime import timedelta
 from enum import StrEnum
@@ -16,9 +17,9 @@ from delaystore.cli._output import (
     print_document,
     print_rows,
     print_table,
-    printable,
     say,
     tell,
+    write,
     write_bytes,
 )
 from delaystore.errors import ConfigurationError
@@ -80,7 +81,7 @@ def list_messages(
             return
         next_key = _print_as_table(pages) if is_terminal() else _print_as_lines(pages)
     if next_key is not None:
-        say(f"more follow; the next page: --after '{next_key}'")
+        say(f"more follow; the next page: --after {shlex.quote(str(next_key))}")
 
 
 def show(
@@ -110,7 +111,7 @@ def show(
     else:
         for line in _lines(documents.waiting(message)):
             tell(line)
-        tell(f"\n{body_preview(message.body)}")
+        write(f"\n{body_preview(message.body)}\n")
 
 
 def count(
@@ -212,4 +213,4 @@ def _lines(document: dict[str, Any]) -> list[str]:
             lines += [f"{kind:<15}{key}: {item}" for key, item in value.items()]
         elif not name.startswith("body"):
             lines.append(f"{name:<15}{'-' if value is None else value}")
-    return [printable(line) for line in lines]
+    return lines

@@ -1,5 +1,7 @@
 """The options that several commands share. Each is an environment variable as well."""
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
@@ -9,29 +11,49 @@ from delaystore.errors import ConfigurationError
 ENVIRONMENT_PREFIX: Final = "DELAYSTORE"
 
 
-def environment_option(name: str, text: str, *, metavar: str | None = None, group: str = "") -> Any:
+def environment_option(name: str, text: str, *, metavar: str | None = None, group: str = "", **more: Any) -> Any:
     """An option with an environment variable named after it: DELAYSTORE_NAME, or DELAYSTORE_GROUP_NAME.
 
-    `name`: with its dashes. `text`: its help. `metavar`: None for a flag.
+    `name`: with its dashes. `text`: its help. `metavar`: None for a flag. `more`: of typer's.
     """
     words = (ENVIRONMENT_PREFIX, group, name.removeprefix("--").replace("-", "_"))
-    return typer.Option(name, envvar="_".join(filter(None, words)).upper(), metavar=metavar, help=text)
+    return typer.Option(name, envvar="_".join(filter(None, words)).upper(), metavar=metavar, help=text, **more)
+
+
+def url_option(name: str, text: str, *, group: str = "") -> Any:
+    """As `environment_option`, for a URL, which may hold a password: @FILE stands for the URL in that file."""
+    return environment_option(name, text, metavar="URL", group=group, callback=_from_file(name))
+
+
+def _from_file(option: str) -> Callable[[str | None], str | None]:
+    def url(given: str | None) -> str | None:
+        if given is None or not given.startswith("@"):
+            return given
+        try:
+            lines = Path(given[1:]).read_text(encoding="utf-8").strip().splitlines()
+        except OSError as error:
+            raise ConfigurationError(f"{option} {given}: the file cannot be read: {error.strerror}") from None
+        except ValueError:
+            lines = []
+        if len(lines) != 1:
+            raise ConfigurationError(f"{option} {given}: the file must hold one line, the URL, and nothing else")
+        return lines[0]
+
+    return url
 
 
 StoreUrl = Annotated[
     str | None,
-    environment_option(
+    url_option(
         "--store",
         "Where messages wait: sqlite:///app.db, postgresql+psycopg://..., mysql+pymysql://...",
-        metavar="URL",
     ),
 ]
 TransportUrl = Annotated[
     str | None,
-    environment_option(
+    url_option(
         "--transport",
         "Where due messages go: amqp://..., amqps://..., or a database URL for SQL queues.",
-        metavar="URL",
     ),
 ]
 Endpoint = Annotated[

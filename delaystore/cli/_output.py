@@ -26,12 +26,12 @@ class ReaderGoneError(OutputError):
 
 
 def tell(text: str) -> None:
-    """Print a line of the result. Raises OutputError."""
-    write(f"{text}\n")
+    """Print a line of the result, with escapes for what is not printable. Raises OutputError."""
+    write(f"{printable(text)}\n")
 
 
 def write(text: str) -> None:
-    """Print a piece of the result. Raises OutputError."""
+    """Print a piece of the result as it is. Raises OutputError."""
     with _writing():
         typer.echo(text, nl=False)
 
@@ -45,13 +45,13 @@ def write_bytes(data: bytes) -> None:
 
 def print_document(document: Any) -> None:
     """Print a JSON document, in ASCII, which any encoding has. Raises OutputError; ValueError for NaN and infinity."""
-    tell(json.dumps(document, indent=2, allow_nan=False))
+    write(json.dumps(document, indent=2, allow_nan=False) + "\n")
 
 
 def say(remark: str) -> None:
-    """Print a line for people on standard error; goes on where that cannot be written."""
+    """Print a line for people on standard error, escaped as by `tell`; goes on where that cannot be written."""
     with suppress(OSError):
-        typer.echo(remark, err=True)
+        typer.echo(printable(remark), err=True)
 
 
 def is_terminal() -> bool:
@@ -102,7 +102,9 @@ def counted(number: int, noun: str) -> str:
 
 
 def printable(text: str) -> str:
-    """`text` with escapes for what would move the cursor or change the terminal."""
+    """`text` with escapes for what would begin another line, move the cursor or change the terminal."""
+    if text.isprintable():
+        return text
     return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
 
 

@@ -8,7 +8,7 @@ import typer
 from delaystore.cli import _documents as documents
 from delaystore.cli._arguments import parse_duration
 from delaystore.cli._options import Json, Schema, TransportUrl
-from delaystore.cli._output import body_preview, print_document, printable, tell
+from delaystore.cli._output import body_preview, print_document, tell, write
 
 
 def receive(
@@ -33,7 +33,8 @@ def receive(
         else:
             for message in messages:
                 for name, value in message.headers.items():
-                    tell(printable(f"header  {name}: {documents.plain(value)}"))
-                tell(f"{printable(message.message_id)}\n{body_preview(message.body)}\n")
+                    tell(f"header  {name}: {documents.plain(value)}")
+                tell(message.message_id)
+                write(f"{body_preview(message.body)}\n\n")
     if not messages:
         raise typer.Exit(1)

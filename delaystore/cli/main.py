@@ -121,6 +121,8 @@ def delaystore(
 
     Every option is an environment variable as well: DELAYSTORE_STORE, DELAYSTORE_TRANSPORT, DELAYSTORE_ENDPOINT,
     DELAYSTORE_SCHEMA, DELAYSTORE_TABLE; the others with their command's name, as DELAYSTORE_LIST_LIMIT.
+
+    In place of any URL write @FILE, as in --store @/run/secrets/store: the URL, with its password, is read from it.
     """
 
 

@@ -155,7 +155,7 @@ class DispatchPass:
         first, count = batch.not_moved[0], len(batch.not_moved)
         self._context.error_queue.refused()
         logger.error(
-            "the error queue did not take %d messages, which stay in the store; first %s: %s",
+            "the error queue did not take %d messages, which stay in the store; first %r: %s",
             count,
             first.message.message_id,
             first.reason,

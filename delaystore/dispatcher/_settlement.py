@@ -89,7 +89,7 @@ class Settler:
             batch.leave_unsettled(message, outcome.reason)
         elif outcome.kind is OutcomeKind.UNSUITED:
             if not batch.unsuited:
-                logger.warning("%s is not delayed natively, but kept: %s", message.message_id, outcome.reason)
+                logger.warning("%r is not delayed natively, but kept: %s", message.message_id, outcome.reason)
             batch.unsuited.append(message)
         elif outcome.kind is OutcomeKind.UNROUTABLE:
             batch.undeliverable.append(Failure(message, "Unroutable", outcome.reason))
@@ -108,7 +108,7 @@ class Settler:
             return
         batch.deferred, batch.unsettled = batch.unsettled, []
         logger.warning(
-            "no answer for %d messages while the broker is there; deferred, first %s to %r",
+            "no answer for %d messages while the broker is there; deferred, first %r to %r",
             len(batch.deferred),
             batch.deferred[0].message_id,
             batch.deferred[0].destination,
@@ -145,7 +145,7 @@ class Settler:
     def _log_moved(self, moved: Sequence[Failure]) -> None:
         if moved:
             logger.warning(
-                "moved %d messages to the error queue %r; first %s to %r: %s",
+                "moved %d messages to the error queue %r; first %r to %r: %s",
                 len(moved),
                 self._settings.error_queue,
                 moved[0].message.message_id,

@@ -66,6 +66,11 @@ def same_database(one: Engine, other: Engine) -> bool:
     return _address(one.url) == _address(other.url)
 
 
+def url_label(url: URL) -> str:
+    """The URL for people: without its password, and without options, one of which may be a password."""
+    return url.set(query={}).render_as_string(hide_password=True)
+
+
 def sqlite_file(url: URL) -> Path | None:
     """The file of a SQLite database, which connecting would create; None: another database."""
     if url.get_backend_name() != "sqlite":

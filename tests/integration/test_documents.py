@@ -65,6 +65,15 @@ def test_the_readmes_commands_run(tmp_path: Path) -> None:
     assert '"pay me"' in done.stdout
 
 
+def test_the_guides_commands_for_secrets_in_files_run(tmp_path: Path) -> None:
+    (commands,) = blocks("docs/guide.md", "bash")
+    (tmp_path / "store").write_text("sqlite:///app.db\n")
+    (tmp_path / "transport").write_text("sqlite:///app.db\n")
+    done = shell(commands.replace("/run/secrets", str(tmp_path)), tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "done: 0 delivered" in done.stderr
+
+
 def test_the_commands_for_native_delays_run(rabbitmq: RabbitMQVhosts, rabbitmq_url: str, tmp_path: Path) -> None:
     (commands,) = blocks("docs/native-delays.md", "bash")
     commands = commands.replace("amqp://localhost", rabbitmq_url)

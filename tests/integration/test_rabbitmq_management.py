@@ -11,6 +11,7 @@ from urllib.parse import quote, urlsplit
 
 import pika
 import pytest
+import trustme
 
 from delaystore.cascades import BrokerClient, bind, check_deletion, create, delete, verify
 from delaystore.cascades._management import Management, ManagementRefusedError
@@ -169,6 +170,35 @@ def test_https_trusts_whom_the_amqp_connection_trusts(serve: Callable[..., str],
     with Management(url, trusting) as management:
         assert management.version() == "4.1.0"
     with Management(url, BROKER) as management, pytest.raises(TransportUnavailableError, match=r"(?i)certificate"):
+        management.version()
+
+
+def test_https_is_refused_to_another_host(serve: Callable[..., str], tmp_path: Path) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("other.example").configure_cert(context)
+    url = serve(200, "application/json", b'{"rabbitmq_version": "4.1.0"}', context)
+    trusting = broker_from_url(f"amqps://localhost?cacertfile={quote(str(tmp_path / 'ca.pem'))}")
+    with Management(url, trusting) as management, pytest.raises(TransportUnavailableError, match="not valid for"):
+        management.version()
+
+
+def test_https_trusts_the_authorities_that_openssl_is_given(
+    serve: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For a private authority where AMQP itself is not encrypted."""
+    certificates = Certificates.create(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates.server_cert, certificates.server_key)
+    url = serve(200, "application/json", b'{"rabbitmq_version": "4.1.0"}', context)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificates.ca_file))
+    with Management(url, BROKER) as management:
+        assert management.version() == "4.1.0"
+
+
+def test_a_redirect_does_not_get_the_password(serve: Callable[..., str]) -> None:
+    with Management(serve(302, "text/html", b""), BROKER) as management, pytest.raises(TransportError, match="302"):
         management.version()
 
 

@@ -12,15 +12,16 @@ import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
-from delaystore.errors import ConfigurationError, LoadLostError, StoreUnavailableError
+from delaystore.errors import ConfigurationError, LoadLostError, StoreError, StoreUnavailableError
 from delaystore.message import DelayedMessage
 from delaystore.spark import register
 from delaystore.spark._driver_service import resources
 from delaystore.spark._driver_service.client import DriverClient
-from delaystore.spark._driver_service.resources import Resource, Snapshot, reader_name
+from delaystore.spark._driver_service.resources import LeaseRenewal, Resource, Snapshot, reader_name
 from delaystore.spark._driver_service.service import DriverService
 from delaystore.spark._registration import driver_client
-from delaystore.spark.options import StoreOptions
+from delaystore.spark.options import StoreOptions, write_options
+from delaystore.spark.staging import LoadKey, list_loads, open_staging
 from tests.integration.sql_stores import message, opened
 from tests.spark.test_reading import HOLDERS, NOON, psycopg_url, wait_until
 
@@ -43,7 +44,7 @@ class Application:
 
 @dataclass
 class Lease:
-    """Writes a line for each renewal, or fails; the service has a copy of it."""
+    """Writes a line for each renewal, or fails."""
 
     path: Path
     error: Exception | None = None
@@ -103,6 +104,11 @@ def count_holders(postgresql_url: str) -> Iterator[Callable[[], int]]:
 
 def options(url: str) -> StoreOptions:
     return StoreOptions(store=url, endpoint="sales")
+
+
+def renew(service: DriverService, name: str, lease: Lease, every: float) -> None:
+    """What the service does once it is asked to."""
+    service._add(f"lease {name}", LeaseRenewal(name, lease.renew, every))
 
 
 def test_a_copy_of_the_client_reaches_the_service(service: DriverService) -> None:
@@ -239,7 +245,7 @@ def test_only_so_many_snapshots_are_held(
 
 def test_a_lease_is_renewed_until_it_is_let_go(service: DriverService, tmp_path: Path) -> None:
     lease = Lease(tmp_path / "renewals")
-    service.client.renew_lease("load", lease, 0.1)
+    renew(service, "load", lease, 0.1)
     wait_until(lambda: lease.renewals() >= 2)
     service.client.stop_renewing("load")
     service.client.stop_renewing("another")
@@ -249,15 +255,30 @@ def test_a_lease_is_renewed_until_it_is_let_go(service: DriverService, tmp_path:
     assert lease.renewals() == before
 
 
+def test_the_lease_of_a_load_is_renewed(service: DriverService, postgresql_url: str) -> None:
+    given = write_options({"store": postgresql_url, "endpoint": "sales"})
+    staging = open_staging(given, 600)
+    staging.begin(LoadKey("load"))
+    (begun,) = list_loads(given)
+    service.client.renew_lease("load", staging, 0.1)
+    wait_until(lambda: list_loads(given)[0].heartbeat > begun.heartbeat)
+    service.client.stop_renewing("load")
+
+
+def test_what_cannot_be_done_is_told_to_the_client(service: DriverService) -> None:
+    with pytest.raises(StoreError, match="could not open the door: KeyError"):
+        service.client._call("open_the_door")
+
+
 def test_a_renewal_that_fails_is_tried_again(service: DriverService, tmp_path: Path) -> None:
     lease = Lease(tmp_path / "renewals", StoreUnavailableError("not now"))
-    service.client.renew_lease("load", lease, 0.1)
+    renew(service, "load", lease, 0.1)
     wait_until(lambda: lease.renewals() >= 3)
 
 
 def test_a_renewal_that_fails_as_nobody_expected_is_tried_again(service: DriverService, tmp_path: Path) -> None:
     lease = Lease(tmp_path / "renewals", RuntimeError("nobody has thought of this"))
-    service.client.renew_lease("load", lease, 0.1)
+    renew(service, "load", lease, 0.1)
     wait_until(lambda: lease.renewals() >= 3)
     assert service.alive
 
@@ -265,9 +286,9 @@ def test_a_renewal_that_fails_as_nobody_expected_is_tried_again(service: DriverS
 def test_a_renewal_that_hangs_holds_up_no_other(service: DriverService, tmp_path: Path) -> None:
     hanging, lease = HangingLease(tmp_path / "hanging"), Lease(tmp_path / "renewals")
     try:
-        service.client.renew_lease("hanging", hanging, 0.1)
+        renew(service, "hanging", hanging, 0.1)
         wait_until(lambda: hanging.renewals() == 1)
-        service.client.renew_lease("load", lease, 0.1)
+        renew(service, "load", lease, 0.1)
         wait_until(lambda: lease.renewals() >= 3)
         assert hanging.renewals() == 1
     finally:
@@ -290,7 +311,7 @@ def test_threads_of_leases_end(service: DriverService, tmp_path: Path) -> None:
         return [thread for thread in threading.enumerate() if thread.name.startswith("spark-lease-renewal")]
 
     for name in ("let go", "replaced", "replaced", "stopped"):
-        service.client.renew_lease(name, Lease(tmp_path / "renewals"), 60.0)
+        renew(service, name, Lease(tmp_path / "renewals"), 60.0)
     assert len(threads()) >= 3
     service.client.stop_renewing("let go")
     wait_until(lambda: len(threads()) == 2)
@@ -300,7 +321,7 @@ def test_threads_of_leases_end(service: DriverService, tmp_path: Path) -> None:
 
 def test_a_lost_lease_is_renewed_no_more(service: DriverService, tmp_path: Path) -> None:
     lease = Lease(tmp_path / "renewals", LoadLostError("another has it"))
-    service.client.renew_lease("load", lease, 0.1)
+    renew(service, "load", lease, 0.1)
     wait_until(lambda: lease.renewals() == 1)
     time.sleep(1.2)
     assert lease.renewals() == 1
@@ -311,7 +332,7 @@ def test_the_lease_of_a_load_that_was_given_up_ends(
 ) -> None:
     monkeypatch.setattr(resources, "IDLE_LEASE", 0.0)
     lease = Lease(tmp_path / "renewals")
-    service.client.renew_lease("load", lease, 1.0)
+    renew(service, "load", lease, 1.0)
     time.sleep(2)
     assert lease.renewals() == 0
 

@@ -7,7 +7,7 @@ import typer
 
 from delaystore.cli._arguments import parse_duration
 from delaystore.cli._delays.options import DEFAULT_CASCADE, BrokerUrl, CascadeName, DryRun, ManagementUrl
-from delaystore.cli._options import Json, MaxRate, Patience, environment_option, required
+from delaystore.cli._options import Json, MaxRate, Patience, required, url_option
 from delaystore.cli._output import counted, print_document, print_table, say
 from delaystore.cli._signals import stop_requests
 from delaystore.transports.rabbitmq.topology import topology_named
@@ -79,9 +79,7 @@ def migrate(
 def transfer(
     to_broker: Annotated[
         str | None,
-        environment_option(
-            "--to-broker", "The broker to move to: amqp[s]://user:password@host:port/vhost.", metavar="URL"
-        ),
+        url_option("--to-broker", "The broker to move to: amqp[s]://user:password@host:port/vhost."),
     ] = None,
     cascade: CascadeName = DEFAULT_CASCADE,
     to_cascade: Annotated[

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
-from delaystore.cli._options import environment_option, required
+from delaystore.cli._options import environment_option, required, url_option
 from delaystore.transports.rabbitmq.topology import CascadeTopology, topology_named
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 BrokerUrl = Annotated[
     str | None,
-    environment_option("--broker", "The RabbitMQ broker: amqp[s]://user:password@host:port/vhost.", metavar="URL"),
+    url_option("--broker", "The RabbitMQ broker: amqp[s]://user:password@host:port/vhost."),
 ]
 CascadeName = Annotated[
     str,
@@ -30,11 +30,10 @@ CascadeName = Annotated[
 DEFAULT_CASCADE = "nservicebus-v2"
 ManagementUrl = Annotated[
     str | None,
-    environment_option(
+    url_option(
         "--management",
         "The management API: http[s]://[user:password@]host:15672; the login defaults to the broker's. "
         "Without it, what only the API knows is reported as unknown.",
-        metavar="URL",
     ),
 ]
 DryRun = Annotated[bool, environment_option("--dry-run", "Change nothing; say what would be done.")]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from delaystore.cli._arguments import parse_instant
 from delaystore.cli._files import require_file
-from delaystore.cli._options import environment_option, required
+from delaystore.cli._options import environment_option, required, url_option
 from delaystore.cli._signals import second_signal_ends
 from delaystore.errors import ConfigurationError, MigrationError
 
@@ -19,20 +19,18 @@ if TYPE_CHECKING:
 
 From = Annotated[
     str | None,
-    environment_option(
+    url_option(
         "--from",
         "Where messages wait: a store's URL, nservicebus-sql+URL, msmq-sql+URL, nhibernate+URL, file:///PATH.",
-        metavar="URL",
         group="migrate",
     ),
 ]
 To = Annotated[
     str | None,
-    environment_option(
+    url_option(
         "--to",
         "Where they shall wait: amqp://...?delays=nservicebus-v2, amqp://... for what is due, a store's URL, or "
         "noop: (noop:URL), a dry run.",
-        metavar="URL",
         group="migrate",
     ),
 ]

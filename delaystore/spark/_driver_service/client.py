@@ -5,22 +5,19 @@ a database transaction open, or renew a lease while the tasks run. The service i
 """
 
 from dataclasses import dataclass, field
-from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
-from delaystore.errors import ConfigurationError
+from delaystore import errors
+from delaystore.errors import ConfigurationError, DelaystoreError, StoreError
+from delaystore.spark._driver_service.frames import WrongKeyError, ask
 from delaystore.spark.options import StoreOptions
+
+if TYPE_CHECKING:
+    from delaystore.spark.staging import Staging
 
 HOST: Final = "127.0.0.1"
 """Planning workers run where the driver runs; tasks, which may be elsewhere, need no service."""
-
-
-class Renewable(Protocol):
-    """What has a lease; a Staging is one. It is pickled on its way to the service."""
-
-    def renew(self) -> None:
-        """Let the lease begin anew; may raise DelaystoreError."""
 
 
 @dataclass(frozen=True)
@@ -40,14 +37,14 @@ class DriverClient:
 
         Returns its name, for SET TRANSACTION SNAPSHOT. Raises StoreError.
         """
-        return str(self._call("take_snapshot", options))
+        return str(self._call("take_snapshot", _values_of(options)))
 
     def successor(self, name: str, options: StoreOptions) -> str | None:
         """The snapshot to read from in place of one that was released while Spark was idle; the same for all who ask.
 
         None: that one was lost in another way, and some tasks may have read from it already. Raises StoreError.
         """
-        successor: str | None = self._call("successor", name, options)
+        successor: str | None = self._call("successor", name, _values_of(options))
         return successor
 
     def parallelism(self) -> int:
@@ -62,12 +59,14 @@ class DriverClient:
         """Log a warning in the driver, where the user sees it: nobody looks at what a planning worker logs."""
         self._call("warn", text)
 
-    def renew_lease(self, name: str, lease: Renewable, every: float) -> None:
-        """Renew `lease` every so many seconds, until `stop_renewing` of that name, or until Spark is idle for long.
+    def renew_lease(self, name: str, staging: "Staging", every: float) -> None:
+        """Renew its lease every so many seconds, until `stop_renewing` of that name, or until Spark is idle for long.
 
         The first renewal is due after `every` seconds. A second call for a name replaces the first.
         """
-        self._call("renew_lease", name, lease, every)
+        lease = staging.lease
+        if lease is not None:
+            self._call("renew_lease", name, _values_of(lease.store), lease.token, lease.seconds, every)
 
     def stop_renewing(self, name: str) -> None:
         """Renew that lease no more; nothing happens if none is known by that name."""
@@ -75,13 +74,22 @@ class DriverClient:
 
     def _call(self, method: str, *arguments: Any) -> Any:
         try:
-            with Client((HOST, self.port), authkey=self.authkey) as connection:
-                connection.send((method, arguments))
-                failed, reply = connection.recv()
-        except (OSError, EOFError, AuthenticationError):
+            with Client((HOST, self.port)) as connection:
+                reply = ask(connection, self.authkey, [method, *arguments])
+        except (OSError, EOFError, WrongKeyError):
             raise ConfigurationError(
                 "the Spark session that registered delaystore has stopped; call register(spark) in the new one"
             ) from None
-        if failed:
-            raise reply
-        return reply
+        if "error" in reply:
+            raise _error(reply["error"], reply["text"])
+        return reply["result"]
+
+
+def _values_of(options: StoreOptions) -> dict[str, str | None]:
+    """What names the store, and nothing else of the options."""
+    return {name: getattr(options, name) for name in StoreOptions.__dataclass_fields__}
+
+
+def _error(kind: str, text: str) -> DelaystoreError:
+    found = getattr(errors, kind, StoreError)
+    return found(text) if issubclass(found, DelaystoreError) else StoreError(text)

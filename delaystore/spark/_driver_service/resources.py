@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from sqlalchemy import text
@@ -12,7 +12,6 @@ from sqlalchemy.exc import SQLAlchemyError
 from typing_extensions import override
 
 from delaystore.errors import DelaystoreError, LoadLostError
-from delaystore.spark._driver_service.client import Renewable
 from delaystore.spark._tables import open_table
 from delaystore.spark.options import StoreOptions
 from delaystore.sql.errors import translated_errors
@@ -98,10 +97,13 @@ class Snapshot(Resource):
 
 
 class LeaseRenewal(Resource):
-    """A lease that is renewed every so many seconds, in a thread of its own: a renewal may hang for minutes."""
+    """A lease that is renewed every so many seconds, in a thread of its own: a renewal may hang for minutes.
 
-    def __init__(self, name: str, lease: Renewable, every: float) -> None:
-        self._name, self._lease, self._every = name, lease, every
+    `renew`: renews it once; may raise DelaystoreError, of which LoadLostError is the end.
+    """
+
+    def __init__(self, name: str, renew: Callable[[], None], every: float) -> None:
+        self._name, self._renew, self._every = name, renew, every
         self._busy = time.monotonic()
         self._ended = threading.Event()
         threading.Thread(target=self._keep, name="spark-lease-renewal", daemon=True).start()
@@ -127,7 +129,7 @@ class LeaseRenewal(Resource):
     def _renewed(self) -> bool:
         """Renew it once. False: that failed, and is to be tried again soon."""
         try:
-            self._lease.renew()
+            self._renew()
         except LoadLostError as error:
             _logger.warning("the load %s is lost: %s", self._name, error)
             self._ended.set()

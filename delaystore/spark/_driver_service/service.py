@@ -8,17 +8,19 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from multiprocessing import AuthenticationError
-from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge
+from functools import partial
+from multiprocessing.connection import Connection, Listener
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
 from delaystore.errors import DelaystoreError, StoreError
 from delaystore.spark._driver_service.application import SparkApplication
-from delaystore.spark._driver_service.client import HOST, DriverClient, Renewable
+from delaystore.spark._driver_service.client import HOST, DriverClient
+from delaystore.spark._driver_service.frames import WrongKeyError, answer
 from delaystore.spark._driver_service.resources import LeaseRenewal, Resource, Snapshot, surplus
 from delaystore.spark.options import StoreOptions
+from delaystore.spark.staging import Lease, renew_lease
 
 TICK: Final = 0.5
 """Seconds between two checks of what it holds."""
@@ -90,39 +92,39 @@ class DriverService:
         try:
             with connection:
                 _give_up_after(connection, PATIENCE)
-                deliver_challenge(connection, self.client.authkey)
-                answer_challenge(connection, self.client.authkey)
-                method, arguments = connection.recv()
-                connection.send(self._done(method, arguments))
-        except (OSError, EOFError, AuthenticationError):
+                answer(connection, self.client.authkey, self._reply_to)
+        except (OSError, EOFError, WrongKeyError):
             _logger.debug("a connection to the driver service ended early")
 
-    def _done(self, method: str, arguments: tuple[Any, ...]) -> tuple[bool, Any]:
+    def _reply_to(self, request: list[Any]) -> dict[str, Any]:
+        method, *arguments = request
         try:
-            return False, self._calls[method](*arguments)
+            return {"result": self._calls[method](*arguments)}
         except DelaystoreError as error:
-            return True, error
+            return {"error": type(error).__name__, "text": str(error)}
         except Exception as error:
             _logger.exception("the driver service failed")
-            return True, StoreError(f"the driver service could not {method.replace('_', ' ')}: {type(error).__name__}")
+            text = f"the driver service could not {method.replace('_', ' ')}: {type(error).__name__}"
+            return {"error": StoreError.__name__, "text": text}
 
-    def _take_snapshot(self, options: StoreOptions) -> str:
-        snapshot = Snapshot(options)
+    def _take_snapshot(self, store: Mapping[str, Any]) -> str:
+        snapshot = Snapshot(StoreOptions(**store))
         self._add(snapshot.name, snapshot)
         return snapshot.name
 
-    def _successor(self, name: str, options: StoreOptions) -> str | None:
+    def _successor(self, name: str, store: Mapping[str, Any]) -> str | None:
         with self._taking:
             while name in self._successors:
                 successor = self._successors[name]
                 if successor is None:
-                    successor = self._successors[name] = self._take_snapshot(options)
+                    successor = self._successors[name] = self._take_snapshot(store)
                     return successor
                 name = successor
             return name if name in self._resources else None
 
-    def _renew_lease(self, name: str, lease: Renewable, every: float) -> None:
-        self._add(f"lease {name}", LeaseRenewal(name, lease, every))
+    def _renew_lease(self, name: str, store: Mapping[str, Any], token: str, seconds: float, every: float) -> None:
+        lease = Lease(StoreOptions(**store), token, seconds)
+        self._add(f"lease {name}", LeaseRenewal(name, partial(renew_lease, lease), every))
 
     def _stop_renewing(self, name: str) -> None:
         with self._lock:

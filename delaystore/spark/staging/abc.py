@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from delaystore.spark.options import OnDuplicate
+from delaystore.spark.options import OnDuplicate, StoreOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,15 @@ class StagedAttempt:
     skipped: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The lease of a running load, by plain values, so that another process can renew it; see `renew_lease`."""
+
+    store: StoreOptions
+    token: str
+    seconds: float
+
+
 class AttemptSink(ABC):
     """Takes what one task attempt writes."""
 
@@ -73,6 +82,11 @@ class Staging(ABC):
     """What a load into this kind of store can rely on, in a line."""
     after_failure: ClassVar[str] = "nothing was loaded"
     """What is true of a load that failed or was stopped before `promote`, in words that may end a sentence."""
+
+    @property
+    def lease(self) -> Lease | None:
+        """What another process renews the lease by. None: there is none to renew."""
+        return None
 
     @abstractmethod
     def begin(self, key: LoadKey) -> FinishedLoad | None:

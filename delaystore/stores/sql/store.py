@@ -14,7 +14,7 @@ from delaystore.errors import ConfigurationError
 from delaystore.message import DelayedMessage, Position
 from delaystore.settings import TransactionMode
 from delaystore.sql.dialects import Claiming, store_dialect_of
-from delaystore.sql.engine import create_store_engine, renew_after_fork
+from delaystore.sql.engine import create_store_engine, renew_after_fork, url_label
 from delaystore.sql.errors import translated_errors
 from delaystore.sql.names import check_identifier, check_table_name, default_table_name
 from delaystore.stores.abc import (
@@ -78,7 +78,7 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
         self._singles = self.engine.execution_options(isolation_level=single) if single else None
 
     def __repr__(self) -> str:
-        return f"SqlDelayedMessageStore({self.engine.url!r}, endpoint={self._endpoint!r})"
+        return f"SqlDelayedMessageStore({url_label(self.engine.url)}, endpoint={self._endpoint!r})"
 
     @override
     def initialize(self, endpoint: str, mode: TransactionMode) -> None:

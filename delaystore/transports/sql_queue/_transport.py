@@ -15,7 +15,7 @@ from delaystore.errors import ConfigurationError, StoreError, TransportError, Un
 from delaystore.message import DelayedMessage
 from delaystore.sql.codec import decode_mapping
 from delaystore.sql.dialects import Claiming, store_dialect_of
-from delaystore.sql.engine import create_store_engine, same_database
+from delaystore.sql.engine import create_store_engine, same_database, url_label
 from delaystore.sql.errors import translate
 from delaystore.sql.names import check_identifier
 from delaystore.stores.abc import DelayedMessageStore
@@ -58,7 +58,7 @@ class SqlQueueTransport(Transport):
         self._tables = QueueTables(schema, self._dialect)
 
     def __repr__(self) -> str:
-        return f"SqlQueueTransport({self._engine.url.render_as_string(hide_password=True)!r})"
+        return f"SqlQueueTransport({url_label(self._engine.url)})"
 
     @override
     def send(

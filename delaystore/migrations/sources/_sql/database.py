@@ -11,7 +11,7 @@ from delaystore.clock import CarriedClock
 from delaystore.errors import StoreUnavailableError
 from delaystore.migrations.sources._sql.dialects import MIGRATION_DIALECTS
 from delaystore.sql.dialects import dialect_of
-from delaystore.sql.engine import create_store_engine
+from delaystore.sql.engine import create_store_engine, url_label
 from delaystore.sql.errors import translated_errors
 
 
@@ -37,7 +37,7 @@ class Database:
     @property
     def label(self) -> str:
         """The URL without a password or options."""
-        return self._engine.url.set(query={}).render_as_string(hide_password=True)
+        return url_label(self._engine.url)
 
     @property
     def user(self) -> str:

@@ -18,7 +18,7 @@ from delaystore.spark.staging._sql.leftovers import clean_up
 from delaystore.spark.staging._sql.promotion import Promotion
 from delaystore.spark.staging._sql.registry import Registry, status_of
 from delaystore.spark.staging._sql.sink import sql_sink
-from delaystore.spark.staging.abc import AttemptSink, FinishedLoad, LoadKey, StagedAttempt, Staging
+from delaystore.spark.staging.abc import AttemptSink, FinishedLoad, Lease, LoadKey, StagedAttempt, Staging
 from delaystore.sql.names import TOKEN_LENGTH
 
 _TIME_DIGITS = 12
@@ -41,6 +41,13 @@ class SqlStaging(Staging):
 
     def __repr__(self) -> str:
         return f"SqlStaging({self._options!r}, token={self._token!r})"
+
+    @property
+    @override
+    def lease(self) -> Lease:
+        given = self._options
+        store = StoreOptions(store=given.store, endpoint=given.endpoint, schema=given.schema, table=given.table)
+        return Lease(store, self._token, self._lease.total_seconds())
 
     @override
     def begin(self, key: LoadKey) -> FinishedLoad | None:
@@ -85,9 +92,7 @@ class SqlStaging(Staging):
     @override
     def renew(self) -> None:
         """As in the contract; LoadLostError if another run has the load now."""
-        with load_database(self._options) as database:
-            if not Registry(database).renew(self._token, self._lease):
-                raise LoadLostError("the load was finished, given up or taken over")
+        renew_lease(self.lease)
 
     @override
     def discard(self) -> None:
@@ -100,6 +105,13 @@ class SqlStaging(Staging):
     def _owner_now(self) -> Owner:
         """Spark runs this in a short-lived worker: its parent lives as long as the driver or executor."""
         return self._owner or Owner.of(os.getppid())
+
+
+def renew_lease(lease: Lease) -> None:
+    """Let a load's lease begin anew. Raises LoadLostError if another run has the load now, and StoreError."""
+    with load_database(lease.store) as database:
+        if not Registry(database).renew(lease.token, timedelta(seconds=lease.seconds)):
+            raise LoadLostError("the load was finished, given up or taken over")
 
 
 def new_token() -> str:
