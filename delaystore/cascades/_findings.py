@@ -13,6 +13,7 @@ class FindingKind(StrEnum):
     INEQUIVALENT: it exists with another type or argument, so that declaring it would fail. EXTRA_BINDING: a binding
     leads messages where the layout does not. UNDELIVERABLE: an expired message without a destination would be lost,
     or would hold others up. COLLISION: a destination gets messages for another, or gets its own twice.
+    DELIVERY_LIMIT: a message that is read and given back too often would be sent on early, or dropped.
     """
 
     VERSION = "version"
@@ -23,6 +24,7 @@ class FindingKind(StrEnum):
     EXTRA_BINDING = "extra-binding"
     UNDELIVERABLE = "undeliverable"
     COLLISION = "collision"
+    DELIVERY_LIMIT = "delivery-limit"
 
 
 HINDRANCES: Final = frozenset(

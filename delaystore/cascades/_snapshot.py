@@ -30,6 +30,7 @@ class QueueState:
     queue waits for no confirms.
     `published`: messages that channels have ever published to it; what was dead-lettered to it is not among them.
     `policy_definition`: of all policies that apply, operator policies included. `state`: running, down, minority, ...
+    `delivery_limit`: the one that the broker applies. None: none, or it does not say, as before RabbitMQ 4.
     """
 
     name: str
@@ -49,6 +50,7 @@ class QueueState:
     ready_bytes: int | None = None
     policy_definition: Mapping[str, Any] = field(default_factory=dict, hash=False)
     state: str | None = None
+    delivery_limit: int | None = None
 
     def given(self, setting: str) -> list[Any]:
         """What the policies say of a setting such as `max-length`, and then the argument `x-max-length`, if they do."""
