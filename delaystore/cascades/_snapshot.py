@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from delaystore.transports.rabbitmq.topology.layout import ALTERNATE_EXCHANGE, Binding, DestinationKind
+from delaystore.transports.rabbitmq.topology.layout import ALTERNATE_EXCHANGE, Binding, DestinationKind, Exchange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +110,10 @@ class Snapshot:
         by_policy = next((one.definition for one in self.policies if one.name == exchange.policy), {})
         alternate = exchange.arguments.get(ALTERNATE_EXCHANGE, by_policy.get(ALTERNATE_EXCHANGE))
         return None if alternate is None else str(alternate)
+
+    def routing(self) -> list[Exchange]:
+        """The exchanges as parts of a layout, without their alternate exchanges."""
+        return [Exchange(one.name, one.type) for one in self.exchanges.values()]
 
     def queues_behind(self, exchange: str) -> set[str]:
         """The names of all queues that some message of `exchange` may come to. Alternate exchanges are not followed."""

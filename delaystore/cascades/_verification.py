@@ -66,7 +66,7 @@ def _verify_behind_delivery(broker: BrokerClient, topology: CascadeTopology, sna
     if not findings and snapshot.alternate_exchange(topology.delivery) == undeliverable_name(topology):
         own = undeliverable_layout(topology)
         findings = differences(own, snapshot, ends={exchange.name for exchange in own.exchanges})
-    return [*findings, *collisions(topology, snapshot.bindings)]
+    return [*findings, *collisions(topology, snapshot.bindings, snapshot.routing())]
 
 
 def _unknown_policies(version: str, topology: CascadeTopology) -> list[str]:

@@ -128,10 +128,7 @@ def reason_by_amqp(topology: CascadeTopology, broker: BrokerClient, key: str) ->
 
 def _model(snapshot: Snapshot) -> Layout:
     """All exchanges and bindings. Alternate exchanges are left out: they lead to no destination."""
-    return Layout(
-        exchanges=tuple(Exchange(one.name, one.type) for one in snapshot.exchanges.values()),
-        bindings=tuple(snapshot.bindings),
-    )
+    return Layout(exchanges=tuple(snapshot.routing()), bindings=tuple(snapshot.bindings))
 
 
 def _bind(address: str, routing: str) -> str:
