@@ -115,7 +115,5 @@ def _twice(topology: CascadeTopology, bound: Iterable[_Bound], onward: Layout) -
             continue
         others = sorted({*onward.queues_for(name, "0." * topology.levels + address)} - {name})
         if others:
-            text = (
-                f"arrives twice: the queue {name!r} is bound, and the exchange, which leads to queue {others[0]!r} too"
-            )
+            text = f"arrives twice: the queue {name!r} is bound, and the exchange, which leads to {others[0]!r} as well"
             yield Finding(FindingKind.COLLISION, f"address {address!r}", f"{text}; unbind one")

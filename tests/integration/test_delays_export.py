@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import quote
 
 import pytest
 
@@ -86,6 +87,25 @@ def test_a_broker_has_the_whole_cascade_from_the_definitions(
         assert read_back(management, wanted) == wanted
         wanted_policies = filter(None, (policy_for(topology), limit_policy(topology)))
         assert {one.name: one for one in management.policies()} == {one.name: one for one in wanted_policies}
+
+
+@pytest.mark.parametrize("cascade", ["nservicebus-v1", "nservicebus-v2", "celery:classic", "skipping"])
+def test_terraform_reads_back_the_arguments_that_it_wrote(
+    cascade: str, run: CommandLine, broker: RabbitMQ, vhost_url: str
+) -> None:
+    """As the provider does it: PUT, then GET; where the arguments differ as JSON, its next plan replaces the queue."""
+    written = run("delays", "export", "--format", "terraform", "--cascade", cascade)
+    vhost = quote(broker.vhost_name(vhost_url), safe="")
+    resources = written.document["resource"]
+    for kind, path in (("rabbitmq_exchange", "exchanges"), ("rabbitmq_queue", "queues")):
+        for resource in resources[kind].values():
+            settings = dict(resource["settings"])
+            arguments = json.loads(settings.pop("arguments_json", "null")) or settings.pop("arguments", {})
+            where = f"/api/{path}/{vhost}/{quote(resource['name'], safe='')}"
+            broker.request("PUT", where, {**settings, "arguments": arguments})
+            read = cast("dict[str, Any]", broker.request("GET", where))
+            assert read["arguments"] == arguments
+            assert {name: read[name] for name in settings} == settings
 
 
 @pytest.mark.parametrize("form", ["terraform", "definitions"])
