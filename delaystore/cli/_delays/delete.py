@@ -43,6 +43,8 @@ def delete(
         if refused:
             raise cascades.MessagesWaitError(found)
         _confirm(found, f"{cascade} on {client.label}", yes)
+        if yes:
+            _say_cut_off(found)
         if found.waiting and not force:
             say(f"checking again in {cascades.STATISTICS_AGE:g} s: the broker's counts may be that old")
         deleted: list[Exchange | Queue] = []
@@ -70,6 +72,11 @@ def _confirm(found: "DeletionCheck", what: str, yes: bool) -> None:
         raise typer.Exit(1)
 
 
+def _say_cut_off(found: "DeletionCheck") -> None:
+    for binding in found.destinations:
+        say(f"caution: {binding.kind} {binding.destination!r} gets no messages from it any more, whoever bound it")
+
+
 def _print_check(found: "DeletionCheck", cascade: str, dry_run: bool, as_json: bool) -> None:
     if as_json:
         print_document({"cascade": cascade, "dry_run": dry_run, "deleted": [], **_document(found)})
@@ -79,6 +86,7 @@ def _print_check(found: "DeletionCheck", cascade: str, dry_run: bool, as_json: b
             tell(f"would delete: {part}")
         for policy in filter(None, (found.policy, found.limit_policy)):
             tell(f"would delete: policy {policy!r}")
+        _say_cut_off(found)
     if found.messages:
         rows = [(name, f"{count:,}") for name, count in found.waiting.items() if count]
         print_table(("queue", "messages"), rows, right=("messages",))
