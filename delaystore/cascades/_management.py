@@ -79,6 +79,10 @@ class Management:
         except ManagementRefusedError:
             return None
 
+    def default_queue_type(self) -> str | None:
+        """The type of queues that are declared without one. None: the virtual host does not say."""
+        return self._read("vhosts", self._default_type_here)
+
     def permissions(self) -> Permissions | None:
         """What the user of the AMQP connection may do in the virtual host. None: only administrators may see that."""
         if self._login is None:
@@ -141,6 +145,9 @@ class Management:
             return False
         self._ask("DELETE", f"policies/{self._vhost}/{_quoted(name)}")
         return True
+
+    def _default_type_here(self, vhosts: Any) -> str | None:
+        return next((one.get("default_queue_type") for one in vhosts if one["name"] == self.virtual_host), None)
 
     def _permissions_here(self, granted: Any) -> Permissions:
         here = (one for one in granted if one["vhost"] == self.virtual_host)

@@ -311,6 +311,26 @@ def test_a_queue_is_bound_where_it_exists(broker: BrokerClient, channel: Any) ->
     until(lambda: channel.queue_declare("billing", passive=True).method.message_count == 1)
 
 
+@pytest.mark.parametrize("exists", [False, True])
+def test_queues_without_a_type_are_refused_where_they_would_be_quorum_queues(
+    run: CommandLine, rabbitmq: RabbitMQVhosts, broker: BrokerClient, exists: bool
+) -> None:
+    assert broker.management is not None
+    cascade = ["--cascade", "nservicebus-v1"]
+    if exists:
+        assert run("delays", "create", *cascade).code == 0
+    rabbitmq.request("PUT", f"/api/vhosts/{broker.management.virtual_host}", {"default_queue_type": "quorum"})
+    if broker.management.default_queue_type() != "quorum":
+        pytest.skip("this broker has no default queue type")
+    before = queues_of(broker)
+    line = run.refused("delays", "create", *cascade)
+    assert "default queue type of virtual host" in line
+    assert "nothing was declared" in line
+    assert run("delays", "verify", *cascade).code == 1
+    assert queues_of(broker) == before
+    assert run("delays", "create").code == 0
+
+
 # the policy
 
 
@@ -367,8 +387,10 @@ def test_a_cascade_is_deleted_with_its_policy_and_its_destinations_stay(
     assert "--yes" in run.refused("delays", "delete")
     planned = run("delays", "delete", "--dry-run")
     assert f"would delete: queue '{LEVEL}'" in planned.out.splitlines()
+    assert "caution: queue 'billing' gets no messages from it any more" in planned.err
     assert planned.code == 0
     deleted = run("delays", "delete", "--yes", "--json")
+    assert "caution: queue 'billing' gets no messages from it any more" in deleted.err
     assert deleted.code == 0
     assert deleted.document["deleted_policy"] == POLICY
     assert len(deleted.document["deleted"]) == 59
