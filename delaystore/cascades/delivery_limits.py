@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from delaystore.cascades._broker_client import BrokerClient
 from delaystore.cascades._findings import Finding, FindingKind
 from delaystore.cascades._snapshot import Policy, QueueState, Snapshot
 from delaystore.cascades.policies import applying, command_for, complete_layout
+from delaystore.errors import ConfigurationError
 from delaystore.transports.rabbitmq.queues import LIFTED_LIMIT, has_default_limit
 from delaystore.transports.rabbitmq.topology.cascade import CascadeTopology
 
@@ -111,6 +113,30 @@ def check_limits(version: str, topology: CascadeTopology, snapshot: Snapshot, vi
         what = f"run delaystore delays create, or {command_for(policy, virtual_host)}"
     subject = f"queue {name!r}" + (f" and {more} more" if more else "")
     return [Finding(FindingKind.DELIVERY_LIMIT, subject, f"has a delivery limit of {limit}: {_WHY}; {what}")]
+
+
+def limit_warning(broker: BrokerClient, name: str) -> str | None:
+    """What to do about the limit of the queue `name`, which is no part of a cascade. None: it has none, or is missing.
+
+    Raises ConfigurationError without a management API, or with that of another broker; TransportUnavailableError,
+    TransportError.
+    """
+    if broker.management is None:
+        raise ConfigurationError("only the management API tells the limits of queues; pass --management URL")
+    broker.check_same_cluster()
+    queue, policies = broker.management.queues().get(name), broker.management.policies()
+    limit = None if queue is None else delivery_limit(broker.version(), queue, policies)
+    if limit is None:
+        return None
+    policy = Policy(
+        name=f"delaystore delivery limit for {name}",
+        pattern=f"^{re.escape(name)}$",
+        definition={DELIVERY_LIMIT: LIFTED_LIMIT},
+        apply_to="queues",
+    )
+    other = applying(policies, name, _APPLIES_TO)
+    what = f"run {command_for(policy, broker.management.virtual_host)}" if other is None else limit_advice(other)
+    return f"queue {name!r} has a delivery limit of {limit}: {_WHY}; {what}"
 
 
 def limit_advice(other: Policy) -> str:

@@ -205,3 +205,20 @@ def test_people_may_look_at_the_error_queue_as_often_as_they_like(
     arguments = {name: dict(queue.arguments) for name, queue in management.queues().items()}
     lifted = {"x-delivery-limit": 100_000} if limits_by_default else {}
     assert arguments == {"error": {**QUORUM, **lifted}, "older": QUORUM, "billing": QUORUM}
+
+
+def test_health_warns_of_an_error_queue_that_drops_what_is_looked_at(
+    run: CommandLine, rabbitmq_url: str, limit: Callable[[int], None], sqlite_url: str
+) -> None:
+    health = ("health", "--store", sqlite_url, "--endpoint", "sales", "--error-queue")
+    assert run("setup", "--store", sqlite_url, "--endpoint", "sales").code == 0
+    with closing(RabbitMQTransport(rabbitmq_url)) as transport:
+        transport.declare_error_queue("error")
+    with channel_to(rabbitmq_url) as channel:
+        channel.queue_declare("level of old", durable=True, arguments=QUORUM)
+    limit(20)
+    assert run(*health, "error").err == ""
+    warned = run(*health, "level of old")
+    assert warned.code == 0
+    assert "warning: queue 'level of old' has a delivery limit of 20" in warned.err
+    assert run(*health, "level of old", "--json").document["warning"] in warned.err
