@@ -141,7 +141,14 @@ def _read_all(
         state = None if snapshot is None else snapshot.queues.get(name)
         policies = () if snapshot is None else snapshot.policies
         limit = delivery_limit(broker.version(), state, policies)
-        queue = read_undeliverable(broker, topology, name, sample if limit is None else 0, snapshot)
+        try:
+            queue = read_undeliverable(broker, topology, name, sample if limit is None else 0, snapshot)
+        except (exceptions.ChannelClosedByBroker, TransportSetupError) as error:
+            if state is None:
+                raise
+            queues.append(UndeliverableQueue(name, state.messages or 0, 0, ()))
+            unread.append(f"why messages are undeliverable: {reason_of(error)}; grant this user read on {name!r}")
+            continue
         queues.append(queue)
         if queue.messages and limit is not None:
             unread.append(

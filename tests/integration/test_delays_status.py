@@ -234,6 +234,19 @@ def test_messages_that_reading_would_wear_out_are_not_read(run: CommandLine, bro
         assert not (channel.basic_get("worn")[1].headers or {}).get("x-delivery-count")
 
 
+def test_a_user_who_may_not_read_is_told_what_the_management_api_knows(
+    run: CommandLine, broker: Broker, rabbitmq: RabbitMQVhosts
+) -> None:
+    broker.create()
+    broker.publish(0, "nowhere")
+    broker.wait_for(lambda: broker.management.queues()["mine.undeliverable"].messages == 1)
+    with rabbitmq.user(broker.url, tags="management") as url:
+        document = status(run, "--broker", url, code=1)
+    (queue,) = document["undeliverable"]
+    assert (queue["messages"], queue["sampled"]) == (1, 0)
+    assert any("grant this user read on 'mine.undeliverable'" in sentence for sentence in document["unknown"])
+
+
 def test_a_shared_cascade_is_asked_for_what_a_policy_catches(run: CommandLine, broker: Broker) -> None:
     assert run("delays", "create", "--cascade", "celery:classic").code == 0
     broker.publish_to("celery_delayed_0", "0." * 28 + "nowhere")
