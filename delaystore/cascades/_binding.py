@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from delaystore.cascades._broker_client import BrokerClient
 from delaystore.cascades._collisions import collisions_of
 from delaystore.cascades._findings import Finding
-from delaystore.cascades._snapshot import ExchangeState
+from delaystore.cascades._snapshot import ExchangeState, Snapshot
 from delaystore.errors import InvalidMessageError, TransportError, TransportUnavailableError
 from delaystore.transports.rabbitmq.declaring import DeclarationError, declare
 from delaystore.transports.rabbitmq.existence import exists
@@ -48,9 +48,9 @@ def bind(
     results = [binder.bind(name) for name in dict.fromkeys(destinations)]
     if broker.management is None:
         return results
-    existing = broker.management.bindings(topology.delivery)
+    existing, known = broker.management.bindings(), Snapshot(exchanges).routing()
     return [
-        replace(result, collisions=collisions_of(topology, {*existing, *result.bindings}, result.destination))
+        replace(result, collisions=collisions_of(topology, {*existing, *result.bindings}, result.destination, known))
         for result in results
     ]
 

@@ -20,7 +20,7 @@ from delaystore.cascades._broker_client import BrokerClient
 from delaystore.cascades._differences import ANOTHER_LAYOUT, differences, missing_finding, missing_parts
 from delaystore.cascades._findings import Finding, FindingKind
 from delaystore.cascades._management import Management
-from delaystore.cascades._requirements import check_broker, check_permissions, flags_needed
+from delaystore.cascades._requirements import check_broker, check_default_type, check_permissions, flags_needed
 from delaystore.cascades._snapshot import Snapshot
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.declaring import declare_part
@@ -76,7 +76,11 @@ def _by_management(
     flags = management.feature_flags()
     snapshot = management.snapshot()
     absent = tuple(missing_parts(layout, snapshot))
-    findings = [*check_broker(version, flags, layout)]
+    default_type = management.default_queue_type()
+    findings = [
+        *check_broker(version, flags, layout),
+        *check_default_type(default_type, management.virtual_host, layout),
+    ]
     if declaring:
         findings += _permissions(broker, management, layout, absent)
     findings += differences(layout, snapshot, ends)

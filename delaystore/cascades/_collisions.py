@@ -1,11 +1,19 @@
 """Destinations that get messages for others, or their own twice, as a cascade's bindings tell. Pure."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from delaystore.cascades._findings import Finding, FindingKind
 from delaystore.transports.rabbitmq.topology.cascade import CascadeTopology
-from delaystore.transports.rabbitmq.topology.layout import ANY_WORDS, WILDCARDS, Binding, DestinationKind, matches
+from delaystore.transports.rabbitmq.topology.layout import (
+    ANY_WORDS,
+    WILDCARDS,
+    Binding,
+    DestinationKind,
+    Exchange,
+    Layout,
+    matches,
+)
 
 _SHOWN: Final = 5
 _ANYTHING_BEFORE: Final = f"{ANY_WORDS}."
@@ -19,18 +27,26 @@ class _Bound(NamedTuple):
     exact: bool
 
 
-def collisions(topology: CascadeTopology, bindings: Iterable[Binding]) -> list[Finding]:
-    """All collisions between the destinations that are bound to the delivery exchange. Other bindings are ignored."""
+def collisions(
+    topology: CascadeTopology, bindings: Collection[Binding], exchanges: Iterable[Exchange] = ()
+) -> list[Finding]:
+    """All collisions between the destinations that are bound to the delivery exchange.
+
+    `exchanges`: of the virtual host; they and the other bindings tell which queues are behind a destination.
+    """
     delivering = {one for one in bindings if one.source == topology.delivery}
+    onward = Layout(exchanges=tuple(exchanges), bindings=tuple(one for one in bindings if one not in delivering))
     bound = [_read(topology, one) for one in sorted(delivering, key=str)]
-    return [*_strangers(topology, bound), *_twice(bound)]
+    return [*_strangers(topology, bound), *_twice(topology, bound, onward)]
 
 
-def collisions_of(topology: CascadeTopology, bindings: Iterable[Binding], destination: str) -> list[Finding]:
+def collisions_of(
+    topology: CascadeTopology, bindings: Collection[Binding], destination: str, exchanges: Iterable[Exchange] = ()
+) -> list[Finding]:
     """The collisions of `destination`: where it gets messages for others, or others get its messages."""
     delivering = {one for one in bindings if one.source == topology.delivery}
     own = {one for one in delivering if one.destination == destination}
-    found = collisions(topology, own)
+    found = collisions(topology, own | (set(bindings) - delivering), exchanges)
     for other in sorted(delivering - own, key=str):
         found += collisions(topology, {*own, other})
     return list(dict.fromkeys(found))
@@ -85,13 +101,19 @@ def _collision(binding: Binding, foreign: list[str]) -> Finding:
     return Finding(FindingKind.COLLISION, str(binding), text)
 
 
-def _twice(bound: Iterable[_Bound]) -> Iterator[Finding]:
-    """Addresses that are bound both to the queue and to the exchange of one name, which leads to that queue."""
+def _twice(topology: CascadeTopology, bound: Iterable[_Bound], onward: Layout) -> Iterator[Finding]:
+    """Addresses that are bound both to the queue and to the exchange of one name, which leads to another queue.
+
+    However many bindings lead to a queue, RabbitMQ gives it a message once.
+    """
     kinds: dict[tuple[str, str], set[DestinationKind]] = {}
     for one in bound:
         if one.address is not None:
             kinds.setdefault((one.address, one.binding.destination), set()).add(one.binding.kind)
     for (address, name), both in sorted(kinds.items()):
-        if len(both) > 1:
-            text = f"may arrive twice: both the queue and the exchange {name!r}, which leads to it as a rule, are bound"
+        if len(both) == 1:
+            continue
+        others = sorted({*onward.queues_for(name, "0." * topology.levels + address)} - {name})
+        if others:
+            text = f"arrives twice: the queue {name!r} is bound, and the exchange, which leads to {others[0]!r} as well"
             yield Finding(FindingKind.COLLISION, f"address {address!r}", f"{text}; unbind one")

@@ -3,12 +3,20 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from delaystore.cascades._broker_client import BrokerClient
 from delaystore.cascades._check import LayoutCheck, check_layout
 from delaystore.cascades._findings import Finding
 from delaystore.cascades._management import ManagementRefusedError
 from delaystore.cascades._snapshot import Policy, Snapshot
+from delaystore.cascades.delivery_limits import (
+    DELIVERY_LIMIT,
+    WITHOUT_LIFTING,
+    limit_advice,
+    limit_competitor,
+    limit_policy,
+)
 from delaystore.cascades.policies import (
     WITHOUT_IT,
     advice_against,
@@ -20,15 +28,18 @@ from delaystore.cascades.policies import (
 )
 from delaystore.errors import TransportSetupError
 from delaystore.transports.rabbitmq.declaring import declare
+from delaystore.transports.rabbitmq.queues import has_default_limit
 from delaystore.transports.rabbitmq.topology.cascade import CascadeTopology
 from delaystore.transports.rabbitmq.topology.layout import Part
 
+_NO_MANAGEMENT: Final = "without the management API no policy can be set"
+
 
 class PolicyState(StrEnum):
-    """What became of the policy that catches messages without a destination.
+    """What became of a policy.
 
-    NOT_NEEDED: the layout itself catches them. PRESENT: they are caught already. SET: the policy was set, or would be
-    without the dry run. NOT_SET: it was not; `PolicyOutcome.advice` says why, and what to do.
+    NOT_NEEDED: the layout or the broker does without. PRESENT: what it is for is seen to already. SET: it was set, or
+    would be without the dry run. NOT_SET: it was not; `PolicyOutcome.advice` says why, and what to do.
     """
 
     NOT_NEEDED = "not-needed"
@@ -53,6 +64,7 @@ class Creation:
 
     `missing`: the parts that did not exist before; without a management API, bindings are left out: they are unknown.
     `declared`: how many parts were declared, including those that existed.
+    `policy`: catches messages without a destination. `limit_policy`: lifts the delivery limit of quorum queues.
     `unchecked`: what could not be known, a sentence each.
     """
 
@@ -61,6 +73,7 @@ class Creation:
     missing: Sequence[Part]
     declared: int
     policy: PolicyOutcome
+    limit_policy: PolicyOutcome
     unchecked: Sequence[str] = ()
 
 
@@ -71,7 +84,7 @@ def create(
     dry_run: bool = False,
     on_declared: Callable[[Part], object] = lambda _part: None,
 ) -> Creation:
-    """Declare the cascade, and the policy that catches messages without a destination. May be run again.
+    """Declare the cascade, and its policies. May be run again.
 
     Checks first, and changes nothing where the check finds a hindrance. `on_declared` is called after each part.
     Raises TransportSetupError for a hindrance; DeclarationError, a TransportSetupError, where the broker refuses a
@@ -80,6 +93,7 @@ def create(
     layout = complete_layout(topology)
     found = check_layout(broker, layout, ends={topology.delivery}, declaring=True)
     _refuse([finding for finding in found.findings if finding.hinders])
+    limit = _ensure_limit(broker, topology, found, dry_run)  # first, so that new queues begin with it
     if not dry_run:
         declare(broker.connections, layout, on_declared)
     return Creation(
@@ -87,7 +101,8 @@ def create(
         version=found.version,
         missing=found.missing,
         declared=0 if dry_run else len(layout.parts),
-        policy=_ensure_policy(broker, topology, found, dry_run),
+        policy=_ensure_undeliverable(broker, topology, found, dry_run),
+        limit_policy=limit,
         unchecked=found.unchecked,
     )
 
@@ -99,19 +114,21 @@ def _refuse(hindrances: Sequence[Finding]) -> None:
     raise TransportSetupError(f"{hindrances[0]}{more}; nothing was declared")
 
 
-def _ensure_policy(broker: BrokerClient, topology: CascadeTopology, found: LayoutCheck, dry_run: bool) -> PolicyOutcome:
+def _ensure_undeliverable(
+    broker: BrokerClient, topology: CascadeTopology, found: LayoutCheck, dry_run: bool
+) -> PolicyOutcome:
     policy = policy_for(topology)
     if policy is None:
         return PolicyOutcome(PolicyState.NOT_NEEDED)
     if found.snapshot is None:
-        return _left_to_do(broker, policy, "without the management API no policy can be set")
+        return _left_to_do(broker, policy, f"{_NO_MANAGEMENT}; {WITHOUT_IT}")
     if _is_caught(topology, found.snapshot):
         return PolicyOutcome(PolicyState.PRESENT, policy.name)
     other = competitor(topology, found.snapshot)
     if other is not None:
         advice = f"exchange {topology.delivery!r}: {advice_against(other)}; {WITHOUT_IT}"
         return PolicyOutcome(PolicyState.NOT_SET, policy.name, None, advice)
-    return PolicyOutcome(PolicyState.SET, policy.name) if dry_run else _set(broker, policy)
+    return _set(broker, policy, WITHOUT_IT, dry_run)
 
 
 def _is_caught(topology: CascadeTopology, snapshot: Snapshot) -> bool:
@@ -120,15 +137,33 @@ def _is_caught(topology: CascadeTopology, snapshot: Snapshot) -> bool:
     return name is not None and (name == undeliverable_name(topology) or name in snapshot.exchanges)
 
 
-def _set(broker: BrokerClient, policy: Policy) -> PolicyOutcome:
+def _ensure_limit(broker: BrokerClient, topology: CascadeTopology, found: LayoutCheck, dry_run: bool) -> PolicyOutcome:
+    policy = limit_policy(topology)
+    if policy is None or not has_default_limit(found.version):
+        return PolicyOutcome(PolicyState.NOT_NEEDED)
+    if found.snapshot is None:
+        return _left_to_do(broker, policy, f"{_NO_MANAGEMENT}; {WITHOUT_LIFTING}")
+    other = limit_competitor(topology, found.snapshot)
+    if other is not None and other.definition.get(DELIVERY_LIMIT) is None:
+        return PolicyOutcome(PolicyState.NOT_SET, policy.name, None, f"{limit_advice(other)}; {WITHOUT_LIFTING}")
+    if other is not None or policy in found.snapshot.policies:
+        return PolicyOutcome(PolicyState.PRESENT, policy.name)
+    return _set(broker, policy, WITHOUT_LIFTING, dry_run)
+
+
+def _set(broker: BrokerClient, policy: Policy, without: str, dry_run: bool) -> PolicyOutcome:
     assert broker.management is not None
     try:
-        broker.management.set_policy(policy)
+        if not dry_run:
+            broker.management.set_policy(policy)
     except ManagementRefusedError:
-        return _left_to_do(broker, policy, "this user may not set policies (that takes the tag policymaker)")
+        return _left_to_do(
+            broker, policy, f"this user may not set policies (that takes the tag policymaker); {without}"
+        )
     return PolicyOutcome(PolicyState.SET, policy.name)
 
 
-def _left_to_do(broker: BrokerClient, policy: Policy, why: str) -> PolicyOutcome:
-    command = command_for(policy, broker.broker.parameters().virtual_host)
-    return PolicyOutcome(PolicyState.NOT_SET, policy.name, command, f"{why}; {WITHOUT_IT}")
+def _left_to_do(broker: BrokerClient, policy: Policy, advice: str) -> PolicyOutcome:
+    return PolicyOutcome(
+        PolicyState.NOT_SET, policy.name, command_for(policy, broker.broker.parameters().virtual_host), advice
+    )

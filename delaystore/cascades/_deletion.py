@@ -1,13 +1,15 @@
 """Deleting a cascade, unless messages wait in it."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from pika import exceptions
 
 from delaystore.cascades._broker_client import BrokerClient
+from delaystore.cascades._snapshot import Policy
+from delaystore.cascades.delivery_limits import limit_policy
 from delaystore.cascades.policies import complete_layout, policy_for
 from delaystore.errors import TransportError, TransportSetupError, TransportUnavailableError
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
@@ -27,14 +29,15 @@ class DeletionCheck:
 
     `parts`: the exchanges and queues that exist. `waiting`: messages by queue, stuck ones included; None: not counted.
     `destinations`: bindings that vanish with the delivery exchange, where the management API lists them.
-    `policy`: the name of our policy. None: it does not exist. `unknowable`: there is no management API, so that
-    nothing will ever be counted.
+    `policy`, `limit_policy`: the names of our policies. None: it does not exist. `unknowable`: there is no management
+    API, so that nothing will ever be counted.
     """
 
     parts: Sequence[Exchange | Queue]
     waiting: Mapping[str, int | None]
     destinations: Sequence[Binding]
-    policy: str | None
+    policy: str | None = None
+    limit_policy: str | None = None
     unknowable: bool = False
 
     @property
@@ -65,11 +68,12 @@ class DeletionCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deletion:
-    """What was deleted. `policy`: its name. None: none was deleted. `lost`: messages that went with the queues."""
+    """What was deleted. `policy`, `limit_policy`: their names. None: it was not. `lost`: messages in the queues."""
 
     check: DeletionCheck
     deleted: Sequence[Exchange | Queue]
     policy: str | None
+    limit_policy: str | None
     lost: int
 
 
@@ -96,14 +100,15 @@ def check_deletion(broker: BrokerClient, topology: CascadeTopology) -> DeletionC
     # those ready now; if none is, all, as of some seconds ago
     waiting = {name: ready or counted.get(name) for name, ready in _ready(broker.connections, parts).items()}
     if management is None:
-        return DeletionCheck(parts=parts, waiting=waiting, destinations=(), policy=None, unknowable=True)
-    ours = policy_for(topology)
+        return DeletionCheck(parts=parts, waiting=waiting, destinations=(), unknowable=True)
+    existing = {policy.name for policy in management.policies()}
     own = frozenset(layout.bindings)
     return DeletionCheck(
         parts=parts,
         waiting=waiting,
         destinations=[binding for binding in management.bindings(topology.delivery) if binding not in own],
-        policy=ours.name if ours is not None and management.policy(ours.name) is not None else None,
+        policy=_existing(policy_for(topology), existing),
+        limit_policy=_existing(limit_policy(topology), existing),
     )
 
 
@@ -115,7 +120,7 @@ def delete(
     statistics_age: float = STATISTICS_AGE,
     on_deleted: Callable[[Exchange | Queue], object] = lambda _part: None,
 ) -> Deletion:
-    """Delete the cascade's exchanges and queues, and our policy. Destinations stay, unbound from it. May be run again.
+    """Delete the cascade's exchanges and queues, and our policies. Destinations stay, unbound. May be run again.
 
     Raises MessagesWaitError where messages wait, or where that cannot be known (no management API), unless `force`.
     It checks twice, `statistics_age` seconds apart, since the broker's counts are up to 5 seconds old. It checks once
@@ -133,10 +138,19 @@ def delete(
     run = _Run(broker, topology, on_deleted)
     run.close_entrances(found, force)
     run.delete_rest(found)
-    policy = None
-    if found.policy is not None and broker.management is not None:
-        policy = found.policy if broker.management.delete_policy(found.policy) else None
-    return Deletion(check=found, deleted=tuple(run.deleted), policy=policy, lost=run.lost)
+    policy, limit = (_delete_policy(broker, name) for name in (found.policy, found.limit_policy))
+    return Deletion(check=found, deleted=tuple(run.deleted), policy=policy, limit_policy=limit, lost=run.lost)
+
+
+def _existing(policy: Policy | None, names: Collection[str]) -> str | None:
+    return policy.name if policy is not None and policy.name in names else None
+
+
+def _delete_policy(broker: BrokerClient, name: str | None) -> str | None:
+    """`name`; None: there was no such policy."""
+    if name is None or broker.management is None:
+        return None
+    return name if broker.management.delete_policy(name) else None
 
 
 class _Run:

@@ -17,6 +17,8 @@ _TIMEOUT: Final = 30.0
 """Seconds; a broker with many queues takes a while to list them."""
 _NOT_FOUND: Final = 404
 _REFUSALS: Final = (401, 403)
+_WRONG_LOGIN: Final = "not_authorized"
+"""The error of a refused login, with a z, in all versions. What a user may not do is `not_authorised`."""
 
 
 class ManagementRefusedError(TransportError):
@@ -71,11 +73,15 @@ class Management:
         return self._read("overview", lambda overview: str(overview["cluster_name"]))
 
     def feature_flags(self) -> Mapping[str, bool] | None:
-        """Whether each feature flag is enabled, by its name. None: only administrators may see them."""
+        """Whether each feature flag is enabled, by its name. None: only administrators see them, before RabbitMQ 4."""
         try:
             return self._read("feature-flags", lambda flags: {one["name"]: one["state"] == "enabled" for one in flags})
         except ManagementRefusedError:
             return None
+
+    def default_queue_type(self) -> str | None:
+        """The type of queues that are declared without one. None: the virtual host does not say."""
+        return self._read("vhosts", self._default_type_here)
 
     def permissions(self) -> Permissions | None:
         """What the user of the AMQP connection may do in the virtual host. None: only administrators may see that."""
@@ -140,6 +146,9 @@ class Management:
         self._ask("DELETE", f"policies/{self._vhost}/{_quoted(name)}")
         return True
 
+    def _default_type_here(self, vhosts: Any) -> str | None:
+        return next((one.get("default_queue_type") for one in vhosts if one["name"] == self.virtual_host), None)
+
     def _permissions_here(self, granted: Any) -> Permissions:
         here = (one for one in granted if one["vhost"] == self.virtual_host)
         return next((Permissions(one["configure"], one["write"], one["read"]) for one in here), NO_PERMISSIONS)
@@ -164,7 +173,7 @@ class Management:
 
     def _failure(self, answer: httpx.Response) -> TransportError:
         reason = _reason(answer)
-        if answer.status_code in _REFUSALS and "login" in reason.lower():
+        if answer.status_code in _REFUSALS and _word(answer, "error") == _WRONG_LOGIN:
             return TransportUnavailableError(
                 f"the management API at {self.label} refused the login; check user name and password"
             )
@@ -175,7 +184,8 @@ class Management:
             )
         if answer.status_code == _NOT_FOUND and "json" in answer.headers.get("content-type", ""):
             return _NotFoundError(
-                f"the management API at {self.label} knows no {unquote(answer.url.path)}; check the virtual host"
+                f"the management API at {self.label} knows no {unquote(answer.url.path)}; check the virtual host, and "
+                "that this user has permissions in it"
             )
         return self._no_api(f"{answer.status_code} {reason}")
 
@@ -218,7 +228,13 @@ def _queue(document: Mapping[str, Any]) -> QueueState:
         ready_bytes=document.get("message_bytes_ready"),
         policy_definition=document.get("effective_policy_definition") or {},
         state=document.get("state"),
+        delivery_limit=_limit(document.get("delivery_limit")),
     )
+
+
+def _limit(given: Any) -> int | None:
+    """A number, or else a word for none: unlimited."""
+    return given if isinstance(given, int) and given >= 0 else None
 
 
 def _bindings(documents: Any) -> list[Binding]:
@@ -270,11 +286,15 @@ def _tls(parts: SplitResult, options: Any) -> ssl.SSLContext | bool:
 
 
 def _reason(answer: httpx.Response) -> str:
+    return " ".join((_word(answer, "reason") or answer.reason_phrase).split())[:200]
+
+
+def _word(answer: httpx.Response, name: str) -> str | None:
+    """What a refusal says under that name. None: nothing."""
     try:
-        text = str(answer.json()["reason"])
+        return str(answer.json()[name])
     except (ValueError, KeyError, TypeError):
-        text = answer.reason_phrase
-    return " ".join(text.split())[:200]
+        return None
 
 
 def _quoted(name: str) -> str:

@@ -1,6 +1,7 @@
 """What a layout requires: the broker's version and feature flags, and the user's permissions. Pure."""
 
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -15,20 +16,18 @@ _NAMES_SHOWN: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class _Need:
-    """What a queue with `argument` (of that `value`; None: of any value) requires of the broker."""
+    """What a queue with `argument` of that `value` requires of the broker."""
 
     argument: str
-    value: str | None
+    value: str
     what: str
     since: tuple[int, int] = (0, 0)
-    until: tuple[int, int] | None = None
     flag: str | None = None
 
 
 _NEEDS: Final = (
     _Need("x-queue-type", "quorum", "quorum queues", (3, 8), flag="quorum_queue"),
     _Need("x-dead-letter-strategy", "at-least-once", "at-least-once dead-lettering", (3, 10), flag="stream_queue"),
-    _Need("x-queue-mode", None, "the queue argument x-queue-mode", until=(4, 3)),
 )
 """https://www.rabbitmq.com/docs/quorum-queues#activating-at-least-once-dead-lettering: without stream_queue the
 broker falls back to at-most-once. A feature flag that a newer broker no longer lists is always enabled there."""
@@ -47,6 +46,22 @@ def check_broker(version: str, flags: Mapping[str, bool] | None, layout: Layout)
     return [
         finding for need in _NEEDS if _applies(need, layout.queues) for finding in _check_need(need, version, flags)
     ]
+
+
+def check_default_type(default: str | None, virtual_host: str, layout: Layout) -> list[Finding]:
+    """Whether queues that are declared without a type, as NServiceBus' first layout has them, would be classic.
+
+    `default`: the virtual host's default queue type. None: it has none.
+    """
+    untyped = [queue for queue in layout.queues if "x-queue-type" not in queue.arguments]
+    if not untyped or default in (None, "undefined", "classic"):
+        return []
+    command = shlex.join(["rabbitmqctl", "update_vhost_metadata", virtual_host, "--default-queue-type", "classic"])
+    text = (
+        f"is {default}, and {untyped[0]} is declared without a type, by NServiceBus as well: it has to be a classic "
+        f"queue; run {command}, or choose another cascade"
+    )
+    return [Finding(FindingKind.DEFAULT_QUEUE_TYPE, f"default queue type of virtual host {virtual_host!r}", text)]
 
 
 def flags_needed(layout: Layout) -> list[str]:
@@ -92,9 +107,7 @@ def _accesses(layout: Layout) -> Iterator[Access]:
 
 
 def _applies(need: _Need, queues: Iterable[Queue]) -> bool:
-    return any(
-        need.argument in queue.arguments and need.value in (None, queue.arguments[need.argument]) for queue in queues
-    )
+    return any(queue.arguments.get(need.argument) == need.value for queue in queues)
 
 
 def _check_need(need: _Need, version: str, flags: Mapping[str, bool] | None) -> Iterator[Finding]:
@@ -104,13 +117,6 @@ def _check_need(need: _Need, version: str, flags: Mapping[str, bool] | None) -> 
             FindingKind.VERSION,
             f"RabbitMQ {version}",
             f"too old for {need.what}, which this cascade needs; upgrade to {_dotted(need.since)} or newer",
-        )
-    elif need.until is not None and release >= need.until:
-        yield Finding(
-            FindingKind.VERSION,
-            f"RabbitMQ {version}",
-            f"refuses {need.what} since {_dotted(need.until)}: such a cascade can be emptied there, not created; "
-            "choose another",
         )
     elif need.flag is not None and flags is not None and not flags.get(need.flag, True):
         yield Finding(

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from delaystore.transports.rabbitmq.topology.layout import ALTERNATE_EXCHANGE, Binding, DestinationKind
+from delaystore.transports.rabbitmq.topology.layout import ALTERNATE_EXCHANGE, Binding, DestinationKind, Exchange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +30,7 @@ class QueueState:
     queue waits for no confirms.
     `published`: messages that channels have ever published to it; what was dead-lettered to it is not among them.
     `policy_definition`: of all policies that apply, operator policies included. `state`: running, down, minority, ...
+    `delivery_limit`: the one that the broker applies. None: none, or it does not say, as before RabbitMQ 4.
     """
 
     name: str
@@ -49,6 +50,7 @@ class QueueState:
     ready_bytes: int | None = None
     policy_definition: Mapping[str, Any] = field(default_factory=dict, hash=False)
     state: str | None = None
+    delivery_limit: int | None = None
 
     def given(self, setting: str) -> list[Any]:
         """What the policies say of a setting such as `max-length`, and then the argument `x-max-length`, if they do."""
@@ -108,6 +110,10 @@ class Snapshot:
         by_policy = next((one.definition for one in self.policies if one.name == exchange.policy), {})
         alternate = exchange.arguments.get(ALTERNATE_EXCHANGE, by_policy.get(ALTERNATE_EXCHANGE))
         return None if alternate is None else str(alternate)
+
+    def routing(self) -> list[Exchange]:
+        """The exchanges as parts of a layout, without their alternate exchanges."""
+        return [Exchange(one.name, one.type) for one in self.exchanges.values()]
 
     def queues_behind(self, exchange: str) -> set[str]:
         """The names of all queues that some message of `exchange` may come to. Alternate exchanges are not followed."""

@@ -11,9 +11,10 @@ from delaystore.cascades._blocked import BlockedDestination, blocked_destination
 from delaystore.cascades._broker_client import BrokerClient
 from delaystore.cascades._management import Management
 from delaystore.cascades._snapshot import Snapshot
+from delaystore.cascades.delivery_limits import delivery_limit
 from delaystore.cascades.levels import Level, levels_by_amqp, watch_levels
 from delaystore.cascades.policies import undeliverable_name
-from delaystore.cascades.undeliverable import UndeliverableQueue, delivery_limit, read_undeliverable
+from delaystore.cascades.undeliverable import UndeliverableQueue, read_undeliverable
 from delaystore.errors import TransportError, TransportSetupError
 from delaystore.transports.rabbitmq.existence import queue_exists
 from delaystore.transports.rabbitmq.pika_errors import reason_of
@@ -138,12 +139,27 @@ def _read_all(
     unread: list[str] = []
     for name in names:
         state = None if snapshot is None else snapshot.queues.get(name)
-        limit = delivery_limit(broker.version(), state)
-        queue = read_undeliverable(broker, topology, name, sample if limit is None else 0, snapshot)
+        policies = () if snapshot is None else snapshot.policies
+        limit = delivery_limit(broker.version(), state, policies)
+        try:
+            queue = read_undeliverable(broker, topology, name, sample if limit is None else 0, snapshot)
+        except (exceptions.ChannelClosedByBroker, TransportSetupError) as error:
+            if state is None:
+                raise
+            queues.append(UndeliverableQueue(name, state.messages or 0, 0, ()))
+            unread.append(f"why messages are undeliverable: {reason_of(error)}; grant this user read on {name!r}")
+            continue
         queues.append(queue)
         if queue.messages and limit is not None:
             unread.append(
                 f"why messages are undeliverable: reading queue {name!r} counts as a delivery, and its broker drops a "
-                f"message after {limit}; set the policy delivery-limit -1 for it, or read it by a consumer of your own"
+                f"message after {limit}; {_how_to_lift(snapshot is None)}"
             )
     return queues, unread
+
+
+def _how_to_lift(blindly: bool) -> str:
+    """What to do about a limit. `blindly`: there is no management API, which would tell whether it is lifted."""
+    if blindly:
+        return "unless a policy lifts that, which only the management API shows (--management URL)"
+    return "delaystore delays create sets the policy that lifts this"

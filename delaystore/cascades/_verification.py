@@ -9,7 +9,9 @@ from delaystore.cascades._collisions import collisions
 from delaystore.cascades._differences import differences
 from delaystore.cascades._findings import Finding
 from delaystore.cascades._snapshot import Snapshot
+from delaystore.cascades.delivery_limits import check_limits, limit_policy, settled_snapshot
 from delaystore.cascades.policies import check_policy, needs_policy, undeliverable_layout, undeliverable_name
+from delaystore.transports.rabbitmq.queues import has_default_limit
 from delaystore.transports.rabbitmq.topology.cascade import CascadeTopology
 
 
@@ -45,10 +47,13 @@ def verify(broker: BrokerClient, topology: CascadeTopology, *, passive: bool = F
     """
     found = check_layout(broker, topology.layout(), ends={topology.delivery}, declaring=not passive)
     findings, unchecked = list(found.findings), list(found.unchecked)
-    if found.snapshot is not None:
+    if found.snapshot is not None and broker.management is not None:
         findings += _verify_behind_delivery(broker, topology, found.snapshot)
-    elif needs_policy(topology):
-        unchecked.append("whether what has no destination is caught: only the management API shows policies")
+        if has_default_limit(found.version):
+            settled = settled_snapshot(found.version, topology, found.snapshot, broker.management.snapshot)
+            findings += check_limits(found.version, topology, settled, broker.broker.parameters().virtual_host)
+    else:
+        unchecked += _unknown_policies(found.version, topology)
     return Verification(
         broker=broker.label, version=found.version, findings=tuple(findings), unchecked=tuple(unchecked)
     )
@@ -61,4 +66,13 @@ def _verify_behind_delivery(broker: BrokerClient, topology: CascadeTopology, sna
     if not findings and snapshot.alternate_exchange(topology.delivery) == undeliverable_name(topology):
         own = undeliverable_layout(topology)
         findings = differences(own, snapshot, ends={exchange.name for exchange in own.exchanges})
-    return [*findings, *collisions(topology, snapshot.bindings)]
+    return [*findings, *collisions(topology, snapshot.bindings, snapshot.routing())]
+
+
+def _unknown_policies(version: str, topology: CascadeTopology) -> list[str]:
+    unknown = []
+    if needs_policy(topology):
+        unknown.append("whether what has no destination is caught: only the management API shows policies")
+    if limit_policy(topology) is not None and has_default_limit(version):
+        unknown.append("whether the delivery limit of its queues is lifted: only the management API shows policies")
+    return unknown

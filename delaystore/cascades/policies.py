@@ -3,7 +3,7 @@
 import json
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from delaystore.cascades._findings import Finding, FindingKind
@@ -63,9 +63,12 @@ def command_for(policy: Policy, virtual_host: str) -> str:
     return shlex.join([*words, "--apply-to", policy.apply_to, policy.name, policy.pattern, definition])
 
 
-def applying(policies: Iterable[Policy], exchange: str) -> Policy | None:
-    """The one policy that applies to `exchange`: of those that match it, one with the highest priority."""
-    matching = [one for one in policies if one.apply_to in APPLIES_TO and _matches(one.pattern, exchange)]
+def applying(policies: Iterable[Policy], name: str, kinds: Collection[str] = APPLIES_TO) -> Policy | None:
+    """The one policy that applies to the exchange or queue `name`: of those that match, one of the highest priority.
+
+    `kinds`: of policies, those that apply to an exchange, or to such a queue.
+    """
+    matching = [one for one in policies if one.apply_to in kinds and _matches(one.pattern, name)]
     return max(matching, key=lambda one: one.priority, default=None)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from delaystore.cascades._broker_client import BrokerClient
-from delaystore.cascades._snapshot import QueueState, Snapshot
+from delaystore.cascades._snapshot import Snapshot
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.existence import exists, ready_counts
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika
@@ -15,9 +15,6 @@ from delaystore.transports.rabbitmq.topology.layout import Exchange, Layout, Que
 
 FOREIGN: Final = "its routing key is none of this cascade"
 _MISSING: Final = "no queue or exchange has this name"
-_DEFAULT_LIMIT: Final = 20
-"""The limit of quorum queues, since RabbitMQ 4.0 (https://www.rabbitmq.com/docs/quorum-queues#poison-message-handling)."""
-_FIRST_WITH_LIMIT: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,21 +94,6 @@ def routing_keys(connections: BlockingConnections, queue: str, limit: int) -> li
     return keys
 
 
-def delivery_limit(version: str, queue: QueueState | None) -> int | None:
-    """How often a message of `queue` may be read before the broker drops it. None: without limit.
-
-    Each reading counts as a delivery in a quorum queue. `queue` None: unknown, and taken for a quorum queue.
-    """
-    if queue is not None and queue.type != "quorum":
-        return None
-    limits = [] if queue is None else queue.given("delivery-limit")
-    if limits:
-        return None if min(limits) < 0 else min(limits)
-    major = version.partition(".")[0]
-    has_default = not major.isdigit() or int(major) >= _FIRST_WITH_LIMIT
-    return _DEFAULT_LIMIT if has_default else None
-
-
 def reason_by_snapshot(topology: CascadeTopology, snapshot: Snapshot, key: str) -> str:
     """Why the delivery exchange has no queue for a message with the routing key `key`.
 
@@ -146,10 +128,7 @@ def reason_by_amqp(topology: CascadeTopology, broker: BrokerClient, key: str) ->
 
 def _model(snapshot: Snapshot) -> Layout:
     """All exchanges and bindings. Alternate exchanges are left out: they lead to no destination."""
-    return Layout(
-        exchanges=tuple(Exchange(one.name, one.type) for one in snapshot.exchanges.values()),
-        bindings=tuple(snapshot.bindings),
-    )
+    return Layout(exchanges=tuple(snapshot.routing()), bindings=tuple(snapshot.bindings))
 
 
 def _bind(address: str, routing: str) -> str:

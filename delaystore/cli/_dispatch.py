@@ -135,7 +135,7 @@ def _set_up(store: DelayedMessageStore, transport: Transport, error_queue: str) 
     """Find out now, while somebody is watching, what cannot work: a password, a host, a right."""
     store.setup_infrastructure()
     try:
-        transport.declare(error_queue)
+        transport.declare_error_queue(error_queue)
     except TransportSetupError as error:
         say(f"warning: {error}")
 

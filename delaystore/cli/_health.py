@@ -6,8 +6,9 @@ from typing import Annotated
 import typer
 
 from delaystore.cli._arguments import parse_duration
+from delaystore.cli._delays.options import BrokerUrl, ManagementUrl
 from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table
-from delaystore.cli._output import print_document, tell
+from delaystore.cli._output import print_document, say, tell
 
 
 def health(
@@ -18,10 +19,14 @@ def health(
     endpoint: Endpoint = None,
     schema: Schema = None,
     table: Table = None,
+    broker: BrokerUrl = None,
+    management: ManagementUrl = None,
+    error_queue: Annotated[str, typer.Option(metavar="NAME", help="Looked at where --management is given.")] = "error",
     as_json: Json = False,
 ) -> None:
     """Say how many messages wait, and what is overdue.
 
+    With --broker and --management, warns of an error queue from which RabbitMQ 4 drops what is looked at too often.
     Exit code 1: the first is overdue for too long. Creates no table and no file.
     """
     from delaystore.cli._endpoint import EndpointOptions
@@ -32,13 +37,29 @@ def health(
         first = next(iter(opened.delivery.list(limit=1).messages), None)
         waiting = opened.delivery.count()
         overdue = None if first is None else max(timedelta(0), opened.store.now() - first.next_attempt)
+    warning = _limit_warning(broker, management, error_queue)
     healthy = overdue is None or overdue <= allowed
     if as_json:
-        print_document(
-            {"healthy": healthy, "waiting": waiting, "oldest_overdue": overdue.total_seconds() if overdue else None}
-        )
+        document = {
+            "healthy": healthy,
+            "waiting": waiting,
+            "oldest_overdue": overdue.total_seconds() if overdue else None,
+        }
+        print_document(document if warning is None else {**document, "warning": warning})
     else:
         state = f"the first is overdue for {overdue}" if overdue else "nothing is overdue"
         tell(f"{'healthy' if healthy else 'unhealthy'}: {waiting:,} waiting, {state}")
+    if warning is not None:
+        say(f"warning: {warning}")
     if not healthy:
         raise typer.Exit(1)
+
+
+def _limit_warning(broker: str | None, management: str | None, error_queue: str) -> str | None:
+    if not (broker and management):
+        return None
+    from delaystore.cascades import BrokerClient
+    from delaystore.cascades.delivery_limits import limit_warning
+
+    with BrokerClient(broker, management) as client:
+        return limit_warning(client, error_queue)

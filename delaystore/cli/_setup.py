@@ -33,7 +33,7 @@ def setup(
     with options.open(DelayedDeliverySettings(error_queue=error_queue)) as opened:
         opened.delivery.setup_infrastructure()
         queues = [] if opened.transport is None else [error_queue, *(queue or ())]
-        for name in queues:
+        for name in queue or ():
             assert opened.transport is not None
             opened.transport.declare(name)
     if as_json:

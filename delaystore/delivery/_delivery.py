@@ -150,7 +150,7 @@ class DelayedDelivery(Sender):
         self._store.setup_infrastructure()
         self._ready = True
         if self._transport is not None:
-            self._transport.declare(self._settings.error_queue)
+            self._transport.declare_error_queue(self._settings.error_queue)
 
     def start(self) -> None:
         """Start the embedded dispatcher, and set up the store if `automatic_setup` says so; may be called twice.

@@ -67,7 +67,7 @@ class ErrorQueue:
             return
         self._not_before = self._monotonic() + DECLARE_AGAIN
         try:
-            self._transport.declare(self._name)
+            self._transport.declare_error_queue(self._name)
         except Exception as error:
             (logger.debug if self._warned else logger.warning)("cannot declare the error queue: %s", error)
             self._warned = True

@@ -89,6 +89,10 @@ class Transport(ABC):
     def declare(self, queue: str) -> None:
         """Create the queue if it does not exist. Raises TransportSetupError, TransportUnavailableError."""
 
+    def declare_error_queue(self, queue: str) -> None:
+        """As `declare`, for a queue whose messages people look at, and give back, as often as they like."""
+        self.declare(queue)
+
     @abstractmethod
     def receive(
         self, queue: str, limit: int = 1, timeout: float = 0

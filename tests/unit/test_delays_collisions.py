@@ -8,6 +8,7 @@ from delaystore.transports.rabbitmq.topology import (
     NSERVICEBUS_V2,
     Binding,
     DestinationKind,
+    Exchange,
     Routing,
     matches,
 )
@@ -57,10 +58,20 @@ def test_several_destinations_of_one_address_are_meant_so() -> None:
     assert collisions(NSERVICEBUS_V2, tasks) == []
 
 
-def test_a_destination_bound_as_queue_and_as_exchange_gets_its_messages_twice() -> None:
-    (finding,) = collisions(NSERVICEBUS_V2, [exact("b"), loose("b")])
-    assert "may arrive twice" in finding.text
+def test_a_queue_bound_itself_and_by_its_exchange_gets_a_message_once() -> None:
+    conventional = Binding("b", "b", DestinationKind.QUEUE)
+    bindings = [exact("b"), loose("b"), conventional]
+    assert collisions(NSERVICEBUS_V2, bindings, [Exchange("b", "fanout")]) == []
+    assert collisions_of(NSERVICEBUS_V2, bindings, "b", [Exchange("b", "fanout")]) == []
+
+
+def test_an_exchange_that_leads_to_another_queue_delivers_a_second_copy() -> None:
+    bindings = [exact("b"), loose("b"), Binding("b", "c", DestinationKind.QUEUE)]
+    (finding,) = collisions(NSERVICEBUS_V2, bindings, [Exchange("b", "fanout")])
+    assert "arrives twice" in finding.text
+    assert "'c'" in finding.text
     assert finding.subject == "address 'b'"
+    assert collisions_of(NSERVICEBUS_V2, bindings, "b", [Exchange("b", "fanout")]) == [finding]
 
 
 def test_other_exchanges_are_nobodys_business() -> None:

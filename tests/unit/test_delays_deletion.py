@@ -6,7 +6,7 @@ from delaystore.cascades import DeletionCheck, MessagesWaitError
 
 
 def test_the_error_says_the_same_in_another_process() -> None:
-    check = DeletionCheck(parts=(), waiting={"level": 2}, destinations=(), policy=None)
+    check = DeletionCheck(parts=(), waiting={"level": 2}, destinations=())
     error = MessagesWaitError(check, " (they arrived just now)")
     copied = pickle.loads(pickle.dumps(error))
     assert str(copied) == str(error)

@@ -7,6 +7,7 @@ from delaystore.cascades._requirements import (
     Access,
     accesses,
     check_broker,
+    check_default_type,
     check_permissions,
     flags_needed,
 )
@@ -35,8 +36,7 @@ FLAGS = {"quorum_queue": True, "stream_queue": True}
         (NSERVICEBUS_V2, "4.0.0-rc.1", []),
         (NSERVICEBUS_V1, "3.7.28", []),
         (NSERVICEBUS_V1, "4.2.9", []),
-        (NSERVICEBUS_V1, "4.3.0", ["refuses the queue argument x-queue-mode since 4.3"]),
-        (NSERVICEBUS_V1, "4.10.0-alpha+7", ["refuses the queue argument x-queue-mode"]),
+        (NSERVICEBUS_V1, "4.3.6", []),
         (celery("classic"), "3.7.0", []),
         (celery("classic"), "4.3.0", []),
     ],
@@ -49,6 +49,15 @@ def test_the_version_must_know_what_the_layout_uses(topology: CascadeTopology, v
         assert version in finding.subject
         assert finding.kind is FindingKind.VERSION
         assert finding.hinders
+
+
+def test_queues_without_a_type_must_not_become_quorum_queues() -> None:
+    (finding,) = check_default_type("quorum", "sales", NSERVICEBUS_V1.layout())
+    assert finding.hinders
+    assert "rabbitmqctl update_vhost_metadata sales --default-queue-type classic" in finding.text
+    assert check_default_type("quorum", "sales", NSERVICEBUS_V2.layout()) == []
+    for default in (None, "undefined", "classic"):
+        assert check_default_type(default, "sales", NSERVICEBUS_V1.layout()) == []
 
 
 def test_at_least_once_dead_lettering_needs_its_feature_flag() -> None:

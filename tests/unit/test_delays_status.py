@@ -9,7 +9,7 @@ import pytest
 from delaystore.cascades._blocked import blocked_destinations
 from delaystore.cascades._snapshot import ExchangeState, Policy, QueueState, Snapshot
 from delaystore.cascades.levels import Level, watch_levels
-from delaystore.cascades.undeliverable import FOREIGN, delivery_limit, reason_by_snapshot
+from delaystore.cascades.undeliverable import FOREIGN, reason_by_snapshot
 from delaystore.transports.rabbitmq.topology import Binding, DestinationKind, Routing, topology_named
 
 TOPOLOGY = topology_named("custom:mine:2")
@@ -141,24 +141,6 @@ def test_an_exchange_that_leads_nowhere_is_blocked_unless_it_has_an_alternate() 
         policies=(Policy(name="p", pattern="", definition={"alternate-exchange": "x"}),),
     )
     assert [(one.kind, one.name) for one in blocked_destinations("delivery", snapshot)] == [(EXCHANGE, "nowhere")]
-
-
-@pytest.mark.parametrize(
-    ("version", "state", "limit"),
-    [
-        ("3.10.8", queue(kind="quorum"), None),
-        ("3.10.8", None, None),
-        ("4.0.1", None, 20),
-        ("unknown", None, 20),
-        ("4.0.1", queue(kind="classic"), None),
-        ("4.0.1", queue(kind="quorum"), 20),
-        ("4.0.1", queue(kind="quorum", policy_definition={"delivery-limit": -1}), None),
-        ("4.0.1", queue(kind="quorum", arguments={"x-delivery-limit": 7}), 7),
-        ("3.10.8", queue(kind="quorum", arguments={"x-delivery-limit": 7}, policy_definition={"delivery-limit": 5}), 5),
-    ],
-)
-def test_how_often_a_message_may_be_read(version: str, state: QueueState | None, limit: int | None) -> None:
-    assert delivery_limit(version, state) == limit
 
 
 @pytest.mark.parametrize("delay", [0, 3])

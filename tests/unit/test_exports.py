@@ -53,7 +53,9 @@ def contents(layout: Layout) -> dict[str, set[str]]:
     """What a layout holds, in a comparable form."""
     return {
         "exchanges": {repr((one.name, one.type, sorted(one.arguments.items()))) for one in layout.exchanges},
-        "queues": {repr((one.name, sorted(one.arguments.items()))) for one in layout.queues},
+        "queues": {
+            repr((one.name, sorted({"x-queue-type": one.type, **one.arguments}.items()))) for one in layout.queues
+        },
         "bindings": {repr((one.source, one.destination, str(one.kind), one.routing_key)) for one in layout.bindings},
     }
 
@@ -81,6 +83,13 @@ def test_terraform_holds_the_whole_layout_and_nothing_else(topology: CascadeTopo
     layout = complete_layout(topology)
     assert held == contents(layout)
     assert len(resources["rabbitmq_binding"]) == len(layout.bindings)
+
+
+@every_cascade
+def test_terraform_refuses_to_delete_what_messages_wait_in(topology: CascadeTopology) -> None:
+    resources = exported(topology)["resource"]
+    for one in (*resources["rabbitmq_queue"].values(), *resources["rabbitmq_exchange"].values()):
+        assert one["lifecycle"] == {"prevent_destroy": True}
 
 
 @every_cascade

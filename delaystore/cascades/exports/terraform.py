@@ -11,6 +11,8 @@ from delaystore.transports.rabbitmq.topology.layout import Binding, DestinationK
 
 _SOURCE: Final = "cyrilgdn/rabbitmq"
 _VERSION: Final = ">= 1.6"
+_KEPT: Final = {"lifecycle": {"prevent_destroy": True}}
+"""A plan that would delete or replace the resource fails: messages wait in queues, and need the exchanges."""
 _NO_LABEL: Final = re.compile(r"[^A-Za-z0-9_-]")
 """Characters that the name of a resource cannot have."""
 _TEMPLATE: Final = re.compile(r"[$%](?=\{)")
@@ -22,7 +24,7 @@ def terraform(layout: Layout, vhost: str = "/", policies: Iterable[Policy] = ())
 
     Bindings and policies refer to the resources that they need, so that Terraform creates and deletes in an order
     that the broker accepts. Raises ConfigurationError for names that the provider cannot manage: it splits a
-    resource's id at `@`, and a binding's id at `/`.
+    resource's id at `@`, and a binding's id at `/`. Terraform refuses to delete the exchanges and queues.
     """
     policies = tuple(policies)
     _check(layout, vhost, policies)
@@ -53,15 +55,15 @@ def _exchange(exchange: Exchange, vhost: str) -> dict[str, Any]:
     settings: dict[str, Any] = {"type": exchange.type, "durable": True, "auto_delete": False}
     if exchange.arguments:
         settings["arguments"] = _literals(exchange.arguments)  # a map of strings; alternate-exchange is one
-    return {"name": _literal(exchange.name), "vhost": _literal(vhost), "settings": settings}
+    return {"name": _literal(exchange.name), "vhost": _literal(vhost), "settings": settings, **_KEPT}
 
 
 def _queue(queue: Queue, vhost: str) -> dict[str, Any]:
-    settings: dict[str, Any] = {"durable": True, "auto_delete": False}
-    if queue.arguments:
-        # `arguments` would send numbers as strings, which are different arguments to the broker
-        settings["arguments_json"] = _literal(json.dumps(dict(queue.arguments)))
-    return {"name": _literal(queue.name), "vhost": _literal(vhost), "settings": settings}
+    # RabbitMQ 4 adds the type where it is missing, and the next plan would replace a queue that differs
+    arguments = {"x-queue-type": queue.type, **queue.arguments}
+    # `arguments` would send numbers as strings, which are different arguments to the broker
+    settings = {"durable": True, "auto_delete": False, "arguments_json": _literal(json.dumps(arguments))}
+    return {"name": _literal(queue.name), "vhost": _literal(vhost), "settings": settings, **_KEPT}
 
 
 def _binding(binding: Binding, vhost: str, own: Mapping[DestinationKind, Mapping[str, str]]) -> dict[str, Any]:

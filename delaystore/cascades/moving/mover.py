@@ -5,7 +5,7 @@ copy on in the target as well. At most WORKERS batches of BATCH messages are in 
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,6 +13,7 @@ from typing import Final
 
 from delaystore.cascades.moving._destinations import Destinations
 from delaystore.cascades.moving._forwarding import BatchResult, Forwarder, Result, ResultKind
+from delaystore.cascades.moving._limits import reading_limits, refuse_to_look, refuse_worn
 from delaystore.cascades.moving._messages import WaitingMessage
 from delaystore.cascades.moving._planning import Planner, UnmovableError
 from delaystore.cascades.moving._reading import Reader
@@ -75,15 +76,17 @@ def move(
 ) -> MoveReport:
     """Move all that waits in `source` into `target`, until the source is empty or `stopping` says so.
 
-    Raises ConfigurationError where both are the same cascade, or one does not exist; TransportError for what the user
-    may not do, TransportUnavailableError. Nothing is lost then: what was not acknowledged is in the source.
+    Raises ConfigurationError where both are the same cascade, one does not exist, or messages were given back too often
+    already; TransportError for what the user may not do, TransportUnavailableError. Nothing is lost then: what was not
+    acknowledged is in the source.
     """
     _check(source, target, settings)
-    declare_queue(source.connections, settings.poison_queue, "quorum")
+    limits = reading_limits(source)
+    declare_queue(source.connections, settings.poison_queue, "quorum", lift_limit=True)
     report = _report(source, target)
     began = time.monotonic()
     with Reader(source, _prefetch(settings.max_rate, len(source.queues))) as reader:
-        _Move(source, target, settings, listener, stopping, reader, report).run()
+        _Move(source, target, settings, listener, stopping, reader, report, limits).run()
     report.interrupted = stopping()
     report.seconds = time.monotonic() - began
     _count_at_the_end(source, target, report)
@@ -100,9 +103,11 @@ def move_dry(
 ) -> MoveReport:
     """A dry run: what `move` would do with the messages at the front of each level queue.
 
-    The messages go back to where they were, as redelivered; nothing else changes. Raises as `move`.
+    The messages go back to where they were, as redelivered; nothing else changes. Raises as `move`, and
+    ConfigurationError where the broker would count that, and in the end send them on early.
     """
     _check(source, target, settings)
+    refuse_to_look(source)
     report = _report(source, target, dry_run=True)
     planner = _planner(source, target, settings, bind=False)
     began = time.monotonic()
@@ -142,6 +147,7 @@ class _Move:
         stopping: Callable[[], bool],
         reader: Reader,
         report: MoveReport,
+        limits: Mapping[str, int],
     ) -> None:
         self._source = source
         self._settings = settings
@@ -149,6 +155,7 @@ class _Move:
         self._stopping = stopping
         self._reader = reader
         self._report = report
+        self._limits = limits
         self._rate = RateLimit(settings.max_rate)
         planner = _planner(source, target, settings, bind=True)
         self._forwarder = Forwarder(planner, target, source, settings.poison_queue, settings.patience, stopping)
@@ -190,6 +197,7 @@ class _Move:
             if not granted:
                 return
             batch = self._reader.take(granted, _BATCH_BYTES)
+            refuse_worn(self._source, batch, self._limits)
             future = workers.submit(self._forwarder.forward, batch)
             self._in_flight.add(future)
             future.add_done_callback(self._reader.wake)

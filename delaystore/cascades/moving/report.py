@@ -1,5 +1,6 @@
 """What was moved, and whether the numbers add up."""
 
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -42,6 +43,7 @@ class MoveReport:
     poisoned: Counter[str] = field(default_factory=Counter)
     left: Counter[str] = field(default_factory=Counter)
     destinations: Counter[str] = field(default_factory=Counter)
+    _due_redelivered: int = 0
     _leaving: Counter[int] = field(default_factory=Counter)
     """Copies by the second (of the Unix clock) in which their delay is over."""
 
@@ -51,6 +53,7 @@ class MoveReport:
         for message, result in zip(batch.messages, batch.results, strict=True):
             self.read += 1
             self.redelivered += message.redelivered
+            self._due_redelivered += message.redelivered and _is_due(result)
             if result is None:
                 self.returned += 1
             else:
@@ -60,6 +63,14 @@ class MoveReport:
     def settled(self) -> int:
         """How many messages have left the source."""
         return self.moved + self.poisoned.total()
+
+    @property
+    def perhaps_twice(self) -> int:
+        """How many messages may have a second copy: an earlier run that was killed copied them, or no answer came.
+
+        A dry run, or somebody else, may have read them as well. Copies that are not due yet would be in the target.
+        """
+        return self.repeated + self._due_redelivered + min(self.redelivered - self._due_redelivered, self.target_before)
 
     @property
     def delivered_meanwhile(self) -> int:
@@ -130,3 +141,8 @@ class MoveReport:
             self.poisoned[result.reason] += 1
         else:
             self.left[result.reason] += 1
+
+
+def _is_due(result: Result | None) -> bool:
+    """Whether an earlier copy may have left the target already."""
+    return result is not None and result.until is not None and result.until.timestamp() < time.time() + _ALMOST_OVER

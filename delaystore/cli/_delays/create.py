@@ -12,7 +12,7 @@ from delaystore.cli._output import counted, print_document, say, tell
 from delaystore.transports.rabbitmq.topology import Binding, Exchange, Queue
 
 if TYPE_CHECKING:
-    from delaystore.cascades import Creation
+    from delaystore.cascades import Creation, PolicyOutcome
 
 
 def create(
@@ -28,8 +28,9 @@ def create(
     """Declare a cascade: its exchanges, queues and bindings. May be run again.
 
     Checks everything first, and changes nothing where a check fails. For cascades shared with NServiceBus or Celery, a
-    policy catches messages without a destination; without the management API, the command that sets it is printed.
-    Exit code 1: the policy could not be set; with --passive: something is missing.
+    policy catches messages without a destination. On RabbitMQ 4 another lifts the delivery limit of quorum queues, so
+    that reading what waits never sends it on early. Without the management API, the commands that set them are printed.
+    Exit code 1: a policy could not be set; with --passive: something is missing.
     """
     from delaystore import cascades
     from delaystore.transports.rabbitmq.declaring import declared_until_then
@@ -48,12 +49,12 @@ def create(
         _print_json(cascade, creation, dry_run)
     else:
         _print_text(cascade, creation, dry_run)
-    if creation.policy.state is cascades.PolicyState.NOT_SET and management:
+    states = (creation.policy.state, creation.limit_policy.state)
+    if cascades.PolicyState.NOT_SET in states and management:
         raise typer.Exit(1)
 
 
 def _print_json(cascade: str, creation: "Creation", dry_run: bool) -> None:
-    policy = creation.policy
     print_document(
         {
             "cascade": cascade,
@@ -62,15 +63,20 @@ def _print_json(cascade: str, creation: "Creation", dry_run: bool) -> None:
             "dry_run": dry_run,
             "missing": [part_document(part) for part in creation.missing],
             "declared": creation.declared,
-            "policy": {
-                "state": policy.state.value,
-                "name": policy.name,
-                "command": policy.command,
-                "advice": policy.advice,
-            },
+            "policy": _policy_document(creation.policy),
+            "limit_policy": _policy_document(creation.limit_policy),
             "unchecked": list(creation.unchecked),
         }
     )
+
+
+def _policy_document(policy: "PolicyOutcome") -> dict[str, str | None]:
+    return {
+        "state": policy.state.value,
+        "name": policy.name,
+        "command": policy.command,
+        "advice": policy.advice,
+    }
 
 
 def _print_text(cascade: str, creation: "Creation", dry_run: bool) -> None:
@@ -80,12 +86,12 @@ def _print_text(cascade: str, creation: "Creation", dry_run: bool) -> None:
     state = "would be ready" if dry_run else "ready"
     new = counted(len(creation.missing), "part")
     tell(f"{state}: {cascade} on {creation.broker} (RabbitMQ {creation.version}); {new} new")
-    _print_policy(creation, dry_run)
+    for policy in (creation.limit_policy, creation.policy):
+        _print_policy(policy, dry_run)
     say_unchecked(creation.unchecked)
 
 
-def _print_policy(creation: "Creation", dry_run: bool) -> None:
-    policy = creation.policy
+def _print_policy(policy: "PolicyOutcome", dry_run: bool) -> None:
     match policy.state.value:
         case "set":
             tell(f"{'would set' if dry_run else 'set'}: policy {policy.name!r}")

@@ -27,7 +27,7 @@ def delete(
     management: ManagementUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Delete a cascade, and delaystore's policy for it. The destinations' queues and exchanges stay.
+    """Delete a cascade, and delaystore's policies for it. The destinations' queues and exchanges stay.
 
     Needs the management API, which alone counts every message, and refuses while any waits. It checks twice, six
     seconds apart, since the broker's counts can be that old. Exit code 1: messages wait, and nothing was deleted.
@@ -43,6 +43,8 @@ def delete(
         if refused:
             raise cascades.MessagesWaitError(found)
         _confirm(found, f"{cascade} on {client.label}", yes)
+        if yes:
+            _say_cut_off(found)
         if found.waiting and not force:
             say(f"checking again in {cascades.STATISTICS_AGE:g} s: the broker's counts may be that old")
         deleted: list[Exchange | Queue] = []
@@ -70,6 +72,11 @@ def _confirm(found: "DeletionCheck", what: str, yes: bool) -> None:
         raise typer.Exit(1)
 
 
+def _say_cut_off(found: "DeletionCheck") -> None:
+    for binding in found.destinations:
+        say(f"caution: {binding.kind} {binding.destination!r} gets no messages from it any more, whoever bound it")
+
+
 def _print_check(found: "DeletionCheck", cascade: str, dry_run: bool, as_json: bool) -> None:
     if as_json:
         print_document({"cascade": cascade, "dry_run": dry_run, "deleted": [], **_document(found)})
@@ -77,8 +84,9 @@ def _print_check(found: "DeletionCheck", cascade: str, dry_run: bool, as_json: b
     if dry_run:
         for part in found.parts:
             tell(f"would delete: {part}")
-        if found.policy is not None:
-            tell(f"would delete: policy {found.policy!r}")
+        for policy in filter(None, (found.policy, found.limit_policy)):
+            tell(f"would delete: policy {policy!r}")
+        _say_cut_off(found)
     if found.messages:
         rows = [(name, f"{count:,}") for name, count in found.waiting.items() if count]
         print_table(("queue", "messages"), rows, right=("messages",))
@@ -94,6 +102,7 @@ def _print_deletion(deletion: "Deletion", cascade: str, as_json: bool) -> None:
                 "dry_run": False,
                 "deleted": [part_document(part) for part in deletion.deleted],
                 "deleted_policy": deletion.policy,
+                "deleted_limit_policy": deletion.limit_policy,
                 "lost": deletion.lost,
                 **_document(deletion.check),
             }
@@ -101,8 +110,8 @@ def _print_deletion(deletion: "Deletion", cascade: str, as_json: bool) -> None:
         return
     for part in deletion.deleted:
         tell(f"deleted: {part}")
-    if deletion.policy is not None:
-        tell(f"deleted: policy {deletion.policy!r}")
+    for policy in filter(None, (deletion.policy, deletion.limit_policy)):
+        tell(f"deleted: policy {policy!r}")
     if not deletion.deleted:
         tell(f"nothing to delete: there is no {cascade}")
     if deletion.lost:
@@ -117,4 +126,5 @@ def _document(found: "DeletionCheck") -> dict[str, Any]:
         "obstacle": found.obstacle,
         "destinations": [part_document(binding) for binding in found.destinations],
         "policy": found.policy,
+        "limit_policy": found.limit_policy,
     }

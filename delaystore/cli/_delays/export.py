@@ -57,13 +57,14 @@ def export(
 
 
 def _text(form: Format, topology: CascadeTopology, vhost: str, full: bool) -> str:
+    from delaystore.cascades.delivery_limits import limit_policy
     from delaystore.cascades.exports import definitions, mermaid, terraform
     from delaystore.cascades.policies import complete_layout, needs_policy, policy_for, undeliverable_name
 
     if form is Format.MERMAID:
         by_policy = undeliverable_name(topology) if needs_policy(topology) else None
         return mermaid(topology, full=full, undeliverable=by_policy)
-    policy = policy_for(topology)
+    policies = [policy for policy in (policy_for(topology), limit_policy(topology)) if policy is not None]
     make = terraform if form is Format.TERRAFORM else definitions
-    document = make(complete_layout(topology), vhost, () if policy is None else (policy,))
+    document = make(complete_layout(topology), vhost, policies)
     return json.dumps(document, indent=2) + "\n"

@@ -169,7 +169,7 @@ def _rows(report: "MoveReport") -> list[tuple[str, str]]:
         "left in the source": report.left.total(),
         "given back": report.returned,
         "delivered by the source meanwhile": 0 if report.dry_run or report.interrupted else report.delivered_meanwhile,
-        "read once before, perhaps copied twice": 0 if report.dry_run else report.redelivered + report.repeated,
+        "read once before, perhaps copied twice": 0 if report.dry_run else report.perhaps_twice,
     }
     shown = counts | {name: count for name, count in optional.items() if count}
     rows = [(name, f"{count:,}") for name, count in shown.items()]

@@ -16,6 +16,10 @@ from delaystore.transports.rabbitmq.existence import queue_exists, ready_on
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
 
 QUEUE_TYPES: Final = ("quorum", "classic")
+LIFTED_LIMIT: Final = 100_000
+"""A delivery limit that nobody reaches, as NServiceBus sets it. RabbitMQ 3 takes -1 for 0, and 4.0 and 4.1 write to the
+log of a queue every five seconds if a policy says -1."""
+_FIRST_WITH_LIMIT: Final = 4
 _FIRST_WAIT: Final = 0.1
 """Seconds for a ready message to arrive, where the caller does not want to wait."""
 _GATHER: Final = 0.01
@@ -26,9 +30,10 @@ _MAX_PREFETCH: Final = 65535
 """basic.qos has 16 bits for the number."""
 
 
-def declare_queue(connections: BlockingConnections, queue: str, queue_type: str) -> None:
+def declare_queue(connections: BlockingConnections, queue: str, queue_type: str, *, lift_limit: bool = False) -> None:
     """Create the durable queue unless one of that name exists, of whatever type and arguments.
 
+    `lift_limit`: people may look at its messages, and give them back, as often as they like.
     Raises TransportSetupError with the broker's reason, TransportUnavailableError.
     """
     name = named_queue(queue)
@@ -36,12 +41,29 @@ def declare_queue(connections: BlockingConnections, queue: str, queue_type: str)
         return
     try:
         with connections.channel() as channel, quiet_pika():
-            channel.queue_declare(name, durable=True, arguments={"x-queue-type": queue_type})
+            arguments: dict[str, Any] = {"x-queue-type": queue_type}
+            if lift_limit and queue_type == "quorum" and has_default_limit(broker_version(channel)):
+                arguments["x-delivery-limit"] = LIFTED_LIMIT
+            channel.queue_declare(name, durable=True, arguments=arguments)
     except exceptions.ChannelClosedByBroker as error:
         if not queue_exists(connections, name):  # otherwise another process declared it meanwhile
             raise TransportSetupError(
                 f"queue {name!r} cannot be declared: {reason_of(error)}; declare it yourself or grant permission"
             ) from None
+
+
+def has_default_limit(version: str) -> bool:
+    """Whether quorum queues of a broker of that version drop a message that was given back too often, by default.
+
+    An unreadable version counts as the newest.
+    """
+    major = version.partition(".")[0]
+    return not major.isdecimal() or int(major) >= _FIRST_WITH_LIMIT
+
+
+def broker_version(channel: Any) -> str:
+    """The version that the broker named when the channel's connection was opened, as in 3.10.8."""
+    return str(channel.connection._impl.server_properties.get("version", "unknown"))
 
 
 def delete_queue(connections: BlockingConnections, queue: str) -> None:

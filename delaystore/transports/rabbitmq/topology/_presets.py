@@ -15,7 +15,7 @@ NSERVICEBUS_V2: Final = WalkingCascade(
 NSERVICEBUS_V1: Final = WalkingCascade(
     level_name="nsb.delay-level-{level:02}", delivery="nsb.delay-delivery", arguments={"x-queue-mode": "lazy"}
 )
-"""Shared with NServiceBus' RabbitMQ transport 4.3 to 6; classic queues. RabbitMQ 4.3 refuses to declare them."""
+"""Shared with NServiceBus' RabbitMQ transport 4.3 to 6; classic queues."""
 
 
 def celery(queue_type: str = "quorum", prefix: str | None = None) -> WalkingCascade:

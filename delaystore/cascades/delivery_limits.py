@@ -1,0 +1,161 @@
+"""How often a message may be given back to its queue before the broker sends it on, and the policy that lifts this.
+
+Since RabbitMQ 4.0 a quorum queue has a limit of 20 unless told otherwise. Beyond it a level queue dead-letters a
+message to the next level, which is early, and a queue without a dead-letter exchange drops it.
+"""
+
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from delaystore.cascades._broker_client import BrokerClient
+from delaystore.cascades._findings import Finding, FindingKind
+from delaystore.cascades._snapshot import Policy, QueueState, Snapshot
+from delaystore.cascades.policies import applying, command_for, complete_layout
+from delaystore.errors import ConfigurationError
+from delaystore.transports.rabbitmq.queues import LIFTED_LIMIT, has_default_limit
+from delaystore.transports.rabbitmq.topology.cascade import CascadeTopology
+
+DELIVERY_LIMIT: Final = "delivery-limit"
+_DEFAULT_LIMIT: Final = 20
+"""https://www.rabbitmq.com/docs/quorum-queues#poison-message-handling"""
+_APPLIES_TO: Final = ("all", "queues", "quorum_queues")
+"""The kinds of policies that apply to a quorum queue."""
+_PATIENCE: Final = 15
+"""Seconds after which what queues say of themselves is believed; the broker refreshes it every five."""
+_WHY: Final = "a message that is read and given back more often is sent on early, or dropped"
+WITHOUT_LIFTING: Final = f"without it, {_WHY}: after {_DEFAULT_LIMIT} times, by default"
+
+
+def delivery_limit(version: str, queue: QueueState | None, policies: Iterable[Policy] = ()) -> int | None:
+    """How often a message of `queue` may be given back before the broker sends it on or drops it. None: as you like.
+
+    `queue` None: unknown, and taken for a quorum queue. `policies`: of the virtual host; what the queue itself says of
+    those that apply is some seconds old. Where sources differ, the smallest counts.
+    """
+    if queue is not None and queue.type != "quorum":
+        return None
+    by_default = has_default_limit(version)
+    said: list[int] = []
+    if queue is not None:
+        policy = applying(policies, queue.name, _APPLIES_TO)
+        by_policy = None if policy is None else policy.definition.get(DELIVERY_LIMIT)
+        said = [*queue.given(DELIVERY_LIMIT), *([] if by_policy is None else [by_policy])]
+    if not by_default:
+        said = [max(0, limit) for limit in said]  # RabbitMQ 3 takes -1 for 0
+    elif not said:
+        said = [_DEFAULT_LIMIT]
+    if queue is not None and queue.delivery_limit is not None:
+        said.append(queue.delivery_limit)
+    return min((limit for limit in said if 0 <= limit < LIFTED_LIMIT), default=None)
+
+
+def limit_policy(topology: CascadeTopology) -> Policy | None:
+    """The policy that lifts the limit of the cascade's quorum queues. None: it has no such queue."""
+    names = _quorum_queues(topology)
+    if not names:
+        return None
+    return Policy(
+        name=f"delaystore delivery limit for {topology.delivery}",
+        pattern=f"^({'|'.join(_patterns(topology, names))})$",
+        definition={DELIVERY_LIMIT: LIFTED_LIMIT},
+        apply_to="queues",
+    )
+
+
+def limited_queues(version: str, topology: CascadeTopology, snapshot: Snapshot) -> Mapping[str, int]:
+    """The quorum queues of the cascade that exist and have a limit, with it."""
+    states = (snapshot.queues.get(name) for name in _quorum_queues(topology))
+    limits = {one.name: delivery_limit(version, one, snapshot.policies) for one in states if one is not None}
+    return {name: limit for name, limit in limits.items() if limit is not None}
+
+
+def settled_snapshot(
+    version: str, topology: CascadeTopology, snapshot: Snapshot, take: Callable[[], Snapshot]
+) -> Snapshot:
+    """`snapshot`, or one that `take` returns later: what a queue says of its limit may be older than the policies.
+
+    A limit that a queue still has after some seconds, although a policy lifts it, is one.
+    """
+    for _ in range(_PATIENCE):
+        limited = [snapshot.queues[name] for name in limited_queues(version, topology, snapshot)]
+        told = (replace(one, delivery_limit=None, policy_definition={}) for one in limited)
+        if not limited or any(delivery_limit(version, one, snapshot.policies) is not None for one in told):
+            break
+        time.sleep(1)
+        snapshot = take()
+    return snapshot
+
+
+def limit_competitor(topology: CascadeTopology, snapshot: Snapshot) -> Policy | None:
+    """Another policy that applies to a queue of the cascade, and says nothing of the limit. None: there is none."""
+    ours = limit_policy(topology)
+    others = [one for one in snapshot.policies if ours is None or one.name != ours.name]
+    found = (applying(others, name, _APPLIES_TO) for name in _quorum_queues(topology))
+    return next((one for one in found if one is not None), None)
+
+
+def check_limits(version: str, topology: CascadeTopology, snapshot: Snapshot, virtual_host: str) -> list[Finding]:
+    """The queues of the cascade whose limit is not lifted, and what to do."""
+    policy, limited = limit_policy(topology), limited_queues(version, topology, snapshot)
+    if policy is None or not limited:
+        return []
+    (name, limit), more = next(iter(limited.items())), len(limited) - 1
+    other = limit_competitor(topology, snapshot)
+    by_argument = [one for one in limited if "x-delivery-limit" in snapshot.queues[one].arguments]
+    if by_argument:
+        what = f"queue {by_argument[0]!r} was declared with it: delete that queue once it is empty, and create it anew"
+    elif other is not None:
+        what = limit_advice(other)
+    else:
+        what = f"run delaystore delays create, or {command_for(policy, virtual_host)}"
+    subject = f"queue {name!r}" + (f" and {more} more" if more else "")
+    return [Finding(FindingKind.DELIVERY_LIMIT, subject, f"has a delivery limit of {limit}: {_WHY}; {what}")]
+
+
+def limit_warning(broker: BrokerClient, name: str) -> str | None:
+    """What to do about the limit of the queue `name`, which is no part of a cascade. None: it has none, or is missing.
+
+    Raises ConfigurationError without a management API, or with that of another broker; TransportUnavailableError,
+    TransportError.
+    """
+    if broker.management is None:
+        raise ConfigurationError("only the management API tells the limits of queues; pass --management URL")
+    broker.check_same_cluster()
+    queue, policies = broker.management.queues().get(name), broker.management.policies()
+    limit = None if queue is None else delivery_limit(broker.version(), queue, policies)
+    if limit is None:
+        return None
+    policy = Policy(
+        name=f"delaystore delivery limit for {name}",
+        pattern=f"^{re.escape(name)}$",
+        definition={DELIVERY_LIMIT: LIFTED_LIMIT},
+        apply_to="queues",
+    )
+    other = applying(policies, name, _APPLIES_TO)
+    what = f"run {command_for(policy, broker.management.virtual_host)}" if other is None else limit_advice(other)
+    return f"queue {name!r} has a delivery limit of {limit}: {_WHY}; {what}"
+
+
+def limit_advice(other: Policy) -> str:
+    """What to do where another policy applies."""
+    return (
+        f"policy {other.name!r} (priority {other.priority}) applies, and only one can: "
+        f"give {DELIVERY_LIMIT!r} in that policy's definition the value {LIFTED_LIMIT}"
+    )
+
+
+def _quorum_queues(topology: CascadeTopology) -> list[str]:
+    return [queue.name for queue in complete_layout(topology).queues if queue.type == "quorum"]
+
+
+def _patterns(topology: CascadeTopology, names: Iterable[str]) -> list[str]:
+    """Regular expressions for these names; one for all levels, where they differ by a number at the end."""
+    levels = {topology.level(number) for number in range(topology.levels)}
+    stems = {name.rstrip("0123456789") for name in levels}
+    patterns = (
+        f"{re.escape(*stems)}[0-9]+" if name in levels and len(stems) == 1 else re.escape(name) for name in names
+    )
+    return list(dict.fromkeys(patterns))
