@@ -18,7 +18,6 @@ from delaystore.message import MAX_HEADER_DEPTH, NOTHING
 
 DEEPEST: Final = 3 * MAX_HEADER_DEPTH
 """Levels of JSON that are read: more than `encode_mapping` makes of the deepest headers, tags included."""
-_TOO_DEEP: Final = f"nested deeper than {DEEPEST} levels"
 _AS_THEY_ARE: Final = frozenset({str, int, bool, type(None)})
 _UNTAG: Final[Mapping[str, Callable[[Any], Any]]] = {
     "$bytes": lambda text: b64decode(text, validate=True),
@@ -27,6 +26,13 @@ _UNTAG: Final[Mapping[str, Callable[[Any], Any]]] = {
     "$float": float,
     "$map": lambda pairs: {name: _untag(value) for name, value in pairs.items()},
 }
+
+
+class NestingError(ValueError):
+    """Text is JSON with more than DEEPEST levels."""
+
+    def __init__(self) -> None:
+        super().__init__(f"nested deeper than {DEEPEST} levels")
 
 
 def encode_mapping(mapping: Mapping[str, Any]) -> str | None:
@@ -40,17 +46,17 @@ def encode_mapping(mapping: Mapping[str, Any]) -> str | None:
 
 
 def decode_mapping(text: str | None) -> Mapping[str, Any]:
-    """The inverse of `encode_mapping`; raises ValueError for text it did not write."""
+    """The inverse of `encode_mapping`; raises ValueError, NestingError, for text it did not write."""
     if text is None:
         return NOTHING
     try:
         mapping = json.loads(text)
     except RecursionError:
-        raise ValueError(_TOO_DEEP) from None
+        raise NestingError from None
     if type(mapping) is not dict:
         raise ValueError("not a JSON object")
     if text.count("{") + text.count("[") > DEEPEST and _is_too_deep(mapping):
-        raise ValueError(_TOO_DEEP)
+        raise NestingError
     if '"$' not in text:
         return mapping
     try:

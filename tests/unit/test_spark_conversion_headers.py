@@ -219,7 +219,7 @@ def test_what_a_store_wrote_comes_back_as_it_was(headers: dict[str, Any]) -> Non
         ('{"a":{"$bytes":"*"}}', NO_JSON),
         ('{"a":' + "9" * 5000 + "}", NO_JSON),
         ('{"a":' + "[" * 100_000 + "]" * 100_000 + "}", "headers is nested too deep"),
-        ('{"a":' + "[" * 100 + "]" * 100 + "}", UNFIT),
+        ('{"a":' + "[" * 90 + "]" * 90 + "}", UNFIT),
         ('{"a":"\\ud800"}', UNFIT),
         ('{"\\ud800":1}', UNFIT),
         ('{"a":{"$datetime":"2026-11-30T08:00:00"}}', UNFIT),

@@ -18,7 +18,7 @@ from delaystore.spark.conversion._texts import readable
 from delaystore.spark.conversion.columns import Column
 from delaystore.spark.conversion.encodings import Carried, Encoding, Tagged
 from delaystore.spark.conversion.objects import any_of_row, braced, joined, of_columns, of_maps
-from delaystore.sql.codec import decode_mapping, encode_mapping
+from delaystore.sql.codec import NestingError, decode_mapping, encode_mapping
 
 Entries = Callable[[pa.RecordBatch, Faults], pa.Array]
 """Where headers (or properties) come from: their entries, as in `objects`."""
@@ -82,7 +82,7 @@ def decoded(text: str, name: str) -> Mapping[str, Any]:
     """The JSON object in `text`; Unfit, calling it `name`, for what is none."""
     try:
         return decode_mapping(text)
-    except RecursionError:
+    except NestingError:
         raise Unfit(f"{name} is nested too deep") from None
     except ValueError:
         raise Unfit(f"{name} is not a JSON object, or holds a tag (a name with $) that does not fit") from None
