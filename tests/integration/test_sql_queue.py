@@ -408,9 +408,7 @@ def test_a_name_too_long_for_the_database_is_refused_before_it_is_stored(url: st
         transport.check(message(NOW, destination="q" * (longest + 1)))
 
 
-@pytest.mark.parametrize(
-    "destination", ["/exchanges/amq.topic/key", "/queues/%ff", "/queues/", "sqlite_master", "a\nb"]
-)
+@pytest.mark.parametrize("destination", ["/exchanges/amq.topic/key", "/queues/%ff", "/queues/", "sqlite_master"])
 def test_what_cannot_be_a_queue_is_refused_before_it_is_stored(destination: str) -> None:
     with pytest.raises(UnsupportedMessageError):
         SqlQueueTransport("sqlite:///x.db").check(message(NOW, destination=destination))

@@ -41,6 +41,9 @@ class Application:
     def parallelism(self) -> int:
         return 3
 
+    def makes_table(self) -> bool:
+        return False
+
 
 @dataclass
 class Lease:
