@@ -38,12 +38,16 @@ def serve() -> Iterator[Callable[..., str]]:
     """Starts HTTP servers that always give one answer; their URLs."""
     running: list[ThreadingHTTPServer] = []
 
-    def start(status: int, content_type: str, body: bytes, context: ssl.SSLContext | None = None) -> str:
+    def start(
+        status: int, content_type: str, body: bytes, context: ssl.SSLContext | None = None, location: str | None = None
+    ) -> str:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 self.send_response(status)
                 self.send_header("Content-Type", content_type)
                 self.send_header("Content-Length", str(len(body)))
+                if location is not None:
+                    self.send_header("Location", location)
                 self.end_headers()
                 self.wfile.write(body)
 
@@ -213,8 +217,11 @@ def test_https_trusts_the_authorities_that_openssl_is_given(
         assert management.version() == "4.1.0"
 
 
-def test_a_redirect_does_not_get_the_password(serve: Callable[..., str]) -> None:
-    with Management(serve(302, "text/html", b""), BROKER) as management, pytest.raises(TransportError, match="302"):
+def test_a_redirect_is_not_followed(serve: Callable[..., str]) -> None:
+    """Whoever it leads to would be believed."""
+    elsewhere = serve(200, "application/json", b'{"rabbitmq_version": "4.1.0"}')
+    url = serve(302, "text/html", b"", location=f"{elsewhere}/api/overview")
+    with Management(url, BROKER) as management, pytest.raises(TransportError, match="302"):
         management.version()
 
 
