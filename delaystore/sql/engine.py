@@ -2,12 +2,13 @@
 
 import os
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from sqlalchemy import URL, Engine, create_engine, event, exc, make_url
-from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.engine.interfaces import DBAPIConnection, Dialect
 from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 
 from delaystore.errors import ConfigurationError
@@ -17,6 +18,11 @@ from delaystore.sql.errors import configuration_errors
 
 IDLE_BEFORE_PING: Final = 1.0
 """Seconds without use after which a pooled connection is tested first, so that callers do not notice a restart."""
+
+_SQLITE_OPTIONS: Final = frozenset(
+    {"cached_statements", "check_same_thread", "detect_types", "isolation_level", "timeout", "uri"}
+)
+"""What Python's driver takes. With `uri`, the others go to SQLite itself."""
 
 
 def create_store_engine(url: str | URL) -> Engine:
@@ -50,6 +56,7 @@ def create_store_engine(url: str | URL) -> Engine:
             given["prepare_threshold"] = None if threshold == "none" else int(threshold)
             parsed = parsed.difference_update_query(["prepare_threshold"])
         engine = create_engine(parsed, connect_args=given, **options)
+    event.listen(engine, "do_connect", _connect)
     if dialect is not None:
         event.listen(engine, "connect", lambda connection, _record: dialect.prepare(connection))
     if backend != "sqlite":
@@ -102,9 +109,20 @@ def _with_driver(url: URL, dialect: SqlDialect) -> URL:
 def _check_sqlite_url(url: URL) -> None:
     if url.database in (None, "", ":memory:") or "mode=memory" in str(url.database):
         raise ConfigurationError("a SQLite store needs a file, as in sqlite:///app.db; for memory use memory://")
+    unknown = sorted(set(url.query) - _SQLITE_OPTIONS)
+    if unknown and "uri" not in url.query:
+        raise ConfigurationError(f"SQLite knows no option {unknown[0]!r}; take it out of the URL")
     folder = os.path.dirname(os.path.abspath(str(url.database)))
     if not str(url.database).startswith("file:") and not os.path.isdir(folder):
         raise ConfigurationError(f"the folder {folder!r} of the SQLite database does not exist; create it first")
+
+
+def _connect(
+    dialect: Dialect, _record: ConnectionPoolEntry, arguments: Sequence[Any], parameters: Mapping[str, Any]
+) -> DBAPIConnection:
+    """The driver's connection; ConfigurationError for an option it does not know, which some tell only now."""
+    with configuration_errors():
+        return dialect.connect(*arguments, **parameters)
 
 
 def _note_use(_connection: DBAPIConnection | None, record: ConnectionPoolEntry) -> None:

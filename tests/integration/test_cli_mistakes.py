@@ -75,6 +75,8 @@ def test_an_id_that_waits_already_is_refused(run: CommandLine) -> None:
         ("postgresql+psycopg://app:s3cret@127.0.0.1:1/app", "refused"),
         ("postgresql+psycopg://app:s3cret@host:port/app", "port"),
         ("mysql://app:s3cret@127.0.0.1:1/app", "connect"),
+        ("mysql://app:s3cret@127.0.0.1:1/app?nonsense=1", "are its options known"),
+        ("sqlite:///x.db?nonsense=1", "no option 'nonsense'"),
     ],
 )
 def test_a_store_that_cannot_be_had_is_named(run: CommandLine, url: str, says: str) -> None:
