@@ -72,7 +72,7 @@ def limited_queues(version: str, topology: CascadeTopology, snapshot: Snapshot) 
     return {name: limit for name, limit in limits.items() if limit is not None}
 
 
-def settled_snapshot(
+def current_snapshot(
     version: str, topology: CascadeTopology, snapshot: Snapshot, take: Callable[[], Snapshot]
 ) -> Snapshot:
     """`snapshot`, or one that `take` returns later: what a queue says of its limit may be older than the policies.
