@@ -42,7 +42,7 @@ def main(source: str, target: str, rate: str, parts: str) -> None:
     assert isinstance(to_target, SqlStoreTarget)
     to_target.__class__ = DyingTarget
     to_target.left = int(parts)  # type: ignore[attr-defined]
-    settings = RunSettings(batch_size=BATCH_SIZE, max_rate=float(rate) or None)
+    settings = RunSettings(batch_size=BATCH_SIZE, max_rate=float(rate) or None, allow_rejects=True)
     run(open_source(source), to_target, "sales", settings)
 
 
