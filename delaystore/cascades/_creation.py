@@ -11,8 +11,8 @@ from delaystore.cascades._findings import Finding
 from delaystore.cascades._management import ManagementRefusedError
 from delaystore.cascades._snapshot import Policy, Snapshot
 from delaystore.cascades.delivery_limits import (
-    DELIVERY_LIMIT,
     WITHOUT_LIFTING,
+    lifted_by_policy,
     limit_advice,
     limit_competitor,
     limit_policy,
@@ -143,11 +143,11 @@ def _ensure_limit(broker: BrokerClient, topology: CascadeTopology, found: Layout
         return PolicyOutcome(PolicyState.NOT_NEEDED)
     if found.snapshot is None:
         return _left_to_do(broker, policy, f"{_NO_MANAGEMENT}; {WITHOUT_LIFTING}")
-    other = limit_competitor(topology, found.snapshot)
-    if other is not None and other.definition.get(DELIVERY_LIMIT) is None:
-        return PolicyOutcome(PolicyState.NOT_SET, policy.name, None, f"{limit_advice(other)}; {WITHOUT_LIFTING}")
-    if other is not None or policy in found.snapshot.policies:
+    if lifted_by_policy(topology, found.snapshot.policies):
         return PolicyOutcome(PolicyState.PRESENT, policy.name)
+    other = limit_competitor(topology, found.snapshot)
+    if other is not None:
+        return PolicyOutcome(PolicyState.NOT_SET, policy.name, None, f"{limit_advice(other)}; {WITHOUT_LIFTING}")
     return _set(broker, policy, WITHOUT_LIFTING, dry_run)
 
 

@@ -9,7 +9,7 @@ from delaystore.cascades._collisions import collisions
 from delaystore.cascades._differences import differences
 from delaystore.cascades._findings import Finding
 from delaystore.cascades._snapshot import Snapshot
-from delaystore.cascades.delivery_limits import check_limits, limit_policy, settled_snapshot
+from delaystore.cascades.delivery_limits import check_limits, current_snapshot, limit_policy
 from delaystore.cascades.policies import check_policy, needs_policy, undeliverable_layout, undeliverable_name
 from delaystore.transports.rabbitmq.queues import has_default_limit
 from delaystore.transports.rabbitmq.topology.cascade import CascadeTopology
@@ -50,8 +50,8 @@ def verify(broker: BrokerClient, topology: CascadeTopology, *, passive: bool = F
     if found.snapshot is not None and broker.management is not None:
         findings += _verify_behind_delivery(broker, topology, found.snapshot)
         if has_default_limit(found.version):
-            settled = settled_snapshot(found.version, topology, found.snapshot, broker.management.snapshot)
-            findings += check_limits(found.version, topology, settled, broker.broker.parameters().virtual_host)
+            current = current_snapshot(found.version, topology, found.snapshot, broker.management.snapshot)
+            findings += check_limits(found.version, topology, current, broker.broker.parameters().virtual_host)
     else:
         unchecked += _unknown_policies(found.version, topology)
     return Verification(

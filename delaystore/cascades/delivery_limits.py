@@ -6,7 +6,7 @@ message to the next level, which is early, and a queue without a dead-letter exc
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -72,7 +72,7 @@ def limited_queues(version: str, topology: CascadeTopology, snapshot: Snapshot) 
     return {name: limit for name, limit in limits.items() if limit is not None}
 
 
-def settled_snapshot(
+def current_snapshot(
     version: str, topology: CascadeTopology, snapshot: Snapshot, take: Callable[[], Snapshot]
 ) -> Snapshot:
     """`snapshot`, or one that `take` returns later: what a queue says of its limit may be older than the policies.
@@ -89,12 +89,21 @@ def settled_snapshot(
     return snapshot
 
 
+def lifted_by_policy(topology: CascadeTopology, policies: Collection[Policy]) -> bool:
+    """Whether policies lift the limit of all quorum queues of the cascade, of those that do not exist yet as well."""
+    found = (applying(policies, name, _APPLIES_TO) for name in _quorum_queues(topology))
+    return all(one is not None and _lifts(one) for one in found)
+
+
 def limit_competitor(topology: CascadeTopology, snapshot: Snapshot) -> Policy | None:
-    """Another policy that applies to a queue of the cascade, and says nothing of the limit. None: there is none."""
+    """Another policy that applies to a queue of the cascade, or would in place of ours, and does not lift the limit.
+
+    None: there is none.
+    """
     ours = limit_policy(topology)
     others = [one for one in snapshot.policies if ours is None or one.name != ours.name]
     found = (applying(others, name, _APPLIES_TO) for name in _quorum_queues(topology))
-    return next((one for one in found if one is not None), None)
+    return next((one for one in found if one is not None and not _lifts(one)), None)
 
 
 def check_limits(version: str, topology: CascadeTopology, snapshot: Snapshot, virtual_host: str) -> list[Finding]:
@@ -145,6 +154,11 @@ def limit_advice(other: Policy) -> str:
         f"policy {other.name!r} (priority {other.priority}) applies, and only one can: "
         f"give {DELIVERY_LIMIT!r} in that policy's definition the value {LIFTED_LIMIT}"
     )
+
+
+def _lifts(policy: Policy) -> bool:
+    limit = policy.definition.get(DELIVERY_LIMIT)
+    return limit is not None and not 0 <= limit < LIFTED_LIMIT
 
 
 def _quorum_queues(topology: CascadeTopology) -> list[str]:

@@ -9,6 +9,7 @@ from delaystore.cli._arguments import parse_duration
 from delaystore.cli._delays.options import BrokerUrl, ManagementUrl
 from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table
 from delaystore.cli._output import print_document, say, tell
+from delaystore.errors import TransportError
 
 
 def health(
@@ -61,5 +62,8 @@ def _limit_warning(broker: str | None, management: str | None, error_queue: str)
     from delaystore.cascades import BrokerClient
     from delaystore.cascades.delivery_limits import limit_warning
 
-    with BrokerClient(broker, management) as client:
-        return limit_warning(client, error_queue)
+    try:
+        with BrokerClient(broker, management) as client:
+            return limit_warning(client, error_queue)
+    except TransportError as error:  # how messages wait is told all the same
+        return f"the delivery limit of queue {error_queue!r} is unknown: {error}"

@@ -146,7 +146,11 @@ def test_a_policy_of_somebody_else_is_named_and_left(
     assert created.code == 1
     assert "policy 'theirs' (priority 0) applies" in created.err
     assert run("delays", "verify").code == 1
-    limit(100_000)
+    limit(5)
+    assert run("delays", "create", "--json").document["limit_policy"]["state"] == "not-set"
+    limit(100_000)  # for the levels, and not for the queue of undeliverable messages
+    assert run("delays", "create", "--json").document["limit_policy"]["state"] == "set"
+    assert run("delays", "verify").code == 0
     assert run("delays", "create", "--json").document["limit_policy"]["state"] == "present"
 
 
@@ -222,3 +226,6 @@ def test_health_warns_of_an_error_queue_that_drops_what_is_looked_at(
     assert warned.code == 0
     assert "warning: queue 'level of old' has a delivery limit of 20" in warned.err
     assert run(*health, "level of old", "--json").document["warning"] in warned.err
+    unknown = run(*health, "error", "--management", "http://127.0.0.1:1", "--json")
+    assert unknown.code == 0
+    assert "limit of queue 'error' is unknown" in unknown.document["warning"]

@@ -408,7 +408,7 @@ def test_preview_and_a_dry_run_know_what_the_target_would_refuse(
         (found,) = preview.document["endpoints"]
         assert found["immovable"] == 2
         reasons = {one["text"] for one in found["problems"] if one["hinders"]}
-        assert all("header 'moment'" in one or "another message with" in one for one in reasons)
+        assert all("header 'moment' (datetime)" in one or "another message with" in one for one in reasons)
     go = ["--yes", "--allow-rejects", "--json"]
     dry = run("migrate", "run", *ends, "--to", f"noop:{to}", *go)
     assert dry.code == 3

@@ -211,7 +211,28 @@ def test_an_abort_asks_the_target_unless_told_that_it_is_lost(
     ):
         abort(source, "sales", target=another)
     lost = run(*asked, "--target-lost")
-    assert "10 messages were being sent when the run stopped: given back, they may be at the target" in lost.err
+    assert "10 messages were being sent when the run stopped: given back, they may be at the target as well" in lost.err
+
+
+def test_a_clean_up_ends_the_receipts_of_earlier_runs_that_it_forgets(
+    run: CommandLine, tmp_path: Path, sqlite_url: str
+) -> None:
+    source_url = filled_file(tmp_path)
+    killed(source_url, sqlite_url, rate=9, parts=4)
+    ends = ["--from", source_url, "--to", sqlite_url, "--endpoint", "sales"]
+    assert run("migrate", "abort", *ends, "--target-lost").code == 0
+    assert run("migrate", "run", *ends, "--yes").code == 0
+    assert len(receipts(sqlite_url)) == 2
+    assert run("migrate", "cleanup", *ends).code == 0
+    assert not receipts(sqlite_url)
+
+
+def test_a_dry_run_that_was_killed_is_aborted_without_its_target(run: CommandLine, sqlite_url: str) -> None:
+    source_url = filled_table(sqlite_url)
+    with closing(open_source(source_url)) as source:
+        begun = source.begin(RunParameters(endpoint="sales", target="noop"))
+        source.stage(begun, next(iter(source.prepare(begun))))
+    assert run("migrate", "abort", "--from", source_url, "--endpoint", "sales").code == 0
 
 
 def test_a_receipt_is_waited_for_that_a_dead_process_is_still_committing(tmp_path: Path, postgresql_url: str) -> None:

@@ -8,7 +8,12 @@ import pika
 import pytest
 
 from delaystore import headers as names
-from delaystore.errors import ConfigurationError, TransportError, UnsupportedMessageError
+from delaystore.errors import (
+    ConfigurationError,
+    TransportError,
+    TransportUnavailableError,
+    UnsupportedMessageError,
+)
 from delaystore.transports.rabbitmq.delay_headers import DELAY_IN_SECONDS, TIME_SENT, time_sent_text
 from delaystore.transports.rabbitmq.retry import Expired, RetryResult, next_step, original, retry_later, settle_expired
 from delaystore.transports.rabbitmq.topology import CascadeTopology, celery, custom
@@ -240,6 +245,15 @@ def test_digits_of_a_cascade_that_a_message_came_through_are_taken_off(channel: 
     first = original(method, properties, topology=FAST)
     assert (first.exchange, first.routing_key) == ("", QUEUE)
     assert method.routing_key.count(".") == FAST.levels + 1
+
+
+def test_a_connection_that_is_lost_already_is_named_as_the_reason(rabbitmq_url: str) -> None:
+    with channel_to(rabbitmq_url) as channel:
+        make_queue(channel, QUEUE)
+        channel.basic_publish("", QUEUE, b"")
+        message = take(channel)
+    with pytest.raises(TransportUnavailableError):
+        again(channel, message)
 
 
 def test_without_a_cascade_the_message_stays_in_its_queue(rabbitmq_url: str, channel: Any) -> None:

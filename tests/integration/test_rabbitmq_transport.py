@@ -21,6 +21,7 @@ from delaystore.message import DelayedMessage, new_message_id
 from delaystore.transports import RabbitMQTransport, open_transport
 from delaystore.transports.abc import Outcome, OutcomeKind
 from delaystore.transports.rabbitmq import channel as channel_module
+from delaystore.transports.rabbitmq import owner as owner_module
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.parameters import broker_from_url
 from tests.servers import RabbitMQ, RabbitMQVhosts
@@ -426,8 +427,9 @@ def test_heartbeats_find_out_that_the_broker_no_longer_answers(private_rabbitmq:
 
 
 def test_a_memory_alarm_holds_messages_up_and_says_why(
-    private_rabbitmq: RabbitMQ, caplog: pytest.LogCaptureFixture, connect: Connect
+    private_rabbitmq: RabbitMQ, caplog: pytest.LogCaptureFixture, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(owner_module, "SILENCE_SECONDS", 0.2)  # setting the watermark takes longer
     transport = connect(private_rabbitmq.url)
     transport.declare("alarmed")
     assert kinds(transport.send([message("alarmed")], None, LONG)) == [DELIVERED]
@@ -441,6 +443,7 @@ def test_a_memory_alarm_holds_messages_up_and_says_why(
         private_rabbitmq.ctl("set_vm_memory_high_watermark", "0.6")
     wait_until(lambda: transport.unavailable() is None, "the end of the alarm")
     assert kinds(transport.send([message("alarmed")], None, LONG)) == [DELIVERED]
+    assert "was lost" not in caplog.text  # a new connection would be sent a batch, and be blocked as well
 
 
 def test_closing_does_not_wait_for_a_broker_that_does_not_listen(private_rabbitmq: RabbitMQ, connect: Connect) -> None:

@@ -1,6 +1,7 @@
 """How often a message may be given back, and the policy that lifts the limit, without a broker."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from delaystore.cascades._snapshot import Policy, QueueState, Snapshot
 from delaystore.cascades.delivery_limits import (
     check_limits,
     delivery_limit,
+    lifted_by_policy,
     limit_competitor,
     limit_policy,
     limited_queues,
@@ -96,6 +98,23 @@ def test_what_keeps_the_policy_from_helping_is_named() -> None:
     assert limit_competitor(NSERVICEBUS_V2, snapshot(OURS)) is None
     (finding,) = check_limits("4.0.5", NSERVICEBUS_V2, snapshot(OURS, arguments={"x-delivery-limit": 5}), "/")
     assert "was declared with it" in finding.text
+
+
+@pytest.mark.parametrize(
+    ("policies", "lifted"),
+    [
+        ([], False),
+        ([OURS], True),
+        ([OURS, THEIRS], False),
+        ([OURS, replace(THEIRS, priority=-1)], True),
+        ([replace(THEIRS, definition={"delivery-limit": 100_000})], True),
+        ([replace(THEIRS, definition={"delivery-limit": -1})], True),
+        ([replace(THEIRS, definition={"delivery-limit": 5})], False),
+        ([replace(THEIRS, definition={"delivery-limit": 100_000}, pattern="level-16$")], False),
+    ],
+)
+def test_a_limit_is_lifted_by_the_policy_that_applies_to_each_queue(policies: list[Policy], lifted: bool) -> None:
+    assert lifted_by_policy(NSERVICEBUS_V2, policies) == lifted
 
 
 def test_queues_that_do_not_exist_have_no_limit() -> None:

@@ -540,7 +540,7 @@ def test_a_dry_run_that_was_killed_is_aborted_before_the_run() -> None:
     assert source.hidden
     with pytest.raises(MigrationError, match="has the target noop, not scripted"):
         run(source, target, "sales", BATCHES_OF_TEN)
-    abort(source, "sales")
+    assert abort(source, "sales", target=target).extra["in_flight"] == 0  # it was sent nothing
     assert source.rows == originals
     assert run(source, target, "sales", BATCHES_OF_TEN).counts.moved == 25
 

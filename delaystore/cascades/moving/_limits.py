@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from delaystore.cascades._snapshot import Snapshot
-from delaystore.cascades.delivery_limits import delivery_limit, limited_queues, settled_snapshot
+from delaystore.cascades.delivery_limits import current_snapshot, delivery_limit, limited_queues
 from delaystore.cascades.moving._messages import WaitingMessage
 from delaystore.cascades.moving._raw import MalformedPropertiesError
 from delaystore.cascades.moving._tables import integer_of
@@ -27,7 +27,7 @@ def reading_limits(source: BrokerCascade) -> Mapping[str, int]:
         def take() -> Snapshot:
             return Snapshot(queues=management.queues(), policies=tuple(management.policies()))
 
-        limits = limited_queues(version, source.cascade, settled_snapshot(version, source.cascade, take(), take))
+        limits = limited_queues(version, source.cascade, current_snapshot(version, source.cascade, take(), take))
     else:
         default = delivery_limit(version, None)
         quorum = (queue.name for queue in source.cascade.layout().queues if queue.type == "quorum")
@@ -35,7 +35,7 @@ def reading_limits(source: BrokerCascade) -> Mapping[str, int]:
     return {name: limit for name, limit in limits.items() if name in source.queues}
 
 
-def refuse_to_look(source: BrokerCascade) -> None:
+def refuse_dry_run(source: BrokerCascade) -> None:
     """ConfigurationError where a dry run would use up a part of a limit; raises as `reading_limits`."""
     limits = reading_limits(source)
     if limits:

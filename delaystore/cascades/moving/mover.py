@@ -13,7 +13,7 @@ from typing import Final
 
 from delaystore.cascades.moving._destinations import Destinations
 from delaystore.cascades.moving._forwarding import BatchResult, Forwarder, Result, ResultKind
-from delaystore.cascades.moving._limits import reading_limits, refuse_to_look, refuse_worn
+from delaystore.cascades.moving._limits import reading_limits, refuse_dry_run, refuse_worn
 from delaystore.cascades.moving._messages import WaitingMessage
 from delaystore.cascades.moving._planning import Planner, UnmovableError
 from delaystore.cascades.moving._reading import Reader
@@ -107,7 +107,7 @@ def move_dry(
     ConfigurationError where the broker would count that, and in the end send them on early.
     """
     _check(source, target, settings)
-    refuse_to_look(source)
+    refuse_dry_run(source)
     report = _report(source, target, dry_run=True)
     planner = _planner(source, target, settings, bind=False)
     began = time.monotonic()

@@ -72,7 +72,9 @@ def _check_none_in_flight(source: "MigrationSource", name: str) -> None:
     from delaystore.migrations.abc import BatchStatus
 
     run = source.run(name)
-    if count := 0 if run is None else sum(batch.count for batch in source.batches(run, BatchStatus.STAGED)):
+    if run is None or run.parameters.dry_run:
+        return
+    if count := sum(batch.count for batch in source.batches(run, BatchStatus.STAGED)):
         raise ConfigurationError(
             f"{counted(count, 'message')} of {name!r} were being sent when the run stopped, and may be at the target; "
             "pass --to URL, so that it is asked, or --target-lost to give all of them back"

@@ -10,8 +10,11 @@ def complete_received(source: MigrationSource, target: MigrationTarget | None, r
     """Complete the batches in flight of which the target can tell what it has: that must not go back to the source.
 
     The other rows of such a batch are rejected, to be given back. `target` None: of none of them. Returns how many rows
-    the target has. Raises MigrationError where the run was about another target, StoreError.
+    the target has, which is none of a dry run's. Raises MigrationError where the run was about another target,
+    StoreError.
     """
+    if run.parameters.dry_run:
+        return 0
     batches = [batch for batch in source.batches(run, BatchStatus.STAGED) if batch.count]
     if batches and target is not None and target.label != run.parameters.target:
         raise MigrationError(

@@ -90,7 +90,10 @@ def clean_up(source: MigrationSource, target: MigrationTarget, endpoint: str, *,
                 f"nothing was cleaned up: {counts.rejected:,} rejected of {endpoint!r} are nowhere else; abort gives "
                 "them back, --force deletes them"
             )
-        target.end(verified.run)
+        for run in source.runs(endpoint):
+            ended = not run.status.unfinished or run.run_id == verified.run.run_id
+            if ended and run.parameters.target == target.label:
+                target.end(run)  # of earlier ones too: the source may forget them, and nobody would end them then
         source.clean_up(verified.run)
         return verified
 

@@ -272,9 +272,16 @@ class Owner:
             self._report()
 
     def _give_up(self, channel: ConfirmChannel) -> None:
-        """End the connection, as after missed heartbeats, if the broker still has not closed `channel`."""
-        if channel in self._silent:
+        """End the connection, as after missed heartbeats, if the broker still has not closed `channel`.
+
+        Under an alarm it reads nothing, on a fresh connection either: so this one waits for the alarm's end.
+        """
+        if channel not in self._silent:
+            return
+        if self._alarm is None:
             self._connection._terminate_stream(SilenceError(f"no answer within {SILENCE_SECONDS:g} s"))
+        else:
+            self._loop.call_later(SILENCE_SECONDS, lambda: self._give_up(channel))
 
     def _shut(self) -> None:
         connection = self._connection
