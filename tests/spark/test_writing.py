@@ -38,6 +38,7 @@ from tests.faults.arrivals import drain
 from tests.servers import PostgreSQLDatabases
 from tests.servers.ports import free_port
 from tests.spark.driver import held_back
+from tests.spark.frozen import frozen_objects
 from tests.spark.gates import opened
 from tests.spark.loads import (
     ENDPOINT,
@@ -324,6 +325,14 @@ def test_a_load_without_rows_is_finished_as_well(spark: SparkSession, url: str) 
 def test_partitions_without_rows_do_no_harm(spark: SparkSession, url: str) -> None:
     load(rows(spark, 3, parts=3).where("message_id = 'm1'"), url)
     assert waiting(url) == ["m1"]
+
+
+def test_what_a_worker_has_imported_is_left_out_of_the_collections_after_its_tasks(
+    spark: SparkSession, url: str, tmp_path: Path
+) -> None:
+    """Spark's daemon collects all garbage after each task, and went over a hundred thousand objects of modules."""
+    load(rows(spark, 10, parts=2), url)
+    assert max(frozen_objects(spark, tmp_path)) > 10_000
 
 
 def test_nothing_is_visible_before_everything_is(spark: SparkSession, url: str) -> None:

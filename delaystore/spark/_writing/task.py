@@ -8,6 +8,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from delaystore.errors import LoadLostError, RejectedRowsError
+from delaystore.spark._writing._worker import spare_imports
 from delaystore.spark.conversion.batches import Conversion
 from delaystore.spark.rejects.counts import Rejects, count_rejects
 from delaystore.spark.rejects.folder import RejectFolder
@@ -50,7 +51,9 @@ def stage(
         staged = sink.finish()
         if file is not None and rejects.count:
             staging.renew()  # a task that outlives its load must not leave a file behind
-        return TaskReport(staged, rejects, None if file is None else file.close(), key)
+        report = TaskReport(staged, rejects, None if file is None else file.close(), key)
+    spare_imports()
+    return report
 
 
 def count_messages(batches: Iterator[pa.RecordBatch], conversion: Conversion) -> int:
