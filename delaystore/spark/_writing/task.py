@@ -20,8 +20,8 @@ class TaskReport(WriterCommitMessage):
     """What a task attempt has done.
 
     `staged`: None: the load was finished before. `reject_file`: the name of its file of rejected rows;
-    None: it wrote none. `key`: which batch of which stream; None: no stream. `again`: messages of a load or
-    batch that was finished before.
+    None: it wrote none. `key`: which batch of which stream; None: no stream. `again`: of a load that
+    was finished before, its rows now; of such a batch of a stream, its messages.
     """
 
     staged: StagedAttempt | None = None
@@ -56,8 +56,15 @@ def stage(
     return report
 
 
+def count_rows(batches: Iterator[pa.RecordBatch]) -> int:
+    """How many rows `batches` hold, of a load that was finished before; Spark ends a worker that leaves some unread."""
+    count: int = sum(batch.num_rows for batch in batches)
+    spare_imports()
+    return count
+
+
 def count_messages(batches: Iterator[pa.RecordBatch], conversion: Conversion) -> int:
-    """How many messages `batches` hold, of a load that was finished before."""
+    """How many messages `batches` hold, of a stream's batch that was finished before."""
     return sum(conversion.convert(rows).staged.num_rows for rows in batches)
 
 
