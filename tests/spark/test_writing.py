@@ -38,6 +38,7 @@ from tests.faults.arrivals import drain
 from tests.servers import PostgreSQLDatabases
 from tests.servers.ports import free_port
 from tests.spark.driver import held_back
+from tests.spark.frozen import frozen_objects
 from tests.spark.gates import opened
 from tests.spark.loads import (
     ENDPOINT,
@@ -292,7 +293,9 @@ def test_a_load_that_stores_nothing_says_why(spark: SparkSession, url: str, capl
     caplog.clear()
     load(rows(spark, 30), url, loadId="once")
     (told,) = caplog.messages
-    assert "with 20000 messages; nothing was stored now, though there are 30 messages: these are other data" in told
+    assert (
+        "20000 messages; nothing was stored now, though there are 30 rows: load other data under another load" in told
+    )
     caplog.clear()
     load(rows(spark, 0), url, loadId="empty")
     load(rows(spark, 0), url)
@@ -324,6 +327,14 @@ def test_a_load_without_rows_is_finished_as_well(spark: SparkSession, url: str) 
 def test_partitions_without_rows_do_no_harm(spark: SparkSession, url: str) -> None:
     load(rows(spark, 3, parts=3).where("message_id = 'm1'"), url)
     assert waiting(url) == ["m1"]
+
+
+def test_what_a_worker_has_imported_is_left_out_of_the_collections_after_its_tasks(
+    spark: SparkSession, url: str, tmp_path: Path
+) -> None:
+    """Spark's daemon collects all garbage after each task, and went over a hundred thousand objects of modules."""
+    load(rows(spark, 10, parts=2), url)
+    assert max(frozen_objects(spark, tmp_path)) > 10_000
 
 
 def test_nothing_is_visible_before_everything_is(spark: SparkSession, url: str) -> None:
@@ -467,7 +478,9 @@ def test_bad_rows_are_counted_by_reason_and_nothing_is_loaded(spark: SparkSessio
     assert count(url) == 100
 
 
-def test_bad_rows_are_written_to_a_folder_and_the_rest_loads(spark: SparkSession, url: str, tmp_path: Path) -> None:
+def test_bad_rows_are_written_to_a_folder_and_the_rest_loads(
+    spark: SparkSession, url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     frame = mixed(spark)
     load(frame, url, maxBodyBytes=LARGEST, rejects=str(tmp_path / "rejects"), loadId="mixed")
     (folder,) = (tmp_path / "rejects").iterdir()
@@ -480,6 +493,8 @@ def test_bad_rows_are_written_to_a_folder_and_the_rest_loads(spark: SparkSession
     assert all(name.startswith("mixed-") for name in files)
     load(frame, url, maxBodyBytes=LARGEST, rejects=str(tmp_path / "rejects"), loadId="mixed")
     assert sorted(path.name for path in folder.iterdir()) == files
+    (told,) = caplog.messages
+    assert told.endswith("with 100 messages; nothing was stored now")  # the rejected rows are there again, too
 
 
 def test_a_load_that_fails_leaves_no_rejects(spark: SparkSession, url: str, tmp_path: Path) -> None:

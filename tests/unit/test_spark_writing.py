@@ -1,6 +1,8 @@
 """Writers and what they leave of a load that fails, without a session of Spark."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -86,16 +88,23 @@ def test_a_load_that_cannot_be_promoted_keeps_no_files(sqlite_url: str, tmp_path
     assert list(files(tmp_path / "rejects")) == ["before-00001.jsonl"]
 
 
-def test_of_a_finished_load_tasks_count_all_messages(sqlite_url: str) -> None:
+def test_of_a_finished_load_tasks_count_all_rows_and_convert_none(sqlite_url: str) -> None:
     """So that other data are noticed; and Spark ends a Python worker whose input was not read to its end."""
     before = run(sqlite_url)
     before.commit([before.write(iter([batch(rows())]))])
     again = run(sqlite_url)
-    many = iter([batch(rows())] * 1000)
+    many = iter([batch(ROWS)] * 1000)
     task = again.write(many)
     again.commit([task])
     assert list(many) == []
-    assert task.again == 1000 * batch(rows()).num_rows
+    assert task.again == 1000 * batch(ROWS).num_rows
+
+
+def test_a_tasks_worker_imports_nothing_that_only_setting_up_or_dispatching_needs() -> None:
+    """Each of Spark's planning, task and commit workers imports it anew."""
+    modules = "delaystore.spark._source, delaystore.spark._writing.batch, delaystore.spark._writing.stream"
+    program = f"import sys, {modules}; print(*(name for name in ('alembic', 'pika', 'pandas') if name in sys.modules))"
+    assert subprocess.check_output([sys.executable, "-c", program], text=True).split() == []
 
 
 def test_of_a_load_with_rejected_rows_nothing_is_loaded(sqlite_url: str) -> None:

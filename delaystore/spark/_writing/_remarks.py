@@ -14,12 +14,12 @@ def empty_load(finished: FinishedLoad) -> str:
     )
 
 
-def finished_before(finished: FinishedLoad, again: int) -> str:
-    """Of a load that an earlier run has finished; `again`: how many messages there are now."""
+def finished_before(finished: FinishedLoad, again: int, rejected: int) -> str:
+    """Of a load that an earlier run has finished, and whose `rejected` rows it kept; `again`: how many rows now."""
     told = (
         f"the load {finished.key.load_id!r} was finished at {finished.finished_at.isoformat(timespec='seconds')}, with "
         f"{finished.brought} messages; nothing was stored now"
     )
-    if again == finished.brought:
+    if again == finished.brought + rejected:
         return told
-    return f"{told}, though there are {again} messages: these are other data, to be loaded under another load id"
+    return f"{told}, though there are {again} rows: load other data under another load id"

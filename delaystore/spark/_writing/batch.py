@@ -16,7 +16,7 @@ from delaystore.message import new_message_id
 from delaystore.spark._driver_service.client import DriverClient
 from delaystore.spark._writing._remarks import empty_load, finished_before
 from delaystore.spark._writing.promoting import promote
-from delaystore.spark._writing.task import TaskReport, count_messages, reports_of, stage
+from delaystore.spark._writing.task import TaskReport, count_rows, reports_of, stage
 from delaystore.spark.conversion.planning import plan_conversion
 from delaystore.spark.options import WriteOptions, new_load_id
 from delaystore.spark.rejects.folder import reject_folder
@@ -48,7 +48,7 @@ class BatchWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """In a task: stage its rows, unless the load was finished before."""
         if self._finished is not None:
-            return TaskReport(again=count_messages(iterator, self._conversion))
+            return TaskReport(again=count_rows(iterator))
         return stage(iterator, self._conversion, self._staging, self._rejects)
 
     @override
@@ -62,7 +62,8 @@ class BatchWriter(DataSourceArrowWriter):
             if not finished.brought:
                 self._warn(empty_load(finished))
         else:
-            self._warn(finished_before(finished, sum(report.again for report in reports)))
+            rejected = 0 if self._rejects is None else sum(1 for _ in self._rejects.kept_lines())
+            self._warn(finished_before(finished, sum(report.again for report in reports), rejected))
 
     @override
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:

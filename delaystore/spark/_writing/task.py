@@ -8,6 +8,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from delaystore.errors import LoadLostError, RejectedRowsError
+from delaystore.spark._writing._worker import spare_imports
 from delaystore.spark.conversion.batches import Conversion
 from delaystore.spark.rejects.counts import Rejects, count_rejects
 from delaystore.spark.rejects.folder import RejectFolder
@@ -19,8 +20,8 @@ class TaskReport(WriterCommitMessage):
     """What a task attempt has done.
 
     `staged`: None: the load was finished before. `reject_file`: the name of its file of rejected rows;
-    None: it wrote none. `key`: which batch of which stream; None: no stream. `again`: messages of a load or
-    batch that was finished before.
+    None: it wrote none. `key`: which batch of which stream; None: no stream. `again`: of a load that
+    was finished before, its rows now; of such a batch of a stream, its messages.
     """
 
     staged: StagedAttempt | None = None
@@ -50,11 +51,20 @@ def stage(
         staged = sink.finish()
         if file is not None and rejects.count:
             staging.renew()  # a task that outlives its load must not leave a file behind
-        return TaskReport(staged, rejects, None if file is None else file.close(), key)
+        report = TaskReport(staged, rejects, None if file is None else file.close(), key)
+    spare_imports()
+    return report
+
+
+def count_rows(batches: Iterator[pa.RecordBatch]) -> int:
+    """How many rows `batches` hold, of a load that was finished before; Spark ends a worker that leaves some unread."""
+    count: int = sum(batch.num_rows for batch in batches)
+    spare_imports()
+    return count
 
 
 def count_messages(batches: Iterator[pa.RecordBatch], conversion: Conversion) -> int:
-    """How many messages `batches` hold, of a load that was finished before."""
+    """How many messages `batches` hold, of a stream's batch that was finished before."""
     return sum(conversion.convert(rows).staged.num_rows for rows in batches)
 
 
