@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the servers that the tests start for themselves, where they are missing: PostgreSQL, pgbouncer, RabbitMQ, MariaDB;
-# and Java with PostgreSQL's JDBC driver, for Spark and what it is compared with.
+# Java with PostgreSQL's JDBC driver, for Spark and what it is compared with; and curl, for commands in the documents.
 # No service is started or left enabled. Where nothing can be installed it says what to install, and fails if CI=true.
 set -euo pipefail
 # shellcheck source=scripts/apt.sh
@@ -35,6 +35,9 @@ if ! has java; then
 fi
 if ! [ -e /usr/share/java/postgresql.jar ]; then
     packages+=(libpostgresql-jdbc-java)
+fi
+if ! has curl; then
+    packages+=(curl)
 fi
 [ ${#packages[@]} -gt 0 ] || exit 0
 

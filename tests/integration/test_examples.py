@@ -40,7 +40,7 @@ PRINTED_BY_RABBITMQ = {
 
 def run(*arguments: str) -> str:
     result = subprocess.run(
-        [sys.executable, *arguments], env=dict(os.environ), capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, *arguments], env=dict(os.environ), capture_output=True, text=True, check=False, timeout=300
     )
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout

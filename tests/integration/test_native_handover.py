@@ -190,10 +190,10 @@ def test_what_the_cascade_refuses_stays_until_it_is_due_and_then_goes_directly(
     full = {"x-max-length": 1, "x-overflow": "reject-publish", "x-queue-type": "classic"}
     with closing(pika.BlockingConnection(pika.URLParameters(rabbitmq_url))) as connection:
         channel = connection.channel()
-        channel.queue_declare("test.delay-level-10", durable=True, arguments=full)
-        channel.basic_publish("", "test.delay-level-10", b"")
-        channel.exchange_declare("test.delay-level-10", "topic", durable=True)
-        channel.queue_bind("test.delay-level-10", "test.delay-level-10", "#")
+        channel.queue_declare("test.delay-level-11", durable=True, arguments=full)
+        channel.basic_publish("", "test.delay-level-11", b"")
+        channel.exchange_declare("test.delay-level-11", "topic", durable=True)
+        channel.queue_bind("test.delay-level-11", "test.delay-level-11", "#")
         channel.exchange_declare(CASCADE.delivery, "topic", durable=True)
 
     class Prepared(CascadeDelay):
@@ -205,7 +205,7 @@ def test_what_the_cascade_refuses_stays_until_it_is_due_and_then_goes_directly(
     with closing(RabbitMQTransport(rabbitmq_url, delays=Prepared(CASCADE))) as refusing, closing(store):
         dispatcher = Dispatcher(store, refusing, settings, endpoint="sales")
         store.setup_infrastructure()
-        due = store.now() + 1500 * MILLISECOND
+        due = store.now() + 4000 * MILLISECOND  # level 11 from 2,048 on
         store.store_many([message(due), message(due, message_id="b")])
         dispatcher.dispatch_due()
         assert dispatcher.dispatch_due().fetched == 0
