@@ -39,7 +39,7 @@ SILENCE: Final = 300
 """Seconds after which a server that says nothing is given up."""
 SETUP_TIMEOUT: Final = 60
 """Seconds to wait for another process's set-up."""
-BY_KEY: Final = "FORCE INDEX (PRIMARY)"
+_BY_KEY: Final = "FORCE INDEX (PRIMARY)"
 """A scan of a small table would run into the locks of others."""
 _OWNER: Final = text("SELECT id, user, host FROM information_schema.processlist WHERE id = IS_USED_LOCK(:lock)")
 _OUTAGES: Final = frozenset(
@@ -126,7 +126,7 @@ class MySqlDialect(StoreDialect):
 
     @override
     def by_primary_key(self, statement: Select[Any], table: Table) -> Select[Any]:
-        return statement.with_hint(table, BY_KEY)
+        return statement.with_hint(table, _BY_KEY)
 
     @override
     def bytewise(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
@@ -161,13 +161,13 @@ class MySqlDialect(StoreDialect):
         to the table alone; both together do.
         """
         ids = "JSON_TABLE(:ids, '$[*]' COLUMNS (id VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS ids"
-        return _joined_delete(table, ids, "waiting.message_id = CAST(ids.id AS BINARY)", "ids")
+        return _delete_listed(table, ids, "waiting.message_id = CAST(ids.id AS BINARY)", "ids")
 
     @override
     def delete_locked(self, connection: Connection, table: Table, column: str, numbers: Sequence[int]) -> None:
         """One statement: a join, as in `remove_many`."""
         taken = "JSON_TABLE(:numbers, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS taken"
-        statement = _joined_delete(table, taken, f"waiting.{column} = taken.seq", "numbers")
+        statement = _delete_listed(table, taken, f"waiting.{column} = taken.seq", "numbers")
         connection.execute(statement, {"numbers": list(numbers)})
 
     @override
@@ -205,11 +205,15 @@ class MySqlDialect(StoreDialect):
         return super().has_ended_transaction(error, connection) or self.fault(error) in (Fault.LOCKED, Fault.CONFLICT)
 
 
-def _joined_delete(table: Table, values: str, condition: str, parameter: str) -> TextClause:
-    """Delete rows `waiting` by a join from `values`, made of a list parameter."""
+def joined_delete(table: Table, values: str, condition: str) -> str:
+    """The text of a DELETE of rows `waiting` by a join from `values`, for `text`: by primary key, see `remove_many`."""
     name = quoted_name(table, mysql.dialect()).replace(":", r"\:")
-    statement = text(f"DELETE waiting FROM {values} STRAIGHT_JOIN {name} AS waiting {BY_KEY} ON {condition}")
-    return statement.bindparams(bindparam(parameter, type_=JsonList()))
+    return f"DELETE waiting FROM {values} STRAIGHT_JOIN {name} AS waiting {_BY_KEY} ON {condition}"
+
+
+def _delete_listed(table: Table, values: str, condition: str, parameter: str) -> TextClause:
+    """Delete rows by a join from `values`, made of a list parameter."""
+    return text(joined_delete(table, values, condition)).bindparams(bindparam(parameter, type_=JsonList()))
 
 
 def _lock_waits(rows: int, tables: int) -> str:

@@ -31,7 +31,7 @@ from delaystore.migrations.sources._sql.tables import BATCH, REFLECTED, REJECTED
 from delaystore.sql.dialects import SqlDialect
 from delaystore.sql.dialects.base import Pair
 from delaystore.sql.dialects.mssql import SqlServerDialect
-from delaystore.sql.dialects.mysql import BY_KEY, MySqlDialect
+from delaystore.sql.dialects.mysql import MySqlDialect, joined_delete
 from delaystore.sql.dialects.postgresql import PostgreSqlDialect
 from delaystore.sql.dialects.sqlite import SqliteDialect
 from delaystore.sql.quoting import quoted_column, quoted_name
@@ -159,10 +159,10 @@ class MySqlMigration(MigrationDialect, MySqlDialect):
     @override
     def removing(self, tables: RunTables, number: int, ids: Sequence[Any]) -> Executable:
         """By primary key, as `MySqlDialect.remove_many`."""
-        key = quoted_column(tables.shape.id_column, mysql.dialect())
-        side, source = (quoted_name(table, mysql.dialect()) for table in (tables.side, tables.source))
-        join = f"{side} AS moved STRAIGHT_JOIN {source} AS waiting {BY_KEY} ON waiting.{key} = moved.{key}"
-        return text(f"DELETE waiting FROM {join}".replace(":", r"\:") + f" WHERE moved.{BATCH} = {number:d}")
+        key = quoted_column(tables.shape.id_column, mysql.dialect()).replace(":", r"\:")
+        side = quoted_name(tables.side, mysql.dialect()).replace(":", r"\:")
+        statement = joined_delete(tables.source, f"{side} AS moved", f"waiting.{key} = moved.{key}")
+        return text(f"{statement} WHERE moved.{BATCH} = {number:d}")
 
     @override
     def unchanged_columns(self, tables: RunTables) -> dict[str, Any]:
