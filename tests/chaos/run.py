@@ -1,0 +1,92 @@
+"""One run: a topology, a workload, a nemesis, a history."""
+
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.chaos.faults import Fault, of_processes
+from tests.chaos.history import Event, Recorder, merged, write
+from tests.chaos.nemesis import Nemesis
+from tests.chaos.program import Load
+from tests.chaos.topology import Topology
+from tests.chaos.workload import SETTLE, Workload
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run does. `history`: where to keep the events, as JSON lines; None: nowhere.
+
+    `strike`: what happens to the running workload; None: the nemesis with `seed`, for `seconds`.
+    `only`: the faults that it takes, by their names' beginnings; none: all.
+    """
+
+    topology: Callable[[], Topology]
+    seed: int = 0
+    seconds: float = 60.0
+    load: Load = field(default_factory=Load)
+    history: Path | None = None
+    only: Sequence[str] = ()
+    strike: Callable[[Nemesis, Sequence[Fault]], None] | None = None
+    settle: float = SETTLE
+
+
+def run(plan: Plan, say: Callable[[str], None] = lambda text: None) -> list[Event]:
+    """Run it; the history, which is also written where the plan says, even if the run is interrupted."""
+    with tempfile.TemporaryDirectory(prefix="delaystore-chaos-") as name:
+        folder = Path(name)
+        try:
+            _run(plan, folder, say)
+        finally:
+            events = merged(folder)
+            if plan.history is not None:
+                write(events, plan.history)
+    return events
+
+
+def _run(plan: Plan, folder: Path, say: Callable[[str], None]) -> None:
+    topology = plan.topology()
+    with ExitStack() as stack:
+        recorder = stack.enter_context(closing(Recorder(folder, "run")))
+        stack.callback(topology.close)
+        say(f"starting {topology.name}")
+        topology.start()
+        workload = stack.enter_context(closing(Workload(topology, folder, plan.seed, plan.load, recorder)))
+        workload.set_up()
+        recorder.note(
+            "run",
+            topology=topology.name,
+            mode=topology.mode,
+            asynchronous=topology.asynchronous,
+            seed=plan.seed,
+            seconds=plan.seconds,
+            dispatchers=plan.load.dispatchers,
+        )
+        recorder.note("primary", offset=topology.clock_offset)
+        with workload.processes as processes:
+            processes.start()
+            workload.await_begun()
+            faults = [*topology.faults(), *of_processes(processes)]
+            _strike(plan, Nemesis(_chosen(faults, plan.only), plan.seed, recorder), faults, say)
+            say("settling")
+            workload.settle(plan.settle)
+        workload.note_tracebacks()
+
+
+def _strike(plan: Plan, nemesis: Nemesis, faults: Sequence[Fault], say: Callable[[str], None]) -> None:
+    if plan.strike is not None:
+        plan.strike(nemesis, faults)
+    else:
+        say(f"faults of seed {plan.seed} for {plan.seconds:g} s")
+        nemesis.run(time.monotonic() + plan.seconds)
+
+
+def _chosen(faults: Sequence[Fault], only: Sequence[str]) -> Sequence[Fault]:
+    chosen = [fault for fault in faults if not only or any(fault.name.startswith(each) for each in only)]
+    if not chosen:
+        raise ValueError(
+            f"no fault is called {', '.join(only)}; there are {', '.join(sorted({f.name for f in faults}))}"
+        )
+    return chosen
