@@ -17,10 +17,11 @@ from tests.chaos.checker import check
 from tests.chaos.findings import Findings
 from tests.chaos.history import Event
 from tests.chaos.program import Load
-from tests.chaos.run import Plan, run
+from tests.chaos.run import Plan, UnknownFaultError, run
 from tests.chaos.topologies import TOPOLOGIES
+from tests.servers import ServerMissingError
 
-GOOD, BAD, INTERRUPTED = 0, 1, 130
+GOOD, BAD, MISTAKE, INTERRUPTED = 0, 1, 2, 130
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -28,6 +29,9 @@ def main(arguments: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         return _check_files(arguments[1:]) if arguments[:1] == ["check"] else _run_all(_options(arguments))
+    except (UnknownFaultError, ServerMissingError) as error:
+        print(error, file=sys.stderr)  # noqa: T201 - a command
+        return MISTAKE
     except KeyboardInterrupt:
         print("interrupted; every process and server was ended", file=sys.stderr)  # noqa: T201 - a command
         return INTERRUPTED

@@ -43,10 +43,10 @@ class Event:
         """The inverse of `line`; raises ValueError for anything else."""
         details = json.loads(line)
         try:
-            own = [details.pop(name) for name in ("time", "wall", "process", "kind")]
+            time, wall, process, kind = (details.pop(name) for name in ("time", "wall", "process", "kind"))
         except (AttributeError, KeyError, TypeError):
             raise ValueError(f"not an event: {line!r}") from None
-        return cls(*own, details)
+        return cls(time, wall, process, kind, details)
 
 
 class Recorder:

@@ -15,6 +15,10 @@ from tests.chaos.topology import Topology
 from tests.chaos.workload import SETTLE, Workload
 
 
+class UnknownFaultError(ValueError):
+    """A fault that the topology does not have."""
+
+
 @dataclass(frozen=True)
 class Plan:
     """What a run does. `history`: where to keep the events, as JSON lines; None: nowhere.
@@ -86,7 +90,6 @@ def _strike(plan: Plan, nemesis: Nemesis, faults: Sequence[Fault], say: Callable
 def _chosen(faults: Sequence[Fault], only: Sequence[str]) -> Sequence[Fault]:
     chosen = [fault for fault in faults if not only or any(fault.name.startswith(each) for each in only)]
     if not chosen:
-        raise ValueError(
-            f"no fault is called {', '.join(only)}; there are {', '.join(sorted({f.name for f in faults}))}"
-        )
+        known = ", ".join(sorted({fault.name for fault in faults}))
+        raise UnknownFaultError(f"no fault is called {', '.join(only)}; there are {known}")
     return chosen

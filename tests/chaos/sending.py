@@ -8,6 +8,7 @@ import random
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 from sqlalchemy import exc, text
@@ -127,10 +128,8 @@ class Sender:
     def _reschedule(self) -> int:
         if self._recent:
             message_id, delay = self._random.choice(list(self._recent)), self._delay()
-            try:
+            with suppress(StoreError):  # noted; whether it is done nobody knows
                 self._delivery.reschedule(message_id, delay=delay)
-            except StoreError:
-                pass  # noted; whether it is done nobody knows
         return 1
 
     def _replace(self) -> int:

@@ -43,5 +43,5 @@ class Topology(ABC):
         returns: {"offset": seconds, "promotion": True}.
         """
 
-    def queues_declared(self) -> None:
+    def queues_declared(self) -> None:  # noqa: B027 - most need nothing
         """Called once the workload has declared its queues: make sure that a crash of the broker keeps them."""
