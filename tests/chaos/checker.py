@@ -16,7 +16,7 @@ from tests.chaos.story import DONE, Span, Story, stories
 from tests.chaos.timeline import Faults, FaultTime, PrimaryClocks
 
 TAIL = 30.0
-"""Seconds before an asynchronous standby's promotion in which what was written may be gone, and what was removed, back."""
+"""Seconds before an asynchronous promotion in which what was written may be gone, and what was removed, be back."""
 LONG_AGO = 60.0
 """Seconds after its first copy from which on another copy is called revived, if there was a promotion."""
 WORKERS = 2
