@@ -23,7 +23,8 @@ class Victim(Protocol):
 class Fault:
     """`kind` happens to `target` by `begin`, for between `shortest` and `longest` seconds, and is undone by `end`.
 
-    `begin` may return details for the history. `exclusive`: no other fault at the same time.
+    `begin` may return details for the history. `exclusive`: no other fault at the same time. `weight`: how often it
+    comes, compared with others.
     """
 
     kind: str
@@ -33,6 +34,7 @@ class Fault:
     shortest: float = 0.0
     longest: float = 6.0
     exclusive: bool = False
+    weight: float = 1.0
 
     @property
     def name(self) -> str:
@@ -40,9 +42,9 @@ class Fault:
         return f"{self.kind} {self.target.rstrip('-0123456789')}"
 
 
-def killing(target: str, victim: Victim, longest: float = 6.0) -> Fault:
+def killing(target: str, victim: Victim, longest: float = 6.0, weight: float = 1.0) -> Fault:
     """SIGKILL, and a start."""
-    return Fault("kill", target, victim.kill, victim.start, longest=longest)
+    return Fault("kill", target, victim.kill, victim.start, longest=longest, weight=weight)
 
 
 def pausing(target: str, victim: Victim, longest: float = 12.0) -> Fault:
@@ -55,4 +57,7 @@ def of_processes(processes: Processes) -> Sequence[Fault]:
     faults = []
     for process in (*processes.named("dispatcher"), *processes.named("sender")):
         faults += [killing(process.name, process, longest=3), pausing(process.name, process)]
-    return [*faults, *(killing(process.name, process, longest=2) for process in processes.named("consumer"))]
+    return [
+        *faults,
+        *(killing(process.name, process, longest=2, weight=0.1) for process in processes.named("consumer")),
+    ]

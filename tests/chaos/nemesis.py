@@ -1,7 +1,6 @@
 """Faults, one after the other, as a seed says."""
 
 import random
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,13 +23,13 @@ class Stroke:
 
 
 def schedule(faults: Sequence[Fault], seed: int) -> Iterator[Stroke]:
-    """Without end; the same for the same faults and seed. Each kind of fault is as likely as any other."""
+    """Without end; the same for the same faults and seed. A kind of fault is not likelier for having many targets."""
     chance = random.Random(seed)
-    kinds = sorted({fault.name for fault in faults})
+    kinds = {fault.name: fault.weight for fault in faults}
     while True:
         chosen: list[Fault] = []
         for _ in range(2 if chance.random() < TWO_AT_ONCE else 1):
-            kind = chance.choice(kinds)
+            (kind,) = chance.choices([*kinds], [*kinds.values()])
             chosen.append(chance.choice([fault for fault in faults if fault.name == kind]))
         if len({fault.target for fault in chosen}) == 1 or any(fault.exclusive for fault in chosen):
             chosen = chosen[:1]
@@ -47,15 +46,15 @@ class Nemesis:
         self._recorder = recorder
         self._number = 0
 
-    def run(self, until: float, stop: threading.Event | None = None) -> None:
-        """Until `until`, by time.monotonic(), or `stop`; every fault is undone by then, or soon after."""
-        stop = stop or threading.Event()
+    def run(self, until: float) -> None:
+        """Until `until`, by time.monotonic(); every fault is undone by then, or soon after."""
         for stroke in self._strokes:
-            if stop.wait(min(stroke.quiet, max(0, until - time.monotonic()))) or time.monotonic() >= until:
+            time.sleep(min(stroke.quiet, max(0, until - time.monotonic())))
+            if time.monotonic() >= until:
                 return
-            self.strike(stroke.faults, stop)
+            self.strike(stroke.faults)
 
-    def strike(self, faults: Sequence[tuple[Fault, float]], stop: threading.Event) -> None:
+    def strike(self, faults: Sequence[tuple[Fault, float]]) -> None:
         """Begin all of them at once, and end each in its time."""
         begun: list[tuple[float, Fault, int]] = []
         try:
@@ -63,7 +62,7 @@ class Nemesis:
                 begun.append((time.monotonic() + seconds, fault, self._begin(fault)))
             begun.sort(key=lambda one: one[0])
             while begun:
-                stop.wait(max(0, begun[0][0] - time.monotonic()))
+                time.sleep(max(0, begun[0][0] - time.monotonic()))
                 _, fault, number = begun.pop(0)
                 self._end(fault, number)
         finally:

@@ -33,15 +33,19 @@ class Load:
     rate: float = 20.0
     shortest: float = 0.0
     longest: float = 15.0
-    batch: int = 20
-    """Messages of a send_many."""
+    batch: int = 50
+    """Messages of a send_many; some of these are due all at once."""
+    linger: float = 0.03
+    """Seconds that a batch is under way longer than it need, before it is sent and after; at most."""
+    lease: float = 5.0
+    """Of claims in SQLite, in seconds."""
 
 
 @dataclass(frozen=True)
 class Options:
     """What a process of the workload is told, as JSON on its command line.
 
-    `consumer_urls`: tried in turn. `lease`: of claims in SQLite, in seconds.
+    `consumer_urls`: tried in turn. `queue`: a consumer's.
     """
 
     name: str
@@ -52,7 +56,6 @@ class Options:
     mode: str
     seed: int
     queue: str = ""
-    lease: float = 5.0
     load: Load = field(default_factory=Load)
 
     def json(self) -> str:

@@ -23,7 +23,8 @@ class UnknownFaultError(ValueError):
 class Plan:
     """What a run does. `history`: where to keep the events, as JSON lines; None: nowhere.
 
-    `strike`: what happens to the running workload; None: the nemesis with `seed`, for `seconds`.
+    `strokes`: what happens to the running workload, as lists of (fault's kind, target, seconds) that begin together;
+    None: the nemesis with `seed`, for `seconds`.
     `only`: the faults that it takes, by their names' beginnings; none: all.
     """
 
@@ -33,7 +34,7 @@ class Plan:
     load: Load = field(default_factory=Load)
     history: Path | None = None
     only: Sequence[str] = ()
-    strike: Callable[[Nemesis, Sequence[Fault]], None] | None = None
+    strokes: Sequence[Sequence[tuple[str, str, float]]] | None = None
     settle: float = SETTLE
 
 
@@ -73,18 +74,22 @@ def _run(plan: Plan, folder: Path, say: Callable[[str], None]) -> None:
             processes.start()
             workload.await_begun()
             faults = [*topology.faults(), *of_processes(processes)]
-            _strike(plan, Nemesis(_chosen(faults, plan.only), plan.seed, recorder), faults, say)
+            _strike(plan, faults, recorder, say)
             say("settling")
             workload.settle(plan.settle)
         workload.note_tracebacks()
 
 
-def _strike(plan: Plan, nemesis: Nemesis, faults: Sequence[Fault], say: Callable[[str], None]) -> None:
-    if plan.strike is not None:
-        plan.strike(nemesis, faults)
-    else:
+def _strike(plan: Plan, faults: Sequence[Fault], recorder: Recorder, say: Callable[[str], None]) -> None:
+    nemesis = Nemesis(_chosen(faults, plan.only), plan.seed, recorder)
+    if plan.strokes is None:
         say(f"faults of seed {plan.seed} for {plan.seconds:g} s")
         nemesis.run(time.monotonic() + plan.seconds)
+        return
+    known = {(fault.kind, fault.target): fault for fault in faults}
+    for stroke in plan.strokes:
+        time.sleep(1)
+        nemesis.strike([(known[kind, target], seconds) for kind, target, seconds in stroke])
 
 
 def _chosen(faults: Sequence[Fault], only: Sequence[str]) -> Sequence[Fault]:

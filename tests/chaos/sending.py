@@ -37,7 +37,7 @@ class Sender:
         self._mark = f"{options.name}.{os.getpid()}"
         self._number = 0
         self._recent: OrderedDict[str, None] = OrderedDict()  # ids that are acknowledged, and mean one message each
-        self._store = RecordingStore(options.store_url, lease=timedelta(seconds=options.lease))
+        self._store = RecordingStore(options.store_url, lease=timedelta(seconds=options.load.lease))
         self._notebook = self._store.notebook = Notebook(program.recorder)
         self._delivery = DelayedDelivery(ENDPOINT, self._store, settings=options.settings())
         self._actions: dict[Callable[[], int], float] = {
@@ -78,9 +78,13 @@ class Sender:
 
     def _send_many(self) -> int:
         keys = [self._new_key() for _ in range(self._load.batch)]
+        at_once = self._at(self._delay()) if self._random.random() < 0.5 else None
         messages = [
             DelayedMessage(
-                message_id=key, destination=self._destination(), due_time=self._at(self._delay()), body=body_of(key)
+                message_id=key,
+                destination=self._destination(),
+                due_time=at_once or self._at(self._delay()),
+                body=body_of(key),
             )
             for key in keys
         ]

@@ -2,7 +2,6 @@
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -16,24 +15,24 @@ MARIADB_SETTINGS = {"innodb_flush_log_at_trx_commit": "2"}
 
 
 class Single(Topology):
-    """One PostgreSQL, one RabbitMQ."""
+    """One PostgreSQL, one RabbitMQ; servers that are given are left running at the end."""
 
     name = "single"
 
-    def __init__(self) -> None:
-        self._postgresql, self._rabbitmq = PostgreSQL(POSTGRESQL_SETTINGS), RabbitMQ(management=True)
+    def __init__(self, postgresql: PostgreSQL | None = None, rabbitmq: RabbitMQ | None = None) -> None:
+        self._postgresql = postgresql or PostgreSQL(POSTGRESQL_SETTINGS)
+        self._rabbitmq = rabbitmq or RabbitMQ(management=True)
+        self._own = [server for server in (self._postgresql, self._rabbitmq) if server not in (postgresql, rabbitmq)]
 
     def start(self) -> None:
-        with ExitStack() as stack:
-            for server in (self._postgresql, self._rabbitmq):
-                stack.enter_context(server)
-            self._servers = stack.pop_all()
+        for server in self._own:
+            server.start()
         self.store_url = self._postgresql.create_database()
         self.transport_url = self._rabbitmq.create_vhost()
 
     def close(self) -> None:
-        self._postgresql.close()
-        self._rabbitmq.close()
+        for server in self._own:
+            server.close()
 
     def faults(self) -> Sequence[Fault]:
         return [
