@@ -5,9 +5,11 @@ from collections.abc import Iterable, Mapping
 
 from tests.chaos.findings import Stall
 from tests.chaos.story import Story
-from tests.chaos.timeline import SLACK, Faults, PrimaryClocks
+from tests.chaos.timeline import Faults, PrimaryClocks
 
 NO_FAULT = "(no fault near)"
+AFTER = 1.0
+"""Seconds after a fault's end in which a stall may begin that counts for it."""
 
 Wait = tuple[float, float]
 """Of one message: when it was due and acknowledged, and when its first copy arrived."""
@@ -20,7 +22,7 @@ def stalls(stories: Iterable[Story], faults: Faults, clocks: PrimaryClocks) -> d
         found[fault.name].faults += 1
     for waits in _waits(stories, clocks).values():
         for began, ended in _gaps(waits):
-            near = [fault for fault in faults.all if fault.began <= ended and fault.ended + SLACK >= began]
+            near = [fault for fault in faults.all if fault.began <= ended and fault.ended + AFTER >= began]
             over = max([began, *(fault.ended for fault in near)])
             for name in {fault.name for fault in near} or {NO_FAULT}:
                 found[name].merge(Stall(0, ended - began, max(0.0, ended - over)))
