@@ -1,0 +1,87 @@
+"""Faults, one after the other, as a seed says."""
+
+import random
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tests.chaos.faults import Fault
+from tests.chaos.history import Recorder
+
+QUIET = (3.0, 12.0)
+"""Seconds between the end of a fault and the beginning of the next."""
+TWO_AT_ONCE = 0.2
+"""How often a second fault begins with the first."""
+
+
+@dataclass(frozen=True)
+class Stroke:
+    """After `quiet` seconds: faults, each with how long it lasts."""
+
+    quiet: float
+    faults: Sequence[tuple[Fault, float]]
+
+
+def schedule(faults: Sequence[Fault], seed: int) -> Iterator[Stroke]:
+    """Without end; the same for the same faults and seed. A kind of fault is not likelier for having many targets."""
+    chance = random.Random(seed)
+    kinds = {fault.name: fault.weight for fault in faults}
+    while True:
+        chosen: list[Fault] = []
+        for _ in range(2 if chance.random() < TWO_AT_ONCE else 1):
+            (kind,) = chance.choices([*kinds], [*kinds.values()])
+            chosen.append(chance.choice([fault for fault in faults if fault.name == kind]))
+        if len({fault.target for fault in chosen}) == 1 or any(fault.exclusive for fault in chosen):
+            chosen = chosen[:1]
+        yield Stroke(
+            chance.uniform(*QUIET), [(fault, chance.uniform(fault.shortest, fault.longest)) for fault in chosen]
+        )
+
+
+class Nemesis:
+    """Does to the workload and its servers what a seed says."""
+
+    def __init__(self, faults: Sequence[Fault], seed: int, recorder: Recorder) -> None:
+        self._strokes = schedule(faults, seed)
+        self._recorder = recorder
+        self._number = 0
+
+    def run(self, until: float) -> None:
+        """Until `until`, by time.monotonic(); every fault is undone by then, or soon after."""
+        for stroke in self._strokes:
+            time.sleep(min(stroke.quiet, max(0, until - time.monotonic())))
+            if time.monotonic() >= until:
+                return
+            self.strike(stroke.faults)
+
+    def strike(self, faults: Sequence[tuple[Fault, float]]) -> None:
+        """Begin all of them at once, and end each in its time."""
+        begun: list[tuple[float, Fault, int]] = []
+        try:
+            for fault, seconds in faults:
+                begun.append((time.monotonic() + seconds, fault, self._begin(fault)))
+            begun.sort(key=lambda one: one[0])
+            while begun:
+                time.sleep(max(0, begun[0][0] - time.monotonic()))
+                _, fault, number = begun.pop(0)
+                self._end(fault, number)
+        finally:
+            for _, fault, number in begun:
+                self._end(fault, number)
+
+    def _begin(self, fault: Fault) -> int:
+        self._number += 1
+        self._recorder.note("fault_began", number=self._number, fault=fault.name, target=fault.target)
+        self._note_clock(fault.begin())
+        return self._number
+
+    def _end(self, fault: Fault, number: int) -> None:
+        try:
+            self._note_clock(fault.end())
+        finally:
+            self._recorder.note("fault_ended", number=number, fault=fault.name, target=fault.target)
+
+    def _note_clock(self, details: object) -> None:
+        """Note a new primary, or a new clock of the old one, from what a fault's function returned."""
+        if isinstance(details, dict):
+            self._recorder.note("primary", **details)
