@@ -1,10 +1,11 @@
 """Measures how long deliveries stand still in an outage: `python -m tests.chaos.figures [NAME...]`.
 
-A steady stream of messages, a fault, and the longest time in which nothing was delivered, as the observer of an embedded
-dispatcher sees it. The queues are emptied at the end, and what arrived is compared with what was sent.
+A steady stream of messages, a fault, and the longest time in which nothing was delivered to a queue, as the observer of
+an embedded dispatcher sees it. The queues are emptied at the end, and what arrived is compared with what was sent.
 """
 
 import argparse
+import itertools
 import logging
 import re
 import sys
@@ -22,7 +23,7 @@ from delaystore.dispatcher import DispatchObserver, PassReport
 from delaystore.errors import DelaystoreError, DuplicateMessageError
 from delaystore.message import DelayedMessage
 from tests.servers import PostgreSQL
-from tests.servers.rabbitmq_cluster import RabbitMQCluster, RabbitMQNode
+from tests.servers.rabbitmq_cluster import RabbitMQCluster
 
 RATE: Final = 50.0
 """Messages a second."""
@@ -31,7 +32,10 @@ SETTLE: Final = 180.0
 STEADY: Final = 5.0
 """Seconds of deliveries before and after a fault."""
 WAITING: Final = 100_000
-QUORUM, CLASSIC, ERRORS = "quorum", "classic", "error"
+QUORUM: Final = ("quorum.0", "quorum.1", "quorum.2")
+"""Each is led by the node of that index."""
+CLASSIC: Final = "classic"
+ERRORS: Final = "error"
 _CONNECTED: Final = re.compile(r"connected to RabbitMQ at \S+:(\d+)")
 
 
@@ -51,10 +55,10 @@ class Deliveries(DispatchObserver):
                     self._times.setdefault(destination, []).append(now)
 
     def stall(self, destination: str, since: float) -> float:
-        """The longest time without a delivery from `since` on, in seconds."""
+        """The longest time without a delivery from `since` until now, in seconds."""
         with self._lock:
-            inside = [since, *(at for at in self._times.get(destination, []) if at >= since)]
-        return max((later - earlier for earlier, later in zip(inside, inside[1:], strict=False)), default=float("inf"))
+            inside = [since, *(at for at in self._times.get(destination, []) if at >= since), time.monotonic()]
+        return max(later - earlier for earlier, later in itertools.pairwise(inside))
 
     def first_after(self, instant: float) -> float:
         """Seconds from `instant` to the next delivery."""
@@ -115,7 +119,7 @@ class Stream:
         ids = [f"waiting-{number}" for number in range(count)]
         due_time = due.fromtimestamp(due.timestamp() + due_in, tz=due.tzinfo)
         self._delivery.send_many(
-            DelayedMessage(message_id=one, destination=QUORUM, due_time=due_time, body=b"x") for one in ids
+            DelayedMessage(message_id=one, destination=QUORUM[0], due_time=due_time, body=b"x") for one in ids
         )
         self.sent.update(ids)
 
@@ -144,9 +148,35 @@ class Stream:
             time.sleep(0.2)
 
 
+class Bench:
+    """A cluster, a database, and a stream from one to the other."""
+
+    def __init__(self, postgresql: PostgreSQL, cluster: RabbitMQCluster, connected: Connected) -> None:
+        self.postgresql = postgresql
+        self.cluster = cluster
+        self._connected = connected
+        for index, queue in enumerate(QUORUM):
+            cluster.declare_quorum_queue(cluster.url, queue, index)
+        cluster.declare_quorum_queue(cluster.url, ERRORS, 2)
+        cluster.declare_classic_queue(cluster.url, CLASSIC, 1)
+        cluster.sync_queues()
+        self.stream = Stream(postgresql.create_database(), cluster.url_of_all(), (*QUORUM, CLASSIC))
+
+    @property
+    def node(self) -> int:
+        """The index of the node that the dispatcher is connected to."""
+        return next(index for index, node in enumerate(self.cluster.nodes) if node.port == self._connected.port)
+
+    def stalls(self, since: float, node: int) -> Mapping[str, object]:
+        """The longest stall of the quorum queues that `node` does not lead, and of the one it leads."""
+        led = self.stream.deliveries.stall(QUORUM[node], since)
+        others = [self.stream.deliveries.stall(queue, since) for queue in QUORUM if queue != QUORUM[node]]
+        return {"stall": max(others), "of the queue it led": led}
+
+
 @contextmanager
-def cluster_stream(*, classic_home: int = 1, leader: int = 1) -> Iterator[tuple[RabbitMQCluster, Stream, Connected]]:
-    """A stream through a cluster whose quorum queue is led by the node of index `leader`."""
+def bench() -> Iterator[Bench]:
+    """Servers, running."""
     connected, logger = Connected(), logging.getLogger("delaystore")
     with ExitStack() as stack:
         stack.callback(logger.removeHandler, connected)
@@ -154,17 +184,72 @@ def cluster_stream(*, classic_home: int = 1, leader: int = 1) -> Iterator[tuple[
         logger.setLevel(logging.INFO)
         postgresql = stack.enter_context(PostgreSQL())
         cluster = stack.enter_context(RabbitMQCluster(partition_handling="pause_minority"))
-        cluster.declare_quorum_queue(cluster.url, QUORUM, leader)
-        cluster.declare_quorum_queue(cluster.url, ERRORS, leader)
-        cluster.declare_classic_queue(cluster.url, CLASSIC, classic_home)
-        cluster.sync_queues()
-        stream = Stream(postgresql.create_database(), cluster.url_of_all(), (QUORUM, CLASSIC))
-        yield cluster, stream, connected
+        yield Bench(postgresql, cluster, connected)
 
 
-def node_of(cluster: RabbitMQCluster, connected: Connected) -> RabbitMQNode:
-    """The node that the dispatcher is connected to."""
-    return next(node for node in cluster.nodes if node.port == connected.port)
+def killed() -> Mapping[str, object]:
+    """kill -9 of the node connected to, three hosts given."""
+    with bench() as on:
+        with on.stream.flowing():
+            node, since = on.node, time.monotonic()
+            on.cluster.nodes[node].kill()
+            time.sleep(20)
+            result = on.stalls(since, node)
+            on.cluster.nodes[node].start()
+        return {**result, **check(on)}
+
+
+def frozen() -> Mapping[str, object]:
+    """SIGSTOP of the node connected to for 75 s."""
+    with bench() as on:
+        with on.stream.flowing():
+            node, since = on.node, time.monotonic()
+            on.cluster.nodes[node].pause()
+            time.sleep(75)
+            on.cluster.nodes[node].resume()
+            time.sleep(20)
+            result = on.stalls(since, node)
+            on.cluster.restore()
+        return {**result, **check(on)}
+
+
+def quorum_lost(seconds: float = 300) -> Mapping[str, object]:
+    """Two of three nodes killed for five minutes, then back."""
+    with bench() as on:
+        with on.stream.flowing():
+            for node in on.cluster.nodes[1:]:
+                node.kill()
+            time.sleep(seconds)
+            on.cluster.start()
+            back = time.monotonic()
+        last = max(on.stream.deliveries.last(queue) for queue in QUORUM)
+        return {"last after recovery": last - back, **check(on)}
+
+
+def rolling_restart() -> Mapping[str, object]:
+    """Each of the three nodes stopped cleanly and started again, one after the other."""
+    with bench() as on:
+        with on.stream.flowing():
+            since = time.monotonic()
+            for node in on.cluster.nodes:
+                node.stop()
+                node.start()
+                time.sleep(STEADY)
+            stall = max(on.stream.deliveries.stall(queue, since) for queue in QUORUM)
+            classic = on.stream.deliveries.stall(CLASSIC, since)
+        return {"stall": stall, "of a classic queue": classic, **check(on)}
+
+
+def everything() -> Mapping[str, object]:
+    """Database and brokers killed and started again, 100,000 messages waiting."""
+    with bench() as on:
+        on.stream.store_many(WAITING, due_in=90)
+        with on.stream.flowing():
+            on.cluster.kill()
+            on.postgresql.kill()
+            on.postgresql.start()
+            on.cluster.start()
+        return check(on)
 
 
 def arrived(cluster: RabbitMQCluster) -> Counter[str]:
@@ -172,7 +257,7 @@ def arrived(cluster: RabbitMQCluster) -> Counter[str]:
     transport = RabbitMQTransport(cluster.url_of_all())
     found: Counter[str] = Counter()
     try:
-        for queue in (QUORUM, CLASSIC, ERRORS):
+        for queue in (*QUORUM, CLASSIC, ERRORS):
             while True:
                 with transport.receive(queue, limit=1000, timeout=0.5) as messages:
                     if not messages:
@@ -183,87 +268,18 @@ def arrived(cluster: RabbitMQCluster) -> Counter[str]:
     return found
 
 
-def killed() -> Mapping[str, object]:
-    """kill -9 of the node connected to, three hosts given."""
-    with cluster_stream() as (cluster, stream, connected):
-        with stream.flowing():
-            node = node_of(cluster, connected)
-            since = time.monotonic()
-            node.kill()
-            time.sleep(10)
-            result = {"stall": stream.deliveries.stall(QUORUM, since)}
-            node.start()
-        return result | check(cluster, stream)
-
-
-def frozen() -> Mapping[str, object]:
-    """SIGSTOP of the node connected to for 75 s."""
-    with cluster_stream() as (cluster, stream, connected):
-        with stream.flowing():
-            node = node_of(cluster, connected)
-            since = time.monotonic()
-            node.pause()
-            time.sleep(75)
-            node.resume()
-            time.sleep(15)
-            result = {"stall": stream.deliveries.stall(QUORUM, since)}
-        cluster.restore()
-        return result | check(cluster, stream)
-
-
-def quorum_lost(seconds: float = 300) -> Mapping[str, object]:
-    """Two of three nodes killed for five minutes, then back."""
-    with cluster_stream() as (cluster, stream, _):
-        with stream.flowing():
-            for node in cluster.nodes[1:]:
-                node.kill()
-            time.sleep(seconds)
-            cluster.start()
-            back = time.monotonic()
-        return {"last after recovery": stream.deliveries.last(QUORUM) - back} | check(cluster, stream)
-
-
-def rolling_restart() -> Mapping[str, object]:
-    """Each of the three nodes stopped cleanly and started again, one after the other."""
-    with cluster_stream() as (cluster, stream, _):
-        with stream.flowing():
-            since = time.monotonic()
-            for node in cluster.nodes:
-                node.stop()
-                node.start()
-                time.sleep(STEADY)
-            result = {"stall": stream.deliveries.stall(QUORUM, since)}
-        return result | check(cluster, stream)
-
-
-def everything() -> Mapping[str, object]:
-    """Database, brokers and dispatcher killed and started again, 100,000 messages waiting."""
-    with PostgreSQL() as postgresql, RabbitMQCluster(partition_handling="pause_minority") as cluster:
-        for queue in (QUORUM, ERRORS):
-            cluster.declare_quorum_queue(cluster.url, queue)
-        cluster.declare_classic_queue(cluster.url, CLASSIC)
-        cluster.sync_queues()
-        stream = Stream(postgresql.create_database(), cluster.url_of_all(), (QUORUM, CLASSIC))
-        stream.store_many(WAITING, due_in=60)
-        with stream.flowing():
-            cluster.kill()
-            postgresql.kill()
-            postgresql.start()
-            cluster.start()
-        return check(cluster, stream)
-
-
-def check(cluster: RabbitMQCluster, stream: Stream) -> Mapping[str, object]:
+def check(on: Bench) -> Mapping[str, object]:
     """What was lost, came twice, or went to the error queue."""
-    found = arrived(cluster)
+    on.cluster.restore()
+    found = arrived(on.cluster)
     errors = {one.partition(":")[2] for one in found if one.startswith(f"{ERRORS}:")}
     times: Counter[str] = Counter()
     for one, count in found.items():
         if not one.startswith(f"{ERRORS}:"):
             times[one.partition(":")[2]] += count
     return {
-        "sent": len(stream.sent),
-        "lost": len(stream.sent - set(times) - errors),
+        "sent": len(on.stream.sent),
+        "lost": len(on.stream.sent - set(times) - errors),
         "duplicated": sum(count - 1 for count in times.values()),
         "error queue": len(errors),
     }
@@ -291,6 +307,10 @@ def main() -> int:
         )
         print(f"{name}: {shown}", flush=True)  # noqa: T201 - a command
     return int(lost)
+
+
+def _shown(value: object) -> str:
+    return f"{value:.1f} s" if isinstance(value, float) else str(value)
 
 
 if __name__ == "__main__":
