@@ -11,7 +11,6 @@ Everything delaystore raises on purpose is a `DelaystoreError`; its text says wh
     │   └── UnsupportedMessageError   a message this transport cannot carry unchanged
     ├── StoreError                    the store failed
     │   ├── StoreUnavailableError     it cannot be reached, or refuses the login
-    │   │   └── StoreLoginError       it refuses the login
     │   ├── StorePermissionError      its user may not do what was asked
     │   ├── StoreSetupError           tables missing, or of a version this release does not know
     │   └── DuplicateMessageError     a message_id that already waits
@@ -23,7 +22,6 @@ Everything delaystore raises on purpose is a `DelaystoreError`; its text says wh
     │   └── LoadLostError             its staging was lost or taken over; run it again
     └── TransportError                the transport failed
         ├── TransportUnavailableError it cannot be reached, or refuses the login
-        │   └── TransportLoginError   it refuses the login
         └── TransportSetupError       what it needs cannot be declared
 """
 
@@ -67,10 +65,6 @@ class StoreError(DelaystoreError):
 
 class StoreUnavailableError(StoreError):
     """The store cannot be reached, or refuses the login."""
-
-
-class StoreLoginError(StoreUnavailableError):
-    """The store refuses the login."""
 
 
 class StorePermissionError(StoreError):
@@ -133,10 +127,6 @@ class TransportError(DelaystoreError):
 
 class TransportUnavailableError(TransportError):
     """The transport cannot be reached, or refuses the login."""
-
-
-class TransportLoginError(TransportUnavailableError):
-    """The transport refuses the login: where it has several hosts, each of them does."""
 
 
 class TransportSetupError(TransportError):

@@ -10,7 +10,6 @@ from delaystore.errors import (
     ConfigurationError,
     MissingDependencyError,
     StoreError,
-    StoreLoginError,
     StorePermissionError,
     StoreSetupError,
     StoreUnavailableError,
@@ -79,7 +78,7 @@ def translate(error: exc.DBAPIError) -> StoreError:
     fault = next((known for dialect in DIALECTS.values() if (known := dialect.fault(error)) is not None), None)
     text = _text(error.orig)
     if fault is Fault.LOGIN:
-        return StoreLoginError(f"the database refuses the login: {text}; check user and password")
+        return StoreUnavailableError(f"the database refuses the login: {text}; check user and password")
     if fault is Fault.PERMISSION:
         return StorePermissionError(f"the database does not allow it: {text}; grant the right, or use another user")
     if fault is Fault.MISSING:

@@ -98,8 +98,15 @@ def test_a_transport_that_cannot_be_had_is_named(run: CommandLine) -> None:
     assert "pass --transport URL or set DELAYSTORE_TRANSPORT" in run.refused("dispatch")
     assert "pass --transport URL or set DELAYSTORE_TRANSPORT" in run.refused("receive", "billing")
     assert "DELAYSTORE_TRANSPORT" in run.refused("setup", "--queue", "billing")
-    line = run.refused("dispatch", "--transport", "amqp://app:s3cret@127.0.0.1:1/")
-    assert "127.0.0.1:1" in line
+
+
+@pytest.mark.parametrize("option", ["--fail-fast", "--once"])
+@pytest.mark.parametrize("server", ["store", "transport"])
+def test_a_server_that_cannot_be_reached_is_named(run: CommandLine, sqlite_url: str, server: str, option: str) -> None:
+    scheme = {"store": "postgresql+psycopg", "transport": "amqp"}[server]
+    urls = {"store": sqlite_url, "transport": sqlite_url, server: f"{scheme}://app:s3cret@127.0.0.1:1/app"}
+    line = run.refused("dispatch", option, "--store", urls["store"], "--transport", urls["transport"])
+    assert "127.0.0.1" in line
     assert "s3cret" not in line
 
 

@@ -5,10 +5,10 @@ from typing import Any, Final
 from pika import exceptions
 from pika.adapters.utils.connection_workflow import AMQPConnectorException
 
-from delaystore.errors import TransportLoginError, TransportUnavailableError
+from delaystore.errors import TransportUnavailableError
 from delaystore.transports.rabbitmq.nodes import Node, nodes_of, told
 from delaystore.transports.rabbitmq.parameters import Broker
-from delaystore.transports.rabbitmq.pika_errors import login_refused, quiet_pika, reason_of
+from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
 from delaystore.transports.rabbitmq.punctual import PunctualConnection
 
 _NOT_CONNECTED: Final = (exceptions.AMQPError, AMQPConnectorException, OSError)
@@ -27,12 +27,11 @@ def open_connection(
     """A connection to one of the broker's nodes, tried in turn; its `node` says which.
 
     `first`, `last`: see `Nodes.in_turn`. `answer`: see PunctualConnection. `impl_class`: pika's connection inside it;
-    None: its own. `parameters`: of pika, in place of the broker's. Raises TransportUnavailableError that says why each
-    node could not be reached; TransportLoginError where each of them refuses the login.
+    None: its own. `parameters`: of pika, in place of the broker's. Raises TransportUnavailableError, which says for
+    each node why it could not be reached.
     """
     nodes = nodes_of(broker)
     failures = list(nodes.unknown.items())
-    refusals = 0
     turn = nodes.in_turn(first=first, last=last)
     for node in turn:
         attempt = node.parameters(last=node is turn[-1], **parameters)
@@ -41,6 +40,4 @@ def open_connection(
                 return PunctualConnection(attempt, node, answer=answer, _impl_class=impl_class)
         except _NOT_CONNECTED as error:
             failures.append((node.label, reason_of(error, attempt.stack_timeout)))
-            refusals += login_refused(error)
-    problem = TransportLoginError if refusals == len(failures) else TransportUnavailableError
-    raise problem(f"RabbitMQ at {broker.label} cannot be reached: {told(failures)}")
+    raise TransportUnavailableError(f"RabbitMQ at {broker.label} cannot be reached: {told(failures)}")

@@ -53,7 +53,7 @@ def reason_of(error: BaseException | None, patience: float | None = None) -> str
     """What `error`, as pika reports it, means to a person. `patience`: seconds that an attempt to connect had."""
     error = _innermost(error)
     text = " ".join(str(argument) for argument in getattr(error, "args", ())) or type(error).__name__
-    if login_refused(error):
+    if _login_refused(error):
         return "login refused; check user name and password"
     if isinstance(error, exceptions.ProbableAuthenticationError):
         return "it closed the connection during the login"
@@ -82,9 +82,8 @@ def reason_of(error: BaseException | None, patience: float | None = None) -> str
     return text
 
 
-def login_refused(error: BaseException | None) -> bool:
+def _login_refused(error: BaseException | None) -> bool:
     """Whether the broker said that it does not know this user, or not by this password."""
-    error = _innermost(error)
     if isinstance(error, exceptions.ProbableAuthenticationError):
         return "ConnectionClosedByBroker" in str(error.args)  # otherwise the connection was lost just then
     return isinstance(error, exceptions.AuthenticationError)
