@@ -6,6 +6,7 @@ from tests.servers.mysql import MySQL
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgresql import PostgreSQL, PostgreSQLDatabases
 from tests.servers.rabbitmq import RabbitMQ
+from tests.servers.rabbitmq_cluster import RabbitMQCluster
 from tests.servers.vhosts import RabbitMQVhosts
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "PostgreSQL",
     "PostgreSQLDatabases",
     "RabbitMQ",
+    "RabbitMQCluster",
     "RabbitMQVhosts",
     "ServerError",
     "ServerFailedError",
