@@ -2,6 +2,7 @@
 
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from types import TracebackType
@@ -9,8 +10,9 @@ from typing import Any, Final, Self
 
 from pika import frame, spec
 
-Answer = Callable[[Any], Any]
-"""From a method to the one that answers it; None: nothing does."""
+Answer = Callable[..., Any]
+"""From a method to the one that answers it; None: nothing does. Of a publish it is given the method, its delivery
+tag, and a function that says something on its channel, then or later."""
 HANDSHAKE: Final[Mapping[type, Answer]] = {
     spec.Connection.StartOk: lambda _: spec.Connection.Tune(100, 131072, 0),
     spec.Connection.TuneOk: lambda _: None,
@@ -40,6 +42,8 @@ class ScriptedBroker:
         self._greets = greets
         self._listener = socket.create_server(place)
         self._open: list[socket.socket] = []
+        self._tags: Counter[tuple[socket.socket, int]] = Counter()
+        """Publishes on each channel."""
         self._threads = [threading.Thread(target=self._accept)]
         self._threads[0].start()
 
@@ -91,7 +95,16 @@ class ScriptedBroker:
 
     def _answer(self, peer: socket.socket, value: Any) -> None:
         answer = self._answers.get(type(value.method)) if isinstance(value, frame.Method) else None
-        method = None if answer is None else answer(value.method)
+        if answer is None:
+            return
+        channel = peer, value.channel_number
+        if isinstance(value.method, spec.Basic.Publish):
+            self._tags[channel] += 1
+            method = answer(value.method, self._tags[channel], lambda later: _say(*channel, later))
+        else:
+            if isinstance(value.method, spec.Channel.Open):
+                self._tags[channel] = 0
+            method = answer(value.method)
         if method is not None:
             _say(peer, value.channel_number, method)
 
