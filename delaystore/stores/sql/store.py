@@ -307,6 +307,6 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
         clock = self._dialect.clock()
         if clock is None:
             return datetime.now(UTC)
-        with translated_errors(), self.engine.connect() as connection:
+        with translated_errors(), self._transactions.connect() as connection:
             instant: datetime = connection.execute(select(clock)).scalar_one()
             return instant
