@@ -147,7 +147,7 @@ def test_a_pool_does_not_stay_on_a_standby(
     through_proxy: tuple[SqlDelayedMessageStore, Forwarder], write: Callable[[SqlDelayedMessageStore], object]
 ) -> None:
     store, _ = through_proxy
-    with pytest.raises(StoreUnavailableError, match="read-only standby.* add target_session_attrs=read-write"):
+    with pytest.raises(StoreUnavailableError, match=r"read-only standby.* add target_session_attrs=read-write"):
         write(store)
     for _ in range(3):
         write(store)

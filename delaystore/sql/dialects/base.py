@@ -264,11 +264,11 @@ class StoreDialect(SqlDialect):
         """Raise DurabilityUnknownError where a commit since `watch_commit` may not outlive its server."""
 
     def limit_idling(self, claim: Select[Any]) -> Select[Any]:
-        """`claim` as one whose transaction ends after LONGEST_IDLE seconds in which nobody says anything.
-
-        Where a transaction cannot have a limit of its own, connections have it.
-        """
+        """`claim` as one whose transaction ends after LONGEST_IDLE seconds in which nobody says anything."""
         return claim
+
+    def end_idle_sessions(self, engine: Engine) -> None:
+        """End the connections of `engine` after LONGEST_IDLE seconds in which nobody says anything."""
 
     def is_outage(self, error: DBAPIError) -> bool:
         """Whether `error` is about the state of the database, not about the rows."""

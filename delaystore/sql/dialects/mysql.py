@@ -121,16 +121,14 @@ class MySqlDialect(StoreDialect):
 
     @override
     def prepare(self, connection: Any) -> None:
-        """A client that vanishes loses its locks with its connection, after LONGEST_IDLE seconds.
+        """MariaDB from 11.6.2 lets a lock fail where READ COMMITTED says to wait and go on with the newest version.
 
-        MariaDB from 11.6.2 lets a lock fail where READ COMMITTED says to wait and go on with the newest version.
         https://mariadb.com/kb/en/innodb-system-variables/#innodb_snapshot_isolation
         """
         cursor = connection.cursor()
         cursor.execute("SHOW SESSION VARIABLES LIKE 'innodb_snapshot_isolation'")
         if (row := cursor.fetchone()) is not None and row[1] == "ON":
             cursor.execute("SET SESSION innodb_snapshot_isolation = OFF")
-        cursor.execute(f"SET SESSION wait_timeout = LEAST(@@SESSION.wait_timeout, {LONGEST_IDLE})")
         cursor.close()
 
     @override
@@ -181,6 +179,11 @@ class MySqlDialect(StoreDialect):
     def speak_utc(self, engine: Engine) -> None:
         """For columns of type TIMESTAMP, which the session's time zone would shift."""
         event.listen(engine, "connect", _set_utc)
+
+    @override
+    def end_idle_sessions(self, engine: Engine) -> None:
+        """There is no limit of a transaction's own, in MySQL not even one for transactions."""
+        event.listen(engine, "connect", _limit_idling)
 
     @override
     def take_lock(self, connection: Connection, name: str, owner: str) -> Release | None:
@@ -299,6 +302,12 @@ def _lock_waits(rows: int, tables: int) -> str:
 
 def _lock_name(name: str) -> str:
     return "delaystore." + sha256(name.encode()).hexdigest()[:40]
+
+
+def _limit_idling(connection: DBAPIConnection, _record: object) -> None:
+    cursor = connection.cursor()
+    cursor.execute(f"SET SESSION wait_timeout = LEAST(@@SESSION.wait_timeout, {LONGEST_IDLE})")
+    cursor.close()
 
 
 def _set_utc(connection: DBAPIConnection, _record: object) -> None:

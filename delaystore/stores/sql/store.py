@@ -60,6 +60,8 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
         self.engine = database if isinstance(database, Engine) else create_store_engine(database)
         self._dialect = store_dialect_of(self.engine)
         self._dialect.check_driver(self.engine.driver)
+        if self._owns_engine:
+            self._dialect.end_idle_sessions(self.engine)
         if schema is not None:
             check_identifier(schema, self._dialect, "the schema name")
         if table is not None:
