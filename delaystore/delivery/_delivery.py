@@ -18,7 +18,7 @@ from delaystore.dispatcher.breakers import RepeatedFailuresOverTimeCircuitBreake
 from delaystore.dispatcher.dispatcher import Dispatcher
 from delaystore.dispatcher.health import Health
 from delaystore.dispatcher.observer import DispatchObserver, guarded
-from delaystore.errors import ConfigurationError, DuplicateMessageError, StoreError
+from delaystore.errors import ConfigurationError, DuplicateMessageError, DurabilityUnknownError, StoreError
 from delaystore.forks import renew_in_children
 from delaystore.message import DelayedMessage, Position
 from delaystore.settings import DelayedDeliverySettings
@@ -221,7 +221,7 @@ class DelayedDelivery(Sender):
         """Call `store`, and tell the store breaker how it went."""
         try:
             result = store(what)
-        except DuplicateMessageError:
+        except (DuplicateMessageError, DurabilityUnknownError):
             raise
         except StoreError as error:
             self._store_breaker.failure(error)
