@@ -26,6 +26,8 @@ class StoreCapabilities:
     """Another process can open the same storage: `open_elsewhere` is given."""
     lease: timedelta = timedelta(0)
     """How long the claims of a killed process last in the stores that the fixtures open; 0: they end at once."""
+    ending_leases: bool = False
+    """Claims made outside transactions can be made to end: `end_leases` is given."""
     hostile_sessions: bool = False
     """It can be opened with sessions in another time zone: `hostile_store_factory` is given."""
     unreadable_rows: bool = False

@@ -3,7 +3,7 @@
 import multiprocessing
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import ClassVar
 from urllib.parse import quote
@@ -65,12 +65,24 @@ class TestSqlite(SqlStoreTests):
         management=True,
         other_processes=True,
         lease=lease,
+        ending_leases=True,
         unreadable_rows=True,
     )
 
     @pytest.fixture
     def url(self, sqlite_url: str) -> str:
         return sqlite_url
+
+    @pytest.fixture
+    def end_leases(self, url: str) -> Callable[[], None]:
+        def end() -> None:
+            engine = create_engine(url)
+            with engine.begin() as connection:
+                statement = f'UPDATE "{TABLE}" SET claimed_until = :now WHERE claimed_by IS NOT NULL'  # noqa: S608
+                connection.execute(text(statement), {"now": f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S.%f}"})
+            engine.dispose()
+
+        return end
 
 
 def shown(factory: StoreFactory, question: str) -> str:

@@ -137,8 +137,8 @@ class SqliteDialect(StoreDialect):
 
     @override
     def remove_many(self, table: Table) -> Executable:
-        """Only rows whose lease has not been lost to another."""
-        return delete(table).where(self.among(table.c.message_id, "ids"), not_lost(table))
+        """Only rows that the parameter `token` has claimed."""
+        return delete(table).where(self.among(table.c.message_id, "ids"), owned(table))
 
     @override
     def insert(self, table: Table) -> Insert:
@@ -186,9 +186,12 @@ class SqliteDialect(StoreDialect):
             connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
-def not_lost(table: Table) -> ColumnElement[bool]:
-    """Whether a row has no claimer other than the parameter `token`."""
-    return table.c.claimed_by.is_(None) | (table.c.claimed_by == bindparam("token", type_=table.c.claimed_by.type))
+def owned(table: Table) -> ColumnElement[bool]:
+    """Whether the parameter `token` has claimed a row.
+
+    One that nobody claims is another message under a message_id that was used again, or one that was rescheduled.
+    """
+    return table.c.claimed_by == bindparam("token", type_=table.c.claimed_by.type)
 
 
 def _unclaimed(table: Table) -> ColumnElement[bool]:

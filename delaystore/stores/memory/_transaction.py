@@ -14,7 +14,7 @@ from delaystore.stores.memory._waiting import Entry, WaitingMessages, after_fail
 
 
 class InMemoryTransaction(DelayedMessageStore):
-    """Claims what it fetches or settles until the block ends, and keeps its writes to itself until then.
+    """Claims what it fetches until the block ends, and keeps its writes to itself until then.
 
     What the block has stored is fetched, by others and by itself, only after its end. It may settle what `owner`,
     the store it came from, has leased.
@@ -74,9 +74,6 @@ class InMemoryTransaction(DelayedMessageStore):
         message_id = message.message_id
         with self._waiting.lock:
             self._check_open()
-            if self._stored.pop(message_id, None) is not None:
-                self._waiting.reserved.discard(message_id)
-                return True
             if self._claim(message_id) is None:
                 return False
             self._failed.pop(message_id, None)
@@ -90,9 +87,6 @@ class InMemoryTransaction(DelayedMessageStore):
         message_id = message.message_id
         with self._waiting.lock:
             self._check_open()
-            if message_id in self._stored:
-                self._stored[message_id] = after_failure(self._stored[message_id], again)
-                return True
             entry = self._claim(message_id)
             if entry is None:
                 return False
@@ -130,9 +124,9 @@ class InMemoryTransaction(DelayedMessageStore):
         self._ended = True
 
     def _claim(self, message_id: str) -> Entry | None:
-        """The entry of a message to settle, claimed by this block; None: it is gone, or claimed by another."""
+        """The entry of a message to settle, claimed by this block; None: it is gone, or the claim is."""
         entry = self._waiting.entries.get(message_id)
-        if entry is None or message_id in self._removed or entry.claimer not in (None, self, self._owner):
+        if entry is None or message_id in self._removed or entry.claimer not in (self, self._owner):
             return None
         self._waiting.claim(entry, self, None)
         self._claimed[message_id] = entry

@@ -2,7 +2,7 @@
 
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -38,11 +38,11 @@ class Claims(ABC):
         """Note that the transaction has written something other than claims."""
 
     def first_end(self) -> datetime | None:
-        """When the first claim anywhere ends by itself; None: none does."""
+        """When the first claimed message anywhere shows again by itself; None: none does."""
         return None
 
-    def release(self, message_ids: Collection[str]) -> None:  # noqa: B027 - row locks have none left
-        """End claims that the end of the transaction has not ended."""
+    def release(self) -> None:  # noqa: B027 - row locks have none left
+        """End the claims that the end of the transaction has not ended."""
 
 
 class RowLocks(Claims):
@@ -130,8 +130,7 @@ class Leases(Claims):
         return end
 
     @override
-    def release(self, message_ids: Collection[str]) -> None:
-        """End leases, in a transaction of its own."""
-        if message_ids:
-            self._connection.execute(self._sql.release, {"token": self._token, "ids": list(message_ids)})
-            self._connection.commit()
+    def release(self) -> None:
+        """End the token's leases, in a transaction of its own."""
+        self._connection.execute(self._sql.release, {"token": self._token})
+        self._connection.commit()

@@ -9,7 +9,7 @@ from delaystore.message import Position
 from delaystore.sql.columns import in_order, message_columns
 from delaystore.sql.dialects import Claiming, StoreDialect
 from delaystore.sql.dialects.base import row_with
-from delaystore.sql.dialects.sqlite import not_lost
+from delaystore.sql.dialects.sqlite import owned
 from delaystore.sql.types import UtcDateTime
 
 _AFTER: Final = "after_"
@@ -78,11 +78,12 @@ class Statements:
             ids = statement.with_only_columns(table.c.message_id).scalar_subquery()
             return update(table).where(table.c.message_id.in_(ids)).values(lease).returning(*message_columns(table))
 
-        mine = table.c.claimed_by == bindparam("token", type_=table.c.claimed_by.type)
         self.claim_due = claim(self.due)
         self.claim_due_behind = claim(self.due_behind)
-        self.release = update(table).where(mine, dialect.among(table.c.message_id, "ids")).values(free)
-        self.increment = self.increment.where(not_lost(table)).values(free)
+        self.release = update(table).where(owned(table)).values(free)
+        self.increment = self.increment.where(owned(table)).values(free)
+        self.reschedule = self.reschedule.values(free)
         self.first = self.first.where(table.c.claimed_by.is_(None))
         self.first_behind = self.first_behind.where(table.c.claimed_by.is_(None))
-        self.first_lease_end = select(func.min(table.c.claimed_until)).where(table.c.claimed_by.is_not(None))
+        shows = func.max(table.c.claimed_until, table.c.next_attempt)  # the later of the two
+        self.first_lease_end = select(func.min(shows, type_=UtcDateTime)).where(table.c.claimed_by.is_not(None))

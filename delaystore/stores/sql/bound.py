@@ -273,8 +273,9 @@ class BoundSqlStore(ManagedDelayedMessageStore):
 
     def release(self) -> None:
         """End claims on what was fetched and not settled, where the transaction's end has not."""
-        with translated_errors():
-            self._claims.release(self._unsettled)
+        if self._unsettled:
+            with translated_errors():
+                self._claims.release()
 
     def after_end(self) -> None:
         """After commit or rollback: find again what was fetched and not settled, which lies before the position."""

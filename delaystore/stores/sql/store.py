@@ -262,7 +262,10 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
         return self._parts_or_none
 
     def _one_call(self, engine: Engine | None = None) -> AbstractContextManager[BoundSqlStore]:
-        """A transaction of `engine` for one call; where claims are leases, they outlive it and belong to this store."""
+        """A transaction of `engine` for one call; where claims are leases, they outlive it and belong to this store.
+
+        All threads that use the store are then one claimer; each block of `transaction()` is another.
+        """
         return self._bound(engine or self._transactions, self._token)
 
     @contextmanager

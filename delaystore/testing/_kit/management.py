@@ -134,6 +134,19 @@ class ManagementTests(StoreTests):
         assert_only(all_taken(managed, NOON + by), a_message("a", NOON + by, headers={"a": 1}))
         assert managed.reschedule("a", NOON) is NOT_FOUND
 
+    @needs("ending_leases")
+    def test_rescheduling_ends_a_claim_whose_lease_has_ended(
+        self, managed: ManagedDelayedMessageStore, other: DelayedMessageStore, end_leases: Callable[[], None]
+    ) -> None:
+        managed.store(a_message("a"))
+        late = claimed(other)
+        end_leases()
+        assert managed.reschedule("a", NOON + SECOND) is DONE
+        eventually_next(managed, NOON + SECOND)
+        assert other.remove(late) is False
+        assert other.increment_failure_count(late, NOON) is False
+        assert_only(all_taken(managed, NOON + SECOND), a_message("a", NOON + SECOND))
+
     def test_a_naive_due_time_changes_nothing(self, managed: ManagedDelayedMessageStore) -> None:
         managed.store(a_message("a"))
         with pytest.raises(DelaystoreError):

@@ -70,7 +70,7 @@ WHERE ("sales_delayed".next_attempt, "sales_delayed".message_id) > (?, ?) AND "s
 -- {'param_1': 1, 'param_2': 0}
 
 -- # first_lease_end
-SELECT min("sales_delayed".claimed_until) AS min_1
+SELECT min(max("sales_delayed".claimed_until, "sales_delayed".next_attempt)) AS min_1
 FROM "sales_delayed"
 WHERE "sales_delayed".claimed_by IS NOT NULL
 
@@ -80,7 +80,7 @@ FROM "sales_delayed"
 WHERE "sales_delayed".message_id = ?
 
 -- # increment
-UPDATE "sales_delayed" SET next_attempt=?, failure_count=("sales_delayed".failure_count + ?), claimed_by=?, claimed_until=? WHERE "sales_delayed".message_id = ? AND ("sales_delayed".claimed_by IS NULL OR "sales_delayed".claimed_by = ?)
+UPDATE "sales_delayed" SET next_attempt=?, failure_count=("sales_delayed".failure_count + ?), claimed_by=?, claimed_until=? WHERE "sales_delayed".message_id = ? AND "sales_delayed".claimed_by = ?
 -- {'failure_count_1': 1}
 
 -- # insert
@@ -100,12 +100,11 @@ WHERE ("sales_delayed".next_attempt, "sales_delayed".message_id) > (?, ?) ORDER 
 -- {'param_1': 0}
 
 -- # release
-UPDATE "sales_delayed" SET claimed_by=?, claimed_until=? WHERE "sales_delayed".claimed_by = ? AND "sales_delayed".message_id IN (SELECT anon_1.value
-FROM json_each(?) AS anon_1)
+UPDATE "sales_delayed" SET claimed_by=?, claimed_until=? WHERE "sales_delayed".claimed_by = ?
 
 -- # remove_many
 DELETE FROM "sales_delayed" WHERE "sales_delayed".message_id IN (SELECT anon_1.value
-FROM json_each(?) AS anon_1) AND ("sales_delayed".claimed_by IS NULL OR "sales_delayed".claimed_by = ?)
+FROM json_each(?) AS anon_1) AND "sales_delayed".claimed_by = ?
 
 -- # clock
 this computer's
@@ -127,7 +126,7 @@ DELETE FROM "sales_delayed" WHERE "sales_delayed".message_id = ? AND ("sales_del
 -- {'id': 'm1'}
 
 -- # reschedule
-UPDATE "sales_delayed" SET due_time=?, next_attempt=?, failure_count=? WHERE "sales_delayed".message_id = ? AND ("sales_delayed".claimed_by IS NULL OR "sales_delayed".claimed_until <= ?)
+UPDATE "sales_delayed" SET due_time=?, next_attempt=?, failure_count=?, claimed_by=?, claimed_until=? WHERE "sales_delayed".message_id = ? AND ("sales_delayed".claimed_by IS NULL OR "sales_delayed".claimed_until <= ?)
 -- {'failure_count': 0, 'id': 'm1'}
 
 -- # notify
