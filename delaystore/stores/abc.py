@@ -62,7 +62,7 @@ class DelayedMessageStore(ABC):
 
     @abstractmethod
     def remove(self, message: DelayedMessage) -> bool:
-        """Delete a claimed message, which has been forwarded. False: it is gone, or the claim is; nothing was deleted."""
+        """Delete a claimed message, which has been forwarded. False: it is gone, or the claim is: nothing is deleted."""
 
     @abstractmethod
     def increment_failure_count(self, message: DelayedMessage, next_attempt: datetime | None = None) -> bool:
@@ -112,12 +112,19 @@ class DelayedMessageStore(ABC):
         message = self.fetch_next_due_timeout(at) if limit > 0 else None
         return [] if message is None else [message]
 
+    def fetch_batch(self, at: datetime, limit: int, most_bytes: int) -> Sequence[DelayedMessage]:  # noqa: ARG002 - for overriders
+        """`fetch_due`, with bodies of at most `most_bytes` together; a first one that is longer comes alone.
+
+        This is what the dispatcher calls. The default knows no such bound.
+        """
+        return self.fetch_due(at, limit)
+
     def remove_many(self, messages: Sequence[DelayedMessage]) -> int:
         """Delete claimed messages, which have been forwarded; returns how many were there, and still claimed."""
         return sum(self.remove(message) for message in messages)
 
     def increment_failure_counts(self, failures: Sequence[tuple[DelayedMessage, datetime]]) -> int:
-        """`increment_failure_count` for many (message, next_attempt); returns how many were there, and still claimed."""
+        """`increment_failure_count` for many (message, next_attempt); returns how many were there, still claimed."""
         return sum(self.increment_failure_count(message, next_attempt) for message, next_attempt in failures)
 
     def subscribe(self, on_wake_up: WakeUpCallback) -> WakeUpSubscription | None:  # noqa: ARG002 - for overriders

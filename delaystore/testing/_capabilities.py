@@ -18,6 +18,8 @@ class StoreCapabilities:
     """What a block of `transaction()` writes shows at its end or is undone; its claims end with it."""
     batches: bool = False
     """`fetch_due` returns as many as it is asked for."""
+    bounded_batches: bool = False
+    """`fetch_batch` keeps to its number of bytes."""
     claims_outside_transactions: bool = True
     """What is fetched outside a block stays claimed until it is removed, its failure is counted, or a lease ends."""
     management: bool = False

@@ -11,7 +11,9 @@ LEASE = timedelta(minutes=1)
 
 
 class TestInMemoryStore(StoreConformance):
-    capabilities: ClassVar = StoreCapabilities(transactions=True, batches=True, management=True, ending_leases=True)
+    capabilities: ClassVar = StoreCapabilities(
+        transactions=True, batches=True, bounded_batches=True, management=True, ending_leases=True
+    )
 
     @pytest.fixture
     def clock(self) -> SettableClock:

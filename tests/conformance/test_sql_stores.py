@@ -21,6 +21,7 @@ LORD_HOWE = "Australia/Lord_Howe"  # its clocks go forward by half an hour
 ROW_LOCKS = StoreCapabilities(
     transactions=True,
     batches=True,
+    bounded_batches=True,
     management=True,
     claims_outside_transactions=False,
     other_processes=True,
@@ -62,6 +63,7 @@ class TestSqlite(SqlStoreTests):
     capabilities: ClassVar = StoreCapabilities(
         transactions=True,
         batches=True,
+        bounded_batches=True,
         management=True,
         other_processes=True,
         lease=lease,
@@ -78,7 +80,7 @@ class TestSqlite(SqlStoreTests):
         def end() -> None:
             engine = create_engine(url)
             with engine.begin() as connection:
-                statement = f'UPDATE "{TABLE}" SET claimed_until = :now WHERE claimed_by IS NOT NULL'  # noqa: S608
+                statement = f'UPDATE "{TABLE}" SET claimed_until = :now WHERE claimed_by IS NOT NULL'
                 connection.execute(text(statement), {"now": f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S.%f}"})
             engine.dispose()
 

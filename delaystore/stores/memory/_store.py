@@ -1,6 +1,7 @@
 """The in-memory store."""
 
 import heapq
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -98,9 +99,14 @@ class InMemoryDelayedMessageStore(ManagedDelayedMessageStore):
 
     @override
     def fetch_due(self, at: datetime, limit: int) -> Sequence[DelayedMessage]:
+        return self.fetch_batch(at, limit, sys.maxsize)
+
+    @override
+    def fetch_batch(self, at: datetime, limit: int, most_bytes: int) -> Sequence[DelayedMessage]:
         at, now, waiting = utc(at, "at"), self._clock.now(), self._waiting()
         with waiting.lock:
-            return [copied(entry.message) for entry in waiting.claim_due(at, limit, self, now, now + self._lease)]
+            entries = waiting.claim_due(at, limit, most_bytes, self, now, now + self._lease)
+            return [copied(entry.message) for entry in entries]
 
     @override
     def remove(self, message: DelayedMessage) -> bool:

@@ -1,5 +1,6 @@
 """A block of the in-memory store: what it writes shows at its end, or never."""
 
+import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
@@ -60,11 +61,15 @@ class InMemoryTransaction(DelayedMessageStore):
 
     @override
     def fetch_due(self, at: datetime, limit: int) -> Sequence[DelayedMessage]:
+        return self.fetch_batch(at, limit, sys.maxsize)
+
+    @override
+    def fetch_batch(self, at: datetime, limit: int, most_bytes: int) -> Sequence[DelayedMessage]:
         """Claim until the block ends; what it has claimed already is not fetched again."""
         at = utc(at, "at")
         with self._waiting.lock:
             self._check_open()
-            entries = self._waiting.claim_due(at, limit, self, self._clock.now(), None)
+            entries = self._waiting.claim_due(at, limit, most_bytes, self, self._clock.now(), None)
             self._claimed.update((entry.message.message_id, entry) for entry in entries)
             return [copied(entry.message) for entry in entries]
 

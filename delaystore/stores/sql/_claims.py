@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Row
 from typing_extensions import override
 
 from delaystore.message import Position, position_of
+from delaystore.stores.sql._fitting import fitting
 from delaystore.stores.sql._statements import Statements, search
 
 Rows = Sequence[Row[*tuple[Any, ...]]]
@@ -27,8 +28,11 @@ class Claims(ABC):
         return self._connection_now()
 
     @abstractmethod
-    def claim(self, at: datetime, limit: int, after: Position | None) -> Rows:
-        """Claim up to `limit` rows whose next attempt is at or before `at`, behind `after`; in their order."""
+    def claim(self, at: datetime, limit: int, most_bytes: int, after: Position | None) -> Rows:
+        """Claim up to `limit` rows whose next attempt is at or before `at`, behind `after`; in their order.
+
+        Their bodies have at most `most_bytes` together, unless the first alone has more.
+        """
 
     def identity(self) -> dict[str, Any]:
         """The parameters that tell removes and increments whose claim it is; row locks need none."""
@@ -46,12 +50,16 @@ class Claims(ABC):
 
 
 class RowLocks(Claims):
-    """One locking search: PostgreSQL locks what it returns, and nothing beside it."""
+    """One locking search: PostgreSQL locks what it finds, and nothing beside it.
+
+    What `most_bytes` leaves out of a batch stays locked with it. The next batch is smaller, as sizes are known by then.
+    """
 
     @override
-    def claim(self, at: datetime, limit: int, after: Position | None) -> Rows:
+    def claim(self, at: datetime, limit: int, most_bytes: int, after: Position | None) -> Rows:
         statement, position = search(self._sql.due, self._sql.due_behind, after)
-        return self._connection.execute(statement, {"at": at, "limit": limit, **position}).all()
+        values = {"at": at, "limit": limit, "most_bytes": most_bytes, **position}
+        return self._connection.execute(statement, values).all()
 
 
 class CandidateLocks(Claims):
@@ -62,19 +70,25 @@ class CandidateLocks(Claims):
     """
 
     @override
-    def claim(self, at: datetime, limit: int, after: Position | None) -> Rows:
+    def claim(self, at: datetime, limit: int, most_bytes: int, after: Position | None) -> Rows:
         """Search behind candidates that others have locked, until there are enough or no more."""
         claimed: list[Row[*tuple[Any, ...]]] = []
         while len(claimed) < limit:
             wanted = limit - len(claimed)
             statement, position = search(self._sql.candidates, self._sql.candidates_behind, after)
             candidates = self._connection.execute(statement, {"at": at, "limit": wanted, **position}).all()
-            if candidates:
-                values = {"at": at, "ids": [row.message_id for row in candidates]}
-                claimed += self._connection.execute(self._sql.lock_candidates, values)
-            if len(candidates) < wanted:
+            chosen = fitting(candidates, most_bytes, at_least_one=not claimed)
+            if not chosen:
                 break
-            after = position_of(candidates[-1])
+            values = {"at": at, "ids": [row.message_id for row in chosen]}
+            locked = self._connection.execute(self._sql.lock_candidates, values).all()
+            claimed += locked
+            most_bytes -= sum(len(row.body) for row in locked)
+            if len(candidates) < wanted and len(chosen) == len(candidates):
+                break
+            if len(locked) == len(chosen) < len(candidates):
+                break
+            after = position_of(chosen[-1])
         return claimed
 
 
@@ -105,10 +119,11 @@ class Leases(Claims):
         return str(uuid.uuid4())
 
     @override
-    def claim(self, at: datetime, limit: int, after: Position | None) -> Rows:
+    def claim(self, at: datetime, limit: int, most_bytes: int, after: Position | None) -> Rows:
         """Search and write the lease in one statement."""
         now = self._now()
-        values = {"at": at, "limit": limit, "now": now, "token": self._token, "lease_end": now + self._lease}
+        values = {"at": at, "limit": limit, "most_bytes": most_bytes, "now": now}
+        values |= {"token": self._token, "lease_end": now + self._lease}
         statement, position = search(self._sql.claim_due, self._sql.claim_due_behind, after)
         rows = self._connection.execute(statement, values | position).all()
         if self._committing:

@@ -11,6 +11,7 @@ from delaystore.sql.dialects import Claiming, StoreDialect
 from delaystore.sql.dialects.base import row_with
 from delaystore.sql.dialects.sqlite import owned
 from delaystore.sql.types import UtcDateTime
+from delaystore.stores.sql._fitting import fitting_ids, locked_and_fitting, with_sizes
 
 _AFTER: Final = "after_"
 _S = TypeVar("_S")
@@ -24,7 +25,7 @@ def search(beginning: _S, behind: _S, after: Position | None) -> tuple[_S, dict[
 
 
 class Statements:
-    """Parameters: `at`, `limit`, `id`, `ids`, `now`, `new_due_time`, `channel`, `payload`, and those of a position."""
+    """Parameters: `at`, `limit`, `most_bytes`, `id`, `ids`, `now`, `new_due_time`, `channel`, `payload`, and those of a position."""
 
     def __init__(self, table: Table, dialect: StoreDialect) -> None:
         self.table = table
@@ -33,8 +34,9 @@ class Statements:
         limit = bindparam("limit", type_=Integer)
         due = select(*message_columns(table)).where(is_due).order_by(*order).limit(limit)
         is_behind = dialect.behind(order, [bindparam(_AFTER + column.name, type_=column.type) for column in order])
-        self.due = dialect.claimed(due, table)
-        self.due_behind = dialect.claimed(due.where(is_behind), table)
+        if dialect.claiming is Claiming.ROW_LOCKS:
+            self.due = locked_and_fitting(dialect.claimed(due, table))
+            self.due_behind = locked_and_fitting(dialect.claimed(due.where(is_behind), table))
         first = select(table.c.next_attempt).order_by(*order).limit(1)
         self.first = first
         self.first_behind = first.where(is_behind)
@@ -62,24 +64,25 @@ class Statements:
         )
         if dialect.claiming is Claiming.CANDIDATE_LOCKS:
             found = select(*order).where(is_due).order_by(*order).limit(limit)
-            self.candidates = found
-            self.candidates_behind = found.where(is_behind)
+            self.candidates = with_sizes(found, table, dialect)
+            self.candidates_behind = with_sizes(found.where(is_behind), table, dialect)
             locked = select(*message_columns(table)).where(dialect.among(table.c.message_id, "ids"), is_due)
             self.lock_candidates = dialect.claimed(locked.order_by(*order), table)
         if dialect.claiming is Claiming.LEASES:
-            self._add_leases(table, dialect)
+            self._add_leases(dialect.claimed(due, table), dialect.claimed(due.where(is_behind), table))
 
-    def _add_leases(self, table: Table, dialect: StoreDialect) -> None:
+    def _add_leases(self, due: Select[Any], due_behind: Select[Any]) -> None:
         """Claims as leases: `token` names the claimer, `lease_end` when the claim ends by itself."""
+        table = self.table
         lease: dict[str, Any] = {"claimed_by": bindparam("token"), "claimed_until": bindparam("lease_end")}
         free: dict[str, Any] = {"claimed_by": None, "claimed_until": None}
 
         def claim(statement: Select[Any]) -> ReturningUpdate[Any]:
-            ids = statement.with_only_columns(table.c.message_id).scalar_subquery()
+            ids = fitting_ids(statement, table).scalar_subquery()
             return update(table).where(table.c.message_id.in_(ids)).values(lease).returning(*message_columns(table))
 
-        self.claim_due = claim(self.due)
-        self.claim_due_behind = claim(self.due_behind)
+        self.claim_due = claim(due)
+        self.claim_due_behind = claim(due_behind)
         self.release = update(table).where(owned(table)).values(free)
         self.increment = self.increment.where(owned(table)).values(free)
         self.reschedule = self.reschedule.values(free)

@@ -1,5 +1,6 @@
 """A store bound to one connection, and so to one transaction."""
 
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -129,6 +130,10 @@ class BoundSqlStore(ManagedDelayedMessageStore):
 
     @override
     def fetch_due(self, at: datetime, limit: int) -> Sequence[DelayedMessage]:
+        return self.fetch_batch(at, limit, sys.maxsize)
+
+    @override
+    def fetch_batch(self, at: datetime, limit: int, most_bytes: int) -> Sequence[DelayedMessage]:
         """Search from the position where the last search ended, or from the beginning; see `scan`."""
         if limit < 1:
             return []
@@ -136,7 +141,7 @@ class BoundSqlStore(ManagedDelayedMessageStore):
         after = scan.start()
         began = time.monotonic()
         with translated_errors():
-            rows = self._claims.claim(at, limit, after)
+            rows = self._claims.claim(at, limit, most_bytes, after)
         scan.ended(after, time.monotonic() - began, position_of(rows[-1]) if rows else None)
         ids = [row.message_id for row in rows]
         self._fetched.update(ids)

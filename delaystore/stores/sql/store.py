@@ -176,6 +176,12 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
             return bound.fetch_due(at, limit)
 
     @override
+    def fetch_batch(self, at: datetime, limit: int, most_bytes: int) -> Sequence[DelayedMessage]:
+        """As in the contract; a claim by row lock ends with this call, so claim inside `transaction()`."""
+        with self._one_call() as bound:
+            return bound.fetch_batch(at, limit, most_bytes)
+
+    @override
     def remove(self, message: DelayedMessage) -> bool:
         with self._one_call() as bound:
             return bound.remove(message)

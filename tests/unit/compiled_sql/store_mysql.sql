@@ -19,32 +19,22 @@ FROM (SELECT floor((timestampdiff(SECOND, '1970-01-01', `my schema`.`sales_delay
 FROM `my schema`.`sales_delayed`) AS numbered GROUP BY numbered.number ORDER BY numbered.number
 
 -- # candidates
-SELECT `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id
+SELECT STRAIGHT_JOIN found.next_attempt, found.message_id, length(`my schema`.`sales_delayed`.body) AS size
+FROM (SELECT `my schema`.`sales_delayed`.next_attempt AS next_attempt, `my schema`.`sales_delayed`.message_id AS message_id
 FROM `my schema`.`sales_delayed`
 WHERE `my schema`.`sales_delayed`.next_attempt <= %(at)s ORDER BY `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id
- LIMIT %(limit)s
+ LIMIT %(limit)s) AS found INNER JOIN `my schema`.`sales_delayed` FORCE INDEX (PRIMARY) ON found.message_id = `my schema`.`sales_delayed`.message_id ORDER BY found.next_attempt, found.message_id
 
 -- # candidates_behind
-SELECT `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id
+SELECT STRAIGHT_JOIN found.next_attempt, found.message_id, length(`my schema`.`sales_delayed`.body) AS size
+FROM (SELECT `my schema`.`sales_delayed`.next_attempt AS next_attempt, `my schema`.`sales_delayed`.message_id AS message_id
 FROM `my schema`.`sales_delayed`
 WHERE `my schema`.`sales_delayed`.next_attempt <= %(at)s AND `my schema`.`sales_delayed`.next_attempt >= %(after_next_attempt)s AND (`my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id) > (%(after_next_attempt)s, %(after_message_id)s) ORDER BY `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id
- LIMIT %(limit)s
+ LIMIT %(limit)s) AS found INNER JOIN `my schema`.`sales_delayed` FORCE INDEX (PRIMARY) ON found.message_id = `my schema`.`sales_delayed`.message_id ORDER BY found.next_attempt, found.message_id
 
 -- # count
 SELECT count(*) AS count_1
 FROM `my schema`.`sales_delayed`
-
--- # due
-SELECT `my schema`.`sales_delayed`.message_id, `my schema`.`sales_delayed`.destination, `my schema`.`sales_delayed`.due_time, `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.failure_count, `my schema`.`sales_delayed`.headers, `my schema`.`sales_delayed`.properties, `my schema`.`sales_delayed`.body
-FROM `my schema`.`sales_delayed` FORCE INDEX (PRIMARY)
-WHERE `my schema`.`sales_delayed`.next_attempt <= %(at)s ORDER BY `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id
- LIMIT %(limit)s FOR UPDATE SKIP LOCKED
-
--- # due_behind
-SELECT `my schema`.`sales_delayed`.message_id, `my schema`.`sales_delayed`.destination, `my schema`.`sales_delayed`.due_time, `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.failure_count, `my schema`.`sales_delayed`.headers, `my schema`.`sales_delayed`.properties, `my schema`.`sales_delayed`.body
-FROM `my schema`.`sales_delayed` FORCE INDEX (PRIMARY)
-WHERE `my schema`.`sales_delayed`.next_attempt <= %(at)s AND `my schema`.`sales_delayed`.next_attempt >= %(after_next_attempt)s AND (`my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id) > (%(after_next_attempt)s, %(after_message_id)s) ORDER BY `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id
- LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 
 -- # first
 SELECT `my schema`.`sales_delayed`.next_attempt

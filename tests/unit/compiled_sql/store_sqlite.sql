@@ -24,36 +24,28 @@ FROM "sales_delayed") AS numbered GROUP BY numbered.number ORDER BY numbered.num
 -- {'strftime_1': '%s', 'substr_1': 1, 'substr_2': 19}
 
 -- # claim_due
-UPDATE "sales_delayed" SET claimed_by=?, claimed_until=? WHERE "sales_delayed".message_id IN (SELECT "sales_delayed".message_id
+UPDATE "sales_delayed" SET claimed_by=?, claimed_until=? WHERE "sales_delayed".message_id IN (SELECT summed.message_id
+FROM (SELECT sized.next_attempt AS next_attempt, sized.message_id AS message_id, sized.size AS size, sum(sized.size) OVER (ORDER BY sized.next_attempt, sized.message_id ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS total, row_number() OVER (ORDER BY sized.next_attempt, sized.message_id) AS number
+FROM (SELECT "sales_delayed".next_attempt AS next_attempt, "sales_delayed".message_id AS message_id, length("sales_delayed".body) AS size
 FROM "sales_delayed"
 WHERE "sales_delayed".next_attempt <= ? AND ("sales_delayed".claimed_by IS NULL OR "sales_delayed".claimed_until <= ?) ORDER BY "sales_delayed".next_attempt, "sales_delayed".message_id
- LIMIT ? OFFSET ?) RETURNING message_id, destination, due_time, next_attempt, failure_count, headers, properties, body
--- {'param_1': 0}
+ LIMIT ? OFFSET ?) AS sized) AS summed
+WHERE summed.total <= ? OR summed.number = ? ORDER BY summed.next_attempt, summed.message_id) RETURNING message_id, destination, due_time, next_attempt, failure_count, headers, properties, body
+-- {'param_1': 0, 'number_1': 1}
 
 -- # claim_due_behind
-UPDATE "sales_delayed" SET claimed_by=?, claimed_until=? WHERE "sales_delayed".message_id IN (SELECT "sales_delayed".message_id
+UPDATE "sales_delayed" SET claimed_by=?, claimed_until=? WHERE "sales_delayed".message_id IN (SELECT summed.message_id
+FROM (SELECT sized.next_attempt AS next_attempt, sized.message_id AS message_id, sized.size AS size, sum(sized.size) OVER (ORDER BY sized.next_attempt, sized.message_id ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS total, row_number() OVER (ORDER BY sized.next_attempt, sized.message_id) AS number
+FROM (SELECT "sales_delayed".next_attempt AS next_attempt, "sales_delayed".message_id AS message_id, length("sales_delayed".body) AS size
 FROM "sales_delayed"
 WHERE "sales_delayed".next_attempt <= ? AND ("sales_delayed".next_attempt, "sales_delayed".message_id) > (?, ?) AND ("sales_delayed".claimed_by IS NULL OR "sales_delayed".claimed_until <= ?) ORDER BY "sales_delayed".next_attempt, "sales_delayed".message_id
- LIMIT ? OFFSET ?) RETURNING message_id, destination, due_time, next_attempt, failure_count, headers, properties, body
--- {'param_1': 0}
+ LIMIT ? OFFSET ?) AS sized) AS summed
+WHERE summed.total <= ? OR summed.number = ? ORDER BY summed.next_attempt, summed.message_id) RETURNING message_id, destination, due_time, next_attempt, failure_count, headers, properties, body
+-- {'param_1': 0, 'number_1': 1}
 
 -- # count
 SELECT count(*) AS count_1
 FROM "sales_delayed"
-
--- # due
-SELECT "sales_delayed".message_id, "sales_delayed".destination, "sales_delayed".due_time, "sales_delayed".next_attempt, "sales_delayed".failure_count, "sales_delayed".headers, "sales_delayed".properties, "sales_delayed".body
-FROM "sales_delayed"
-WHERE "sales_delayed".next_attempt <= ? AND ("sales_delayed".claimed_by IS NULL OR "sales_delayed".claimed_until <= ?) ORDER BY "sales_delayed".next_attempt, "sales_delayed".message_id
- LIMIT ? OFFSET ?
--- {'param_1': 0}
-
--- # due_behind
-SELECT "sales_delayed".message_id, "sales_delayed".destination, "sales_delayed".due_time, "sales_delayed".next_attempt, "sales_delayed".failure_count, "sales_delayed".headers, "sales_delayed".properties, "sales_delayed".body
-FROM "sales_delayed"
-WHERE "sales_delayed".next_attempt <= ? AND ("sales_delayed".next_attempt, "sales_delayed".message_id) > (?, ?) AND ("sales_delayed".claimed_by IS NULL OR "sales_delayed".claimed_until <= ?) ORDER BY "sales_delayed".next_attempt, "sales_delayed".message_id
- LIMIT ? OFFSET ?
--- {'param_1': 0}
 
 -- # first
 SELECT "sales_delayed".next_attempt
