@@ -62,7 +62,7 @@ class DelayedMessageStore(ABC):
 
     @abstractmethod
     def remove(self, message: DelayedMessage) -> bool:
-        """Delete a claimed message, which has been forwarded. False: it is gone, or the claim is: nothing is deleted."""
+        """Delete a claimed message, which was forwarded. False: it is gone, or the claim is, and nothing is deleted."""
 
     @abstractmethod
     def increment_failure_count(self, message: DelayedMessage, next_attempt: datetime | None = None) -> bool:

@@ -9,9 +9,11 @@ from typing import Any
 from sqlalchemy import Connection, Row
 from typing_extensions import override
 
-from delaystore.message import Position, position_of
+from delaystore.message import Position
 from delaystore.stores.sql._fitting import fitting
 from delaystore.stores.sql._statements import Statements, search
+from delaystore.stores.sql._unreadable import time_or_earliest
+from delaystore.stores.sql.rows import position_of_row
 
 Rows = Sequence[Row[*tuple[Any, ...]]]
 
@@ -88,7 +90,7 @@ class CandidateLocks(Claims):
                 break
             if len(locked) == len(chosen) < len(candidates):
                 break
-            after = position_of(chosen[-1])
+            after = position_of_row(chosen[-1])
         return claimed
 
 
@@ -128,7 +130,7 @@ class Leases(Claims):
         rows = self._connection.execute(statement, values | position).all()
         if self._committing:
             self._connection.commit()
-        return sorted(rows, key=position_of)
+        return sorted(rows, key=position_of_row)
 
     @override
     def identity(self) -> dict[str, Any]:
@@ -141,8 +143,8 @@ class Leases(Claims):
 
     @override
     def first_end(self) -> datetime | None:
-        end: datetime | None = self._connection.execute(self._sql.first_lease_end).scalar()
-        return end
+        end = self._connection.execute(self._sql.first_lease_end).scalar()
+        return None if end is None else time_or_earliest(end)
 
     @override
     def release(self) -> None:

@@ -2,10 +2,22 @@
 
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import BindParameter, Integer, Select, Table, bindparam, delete, func, select, update
+from sqlalchemy import (
+    BigInteger,
+    BindParameter,
+    Integer,
+    Select,
+    Table,
+    bindparam,
+    delete,
+    func,
+    literal,
+    select,
+    update,
+)
 from sqlalchemy.sql.dml import ReturningUpdate
 
-from delaystore.message import Position
+from delaystore.message import LATEST_DUE_TIME, Position
 from delaystore.sql.columns import in_order, message_columns
 from delaystore.sql.dialects import Claiming, StoreDialect
 from delaystore.sql.dialects.base import row_with
@@ -25,7 +37,9 @@ def search(beginning: _S, behind: _S, after: Position | None) -> tuple[_S, dict[
 
 
 class Statements:
-    """Parameters: `at`, `limit`, `most_bytes`, `id`, `ids`, `now`, `new_due_time`, `channel`, `payload`, and those of a position."""
+    """Parameters: `at`, `limit`, `most_bytes`, `id`, `ids`, `now`, `new_due_time`, `new_next_attempt`, `seconds`,
+    `channel`, `payload`, and those of a position.
+    """
 
     def __init__(self, table: Table, dialect: StoreDialect) -> None:
         self.table = table
@@ -37,7 +51,8 @@ class Statements:
         if dialect.claiming is Claiming.ROW_LOCKS:
             self.due = locked_and_fitting(dialect.claimed(due, table))
             self.due_behind = locked_and_fitting(dialect.claimed(due.where(is_behind), table))
-        first = select(table.c.next_attempt).order_by(*order).limit(1)
+        is_time = table.c.next_attempt <= literal(LATEST_DUE_TIME, UtcDateTime)  # text in SQLite may be later
+        first = select(table.c.next_attempt).where(is_time).order_by(*order).limit(1)
         self.first = first
         self.first_behind = first.where(is_behind)
         self.insert = dialect.insert(table).execution_options(preserve_rowcount=True)
@@ -46,16 +61,17 @@ class Statements:
         self.cancel = delete(table)
         new_time: BindParameter[Any] = bindparam("new_due_time")
         self.reschedule = update(table).values(due_time=new_time, next_attempt=new_time, failure_count=0)
-        self.increment = (
-            update(table)
-            .where(row_with(table))
-            .values(failure_count=table.c.failure_count + 1, next_attempt=bindparam("new_next_attempt"))
+        failed = update(table).values(
+            failure_count=table.c.failure_count + 1, next_attempt=bindparam("new_next_attempt")
         )
+        self.increment = failed.where(row_with(table))
+        self.remove_stored = delete(table).where(dialect.has_stored_id(table))
+        self.increment_stored = failed.where(dialect.has_stored_id(table))
         self.get = select(*message_columns(table)).where(row_with(table))
         self.page = select(*message_columns(table)).order_by(*order).limit(limit)
         self.page_behind = self.page.where(is_behind)
         self.count = select(func.count()).select_from(table)
-        number = dialect.bucket(table.c.due_time, bindparam("seconds", type_=Integer)).label("number")
+        number = dialect.bucket(table.c.due_time, bindparam("seconds", type_=BigInteger)).label("number")
         self.numbered = select(number, table.c.destination).subquery("numbered")
         self.buckets = (
             select(self.numbered.c.number, func.count().label("messages"))
@@ -85,6 +101,8 @@ class Statements:
         self.claim_due_behind = claim(due_behind)
         self.release = update(table).where(owned(table)).values(free)
         self.increment = self.increment.where(owned(table)).values(free)
+        self.remove_stored = self.remove_stored.where(owned(table))
+        self.increment_stored = self.increment_stored.where(owned(table)).values(free)
         self.reschedule = self.reschedule.values(free)
         self.first = self.first.where(table.c.claimed_by.is_(None))
         self.first_behind = self.first_behind.where(table.c.claimed_by.is_(None))

@@ -15,7 +15,7 @@ CREATE INDEX sales_delayed_due ON "my schema"."sales_delayed" (next_attempt, mes
 
 -- # buckets
 SELECT numbered.number, count(*) AS messages
-FROM (SELECT floor(EXTRACT(epoch FROM "my schema"."sales_delayed".due_time) / CAST(%(seconds)s::INTEGER AS NUMERIC)) AS number, "my schema"."sales_delayed".destination AS destination
+FROM (SELECT floor(EXTRACT(epoch FROM "my schema"."sales_delayed".due_time) / CAST(%(seconds)s::BIGINT AS NUMERIC)) AS number, "my schema"."sales_delayed".destination AS destination
 FROM "my schema"."sales_delayed") AS numbered GROUP BY numbered.number ORDER BY numbered.number
 
 -- # count
@@ -50,16 +50,17 @@ WHERE summed.total <= %(most_bytes)s::BIGINT OR summed.number = %(number_1)s::IN
 
 -- # first
 SELECT "my schema"."sales_delayed".next_attempt
-FROM "my schema"."sales_delayed" ORDER BY "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id
- LIMIT %(param_1)s::INTEGER
--- {'param_1': 1}
+FROM "my schema"."sales_delayed"
+WHERE "my schema"."sales_delayed".next_attempt <= %(param_1)s::TIMESTAMP WITH TIME ZONE ORDER BY "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id
+ LIMIT %(param_2)s::INTEGER
+-- {'param_2': 1}
 
 -- # first_behind
 SELECT "my schema"."sales_delayed".next_attempt
 FROM "my schema"."sales_delayed"
-WHERE ("my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id) > (%(after_next_attempt)s::TIMESTAMP WITH TIME ZONE, %(after_message_id)s::VARCHAR COLLATE "C") ORDER BY "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id
- LIMIT %(param_1)s::INTEGER
--- {'param_1': 1}
+WHERE "my schema"."sales_delayed".next_attempt <= %(param_1)s::TIMESTAMP WITH TIME ZONE AND ("my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id) > (%(after_next_attempt)s::TIMESTAMP WITH TIME ZONE, %(after_message_id)s::VARCHAR COLLATE "C") ORDER BY "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id
+ LIMIT %(param_2)s::INTEGER
+-- {'param_2': 1}
 
 -- # get
 SELECT "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".destination, "my schema"."sales_delayed".due_time, "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".failure_count, "my schema"."sales_delayed".headers, "my schema"."sales_delayed".properties, "my schema"."sales_delayed".body
@@ -67,6 +68,10 @@ FROM "my schema"."sales_delayed"
 WHERE "my schema"."sales_delayed".message_id = %(id)s::VARCHAR COLLATE "C"
 
 -- # increment
+UPDATE "my schema"."sales_delayed" SET next_attempt=%(new_next_attempt)s::TIMESTAMP WITH TIME ZONE, failure_count=("my schema"."sales_delayed".failure_count + %(failure_count_1)s::INTEGER) WHERE "my schema"."sales_delayed".message_id = %(id)s::VARCHAR COLLATE "C"
+-- {'failure_count_1': 1}
+
+-- # increment_stored
 UPDATE "my schema"."sales_delayed" SET next_attempt=%(new_next_attempt)s::TIMESTAMP WITH TIME ZONE, failure_count=("my schema"."sales_delayed".failure_count + %(failure_count_1)s::INTEGER) WHERE "my schema"."sales_delayed".message_id = %(id)s::VARCHAR COLLATE "C"
 -- {'failure_count_1': 1}
 
@@ -92,6 +97,9 @@ WHERE ("my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".mes
 
 -- # remove_many
 DELETE FROM "my schema"."sales_delayed" WHERE "my schema"."sales_delayed".message_id = ANY (%(ids)s::VARCHAR[] COLLATE "C")
+
+-- # remove_stored
+DELETE FROM "my schema"."sales_delayed" WHERE "my schema"."sales_delayed".message_id = %(id)s::VARCHAR COLLATE "C"
 
 -- # clock
 SELECT clock_timestamp() AS clock_timestamp_1

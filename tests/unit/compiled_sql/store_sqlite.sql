@@ -19,7 +19,7 @@ CREATE INDEX sales_delayed_due ON "sales_delayed" (next_attempt, message_id)
 
 -- # buckets
 SELECT numbered.number, count(*) AS messages
-FROM (SELECT CAST(strftime(?, substr("sales_delayed".due_time, ?, ?)) AS INTEGER) / ? AS number, "sales_delayed".destination AS destination
+FROM (SELECT CAST(strftime(?, substr("sales_delayed".due_time, ?, ?)) AS INTEGER) - (CAST(strftime(?, substr("sales_delayed".due_time, ?, ?)) AS INTEGER) % ? + ?) % ? / ? AS number, "sales_delayed".destination AS destination
 FROM "sales_delayed") AS numbered GROUP BY numbered.number ORDER BY numbered.number
 -- {'strftime_1': '%s', 'substr_1': 1, 'substr_2': 19}
 
@@ -50,16 +50,16 @@ FROM "sales_delayed"
 -- # first
 SELECT "sales_delayed".next_attempt
 FROM "sales_delayed"
-WHERE "sales_delayed".claimed_by IS NULL ORDER BY "sales_delayed".next_attempt, "sales_delayed".message_id
+WHERE "sales_delayed".next_attempt <= ? AND "sales_delayed".claimed_by IS NULL ORDER BY "sales_delayed".next_attempt, "sales_delayed".message_id
  LIMIT ? OFFSET ?
--- {'param_1': 1, 'param_2': 0}
+-- {'param_2': 1, 'param_3': 0}
 
 -- # first_behind
 SELECT "sales_delayed".next_attempt
 FROM "sales_delayed"
-WHERE ("sales_delayed".next_attempt, "sales_delayed".message_id) > (?, ?) AND "sales_delayed".claimed_by IS NULL ORDER BY "sales_delayed".next_attempt, "sales_delayed".message_id
+WHERE "sales_delayed".next_attempt <= ? AND ("sales_delayed".next_attempt, "sales_delayed".message_id) > (?, ?) AND "sales_delayed".claimed_by IS NULL ORDER BY "sales_delayed".next_attempt, "sales_delayed".message_id
  LIMIT ? OFFSET ?
--- {'param_1': 1, 'param_2': 0}
+-- {'param_2': 1, 'param_3': 0}
 
 -- # first_lease_end
 SELECT min(max("sales_delayed".claimed_until, "sales_delayed".next_attempt)) AS min_1
@@ -73,6 +73,10 @@ WHERE "sales_delayed".message_id = ?
 
 -- # increment
 UPDATE "sales_delayed" SET next_attempt=?, failure_count=("sales_delayed".failure_count + ?), claimed_by=?, claimed_until=? WHERE "sales_delayed".message_id = ? AND "sales_delayed".claimed_by = ?
+-- {'failure_count_1': 1}
+
+-- # increment_stored
+UPDATE "sales_delayed" SET next_attempt=?, failure_count=("sales_delayed".failure_count + ?), claimed_by=?, claimed_until=? WHERE typeof("sales_delayed".message_id) + hex("sales_delayed".message_id) = ? AND "sales_delayed".claimed_by = ?
 -- {'failure_count_1': 1}
 
 -- # insert
@@ -97,6 +101,9 @@ UPDATE "sales_delayed" SET claimed_by=?, claimed_until=? WHERE "sales_delayed".c
 -- # remove_many
 DELETE FROM "sales_delayed" WHERE "sales_delayed".message_id IN (SELECT anon_1.value
 FROM json_each(?) AS anon_1) AND "sales_delayed".claimed_by = ?
+
+-- # remove_stored
+DELETE FROM "sales_delayed" WHERE typeof("sales_delayed".message_id) + hex("sales_delayed".message_id) = ? AND "sales_delayed".claimed_by = ?
 
 -- # clock
 this computer's
