@@ -13,8 +13,9 @@ from delaystore.settings import DelayedDeliverySettings
 from delaystore.sql.codec import decode_mapping
 from delaystore.stores.abc import ManagedDelayedMessageStore
 from delaystore.stores.sql import SqlDelayedMessageStore
+from delaystore.testing import RecordingTransport
 from delaystore.transports import SqlQueueTransport
-from delaystore.transports.abc import ReceivedMessage
+from delaystore.transports.abc import Outcome, OutcomeKind, ReceivedMessage
 from tests.faults.backlog import DESTINATION, ENDPOINT, ids, message, messages, open_store
 from tests.faults.patience import wait_until
 
@@ -85,7 +86,8 @@ def garbled(store: SqlDelayedMessageStore) -> dict[str, dict[str, str]]:
 def write(store: SqlDelayedMessageStore, **columns: str) -> None:
     """Write a row; `columns`: values as SQL, where they are not those of a message."""
     times = dict.fromkeys(("due_time", "next_attempt"), "'2020-01-02 03:04:05.000000'")
-    values = {"message_id": "'bad'", "destination": f"'{DESTINATION}'", "failure_count": "0", "body": "'body'"}
+    body = "CAST('body' AS BLOB)" if store.engine.dialect.name == "sqlite" else "'body'"
+    values = {"message_id": "'bad'", "destination": f"'{DESTINATION}'", "failure_count": "0", "body": body}
     values |= times | columns
     names, given = ", ".join(values), ", ".join(values.values()).replace(":", "\\:")
     with store.engine.begin() as connection:
@@ -158,6 +160,18 @@ def test_many_at_once_are_listed_and_counted_and_go_to_the_error_queue(
     _, failed = dispatched(store, left=len(good))
     assert len(failed) == len(garbled)
     assert store.count() == len(good)
+
+
+def test_an_id_that_is_none_is_tried_again_while_the_error_queue_refuses(
+    store: SqlDelayedMessageStore, garbled: dict[str, dict[str, str]]
+) -> None:
+    bad = [columns for columns in garbled.values() if "message_id" in columns]
+    for columns in bad:
+        write(store, **columns)
+    transport = RecordingTransport({"error": Outcome(OutcomeKind.REFUSED, "full")})
+    report = Dispatcher(store, transport, DelayedDeliverySettings(), ENDPOINT).dispatch_due()
+    assert (report.fetched, report.failed) == (len(bad), len(bad))
+    assert [each.failure_count for each in store.list().messages] == [1] * len(bad)
 
 
 def test_what_cannot_be_used_is_kept_in_the_error_queue(store: SqlDelayedMessageStore) -> None:
