@@ -96,14 +96,17 @@ class DelayedMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnreadableMessage(DelayedMessage):
-    """A stored message whose headers or properties cannot be decoded.
+    """A stored row that holds no message.
 
     A store returns it in place of the message, so that a bad row does not stop the others. `headers` holds the raw text
-    under `delaystore.raw-headers` and `delaystore.raw-properties`; `reason` says what was wrong. The dispatcher moves
-    it to the error queue.
+    under `delaystore.raw-headers` and `delaystore.raw-properties`, and what the row held in place of an id, a
+    destination, a time or a count under `delaystore.raw-columns`, as JSON; these attributes are substitutes then.
+    `reason` says what was wrong. `stored_id`: what the store has in place of a message_id; None: it is the message_id.
+    The dispatcher moves it to the error queue.
     """
 
     reason: str
+    stored_id: Any = None
 
     def __post_init__(self) -> None:
         """Checks nothing: something is wrong with this message anyway."""

@@ -89,7 +89,7 @@ class DispatchPass:
     def _claim_and_settle(self, at: datetime, batch: Batch) -> None:
         limit = self._sizer.limit
         with self._context.store.transaction() as tx:
-            fetched = tx.fetch_due(at, limit)
+            fetched = tx.fetch_batch(at, limit, self._context.settings.batch_bytes)
             batch.messages = taken = self._arrivals.begin(fetched)
             if not taken:
                 return

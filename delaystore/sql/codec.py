@@ -49,6 +49,8 @@ def decode_mapping(text: str | None) -> Mapping[str, Any]:
     """The inverse of `encode_mapping`; raises ValueError, NestingError, for text it did not write."""
     if text is None:
         return NOTHING
+    if type(text) is not str:
+        raise ValueError(f"not text, but {type(text).__name__}")
     try:
         mapping = json.loads(text)
     except RecursionError:

@@ -1,7 +1,7 @@
 """Column types that mean the same on every database."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -43,9 +43,24 @@ class UtcDateTime(TypeDecorator[datetime]):
 
     @override
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        if value is None:
-            return None
+        if value is None or not isinstance(value, datetime):
+            return value
         return value.astimezone(UTC) if _is_postgresql(dialect) else value.replace(tzinfo=UTC)
+
+    @override
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any] | None:
+        """What is no time comes as the driver gives it: one such row must not make a search fail."""
+        read = super().result_processor(dialect, coltype)
+        if read is None:
+            return None
+
+        def read_or_leave(value: Any) -> Any:
+            try:
+                return read(value)
+            except (ValueError, TypeError, OverflowError):
+                return value
+
+        return read_or_leave
 
 
 class ExactText(TypeDecorator[str]):
@@ -74,8 +89,11 @@ class ExactText(TypeDecorator[str]):
         return value.encode(errors="surrogateescape") if value is not None and dialect.name in _MYSQL else value
 
     @override
-    def process_result_value(self, value: Any, dialect: Dialect) -> str | None:
-        return bytes(value).decode(errors="surrogateescape") if isinstance(value, bytes | bytearray) else value
+    def process_result_value(self, value: Any, dialect: Dialect) -> Any:
+        """Bytes where the database keeps text are no text: SQLite has them where somebody has written them."""
+        if dialect.name in _MYSQL and isinstance(value, bytes | bytearray):
+            return bytes(value).decode(errors="surrogateescape")
+        return value
 
 
 class Json(TypeDecorator[str]):
@@ -105,7 +123,7 @@ class JsonList(TypeDecorator[list[str]]):
 
 
 class Body(TypeDecorator[bytes]):
-    """Bytes of any length."""
+    """Bytes of any length; in SQLite also what else somebody has written there."""
 
     impl = LargeBinary
     cache_ok = True
@@ -115,6 +133,10 @@ class Body(TypeDecorator[bytes]):
         if dialect.name in _MYSQL:
             return dialect.type_descriptor(mysql.LONGBLOB())
         return dialect.type_descriptor(LargeBinary())
+
+    @override
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any] | None:
+        return None if dialect.name == "sqlite" else super().result_processor(dialect, coltype)
 
 
 def _is_postgresql(dialect: Dialect) -> bool:

@@ -36,6 +36,7 @@ class DelayedMessageStore(ABC):
 
     A claim keeps a message from every other dispatcher. What the block of `transaction()` fetched stays claimed
     until the block ends; a store that has no transactions claims by a lease, until remove, increment or expiry.
+    A claim that has ended settles nothing: under the same message_id another message may wait by now, sent again since.
     Every method may raise StoreError (StoreUnavailableError when the store cannot be reached) and may be called
     from any thread; the stores that `transaction()` yields belong to one thread.
     """
@@ -61,13 +62,13 @@ class DelayedMessageStore(ABC):
 
     @abstractmethod
     def remove(self, message: DelayedMessage) -> bool:
-        """Delete a forwarded message. False: it was already gone, or the claim was lost to another dispatcher."""
+        """Delete a claimed message, which was forwarded. False: it is gone, or the claim is, and nothing is deleted."""
 
     @abstractmethod
     def increment_failure_count(self, message: DelayedMessage, next_attempt: datetime | None = None) -> bool:
         """Count a failed attempt, end the claim, and show the message again at `next_attempt` (None: at once).
 
-        Its due time stays what it was. False: it was already gone, or the claim was lost.
+        Its due time stays what it was. False: it is gone, or the claim is; nothing was changed.
         """
 
     @abstractmethod
@@ -111,12 +112,19 @@ class DelayedMessageStore(ABC):
         message = self.fetch_next_due_timeout(at) if limit > 0 else None
         return [] if message is None else [message]
 
+    def fetch_batch(self, at: datetime, limit: int, most_bytes: int) -> Sequence[DelayedMessage]:  # noqa: ARG002 - for overriders
+        """`fetch_due`, with bodies of at most `most_bytes` together; a first one that is longer comes alone.
+
+        This is what the dispatcher calls. The default knows no such bound.
+        """
+        return self.fetch_due(at, limit)
+
     def remove_many(self, messages: Sequence[DelayedMessage]) -> int:
-        """Delete forwarded messages; returns how many were there (and still claimed)."""
+        """Delete claimed messages, which have been forwarded; returns how many were there, and still claimed."""
         return sum(self.remove(message) for message in messages)
 
     def increment_failure_counts(self, failures: Sequence[tuple[DelayedMessage, datetime]]) -> int:
-        """`increment_failure_count` for many (message, next_attempt); returns how many were there."""
+        """`increment_failure_count` for many (message, next_attempt); returns how many were there, still claimed."""
         return sum(self.increment_failure_count(message, next_attempt) for message, next_attempt in failures)
 
     def subscribe(self, on_wake_up: WakeUpCallback) -> WakeUpSubscription | None:  # noqa: ARG002 - for overriders

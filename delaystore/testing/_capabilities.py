@@ -18,6 +18,8 @@ class StoreCapabilities:
     """What a block of `transaction()` writes shows at its end or is undone; its claims end with it."""
     batches: bool = False
     """`fetch_due` returns as many as it is asked for."""
+    bounded_batches: bool = False
+    """`fetch_batch` keeps to its number of bytes."""
     claims_outside_transactions: bool = True
     """What is fetched outside a block stays claimed until it is removed, its failure is counted, or a lease ends."""
     management: bool = False
@@ -26,6 +28,8 @@ class StoreCapabilities:
     """Another process can open the same storage: `open_elsewhere` is given."""
     lease: timedelta = timedelta(0)
     """How long the claims of a killed process last in the stores that the fixtures open; 0: they end at once."""
+    ending_leases: bool = False
+    """Claims made outside transactions can be made to end: `end_leases` is given."""
     hostile_sessions: bool = False
     """It can be opened with sessions in another time zone: `hostile_store_factory` is given."""
     unreadable_rows: bool = False

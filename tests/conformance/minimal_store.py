@@ -19,6 +19,10 @@ class Storage:
     messages: dict[str, DelayedMessage] = field(default_factory=dict)
     claims: dict[str, tuple[object, float]] = field(default_factory=dict)
 
+    def end_leases(self) -> None:
+        with self.lock:
+            self.claims = {message_id: (claimer, 0.0) for message_id, (claimer, _) in self.claims.items()}
+
 
 class MinimalStore(DelayedMessageStore):
     def __init__(self, storage: Storage) -> None:
@@ -70,8 +74,8 @@ class MinimalStore(DelayedMessageStore):
         return self._storage.claims.get(message.message_id, (None, 0.0))[1]
 
     def _settle(self, message: DelayedMessage) -> DelayedMessage | None:
-        claimer, _ = self._storage.claims.get(message.message_id, (self, 0.0))
+        claimer, _ = self._storage.claims.get(message.message_id, (None, 0.0))
         if claimer is not self:
             return None
-        self._storage.claims.pop(message.message_id, None)
+        del self._storage.claims[message.message_id]
         return self._storage.messages.pop(message.message_id, None)

@@ -1,14 +1,31 @@
+from collections.abc import Callable
+from datetime import timedelta
 from typing import ClassVar
 
 import pytest
 
 from delaystore.stores.memory import InMemoryDelayedMessageStore
-from delaystore.testing import StoreCapabilities, StoreConformance, StoreFactory
+from delaystore.testing import SettableClock, StoreCapabilities, StoreConformance, StoreFactory
+
+LEASE = timedelta(minutes=1)
 
 
 class TestInMemoryStore(StoreConformance):
-    capabilities: ClassVar = StoreCapabilities(transactions=True, batches=True, management=True)
+    capabilities: ClassVar = StoreCapabilities(
+        transactions=True, batches=True, bounded_batches=True, management=True, ending_leases=True
+    )
 
     @pytest.fixture
-    def store_factory(self) -> StoreFactory:
-        return InMemoryDelayedMessageStore().share
+    def clock(self) -> SettableClock:
+        return SettableClock()
+
+    @pytest.fixture
+    def store_factory(self, clock: SettableClock) -> StoreFactory:
+        return InMemoryDelayedMessageStore(clock, lease=LEASE).share
+
+    @pytest.fixture
+    def end_leases(self, clock: SettableClock) -> Callable[[], None]:
+        def end() -> None:
+            clock.advance(LEASE)
+
+        return end

@@ -1,12 +1,24 @@
+from collections.abc import Callable
 from functools import partial
+from typing import ClassVar
 
 import pytest
 
-from delaystore.testing import StoreConformance, StoreFactory
+from delaystore.testing import StoreCapabilities, StoreConformance, StoreFactory
 from tests.conformance.minimal_store import MinimalStore, Storage
 
 
 class TestMinimalStore(StoreConformance):
+    capabilities: ClassVar = StoreCapabilities(ending_leases=True)
+
     @pytest.fixture
-    def store_factory(self) -> StoreFactory:
-        return partial(MinimalStore, Storage())
+    def storage(self) -> Storage:
+        return Storage()
+
+    @pytest.fixture
+    def store_factory(self, storage: Storage) -> StoreFactory:
+        return partial(MinimalStore, storage)
+
+    @pytest.fixture
+    def end_leases(self, storage: Storage) -> Callable[[], None]:
+        return storage.end_leases

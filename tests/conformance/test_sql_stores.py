@@ -3,7 +3,7 @@
 import multiprocessing
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import ClassVar
 from urllib.parse import quote
@@ -21,6 +21,7 @@ LORD_HOWE = "Australia/Lord_Howe"  # its clocks go forward by half an hour
 ROW_LOCKS = StoreCapabilities(
     transactions=True,
     batches=True,
+    bounded_batches=True,
     management=True,
     claims_outside_transactions=False,
     other_processes=True,
@@ -62,15 +63,28 @@ class TestSqlite(SqlStoreTests):
     capabilities: ClassVar = StoreCapabilities(
         transactions=True,
         batches=True,
+        bounded_batches=True,
         management=True,
         other_processes=True,
         lease=lease,
+        ending_leases=True,
         unreadable_rows=True,
     )
 
     @pytest.fixture
     def url(self, sqlite_url: str) -> str:
         return sqlite_url
+
+    @pytest.fixture
+    def end_leases(self, url: str) -> Callable[[], None]:
+        def end() -> None:
+            engine = create_engine(url)
+            with engine.begin() as connection:
+                statement = f'UPDATE "{TABLE}" SET claimed_until = :now WHERE claimed_by IS NOT NULL'
+                connection.execute(text(statement), {"now": f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S.%f}"})
+            engine.dispose()
+
+        return end
 
 
 def shown(factory: StoreFactory, question: str) -> str:

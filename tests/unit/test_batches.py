@@ -1,8 +1,11 @@
 import pytest
 
+from delaystore.dispatcher import Dispatcher
 from delaystore.dispatcher._batch import BatchSizer
 from delaystore.message import DelayedMessage
-from tests.dispatching import NOON
+from delaystore.settings import DelayedDeliverySettings
+from delaystore.testing import SettableClock
+from tests.dispatching import NOON, CountingStore, ScriptedTransport
 
 
 def batch(count: int, size: int) -> list[DelayedMessage]:
@@ -48,3 +51,18 @@ def test_a_slow_broker_gets_half_as_many_but_never_none() -> None:
         limits.append(sizer.limit)
         sizer.slow_down()
     assert limits == [3, 1, 1]
+
+
+def test_large_bodies_after_small_ones_come_in_batches_of_the_size_allowed() -> None:
+    store, transport = CountingStore(SettableClock(NOON)), ScriptedTransport()
+    store.store_many(batch(2000, 1))
+    large = {f"large {number}" for number in range(20)}
+    store.store_many(
+        DelayedMessage(message_id=name, destination="billing", due_time=NOON, body=bytes(1000)) for name in large
+    )
+    settings = DelayedDeliverySettings(batch_bytes=3000, max_body_bytes=1)
+    dispatcher = Dispatcher(store, transport, settings, endpoint="sales")
+    while store.count():
+        dispatcher.dispatch_due()
+    assert max(len(large.intersection(names)) for names in transport.batches) <= 3
+    assert max(len(names) for names in transport.batches) == 1000

@@ -153,8 +153,8 @@ def test_a_message_nobody_can_read_goes_to_the_error_queue_without_being_sent(
         @contextmanager
         def transaction(self) -> Any:
             with super().transaction() as tx:
-                fetch = tx.fetch_due
-                tx.fetch_due = lambda at, limit: [broken(one) for one in fetch(at, limit)]  # type: ignore[method-assign]
+                fetch = tx.fetch_batch
+                tx.fetch_batch = lambda *bounds: [broken(one) for one in fetch(*bounds)]  # type: ignore[method-assign]
                 yield tx
 
     def broken(one: DelayedMessage) -> DelayedMessage:

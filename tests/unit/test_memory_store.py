@@ -87,20 +87,20 @@ def test_an_id_is_free_again_after_a_rollback(store: InMemoryDelayedMessageStore
     store.store(message())
 
 
-def test_a_block_can_take_back_and_store_anew_what_it_wrote(store: InMemoryDelayedMessageStore) -> None:
-    store.store(message("old"))
+def test_a_block_settles_what_it_has_fetched_and_nothing_else(store: InMemoryDelayedMessageStore) -> None:
+    store.store_many([message("old"), message("unfetched", NOON + timedelta(hours=1))])
     with store.transaction() as transaction:
         transaction.store(message("new"))
-        assert transaction.increment_failure_count(message("new"), NOON + timedelta(hours=1))
-        transaction.store(message("brief"))
-        assert transaction.remove(message("brief"))
-        assert transaction.increment_failure_count(message("old"), NOON)
-        assert transaction.remove(message("old"))
-        assert not transaction.remove(message("old"))
+        assert not transaction.increment_failure_count(message("new"), NOON)
+        assert not transaction.remove(message("new"))
+        assert not transaction.remove(message("unfetched"))
+        old = transaction.fetch_next_due_timeout(NOON)
+        assert old is not None
+        assert transaction.increment_failure_count(old, NOON)
+        assert transaction.remove(old)
+        assert not transaction.remove(old)
         transaction.store(message("old", NOON + timedelta(days=1)))
-    page = store.list()
-    assert [(one.message_id, one.failure_count) for one in page.messages] == [("new", 1), ("old", 0)]
-    assert store.next() == NOON + timedelta(hours=1)
+    assert [one.message_id for one in store.list().messages] == ["new", "unfetched", "old"]
 
 
 def test_a_block_that_has_ended_refuses_to_lose_what_is_given_to_it(store: InMemoryDelayedMessageStore) -> None:

@@ -34,6 +34,10 @@ def test_a_row_that_cannot_be_decoded_becomes_an_unreadable_message_with_all_els
     row = to_row(MESSAGE) | {"headers": headers, "failure_count": -1}
     found = to_message(list(row.values()))
     assert isinstance(found, UnreadableMessage)
-    assert found.headers == {"delaystore.raw-headers": headers, "delaystore.raw-properties": '{"type":"order"}'}
+    assert found.headers == {
+        "delaystore.raw-headers": headers,
+        "delaystore.raw-properties": '{"type":"order"}',
+        "delaystore.raw-columns": '{"failure_count":-1}',
+    }
     assert (found.failure_count, found.properties, found.next_attempt) == (0, {}, MESSAGE.next_attempt)
     assert (found.message_id, found.destination, found.body) == ("m", "shipping", b"body")

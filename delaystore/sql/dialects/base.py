@@ -198,6 +198,10 @@ class StoreDialect(SqlDialect):
         """Delete the rows of the list parameter `ids`."""
         return delete(table).where(self.among(table.c.message_id, "ids"))
 
+    def has_stored_id(self, table: Table) -> ColumnElement[bool]:
+        """Whether a row's key is the parameter `id`, as in UnreadableMessage.stored_id."""
+        return row_with(table)
+
     def insert(self, table: Table) -> Insert:
         """An insert of one row that inserts nothing for a key that exists, or raises an error that is a DUPLICATE."""
         return insert(table)

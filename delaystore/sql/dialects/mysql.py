@@ -138,9 +138,10 @@ class MySqlDialect(StoreDialect):
 
     @override
     def bucket(self, column: ColumnElement[datetime], seconds: ColumnElement[int]) -> ColumnElement[int]:
-        epoch = func.timestampdiff(literal_column("SECOND"), literal_column("'1970-01-01'"), column)
-        beginning = epoch - (epoch % seconds + seconds) % seconds  # MySQL would round a quotient that is not whole
-        return func.floor(beginning / seconds)
+        """By microseconds: those of seconds are rounded towards 1970, and a quotient to four digits."""
+        epoch = func.timestampdiff(literal_column("MICROSECOND"), literal_column("'1970-01-01'"), column)
+        length = seconds * 1_000_000
+        return (epoch - (epoch % length + length) % length).op("DIV")(length)
 
     @override
     @contextmanager

@@ -13,11 +13,14 @@ from urllib.parse import quote
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Dialect,
     Executable,
     Insert,
     Integer,
     Select,
     Table,
+    Text,
+    TypeDecorator,
     bindparam,
     cast,
     delete,
@@ -65,6 +68,7 @@ class SqliteDialect(StoreDialect):
         _switch_to_wal(cursor)
         cursor.execute("PRAGMA synchronous=FULL")  # in WAL mode less would lose the last commits in a power cut
         cursor.close()
+        connection.text_factory = _text_of  # one text that is no UTF-8 would make the whole search fail
 
     @override
     def fault(self, error: DBAPIError) -> Fault | None:
@@ -80,8 +84,9 @@ class SqliteDialect(StoreDialect):
 
     @override
     def bucket(self, column: ColumnElement[datetime], seconds: ColumnElement[int]) -> ColumnElement[int]:
-        """Whole seconds since 1970, divided; the fraction is cut off, which strftime would round."""
-        return cast(func.strftime("%s", func.substr(column, 1, 19)), Integer).op("/")(seconds)
+        """Whole seconds since 1970; the fraction is cut off, which strftime would round."""
+        epoch = cast(func.strftime("%s", func.substr(column, 1, 19)), Integer)
+        return (epoch - (epoch % seconds + seconds) % seconds).op("/")(seconds)
 
     @override
     @contextmanager
@@ -137,8 +142,14 @@ class SqliteDialect(StoreDialect):
 
     @override
     def remove_many(self, table: Table) -> Executable:
-        """Only rows whose lease has not been lost to another."""
-        return delete(table).where(self.among(table.c.message_id, "ids"), not_lost(table))
+        """Only rows that the parameter `token` has claimed."""
+        return delete(table).where(self.among(table.c.message_id, "ids"), owned(table))
+
+    @override
+    def has_stored_id(self, table: Table) -> ColumnElement[bool]:
+        """By type and bytes: a column of SQLite's holds text that is no UTF-8, and bytes, too."""
+        key = table.c.message_id
+        return func.typeof(key).concat(func.hex(key)) == bindparam("id", type_=_TypeAndBytes)
 
     @override
     def insert(self, table: Table) -> Insert:
@@ -186,9 +197,30 @@ class SqliteDialect(StoreDialect):
             connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
-def not_lost(table: Table) -> ColumnElement[bool]:
-    """Whether a row has no claimer other than the parameter `token`."""
-    return table.c.claimed_by.is_(None) | (table.c.claimed_by == bindparam("token", type_=table.c.claimed_by.type))
+class _TypeAndBytes(TypeDecorator[str | bytes]):
+    """A value as its type in SQLite and its bytes, in hexadecimal digits."""
+
+    impl = Text
+    cache_ok = True
+
+    @override
+    def process_bind_param(self, value: str | bytes | None, dialect: Dialect) -> str | None:
+        if value is None:
+            return None
+        kind, raw = ("blob", value) if isinstance(value, bytes) else ("text", value.encode(errors="surrogateescape"))
+        return kind + raw.hex().upper()
+
+
+def _text_of(raw: bytes) -> str:
+    return raw.decode(errors="surrogateescape")
+
+
+def owned(table: Table) -> ColumnElement[bool]:
+    """Whether the parameter `token` has claimed a row.
+
+    One that nobody claims is another message under a message_id that was used again, or one that was rescheduled.
+    """
+    return table.c.claimed_by == bindparam("token", type_=table.c.claimed_by.type)
 
 
 def _unclaimed(table: Table) -> ColumnElement[bool]:

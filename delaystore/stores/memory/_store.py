@@ -1,11 +1,12 @@
 """The in-memory store."""
 
 import heapq
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final, Self
 from urllib.parse import urlsplit
 
@@ -15,12 +16,12 @@ from delaystore.clock import Clock, SystemClock
 from delaystore.errors import ConfigurationError, UnsupportedModeError
 from delaystore.message import DelayedMessage, Position, check_message_id, position_of, utc, waiting_until
 from delaystore.settings import TransactionMode
+from delaystore.stores._buckets import number_of, seconds_of, start_of
 from delaystore.stores.abc import DelayedMessageStore, ManagedDelayedMessageStore, ManagementOutcome, Page
 from delaystore.stores.memory._transaction import InMemoryTransaction
 from delaystore.stores.memory._waiting import WaitingMessages, copied
 
 _SYSTEM_CLOCK: Final = SystemClock()
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class InMemoryDelayedMessageStore(ManagedDelayedMessageStore):
@@ -98,9 +99,14 @@ class InMemoryDelayedMessageStore(ManagedDelayedMessageStore):
 
     @override
     def fetch_due(self, at: datetime, limit: int) -> Sequence[DelayedMessage]:
+        return self.fetch_batch(at, limit, sys.maxsize)
+
+    @override
+    def fetch_batch(self, at: datetime, limit: int, most_bytes: int) -> Sequence[DelayedMessage]:
         at, now, waiting = utc(at, "at"), self._clock.now(), self._waiting()
         with waiting.lock:
-            return [copied(entry.message) for entry in waiting.claim_due(at, limit, self, now, now + self._lease)]
+            entries = waiting.claim_due(at, limit, most_bytes, self, now, now + self._lease)
+            return [copied(entry.message) for entry in entries]
 
     @override
     def remove(self, message: DelayedMessage) -> bool:
@@ -158,10 +164,9 @@ class InMemoryDelayedMessageStore(ManagedDelayedMessageStore):
 
     @override
     def count_by_due_time(self, bucket: timedelta, *, destination: str | None = None) -> Mapping[datetime, int]:
-        if bucket < timedelta(seconds=1) or bucket % timedelta(seconds=1):
-            raise ConfigurationError(f"bucket must be a whole number of seconds from 1, not {bucket!r}")
-        numbers = Counter((message.due_time - _EPOCH) // bucket for message in self._messages(destination))
-        return {_EPOCH + number * bucket: numbers[number] for number in sorted(numbers)}
+        seconds_of(bucket)
+        numbers = Counter(number_of(message.due_time, bucket) for message in self._messages(destination))
+        return {start_of(number, bucket): numbers[number] for number in sorted(numbers)}
 
     @override
     def cancel(self, message_id: str) -> ManagementOutcome:

@@ -1,5 +1,6 @@
 """A block of the in-memory store: what it writes shows at its end, or never."""
 
+import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
@@ -14,7 +15,7 @@ from delaystore.stores.memory._waiting import Entry, WaitingMessages, after_fail
 
 
 class InMemoryTransaction(DelayedMessageStore):
-    """Claims what it fetches or settles until the block ends, and keeps its writes to itself until then.
+    """Claims what it fetches until the block ends, and keeps its writes to itself until then.
 
     What the block has stored is fetched, by others and by itself, only after its end. It may settle what `owner`,
     the store it came from, has leased.
@@ -60,11 +61,15 @@ class InMemoryTransaction(DelayedMessageStore):
 
     @override
     def fetch_due(self, at: datetime, limit: int) -> Sequence[DelayedMessage]:
+        return self.fetch_batch(at, limit, sys.maxsize)
+
+    @override
+    def fetch_batch(self, at: datetime, limit: int, most_bytes: int) -> Sequence[DelayedMessage]:
         """Claim until the block ends; what it has claimed already is not fetched again."""
         at = utc(at, "at")
         with self._waiting.lock:
             self._check_open()
-            entries = self._waiting.claim_due(at, limit, self, self._clock.now(), None)
+            entries = self._waiting.claim_due(at, limit, most_bytes, self, self._clock.now(), None)
             self._claimed.update((entry.message.message_id, entry) for entry in entries)
             return [copied(entry.message) for entry in entries]
 
@@ -74,9 +79,6 @@ class InMemoryTransaction(DelayedMessageStore):
         message_id = message.message_id
         with self._waiting.lock:
             self._check_open()
-            if self._stored.pop(message_id, None) is not None:
-                self._waiting.reserved.discard(message_id)
-                return True
             if self._claim(message_id) is None:
                 return False
             self._failed.pop(message_id, None)
@@ -90,9 +92,6 @@ class InMemoryTransaction(DelayedMessageStore):
         message_id = message.message_id
         with self._waiting.lock:
             self._check_open()
-            if message_id in self._stored:
-                self._stored[message_id] = after_failure(self._stored[message_id], again)
-                return True
             entry = self._claim(message_id)
             if entry is None:
                 return False
@@ -130,9 +129,9 @@ class InMemoryTransaction(DelayedMessageStore):
         self._ended = True
 
     def _claim(self, message_id: str) -> Entry | None:
-        """The entry of a message to settle, claimed by this block; None: it is gone, or claimed by another."""
+        """The entry of a message to settle, claimed by this block; None: it is gone, or the claim is."""
         entry = self._waiting.entries.get(message_id)
-        if entry is None or message_id in self._removed or entry.claimer not in (None, self, self._owner):
+        if entry is None or message_id in self._removed or entry.claimer not in (self, self._owner):
             return None
         self._waiting.claim(entry, self, None)
         self._claimed[message_id] = entry

@@ -83,14 +83,20 @@ class WaitingMessages:
         self._push(entry)
 
     def claim_due(
-        self, at: datetime, limit: int, claimer: object, now: datetime, until: datetime | None
+        self, at: datetime, limit: int, most_bytes: int, claimer: object, now: datetime, until: datetime | None
     ) -> list[Entry]:
-        """Claim up to `limit` free messages whose next attempt is at or before `at`, in the order of positions."""
+        """Claim up to `limit` free messages whose next attempt is at or before `at`, in the order of positions.
+
+        Their bodies have at most `most_bytes` together, unless the first alone has more.
+        """
         self._free_expired(now)
         claimed: list[Entry] = []
         while len(claimed) < limit:
             entry = self._first(self._free)
             if entry is None or entry.message.next_attempt > at:
+                break
+            most_bytes -= len(entry.message.body)
+            if most_bytes < 0 and claimed:
                 break
             self.claim(entry, claimer, until)
             claimed.append(entry)

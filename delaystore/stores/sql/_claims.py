@@ -2,16 +2,19 @@
 
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Connection, Row
 from typing_extensions import override
 
-from delaystore.message import Position, position_of
+from delaystore.message import Position
 from delaystore.sql.dialects import store_dialect_of
+from delaystore.stores.sql._fitting import fitting
 from delaystore.stores.sql._statements import Statements, search
+from delaystore.stores.sql._unreadable import time_or_earliest
+from delaystore.stores.sql.rows import position_of_row
 
 Rows = Sequence[Row[*tuple[Any, ...]]]
 
@@ -28,8 +31,11 @@ class Claims(ABC):
         return self._connection_now()
 
     @abstractmethod
-    def claim(self, at: datetime, limit: int, after: Position | None) -> Rows:
-        """Claim up to `limit` rows whose next attempt is at or before `at`, behind `after`; in their order."""
+    def claim(self, at: datetime, limit: int, most_bytes: int, after: Position | None) -> Rows:
+        """Claim up to `limit` rows whose next attempt is at or before `at`, behind `after`; in their order.
+
+        Their bodies have at most `most_bytes` together, unless the first alone has more.
+        """
 
     def identity(self) -> dict[str, Any]:
         """The parameters that tell removes and increments whose claim it is; row locks need none."""
@@ -39,16 +45,17 @@ class Claims(ABC):
         """Note that the transaction has written something other than claims."""
 
     def first_end(self) -> datetime | None:
-        """When the first claim anywhere ends by itself; None: none does."""
+        """When the first claimed message anywhere shows again by itself; None: none does."""
         return None
 
-    def release(self, message_ids: Collection[str]) -> None:  # noqa: B027 - row locks have none left
-        """End claims that the end of the transaction has not ended."""
+    def release(self) -> None:  # noqa: B027 - row locks have none left
+        """End the claims that the end of the transaction has not ended."""
 
 
 class RowLocks(Claims):
-    """One locking search: PostgreSQL locks what it returns, and nothing beside it.
+    """One locking search: PostgreSQL locks what it finds, and nothing beside it.
 
+    What `most_bytes` leaves out of a batch stays locked with it. The next batch is smaller, as sizes are known by then.
     `committing` False: in somebody else's transaction, which may say nothing for as long as it likes.
     """
 
@@ -57,11 +64,12 @@ class RowLocks(Claims):
         self._committing = committing
 
     @override
-    def claim(self, at: datetime, limit: int, after: Position | None) -> Rows:
+    def claim(self, at: datetime, limit: int, most_bytes: int, after: Position | None) -> Rows:
         statement, position = search(self._sql.due, self._sql.due_behind, after)
         if self._committing:
             statement = store_dialect_of(self._connection).limit_idling(statement)
-        return self._connection.execute(statement, {"at": at, "limit": limit, **position}).all()
+        values = {"at": at, "limit": limit, "most_bytes": most_bytes, **position}
+        return self._connection.execute(statement, values).all()
 
 
 class CandidateLocks(Claims):
@@ -72,19 +80,25 @@ class CandidateLocks(Claims):
     """
 
     @override
-    def claim(self, at: datetime, limit: int, after: Position | None) -> Rows:
+    def claim(self, at: datetime, limit: int, most_bytes: int, after: Position | None) -> Rows:
         """Search behind candidates that others have locked, until there are enough or no more."""
         claimed: list[Row[*tuple[Any, ...]]] = []
         while len(claimed) < limit:
             wanted = limit - len(claimed)
             statement, position = search(self._sql.candidates, self._sql.candidates_behind, after)
             candidates = self._connection.execute(statement, {"at": at, "limit": wanted, **position}).all()
-            if candidates:
-                values = {"at": at, "ids": [row.message_id for row in candidates]}
-                claimed += self._connection.execute(self._sql.lock_candidates, values)
-            if len(candidates) < wanted:
+            chosen = fitting(candidates, most_bytes, at_least_one=not claimed)
+            if not chosen:
                 break
-            after = position_of(candidates[-1])
+            values = {"at": at, "ids": [row.message_id for row in chosen]}
+            locked = self._connection.execute(self._sql.lock_candidates, values).all()
+            claimed += locked
+            most_bytes -= sum(len(row.body) for row in locked)
+            if len(candidates) < wanted and len(chosen) == len(candidates):
+                break
+            if len(locked) == len(chosen) < len(candidates):
+                break
+            after = position_of_row(chosen[-1])
         return claimed
 
 
@@ -115,15 +129,16 @@ class Leases(Claims):
         return str(uuid.uuid4())
 
     @override
-    def claim(self, at: datetime, limit: int, after: Position | None) -> Rows:
+    def claim(self, at: datetime, limit: int, most_bytes: int, after: Position | None) -> Rows:
         """Search and write the lease in one statement."""
         now = self._now()
-        values = {"at": at, "limit": limit, "now": now, "token": self._token, "lease_end": now + self._lease}
+        values = {"at": at, "limit": limit, "most_bytes": most_bytes, "now": now}
+        values |= {"token": self._token, "lease_end": now + self._lease}
         statement, position = search(self._sql.claim_due, self._sql.claim_due_behind, after)
         rows = self._connection.execute(statement, values | position).all()
         if self._committing:
             self._connection.commit()
-        return sorted(rows, key=position_of)
+        return sorted(rows, key=position_of_row)
 
     @override
     def identity(self) -> dict[str, Any]:
@@ -136,12 +151,11 @@ class Leases(Claims):
 
     @override
     def first_end(self) -> datetime | None:
-        end: datetime | None = self._connection.execute(self._sql.first_lease_end).scalar()
-        return end
+        end = self._connection.execute(self._sql.first_lease_end).scalar()
+        return None if end is None else time_or_earliest(end)
 
     @override
-    def release(self, message_ids: Collection[str]) -> None:
-        """End leases, in a transaction of its own."""
-        if message_ids:
-            self._connection.execute(self._sql.release, {"token": self._token, "ids": list(message_ids)})
-            self._connection.commit()
+    def release(self) -> None:
+        """End the token's leases, in a transaction of its own."""
+        self._connection.execute(self._sql.release, {"token": self._token})
+        self._connection.commit()

@@ -2,15 +2,28 @@
 
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import BindParameter, Integer, Select, Table, bindparam, delete, func, select, update
+from sqlalchemy import (
+    BigInteger,
+    BindParameter,
+    Integer,
+    Select,
+    Table,
+    bindparam,
+    delete,
+    func,
+    literal,
+    select,
+    update,
+)
 from sqlalchemy.sql.dml import ReturningUpdate
 
-from delaystore.message import Position
+from delaystore.message import LATEST_DUE_TIME, Position
 from delaystore.sql.columns import in_order, message_columns
 from delaystore.sql.dialects import Claiming, StoreDialect
 from delaystore.sql.dialects.base import row_with
-from delaystore.sql.dialects.sqlite import not_lost
+from delaystore.sql.dialects.sqlite import owned
 from delaystore.sql.types import UtcDateTime
+from delaystore.stores.sql._fitting import fitting_ids, locked_and_fitting, with_sizes
 
 _AFTER: Final = "after_"
 _S = TypeVar("_S")
@@ -24,7 +37,9 @@ def search(beginning: _S, behind: _S, after: Position | None) -> tuple[_S, dict[
 
 
 class Statements:
-    """Parameters: `at`, `limit`, `id`, `ids`, `now`, `new_due_time`, `channel`, `payload`, and those of a position."""
+    """Parameters: `at`, `limit`, `most_bytes`, `id`, `ids`, `now`, `new_due_time`, `new_next_attempt`, `seconds`,
+    `channel`, `payload`, and those of a position.
+    """
 
     def __init__(self, table: Table, dialect: StoreDialect) -> None:
         self.table = table
@@ -33,9 +48,11 @@ class Statements:
         limit = bindparam("limit", type_=Integer)
         due = select(*message_columns(table)).where(is_due).order_by(*order).limit(limit)
         is_behind = dialect.behind(order, [bindparam(_AFTER + column.name, type_=column.type) for column in order])
-        self.due = dialect.claimed(due, table)
-        self.due_behind = dialect.claimed(due.where(is_behind), table)
-        first = select(table.c.next_attempt).order_by(*order).limit(1)
+        if dialect.claiming is Claiming.ROW_LOCKS:
+            self.due = locked_and_fitting(dialect.claimed(due, table))
+            self.due_behind = locked_and_fitting(dialect.claimed(due.where(is_behind), table))
+        is_time = table.c.next_attempt <= literal(LATEST_DUE_TIME, UtcDateTime)  # text in SQLite may be later
+        first = select(table.c.next_attempt).where(is_time).order_by(*order).limit(1)
         self.first = first
         self.first_behind = first.where(is_behind)
         self.insert = dialect.insert(table).execution_options(preserve_rowcount=True)
@@ -44,16 +61,17 @@ class Statements:
         self.cancel = delete(table)
         new_time: BindParameter[Any] = bindparam("new_due_time")
         self.reschedule = update(table).values(due_time=new_time, next_attempt=new_time, failure_count=0)
-        self.increment = (
-            update(table)
-            .where(row_with(table))
-            .values(failure_count=table.c.failure_count + 1, next_attempt=bindparam("new_next_attempt"))
+        failed = update(table).values(
+            failure_count=table.c.failure_count + 1, next_attempt=bindparam("new_next_attempt")
         )
+        self.increment = failed.where(row_with(table))
+        self.remove_stored = delete(table).where(dialect.has_stored_id(table))
+        self.increment_stored = failed.where(dialect.has_stored_id(table))
         self.get = select(*message_columns(table)).where(row_with(table))
         self.page = select(*message_columns(table)).order_by(*order).limit(limit)
         self.page_behind = self.page.where(is_behind)
         self.count = select(func.count()).select_from(table)
-        number = dialect.bucket(table.c.due_time, bindparam("seconds", type_=Integer)).label("number")
+        number = dialect.bucket(table.c.due_time, bindparam("seconds", type_=BigInteger)).label("number")
         self.numbered = select(number, table.c.destination).subquery("numbered")
         self.buckets = (
             select(self.numbered.c.number, func.count().label("messages"))
@@ -62,27 +80,31 @@ class Statements:
         )
         if dialect.claiming is Claiming.CANDIDATE_LOCKS:
             found = select(*order).where(is_due).order_by(*order).limit(limit)
-            self.candidates = found
-            self.candidates_behind = found.where(is_behind)
+            self.candidates = with_sizes(found, table, dialect)
+            self.candidates_behind = with_sizes(found.where(is_behind), table, dialect)
             locked = select(*message_columns(table)).where(dialect.among(table.c.message_id, "ids"), is_due)
             self.lock_candidates = dialect.claimed(locked.order_by(*order), table)
         if dialect.claiming is Claiming.LEASES:
-            self._add_leases(table, dialect)
+            self._add_leases(dialect.claimed(due, table), dialect.claimed(due.where(is_behind), table))
 
-    def _add_leases(self, table: Table, dialect: StoreDialect) -> None:
+    def _add_leases(self, due: Select[Any], due_behind: Select[Any]) -> None:
         """Claims as leases: `token` names the claimer, `lease_end` when the claim ends by itself."""
+        table = self.table
         lease: dict[str, Any] = {"claimed_by": bindparam("token"), "claimed_until": bindparam("lease_end")}
         free: dict[str, Any] = {"claimed_by": None, "claimed_until": None}
 
         def claim(statement: Select[Any]) -> ReturningUpdate[Any]:
-            ids = statement.with_only_columns(table.c.message_id).scalar_subquery()
+            ids = fitting_ids(statement, table).scalar_subquery()
             return update(table).where(table.c.message_id.in_(ids)).values(lease).returning(*message_columns(table))
 
-        mine = table.c.claimed_by == bindparam("token", type_=table.c.claimed_by.type)
-        self.claim_due = claim(self.due)
-        self.claim_due_behind = claim(self.due_behind)
-        self.release = update(table).where(mine, dialect.among(table.c.message_id, "ids")).values(free)
-        self.increment = self.increment.where(not_lost(table)).values(free)
+        self.claim_due = claim(due)
+        self.claim_due_behind = claim(due_behind)
+        self.release = update(table).where(owned(table)).values(free)
+        self.increment = self.increment.where(owned(table)).values(free)
+        self.remove_stored = self.remove_stored.where(owned(table))
+        self.increment_stored = self.increment_stored.where(owned(table)).values(free)
+        self.reschedule = self.reschedule.values(free)
         self.first = self.first.where(table.c.claimed_by.is_(None))
         self.first_behind = self.first_behind.where(table.c.claimed_by.is_(None))
-        self.first_lease_end = select(func.min(table.c.claimed_until)).where(table.c.claimed_by.is_not(None))
+        shows = func.max(table.c.claimed_until, table.c.next_attempt)  # the later of the two
+        self.first_lease_end = select(func.min(shows, type_=UtcDateTime)).where(table.c.claimed_by.is_not(None))

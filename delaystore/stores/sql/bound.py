@@ -1,9 +1,10 @@
 """A store bound to one connection, and so to one transaction."""
 
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from sqlalchemy import Connection, CursorResult, Delete, Executable, FromClause, Select, Update
@@ -26,12 +27,14 @@ from delaystore.settings import MAXIMUM_SLEEP, TransactionMode
 from delaystore.sql.dialects import Claiming, StoreDialect
 from delaystore.sql.errors import translated_errors
 from delaystore.sql.faults import Fault
+from delaystore.stores._buckets import seconds_of, start_of
 from delaystore.stores.abc import ManagedDelayedMessageStore, ManagementOutcome, Page
 from delaystore.stores.sql._claims import CandidateLocks, Claims, Leases, RowLocks
 from delaystore.stores.sql._listener import payload_of
 from delaystore.stores.sql._scan import DueScan
 from delaystore.stores.sql._statements import Statements, search
-from delaystore.stores.sql.rows import to_message, to_row
+from delaystore.stores.sql._unreadable import stored_id, time_or_earliest
+from delaystore.stores.sql.rows import has_position, position_of_row, to_message, to_row
 
 NOTIFY_WITHIN: Final = MAXIMUM_SLEEP + timedelta(seconds=5)
 """What is due later needs no wake-up: dispatchers search by themselves; 5 s are for clocks that differ."""
@@ -129,6 +132,10 @@ class BoundSqlStore(ManagedDelayedMessageStore):
 
     @override
     def fetch_due(self, at: datetime, limit: int) -> Sequence[DelayedMessage]:
+        return self.fetch_batch(at, limit, sys.maxsize)
+
+    @override
+    def fetch_batch(self, at: datetime, limit: int, most_bytes: int) -> Sequence[DelayedMessage]:
         """Search from the position where the last search ended, or from the beginning; see `scan`."""
         if limit < 1:
             return []
@@ -136,12 +143,13 @@ class BoundSqlStore(ManagedDelayedMessageStore):
         after = scan.start()
         began = time.monotonic()
         with translated_errors():
-            rows = self._claims.claim(at, limit, after)
-        scan.ended(after, time.monotonic() - began, position_of(rows[-1]) if rows else None)
-        ids = [row.message_id for row in rows]
+            rows = self._claims.claim(at, limit, most_bytes, after)
+        scan.ended(after, time.monotonic() - began, position_of_row(rows[-1]) if rows else None)
+        messages = [to_message(row) for row in rows]
+        ids = [message.message_id for message in messages]
         self._fetched.update(ids)
         self._unsettled.update(ids)
-        return [to_message(row) for row in rows]
+        return messages
 
     @override
     def remove(self, message: DelayedMessage) -> bool:
@@ -151,10 +159,16 @@ class BoundSqlStore(ManagedDelayedMessageStore):
     def remove_many(self, messages: Sequence[DelayedMessage]) -> int:
         if not messages:
             return 0
-        ids = [message.message_id for message in messages]
         self.written()
-        self._unsettled.difference_update(ids)
-        return self._execute(self._sql.remove_many, {"ids": ids, **self._claims.identity()}).rowcount
+        self._unsettled.difference_update(message.message_id for message in messages)
+        claimer, count = self._claims.identity(), 0
+        ids = [message.message_id for message in messages if stored_id(message) is None]
+        if ids:
+            count += self._execute(self._sql.remove_many, {"ids": ids, **claimer}).rowcount
+        for message in messages:
+            if stored_id(message) is not None:
+                count += self._execute(self._sql.remove_stored, {"id": stored_id(message), **claimer}).rowcount
+        return count
 
     @override
     def increment_failure_count(self, message: DelayedMessage, next_attempt: datetime | None = None) -> bool:
@@ -166,14 +180,18 @@ class BoundSqlStore(ManagedDelayedMessageStore):
             return 0
         self.written()
         claimer = self._claims.identity()
-        values = [
-            {"id": message.message_id, "new_next_attempt": utc(next_attempt, "next_attempt"), **claimer}
-            for message, next_attempt in failures
-        ]
+        plain: list[dict[str, Any]] = []
+        stored: list[dict[str, Any]] = []
+        for message, next_attempt in failures:
+            again, key = utc(next_attempt, "next_attempt"), stored_id(message)
+            self._waits_until(again)
+            values = {"id": message.message_id if key is None else key, "new_next_attempt": again, **claimer}
+            (plain if key is None else stored).append(values)
         self._unsettled.difference_update(message.message_id for message, _ in failures)
-        for value in values:
-            self._waits_until(value["new_next_attempt"])
-        return self._execute(self._sql.increment, values).rowcount
+        count = self._execute(self._sql.increment, plain).rowcount if plain else 0
+        for values in stored:
+            count += self._execute(self._sql.increment_stored, values).rowcount
+        return count
 
     @override
     def next(self) -> datetime | None:
@@ -181,7 +199,8 @@ class BoundSqlStore(ManagedDelayedMessageStore):
         after = self._parts.scan.start()
         with translated_errors():
             times = [self._claims.first_end()]
-        times.append(self._execute(*search(self._sql.first, self._sql.first_behind, after)).scalar())
+        first = self._execute(*search(self._sql.first, self._sql.first_behind, after)).scalar()
+        times.append(None if first is None else time_or_earliest(first))
         if after is not None:
             times.append(self.now() + self._parts.scan.until_full_scan())
         return min((time for time in times if time is not None), default=None)
@@ -214,10 +233,20 @@ class BoundSqlStore(ManagedDelayedMessageStore):
             statement = statement.where(table.c.next_attempt >= utc(since, "since"))
         if until is not None:
             statement = statement.where(table.c.next_attempt < utc(until, "until"))
-        messages = [to_message(row) for row in self._execute(statement, {"limit": limit + 1, **position})]
-        if len(messages) <= limit:
-            return Page(messages, None)
-        return Page(messages[:limit], position_of(messages[limit - 1]))
+        return self._page(statement, position, limit)
+
+    def _page(self, statement: Select[*tuple[Any, ...]], position: dict[str, Any], limit: int) -> Page:
+        """The page ends with a row that has a position, or the next page would begin elsewhere.
+
+        So it is shorter where it would end with a row whose time cannot be read, and longer where all are such.
+        """
+        rows = self._execute(statement, {"limit": limit + 1, **position}).all()
+        if len(rows) <= limit:
+            return Page([to_message(row) for row in rows], None)
+        end = next((number for number in range(limit, 0, -1) if has_position(rows[number - 1])), None)
+        if end is None:
+            return self._page(statement, position, 2 * limit)
+        return Page([to_message(row) for row in rows[:end]], position_of(rows[end - 1]))
 
     @override
     def count(self, *, destination: str | None = None) -> int:
@@ -226,11 +255,10 @@ class BoundSqlStore(ManagedDelayedMessageStore):
 
     @override
     def count_by_due_time(self, bucket: timedelta, *, destination: str | None = None) -> Mapping[datetime, int]:
-        seconds = int(bucket.total_seconds())
-        if seconds < 1 or timedelta(seconds=seconds) != bucket:
-            raise ConfigurationError(f"bucket must be a whole number of seconds from 1, not {bucket!r}")
-        rows = self._execute(self._of(self._sql.buckets, self._sql.numbered, destination), {"seconds": seconds})
-        return {datetime.fromtimestamp(int(row.number) * seconds, UTC): row.messages for row in rows}
+        """Leaves out rows whose due time cannot be read."""
+        statement = self._of(self._sql.buckets, self._sql.numbered, destination)
+        rows = self._execute(statement, {"seconds": seconds_of(bucket)})
+        return {start_of(int(row.number), bucket): row.messages for row in rows if row.number is not None}
 
     @override
     def cancel(self, message_id: str) -> ManagementOutcome:
@@ -273,8 +301,9 @@ class BoundSqlStore(ManagedDelayedMessageStore):
 
     def release(self) -> None:
         """End claims on what was fetched and not settled, where the transaction's end has not."""
-        with translated_errors():
-            self._claims.release(self._unsettled)
+        if self._unsettled:
+            with translated_errors():
+                self._claims.release()
 
     def after_end(self) -> None:
         """After commit or rollback: find again what was fetched and not settled, which lies before the position."""

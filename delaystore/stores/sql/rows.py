@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from delaystore.errors import InvalidMessageError
-from delaystore.headers import RAW_HEADERS, RAW_PROPERTIES
-from delaystore.message import NOTHING, DelayedMessage, UnreadableMessage
+from delaystore.message import DelayedMessage, Position, UnreadableMessage, check_message_id, waiting_until
 from delaystore.sql.codec import decode_mapping, encode_mapping
 from delaystore.sql.columns import NAMES
+from delaystore.stores.sql._unreadable import time_or_earliest, unreadable
 
 
 def to_row(message: DelayedMessage) -> dict[str, Any]:
@@ -25,37 +25,40 @@ def to_row(message: DelayedMessage) -> dict[str, Any]:
 
 
 def to_message(row: Sequence[Any]) -> DelayedMessage:
-    """The message of a row of COLUMNS; an UnreadableMessage where it cannot be decoded."""
+    """The message of a row of COLUMNS; an UnreadableMessage where it holds none."""
     message_id, destination, due_time, next_attempt, failure_count, headers, properties, body = row
     try:
         return DelayedMessage(
             message_id=message_id,
             destination=destination,
             due_time=due_time,
-            next_attempt=next_attempt,
+            next_attempt=waiting_until(next_attempt, "next_attempt"),
             failure_count=failure_count,
             headers=decode_mapping(headers),
             properties=decode_mapping(properties),
             body=body,
         )
     except (ValueError, InvalidMessageError) as error:
-        return _unreadable(dict(zip(NAMES, row, strict=True)), f"the stored message cannot be decoded: {error}")
+        return unreadable(dict(zip(NAMES, row, strict=True)), f"the stored message cannot be decoded: {error}")
 
 
 def to_readable_message(row: Sequence[Any]) -> DelayedMessage:
-    """As `to_message`, but raises InvalidMessageError where the row cannot be decoded."""
+    """As `to_message`, but raises InvalidMessageError where the row holds no message."""
     message = to_message(row)
     if isinstance(message, UnreadableMessage):
         raise InvalidMessageError(message.reason)
     return message
 
 
-def _unreadable(values: dict[str, Any], reason: str) -> UnreadableMessage:
-    body = values["body"]
-    changed = {
-        "failure_count": max(values["failure_count"], 0),
-        "headers": {RAW_HEADERS: values["headers"], RAW_PROPERTIES: values["properties"]},
-        "properties": NOTHING,
-        "body": body if isinstance(body, bytes) else str(body).encode(),
-    }
-    return UnreadableMessage(**values | changed, reason=reason)
+def position_of_row(row: Any) -> Position:
+    """The position of a row; where its time or its id is none, a position before it."""
+    try:
+        check_message_id(row.message_id)
+    except InvalidMessageError:
+        return Position(time_or_earliest(row.next_attempt), "")
+    return Position(time_or_earliest(row.next_attempt), row.message_id)
+
+
+def has_position(row: Any) -> bool:
+    """Whether the row's position is one that `Position` can say."""
+    return position_of_row(row) == (row.next_attempt, row.message_id)

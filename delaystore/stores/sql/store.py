@@ -169,6 +169,12 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
             return bound.fetch_due(at, limit)
 
     @override
+    def fetch_batch(self, at: datetime, limit: int, most_bytes: int) -> Sequence[DelayedMessage]:
+        """As in the contract; a claim by row lock ends with this call, so claim inside `transaction()`."""
+        with self._one_call() as bound:
+            return bound.fetch_batch(at, limit, most_bytes)
+
+    @override
     def remove(self, message: DelayedMessage) -> bool:
         with self._one_call() as bound:
             return bound.remove(message)
@@ -275,7 +281,10 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
         return True
 
     def _one_call(self, connections: Connections | None = None) -> AbstractContextManager[BoundSqlStore]:
-        """A transaction for one call; where claims are leases, they outlive it and belong to this store."""
+        """A transaction for one call; where claims are leases, they outlive it and belong to this store.
+
+        All threads that use the store are then one claimer; each block of `transaction()` is another.
+        """
         return self._bound(connections or self._transactions, self._token)
 
     @contextmanager

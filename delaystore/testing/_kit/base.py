@@ -22,7 +22,7 @@ def opened(factory: StoreFactory) -> DelayedMessageStore:
 
 
 class StoreTests(SelectedByCapabilities):
-    """The fixtures. Authors override `store_factory`, and each of the three below it if its flag is set."""
+    """The fixtures. Authors override `store_factory`, and each of the four below it if its flag is set."""
 
     capabilities: ClassVar[StoreCapabilities] = StoreCapabilities()
 
@@ -45,6 +45,11 @@ class StoreTests(SelectedByCapabilities):
     def corrupt(self) -> Callable[[str], None]:
         """For `unreadable_rows`: makes the stored headers of the message of that id undecodable."""
         raise NotImplementedError("the flag unreadable_rows asks for the fixture corrupt")
+
+    @pytest.fixture
+    def end_leases(self) -> Callable[[], None]:
+        """For `ending_leases`: makes every lease end now, as if its time had passed."""
+        raise NotImplementedError("the flag ending_leases asks for the fixture end_leases")
 
     @pytest.fixture
     def opened_stores(self) -> Iterator[list[DelayedMessageStore]]:

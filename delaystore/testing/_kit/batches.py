@@ -71,6 +71,30 @@ class BatchTests(StoreTests):
         with store.transaction() as transaction:
             assert ids(transaction.fetch_due(NOON + 2 * SECOND, 100)) == ["m0", "m1", "m2"]
 
+    @needs("batches", "bounded_batches")
+    def test_a_batch_has_the_longest_waiting_up_to_its_bytes_but_at_least_one(self, store: DelayedMessageStore) -> None:
+        sizes = (0, 41, 10, 20, 30, 0, 40)
+        store.store_many([a_message(f"m{n}", NOON + n * SECOND, body=bytes(size)) for n, size in enumerate(sizes)])
+        batches = []
+        while some := self.removed_batch(store, 10, 40):
+            batches.append(some)
+        assert batches == [["m0"], ["m1"], ["m2", "m3"], ["m4", "m5"], ["m6"]]
+
+    @needs("batches", "bounded_batches")
+    def test_both_bounds_of_a_batch_count(self, store: DelayedMessageStore) -> None:
+        store.store_many(some_messages(4))
+        assert self.removed_batch(store, 2, 1000) == ["m0", "m1"]
+        assert self.removed_batch(store, 10, 1) == ["m2"]
+        assert self.removed_batch(store, 0, 1000) == []
+
+    @needs("batches", "bounded_batches", "transactions")
+    def test_what_did_not_fit_is_the_next_batch(self, store: DelayedMessageStore) -> None:
+        store.store_many([a_message(f"m{n}", NOON + n * SECOND, body=bytes(10)) for n in range(5)])
+        with store.transaction() as transaction:
+            assert ids(transaction.fetch_batch(FAR, 10, 25)) == ["m0", "m1"]
+        assert self.removed_batch(store, 10, 25) == ["m0", "m1"]
+        assert self.removed_batch(store, 10, 25) == ["m2", "m3"]
+
     @needs("batches")
     def test_a_batch_may_be_large(self, store: DelayedMessageStore) -> None:
         store.store_many(some_messages(MANY, step=TICK))
@@ -83,17 +107,33 @@ class BatchTests(StoreTests):
     def test_removing_many_counts_those_that_were_there(self, store: DelayedMessageStore) -> None:
         store.store_many(some_messages(5))
         with store.transaction() as transaction:
-            assert transaction.remove_many([*some_messages(7)[3:], a_message("never")]) == 2
-        assert ids(all_taken(store, FAR)) == ["m0", "m1", "m2"]
+            fetched = self.fetched(transaction, 2)
+            assert transaction.remove_many([*fetched, *some_messages(7)[5:], a_message("never")]) == 2
+        assert ids(all_taken(store, FAR)) == ["m2", "m3", "m4"]
 
     def test_counting_many_failures_counts_those_that_were_there(self, store: DelayedMessageStore) -> None:
         messages = some_messages(4)
         store.store_many(messages[:3])
         failures = [(message, FAR + number * SECOND) for number, message in enumerate(reversed(messages))]
         with store.transaction() as transaction:
+            assert len(self.fetched(transaction, 4)) == 3
             assert transaction.increment_failure_counts(failures) == 3
         assert all_taken(store, FAR) == []
         found = all_taken(store, FAR + 3 * SECOND)
         assert [(one.message_id, one.failure_count, one.due_time) for one in found] == [
             (message.message_id, 1, message.due_time) for message in reversed(messages[:3])
         ]
+
+    def removed_batch(self, store: DelayedMessageStore, limit: int, most_bytes: int) -> list[str]:
+        """The ids of a batch, which is removed."""
+        with store.transaction() as transaction:
+            messages = transaction.fetch_batch(FAR, limit, most_bytes)
+            assert transaction.remove_many(messages) == len(messages)
+        return ids(messages)
+
+    def fetched(self, store: DelayedMessageStore, count: int) -> list[DelayedMessage]:
+        """Up to `count` messages, at once or (where the store has no batches) one after the other."""
+        if self.capabilities.batches:
+            return list(store.fetch_due(FAR, count))
+        found = [store.fetch_next_due_timeout(FAR) for _ in range(count)]
+        return [message for message in found if message is not None]

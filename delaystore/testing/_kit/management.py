@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from delaystore.errors import DelaystoreError
-from delaystore.message import DelayedMessage, Position
+from delaystore.message import EARLIEST_DUE_TIME, DelayedMessage, Position
 from delaystore.stores.abc import DelayedMessageStore, ManagedDelayedMessageStore, ManagementOutcome
 from delaystore.testing._capabilities import needs
 from delaystore.testing._kit.base import StoreTests
@@ -113,6 +113,15 @@ class ManagementTests(StoreTests):
         assert dict(managed.count_by_due_time(timedelta(hours=6), destination="shipping")) == {midnight: 1}
         assert dict(managed.count_by_due_time(day, destination="nowhere")) == {}
 
+    def test_buckets_before_1970_begin_at_their_earliest_instant_too(self, managed: ManagedDelayedMessageStore) -> None:
+        epoch, hour = datetime(1970, 1, 1, tzinfo=UTC), timedelta(hours=1)
+        for number, due_time in enumerate((epoch - TICK, epoch - hour, epoch - hour - TICK, epoch, EARLIEST_DUE_TIME)):
+            managed.store(a_message(str(number), due_time))
+        counts = {EARLIEST_DUE_TIME: 1, epoch - 2 * hour: 1, epoch - hour: 2, epoch: 1}
+        assert dict(managed.count_by_due_time(hour)) == counts
+        first, *_ = managed.count_by_due_time(timedelta(days=365_000))
+        assert first <= EARLIEST_DUE_TIME
+
     def test_a_cancelled_message_is_gone(self, managed: ManagedDelayedMessageStore) -> None:
         managed.store_many(some_messages(2))
         assert managed.cancel("m0") is DONE
@@ -133,6 +142,19 @@ class ManagementTests(StoreTests):
         assert all_taken(managed, NOON + by - TICK) == []
         assert_only(all_taken(managed, NOON + by), a_message("a", NOON + by, headers={"a": 1}))
         assert managed.reschedule("a", NOON) is NOT_FOUND
+
+    @needs("ending_leases")
+    def test_rescheduling_ends_a_claim_whose_lease_has_ended(
+        self, managed: ManagedDelayedMessageStore, other: DelayedMessageStore, end_leases: Callable[[], None]
+    ) -> None:
+        managed.store(a_message("a"))
+        late = claimed(other)
+        end_leases()
+        assert managed.reschedule("a", NOON + SECOND) is DONE
+        eventually_next(managed, NOON + SECOND)
+        assert other.remove(late) is False
+        assert other.increment_failure_count(late, NOON) is False
+        assert_only(all_taken(managed, NOON + SECOND), a_message("a", NOON + SECOND))
 
     def test_a_naive_due_time_changes_nothing(self, managed: ManagedDelayedMessageStore) -> None:
         managed.store(a_message("a"))

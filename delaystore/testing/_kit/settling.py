@@ -1,5 +1,6 @@
 """Storing once, removing, and counting failures."""
 
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -10,6 +11,7 @@ from delaystore.stores.abc import DelayedMessageStore
 from delaystore.testing._capabilities import needs
 from delaystore.testing._kit.base import StoreTests
 from delaystore.testing._kit.messages import (
+    FAR,
     NOON,
     SECOND,
     TICK,
@@ -132,3 +134,35 @@ class SettlingTests(StoreTests):
         assert other.remove(message) is False
         assert other.increment_failure_count(message, NOON) is False
         assert store.remove(message) is True
+
+    @needs("ending_leases")
+    def test_a_claim_that_ended_removes_no_message_sent_again_under_the_id(
+        self, store: DelayedMessageStore, other: DelayedMessageStore, end_leases: Callable[[], None]
+    ) -> None:
+        late, again = self.outlived(store, other, end_leases), a_message("a", body=b"again")
+        other.store(again)
+        assert store.remove(late) is False
+        assert store.remove_many([late]) == 0
+        assert store.increment_failure_count(late, FAR) is False
+        assert_only(all_taken(other, NOON), again)
+
+    @needs("ending_leases")
+    def test_a_claim_that_ended_removes_nothing_that_another_has_claimed(
+        self, store: DelayedMessageStore, other: DelayedMessageStore, end_leases: Callable[[], None]
+    ) -> None:
+        late = self.outlived(store, other, end_leases)
+        other.store(a_message("a"))
+        message = claimed(other)
+        assert store.remove(late) is False
+        assert store.increment_failure_count(late, FAR) is False
+        assert other.remove(message) is True
+
+    def outlived(
+        self, store: DelayedMessageStore, other: DelayedMessageStore, end_leases: Callable[[], None]
+    ) -> DelayedMessage:
+        """A message that `store` has claimed, and that `other` has taken over and removed since."""
+        store.store(a_message("a"))
+        late = claimed(store)
+        end_leases()
+        assert other.remove(claimed(other)) is True
+        return late

@@ -15,49 +15,41 @@ CREATE INDEX sales_delayed_due ON `my schema`.`sales_delayed` (next_attempt, mes
 
 -- # buckets
 SELECT numbered.number, count(*) AS messages
-FROM (SELECT floor((timestampdiff(SECOND, '1970-01-01', `my schema`.`sales_delayed`.due_time) - (timestampdiff(SECOND, '1970-01-01', `my schema`.`sales_delayed`.due_time) %% %(seconds)s + %(seconds)s) %% %(seconds)s) / %(seconds)s) AS number, `my schema`.`sales_delayed`.destination AS destination
+FROM (SELECT timestampdiff(MICROSECOND, '1970-01-01', `my schema`.`sales_delayed`.due_time) - (timestampdiff(MICROSECOND, '1970-01-01', `my schema`.`sales_delayed`.due_time) %% (%(seconds)s * %(param_1)s) + %(seconds)s * %(param_1)s) %% (%(seconds)s * %(param_1)s) DIV %(seconds)s * %(param_1)s AS number, `my schema`.`sales_delayed`.destination AS destination
 FROM `my schema`.`sales_delayed`) AS numbered GROUP BY numbered.number ORDER BY numbered.number
+-- {'param_1': 1000000}
 
 -- # candidates
-SELECT `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id
+SELECT STRAIGHT_JOIN found.next_attempt, found.message_id, length(`my schema`.`sales_delayed`.body) AS size
+FROM (SELECT `my schema`.`sales_delayed`.next_attempt AS next_attempt, `my schema`.`sales_delayed`.message_id AS message_id
 FROM `my schema`.`sales_delayed`
 WHERE `my schema`.`sales_delayed`.next_attempt <= %(at)s ORDER BY `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id
- LIMIT %(limit)s
+ LIMIT %(limit)s) AS found INNER JOIN `my schema`.`sales_delayed` FORCE INDEX (PRIMARY) ON found.message_id = `my schema`.`sales_delayed`.message_id ORDER BY found.next_attempt, found.message_id
 
 -- # candidates_behind
-SELECT `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id
+SELECT STRAIGHT_JOIN found.next_attempt, found.message_id, length(`my schema`.`sales_delayed`.body) AS size
+FROM (SELECT `my schema`.`sales_delayed`.next_attempt AS next_attempt, `my schema`.`sales_delayed`.message_id AS message_id
 FROM `my schema`.`sales_delayed`
 WHERE `my schema`.`sales_delayed`.next_attempt <= %(at)s AND `my schema`.`sales_delayed`.next_attempt >= %(after_next_attempt)s AND (`my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id) > (%(after_next_attempt)s, %(after_message_id)s) ORDER BY `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id
- LIMIT %(limit)s
+ LIMIT %(limit)s) AS found INNER JOIN `my schema`.`sales_delayed` FORCE INDEX (PRIMARY) ON found.message_id = `my schema`.`sales_delayed`.message_id ORDER BY found.next_attempt, found.message_id
 
 -- # count
 SELECT count(*) AS count_1
 FROM `my schema`.`sales_delayed`
 
--- # due
-SELECT `my schema`.`sales_delayed`.message_id, `my schema`.`sales_delayed`.destination, `my schema`.`sales_delayed`.due_time, `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.failure_count, `my schema`.`sales_delayed`.headers, `my schema`.`sales_delayed`.properties, `my schema`.`sales_delayed`.body
-FROM `my schema`.`sales_delayed` FORCE INDEX (PRIMARY)
-WHERE `my schema`.`sales_delayed`.next_attempt <= %(at)s ORDER BY `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id
- LIMIT %(limit)s FOR UPDATE SKIP LOCKED
-
--- # due_behind
-SELECT `my schema`.`sales_delayed`.message_id, `my schema`.`sales_delayed`.destination, `my schema`.`sales_delayed`.due_time, `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.failure_count, `my schema`.`sales_delayed`.headers, `my schema`.`sales_delayed`.properties, `my schema`.`sales_delayed`.body
-FROM `my schema`.`sales_delayed` FORCE INDEX (PRIMARY)
-WHERE `my schema`.`sales_delayed`.next_attempt <= %(at)s AND `my schema`.`sales_delayed`.next_attempt >= %(after_next_attempt)s AND (`my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id) > (%(after_next_attempt)s, %(after_message_id)s) ORDER BY `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id
- LIMIT %(limit)s FOR UPDATE SKIP LOCKED
-
 -- # first
 SELECT `my schema`.`sales_delayed`.next_attempt
-FROM `my schema`.`sales_delayed` ORDER BY `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id
- LIMIT %(param_1)s
--- {'param_1': 1}
+FROM `my schema`.`sales_delayed`
+WHERE `my schema`.`sales_delayed`.next_attempt <= %(param_1)s ORDER BY `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id
+ LIMIT %(param_2)s
+-- {'param_2': 1}
 
 -- # first_behind
 SELECT `my schema`.`sales_delayed`.next_attempt
 FROM `my schema`.`sales_delayed`
-WHERE `my schema`.`sales_delayed`.next_attempt >= %(after_next_attempt)s AND (`my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id) > (%(after_next_attempt)s, %(after_message_id)s) ORDER BY `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id
- LIMIT %(param_1)s
--- {'param_1': 1}
+WHERE `my schema`.`sales_delayed`.next_attempt <= %(param_1)s AND `my schema`.`sales_delayed`.next_attempt >= %(after_next_attempt)s AND (`my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id) > (%(after_next_attempt)s, %(after_message_id)s) ORDER BY `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id
+ LIMIT %(param_2)s
+-- {'param_2': 1}
 
 -- # get
 SELECT `my schema`.`sales_delayed`.message_id, `my schema`.`sales_delayed`.destination, `my schema`.`sales_delayed`.due_time, `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.failure_count, `my schema`.`sales_delayed`.headers, `my schema`.`sales_delayed`.properties, `my schema`.`sales_delayed`.body
@@ -65,6 +57,10 @@ FROM `my schema`.`sales_delayed`
 WHERE `my schema`.`sales_delayed`.message_id = %(id)s
 
 -- # increment
+UPDATE `my schema`.`sales_delayed` SET next_attempt=%(new_next_attempt)s, failure_count=(`my schema`.`sales_delayed`.failure_count + %(failure_count_1)s) WHERE `my schema`.`sales_delayed`.message_id = %(id)s
+-- {'failure_count_1': 1}
+
+-- # increment_stored
 UPDATE `my schema`.`sales_delayed` SET next_attempt=%(new_next_attempt)s, failure_count=(`my schema`.`sales_delayed`.failure_count + %(failure_count_1)s) WHERE `my schema`.`sales_delayed`.message_id = %(id)s
 -- {'failure_count_1': 1}
 
@@ -89,6 +85,9 @@ WHERE `my schema`.`sales_delayed`.next_attempt >= %(after_next_attempt)s AND (`m
 
 -- # remove_many
 DELETE waiting FROM JSON_TABLE(%(ids)s, '$[*]' COLUMNS (id VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS ids STRAIGHT_JOIN `my schema`.`sales_delayed` AS waiting FORCE INDEX (PRIMARY) ON waiting.message_id = CAST(ids.id AS BINARY)
+
+-- # remove_stored
+DELETE FROM `my schema`.`sales_delayed` WHERE `my schema`.`sales_delayed`.message_id = %(id)s
 
 -- # clock
 SELECT utc_timestamp(%(utc_timestamp_2)s) AS utc_timestamp_1

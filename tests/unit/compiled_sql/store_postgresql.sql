@@ -15,7 +15,7 @@ CREATE INDEX sales_delayed_due ON "my schema"."sales_delayed" (next_attempt, mes
 
 -- # buckets
 SELECT numbered.number, count(*) AS messages
-FROM (SELECT floor(EXTRACT(epoch FROM "my schema"."sales_delayed".due_time) / CAST(%(seconds)s::INTEGER AS NUMERIC)) AS number, "my schema"."sales_delayed".destination AS destination
+FROM (SELECT floor(EXTRACT(epoch FROM "my schema"."sales_delayed".due_time) / CAST(%(seconds)s::BIGINT AS NUMERIC)) AS number, "my schema"."sales_delayed".destination AS destination
 FROM "my schema"."sales_delayed") AS numbered GROUP BY numbered.number ORDER BY numbered.number
 
 -- # count
@@ -23,29 +23,44 @@ SELECT count(*) AS count_1
 FROM "my schema"."sales_delayed"
 
 -- # due
-SELECT "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".destination, "my schema"."sales_delayed".due_time, "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".failure_count, "my schema"."sales_delayed".headers, "my schema"."sales_delayed".properties, "my schema"."sales_delayed".body
+WITH locked AS
+(SELECT "my schema"."sales_delayed".message_id AS message_id, "my schema"."sales_delayed".destination AS destination, "my schema"."sales_delayed".due_time AS due_time, "my schema"."sales_delayed".next_attempt AS next_attempt, "my schema"."sales_delayed".failure_count AS failure_count, "my schema"."sales_delayed".headers AS headers, "my schema"."sales_delayed".properties AS properties, "my schema"."sales_delayed".body AS body
 FROM "my schema"."sales_delayed"
 WHERE "my schema"."sales_delayed".next_attempt <= %(at)s::TIMESTAMP WITH TIME ZONE ORDER BY "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id
- LIMIT %(limit)s::INTEGER FOR UPDATE SKIP LOCKED
+ LIMIT %(limit)s::INTEGER FOR UPDATE SKIP LOCKED)
+ SELECT summed.message_id, summed.destination, summed.due_time, summed.next_attempt, summed.failure_count, summed.headers, summed.properties, summed.body
+FROM (SELECT sized.message_id AS message_id, sized.destination AS destination, sized.due_time AS due_time, sized.next_attempt AS next_attempt, sized.failure_count AS failure_count, sized.headers AS headers, sized.properties AS properties, sized.body AS body, sized.size AS size, sum(sized.size) OVER (ORDER BY sized.next_attempt, sized.message_id ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS total, row_number() OVER (ORDER BY sized.next_attempt, sized.message_id) AS number
+FROM (SELECT locked.message_id AS message_id, locked.destination AS destination, locked.due_time AS due_time, locked.next_attempt AS next_attempt, locked.failure_count AS failure_count, locked.headers AS headers, locked.properties AS properties, locked.body AS body, length(locked.body) AS size
+FROM locked) AS sized) AS summed
+WHERE summed.total <= %(most_bytes)s::BIGINT OR summed.number = %(number_1)s::INTEGER ORDER BY summed.next_attempt, summed.message_id
+-- {'number_1': 1}
 
 -- # due_behind
-SELECT "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".destination, "my schema"."sales_delayed".due_time, "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".failure_count, "my schema"."sales_delayed".headers, "my schema"."sales_delayed".properties, "my schema"."sales_delayed".body
+WITH locked AS
+(SELECT "my schema"."sales_delayed".message_id AS message_id, "my schema"."sales_delayed".destination AS destination, "my schema"."sales_delayed".due_time AS due_time, "my schema"."sales_delayed".next_attempt AS next_attempt, "my schema"."sales_delayed".failure_count AS failure_count, "my schema"."sales_delayed".headers AS headers, "my schema"."sales_delayed".properties AS properties, "my schema"."sales_delayed".body AS body
 FROM "my schema"."sales_delayed"
 WHERE "my schema"."sales_delayed".next_attempt <= %(at)s::TIMESTAMP WITH TIME ZONE AND ("my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id) > (%(after_next_attempt)s::TIMESTAMP WITH TIME ZONE, %(after_message_id)s::VARCHAR COLLATE "C") ORDER BY "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id
- LIMIT %(limit)s::INTEGER FOR UPDATE SKIP LOCKED
+ LIMIT %(limit)s::INTEGER FOR UPDATE SKIP LOCKED)
+ SELECT summed.message_id, summed.destination, summed.due_time, summed.next_attempt, summed.failure_count, summed.headers, summed.properties, summed.body
+FROM (SELECT sized.message_id AS message_id, sized.destination AS destination, sized.due_time AS due_time, sized.next_attempt AS next_attempt, sized.failure_count AS failure_count, sized.headers AS headers, sized.properties AS properties, sized.body AS body, sized.size AS size, sum(sized.size) OVER (ORDER BY sized.next_attempt, sized.message_id ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS total, row_number() OVER (ORDER BY sized.next_attempt, sized.message_id) AS number
+FROM (SELECT locked.message_id AS message_id, locked.destination AS destination, locked.due_time AS due_time, locked.next_attempt AS next_attempt, locked.failure_count AS failure_count, locked.headers AS headers, locked.properties AS properties, locked.body AS body, length(locked.body) AS size
+FROM locked) AS sized) AS summed
+WHERE summed.total <= %(most_bytes)s::BIGINT OR summed.number = %(number_1)s::INTEGER ORDER BY summed.next_attempt, summed.message_id
+-- {'number_1': 1}
 
 -- # first
 SELECT "my schema"."sales_delayed".next_attempt
-FROM "my schema"."sales_delayed" ORDER BY "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id
- LIMIT %(param_1)s::INTEGER
--- {'param_1': 1}
+FROM "my schema"."sales_delayed"
+WHERE "my schema"."sales_delayed".next_attempt <= %(param_1)s::TIMESTAMP WITH TIME ZONE ORDER BY "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id
+ LIMIT %(param_2)s::INTEGER
+-- {'param_2': 1}
 
 -- # first_behind
 SELECT "my schema"."sales_delayed".next_attempt
 FROM "my schema"."sales_delayed"
-WHERE ("my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id) > (%(after_next_attempt)s::TIMESTAMP WITH TIME ZONE, %(after_message_id)s::VARCHAR COLLATE "C") ORDER BY "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id
- LIMIT %(param_1)s::INTEGER
--- {'param_1': 1}
+WHERE "my schema"."sales_delayed".next_attempt <= %(param_1)s::TIMESTAMP WITH TIME ZONE AND ("my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id) > (%(after_next_attempt)s::TIMESTAMP WITH TIME ZONE, %(after_message_id)s::VARCHAR COLLATE "C") ORDER BY "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id
+ LIMIT %(param_2)s::INTEGER
+-- {'param_2': 1}
 
 -- # get
 SELECT "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".destination, "my schema"."sales_delayed".due_time, "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".failure_count, "my schema"."sales_delayed".headers, "my schema"."sales_delayed".properties, "my schema"."sales_delayed".body
@@ -53,6 +68,10 @@ FROM "my schema"."sales_delayed"
 WHERE "my schema"."sales_delayed".message_id = %(id)s::VARCHAR COLLATE "C"
 
 -- # increment
+UPDATE "my schema"."sales_delayed" SET next_attempt=%(new_next_attempt)s::TIMESTAMP WITH TIME ZONE, failure_count=("my schema"."sales_delayed".failure_count + %(failure_count_1)s::INTEGER) WHERE "my schema"."sales_delayed".message_id = %(id)s::VARCHAR COLLATE "C"
+-- {'failure_count_1': 1}
+
+-- # increment_stored
 UPDATE "my schema"."sales_delayed" SET next_attempt=%(new_next_attempt)s::TIMESTAMP WITH TIME ZONE, failure_count=("my schema"."sales_delayed".failure_count + %(failure_count_1)s::INTEGER) WHERE "my schema"."sales_delayed".message_id = %(id)s::VARCHAR COLLATE "C"
 -- {'failure_count_1': 1}
 
@@ -78,6 +97,9 @@ WHERE ("my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".mes
 
 -- # remove_many
 DELETE FROM "my schema"."sales_delayed" WHERE "my schema"."sales_delayed".message_id = ANY (%(ids)s::VARCHAR[] COLLATE "C")
+
+-- # remove_stored
+DELETE FROM "my schema"."sales_delayed" WHERE "my schema"."sales_delayed".message_id = %(id)s::VARCHAR COLLATE "C"
 
 -- # clock
 SELECT clock_timestamp() AS clock_timestamp_1

@@ -19,58 +19,50 @@ CREATE INDEX sales_delayed_due ON "sales_delayed" (next_attempt, message_id)
 
 -- # buckets
 SELECT numbered.number, count(*) AS messages
-FROM (SELECT CAST(strftime(?, substr("sales_delayed".due_time, ?, ?)) AS INTEGER) / ? AS number, "sales_delayed".destination AS destination
+FROM (SELECT CAST(strftime(?, substr("sales_delayed".due_time, ?, ?)) AS INTEGER) - (CAST(strftime(?, substr("sales_delayed".due_time, ?, ?)) AS INTEGER) % ? + ?) % ? / ? AS number, "sales_delayed".destination AS destination
 FROM "sales_delayed") AS numbered GROUP BY numbered.number ORDER BY numbered.number
 -- {'strftime_1': '%s', 'substr_1': 1, 'substr_2': 19}
 
 -- # claim_due
-UPDATE "sales_delayed" SET claimed_by=?, claimed_until=? WHERE "sales_delayed".message_id IN (SELECT "sales_delayed".message_id
+UPDATE "sales_delayed" SET claimed_by=?, claimed_until=? WHERE "sales_delayed".message_id IN (SELECT summed.message_id
+FROM (SELECT sized.next_attempt AS next_attempt, sized.message_id AS message_id, sized.size AS size, sum(sized.size) OVER (ORDER BY sized.next_attempt, sized.message_id ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS total, row_number() OVER (ORDER BY sized.next_attempt, sized.message_id) AS number
+FROM (SELECT "sales_delayed".next_attempt AS next_attempt, "sales_delayed".message_id AS message_id, length("sales_delayed".body) AS size
 FROM "sales_delayed"
 WHERE "sales_delayed".next_attempt <= ? AND ("sales_delayed".claimed_by IS NULL OR "sales_delayed".claimed_until <= ?) ORDER BY "sales_delayed".next_attempt, "sales_delayed".message_id
- LIMIT ? OFFSET ?) RETURNING message_id, destination, due_time, next_attempt, failure_count, headers, properties, body
--- {'param_1': 0}
+ LIMIT ? OFFSET ?) AS sized) AS summed
+WHERE summed.total <= ? OR summed.number = ? ORDER BY summed.next_attempt, summed.message_id) RETURNING message_id, destination, due_time, next_attempt, failure_count, headers, properties, body
+-- {'param_1': 0, 'number_1': 1}
 
 -- # claim_due_behind
-UPDATE "sales_delayed" SET claimed_by=?, claimed_until=? WHERE "sales_delayed".message_id IN (SELECT "sales_delayed".message_id
+UPDATE "sales_delayed" SET claimed_by=?, claimed_until=? WHERE "sales_delayed".message_id IN (SELECT summed.message_id
+FROM (SELECT sized.next_attempt AS next_attempt, sized.message_id AS message_id, sized.size AS size, sum(sized.size) OVER (ORDER BY sized.next_attempt, sized.message_id ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS total, row_number() OVER (ORDER BY sized.next_attempt, sized.message_id) AS number
+FROM (SELECT "sales_delayed".next_attempt AS next_attempt, "sales_delayed".message_id AS message_id, length("sales_delayed".body) AS size
 FROM "sales_delayed"
 WHERE "sales_delayed".next_attempt <= ? AND ("sales_delayed".next_attempt, "sales_delayed".message_id) > (?, ?) AND ("sales_delayed".claimed_by IS NULL OR "sales_delayed".claimed_until <= ?) ORDER BY "sales_delayed".next_attempt, "sales_delayed".message_id
- LIMIT ? OFFSET ?) RETURNING message_id, destination, due_time, next_attempt, failure_count, headers, properties, body
--- {'param_1': 0}
+ LIMIT ? OFFSET ?) AS sized) AS summed
+WHERE summed.total <= ? OR summed.number = ? ORDER BY summed.next_attempt, summed.message_id) RETURNING message_id, destination, due_time, next_attempt, failure_count, headers, properties, body
+-- {'param_1': 0, 'number_1': 1}
 
 -- # count
 SELECT count(*) AS count_1
 FROM "sales_delayed"
 
--- # due
-SELECT "sales_delayed".message_id, "sales_delayed".destination, "sales_delayed".due_time, "sales_delayed".next_attempt, "sales_delayed".failure_count, "sales_delayed".headers, "sales_delayed".properties, "sales_delayed".body
-FROM "sales_delayed"
-WHERE "sales_delayed".next_attempt <= ? AND ("sales_delayed".claimed_by IS NULL OR "sales_delayed".claimed_until <= ?) ORDER BY "sales_delayed".next_attempt, "sales_delayed".message_id
- LIMIT ? OFFSET ?
--- {'param_1': 0}
-
--- # due_behind
-SELECT "sales_delayed".message_id, "sales_delayed".destination, "sales_delayed".due_time, "sales_delayed".next_attempt, "sales_delayed".failure_count, "sales_delayed".headers, "sales_delayed".properties, "sales_delayed".body
-FROM "sales_delayed"
-WHERE "sales_delayed".next_attempt <= ? AND ("sales_delayed".next_attempt, "sales_delayed".message_id) > (?, ?) AND ("sales_delayed".claimed_by IS NULL OR "sales_delayed".claimed_until <= ?) ORDER BY "sales_delayed".next_attempt, "sales_delayed".message_id
- LIMIT ? OFFSET ?
--- {'param_1': 0}
-
 -- # first
 SELECT "sales_delayed".next_attempt
 FROM "sales_delayed"
-WHERE "sales_delayed".claimed_by IS NULL ORDER BY "sales_delayed".next_attempt, "sales_delayed".message_id
+WHERE "sales_delayed".next_attempt <= ? AND "sales_delayed".claimed_by IS NULL ORDER BY "sales_delayed".next_attempt, "sales_delayed".message_id
  LIMIT ? OFFSET ?
--- {'param_1': 1, 'param_2': 0}
+-- {'param_2': 1, 'param_3': 0}
 
 -- # first_behind
 SELECT "sales_delayed".next_attempt
 FROM "sales_delayed"
-WHERE ("sales_delayed".next_attempt, "sales_delayed".message_id) > (?, ?) AND "sales_delayed".claimed_by IS NULL ORDER BY "sales_delayed".next_attempt, "sales_delayed".message_id
+WHERE "sales_delayed".next_attempt <= ? AND ("sales_delayed".next_attempt, "sales_delayed".message_id) > (?, ?) AND "sales_delayed".claimed_by IS NULL ORDER BY "sales_delayed".next_attempt, "sales_delayed".message_id
  LIMIT ? OFFSET ?
--- {'param_1': 1, 'param_2': 0}
+-- {'param_2': 1, 'param_3': 0}
 
 -- # first_lease_end
-SELECT min("sales_delayed".claimed_until) AS min_1
+SELECT min(max("sales_delayed".claimed_until, "sales_delayed".next_attempt)) AS min_1
 FROM "sales_delayed"
 WHERE "sales_delayed".claimed_by IS NOT NULL
 
@@ -80,7 +72,11 @@ FROM "sales_delayed"
 WHERE "sales_delayed".message_id = ?
 
 -- # increment
-UPDATE "sales_delayed" SET next_attempt=?, failure_count=("sales_delayed".failure_count + ?), claimed_by=?, claimed_until=? WHERE "sales_delayed".message_id = ? AND ("sales_delayed".claimed_by IS NULL OR "sales_delayed".claimed_by = ?)
+UPDATE "sales_delayed" SET next_attempt=?, failure_count=("sales_delayed".failure_count + ?), claimed_by=?, claimed_until=? WHERE "sales_delayed".message_id = ? AND "sales_delayed".claimed_by = ?
+-- {'failure_count_1': 1}
+
+-- # increment_stored
+UPDATE "sales_delayed" SET next_attempt=?, failure_count=("sales_delayed".failure_count + ?), claimed_by=?, claimed_until=? WHERE typeof("sales_delayed".message_id) + hex("sales_delayed".message_id) = ? AND "sales_delayed".claimed_by = ?
 -- {'failure_count_1': 1}
 
 -- # insert
@@ -100,12 +96,14 @@ WHERE ("sales_delayed".next_attempt, "sales_delayed".message_id) > (?, ?) ORDER 
 -- {'param_1': 0}
 
 -- # release
-UPDATE "sales_delayed" SET claimed_by=?, claimed_until=? WHERE "sales_delayed".claimed_by = ? AND "sales_delayed".message_id IN (SELECT anon_1.value
-FROM json_each(?) AS anon_1)
+UPDATE "sales_delayed" SET claimed_by=?, claimed_until=? WHERE "sales_delayed".claimed_by = ?
 
 -- # remove_many
 DELETE FROM "sales_delayed" WHERE "sales_delayed".message_id IN (SELECT anon_1.value
-FROM json_each(?) AS anon_1) AND ("sales_delayed".claimed_by IS NULL OR "sales_delayed".claimed_by = ?)
+FROM json_each(?) AS anon_1) AND "sales_delayed".claimed_by = ?
+
+-- # remove_stored
+DELETE FROM "sales_delayed" WHERE typeof("sales_delayed".message_id) + hex("sales_delayed".message_id) = ? AND "sales_delayed".claimed_by = ?
 
 -- # clock
 this computer's
@@ -127,7 +125,7 @@ DELETE FROM "sales_delayed" WHERE "sales_delayed".message_id = ? AND ("sales_del
 -- {'id': 'm1'}
 
 -- # reschedule
-UPDATE "sales_delayed" SET due_time=?, next_attempt=?, failure_count=? WHERE "sales_delayed".message_id = ? AND ("sales_delayed".claimed_by IS NULL OR "sales_delayed".claimed_until <= ?)
+UPDATE "sales_delayed" SET due_time=?, next_attempt=?, failure_count=?, claimed_by=?, claimed_until=? WHERE "sales_delayed".message_id = ? AND ("sales_delayed".claimed_by IS NULL OR "sales_delayed".claimed_until <= ?)
 -- {'failure_count': 0, 'id': 'm1'}
 
 -- # notify
