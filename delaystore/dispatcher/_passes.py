@@ -87,7 +87,8 @@ class DispatchPass:
     def _claim_and_settle(self, at: datetime, batch: Batch) -> None:
         limit = self._sizer.limit
         with self._context.store.transaction() as tx:
-            fetched = tx.fetch_due(at, limit)
+            # `at` may come from a server that is gone, and whose clock was ahead of this one's
+            fetched = tx.fetch_due(min(at, tx.now() + self._context.settings.handover_horizon), limit)
             batch.messages = taken = self._arrivals.begin(fetched)
             if not taken:
                 return
