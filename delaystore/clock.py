@@ -2,8 +2,9 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
+from typing import Protocol, Self
 
 from typing_extensions import override
 
@@ -24,6 +25,29 @@ class SystemClock(Clock):
         return datetime.now(UTC)
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What another clock said, carried on by this computer's monotonic clock."""
+
+    instant: datetime
+    since: float
+    """The monotonic time from which it counts."""
+
+    @classmethod
+    def of(cls, instant: datetime) -> Self:
+        """An answer that has just arrived: carried on, it is never ahead of the other clock."""
+        return cls(instant, time.monotonic())
+
+    @property
+    def age(self) -> float:
+        """Seconds since then."""
+        return time.monotonic() - self.since
+
+    def now(self) -> datetime:
+        """The present instant by this reading, however old."""
+        return self.instant + timedelta(seconds=self.age)
+
+
 class CarriedClock(Clock):
     """Another clock, asked now and then, and carried on in between by this computer's monotonic clock.
 
@@ -38,28 +62,33 @@ class CarriedClock(Clock):
         self._read = read
         self._fresh_for = fresh_for
         self._never_behind = never_behind
-        self._reading: tuple[datetime, float] | None = None
+        self._reading: Reading | None = None
 
     @override
     def now(self) -> datetime:
         """The present instant, aware. Asks if the last answer is too old, and raises what `read` raises."""
         reading = self._reading
-        if reading is None or time.monotonic() - reading[1] > self._fresh_for:
+        if reading is None or reading.age > self._fresh_for:
             reading = self._ask()
-        return _carried_on(reading)
+        return reading.now()
 
     def now_unasked(self) -> datetime:
         """The present instant by the last answer, however old, without asking. `now()` must have been called before."""
         assert self._reading is not None
-        return _carried_on(self._reading)
+        return self._reading.now()
 
-    def _ask(self) -> tuple[datetime, float]:
+    def note(self, reading: Reading) -> None:
+        """Go on by `reading`, which somebody else has asked for."""
+        self._reading = reading
+
+    def forget(self, *, older_than: float = 0.0) -> None:
+        """Ask again next time, unless the last answer is younger than so many seconds."""
+        reading = self._reading
+        if reading is not None and reading.age >= older_than:
+            self._reading = None
+
+    def _ask(self) -> Reading:
         asked = time.monotonic()
         instant = self._read()
-        self._reading = reading = (instant, asked if self._never_behind else time.monotonic())
+        self._reading = reading = Reading(instant, asked if self._never_behind else time.monotonic())
         return reading
-
-
-def _carried_on(reading: tuple[datetime, float]) -> datetime:
-    instant, since = reading
-    return instant + timedelta(seconds=time.monotonic() - since)

@@ -38,10 +38,10 @@ class EnlistedDelivery(Sender):
         composer: Composer,
         wake_up: Callable[[datetime | None], None],
     ) -> None:
-        self._composer = composer
         self._wake_up = wake_up
         self._earliest = Earliest()
         self._bound = store.enlist(target, on_end=self._ended)
+        self._composer = composer.for_store(self._bound)
 
     @override
     def _keep(self, message: DelayedMessage) -> None:

@@ -30,8 +30,13 @@ class Composer:
 
     def __init__(self, store: DelayedMessageStore, transport: Transport | None, max_body_bytes: int) -> None:
         self._store = store
+        self._transport = transport
         self._check = None if transport is None else transport.check
         self._max_body_bytes = max_body_bytes
+
+    def for_store(self, store: DelayedMessageStore) -> "Composer":
+        """The same, by the clock of `store`."""
+        return Composer(store, self._transport, self._max_body_bytes)
 
     def due_time(self, delay: timedelta | float | None, at: datetime | None) -> datetime:
         """`at`, or `delay` from now on the store's clock; raises InvalidMessageError unless exactly one is given."""

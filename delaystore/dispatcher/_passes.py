@@ -89,6 +89,8 @@ class DispatchPass:
     def _claim_and_settle(self, at: datetime, batch: Batch) -> None:
         limit = self._sizer.limit
         with self._context.store.transaction() as tx:
+            # `at` may come from a server that is gone, and whose clock was ahead of this one's
+            at = min(at, tx.now() + self._context.settings.handover_horizon)
             fetched = tx.fetch_batch(at, limit, self._context.settings.batch_bytes)
             batch.messages = taken = self._arrivals.begin(fetched)
             if not taken:

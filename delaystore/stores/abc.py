@@ -82,7 +82,10 @@ class DelayedMessageStore(ABC):
         """Create or upgrade what the store needs, after `initialize`; safe in several processes at once."""
 
     def now(self) -> datetime:
-        """The store's clock, aware, UTC: never ahead of the database's, where there is one."""
+        """The store's clock, aware, UTC: never ahead of the database's, where there is one.
+
+        Within `transaction()` it is the clock of the server that has the transaction.
+        """
         return datetime.now(UTC)
 
     def transaction(self) -> AbstractContextManager["DelayedMessageStore"]:

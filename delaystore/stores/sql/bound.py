@@ -11,7 +11,6 @@ from sqlalchemy import Connection, CursorResult, Delete, Executable, FromClause,
 from sqlalchemy.exc import IntegrityError
 from typing_extensions import override
 
-from delaystore.clock import CarriedClock
 from delaystore.errors import ConfigurationError, DuplicateMessageError
 from delaystore.message import (
     LATEST_DUE_TIME,
@@ -30,6 +29,7 @@ from delaystore.sql.faults import Fault
 from delaystore.stores._buckets import seconds_of, start_of
 from delaystore.stores.abc import ManagedDelayedMessageStore, ManagementOutcome, Page
 from delaystore.stores.sql._claims import CandidateLocks, Claims, Leases, RowLocks
+from delaystore.stores.sql._clock import DatabaseClock
 from delaystore.stores.sql._listener import payload_of
 from delaystore.stores.sql._scan import DueScan
 from delaystore.stores.sql._statements import Statements, search
@@ -53,7 +53,7 @@ class StoreParts:
     dialect: StoreDialect
     statements: Statements
     scan: DueScan
-    clock: CarriedClock
+    clock: DatabaseClock
     channel: str
     lease: timedelta
 
@@ -68,7 +68,7 @@ class StoreParts:
             self.statements,
             token=token or Leases.new_token(),
             lease=self.lease,
-            now=self.clock.now,
+            now=lambda: self.clock.now_on(connection()),
             committing=committing,
         )
 
@@ -96,7 +96,8 @@ class BoundSqlStore(ManagedDelayedMessageStore):
 
     @override
     def now(self) -> datetime:
-        return self._parts.clock.now()
+        """The clock of the server behind `connection`, asked there: this takes no second connection."""
+        return self._parts.clock.now_on(self.connection)
 
     @override
     def store(self, message: DelayedMessage) -> None:

@@ -2,15 +2,14 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from hashlib import sha256
 
-from sqlalchemy import URL, Connection, Engine, Table, select
+from sqlalchemy import URL, Connection, Engine, Table
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 from typing_extensions import override
 
-from delaystore.clock import CarriedClock
 from delaystore.errors import ConfigurationError
 from delaystore.message import DelayedMessage, Position
 from delaystore.settings import TransactionMode
@@ -29,6 +28,7 @@ from delaystore.stores.abc import (
 )
 from delaystore.stores.sql import setup
 from delaystore.stores.sql._claims import Leases
+from delaystore.stores.sql._clock import DatabaseClock
 from delaystore.stores.sql._enlisted import EnlistedSqlStore
 from delaystore.stores.sql._listener import PostgreSqlListener, payload_of
 from delaystore.stores.sql._scan import DueScan
@@ -97,7 +97,7 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
             dialect=self._dialect,
             statements=Statements(table, self._dialect),
             scan=DueScan(),
-            clock=CarriedClock(self._read_clock),
+            clock=DatabaseClock(self.engine, self._dialect),
             channel="delaystore_" + sha256(table.fullname.encode()).hexdigest()[:40],
             lease=self._lease,
         )
@@ -313,11 +313,3 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
                     bound.after_end()
             if token is not None:
                 self._dialect.check_commit(connection)
-
-    def _read_clock(self) -> datetime:
-        clock = self._dialect.clock()
-        if clock is None:
-            return datetime.now(UTC)
-        with translated_errors(), self._transactions.connect() as connection:
-            instant: datetime = connection.execute(select(clock)).scalar_one()
-            return instant

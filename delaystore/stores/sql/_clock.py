@@ -1,0 +1,53 @@
+"""The database's clock, as the connections of one store see it."""
+
+from datetime import UTC, datetime
+from typing import Final
+
+from sqlalchemy import Connection, Engine, select
+
+from delaystore.clock import CarriedClock, Reading
+from delaystore.sql.connections import connections_of
+from delaystore.sql.dialects import StoreDialect
+from delaystore.sql.errors import translated_errors
+
+FRESH_FOR: Final = 10.0
+"""Seconds for which an answer is carried on."""
+_READING: Final = "delaystore_clock"
+"""The key in Connection.info, which lives as long as the driver's connection."""
+
+
+class DatabaseClock:
+    """Never ahead of the clock of the server that is asked. SQLite's is this computer's clock.
+
+    After a fail-over another server answers, whose clock may be behind. So an answer is carried on for the connection
+    on which it came: what is fetched there is due by the clock of the very server that has it. The answer for calls
+    without a connection is asked for anew after a connection was lost or made.
+    """
+
+    def __init__(self, engine: Engine, dialect: StoreDialect) -> None:
+        self._engine = engine
+        self._clock = dialect.clock()
+        self._question = None if self._clock is None else select(self._clock)
+        self._shared = CarriedClock(self._ask, FRESH_FOR)
+        if self._question is not None:
+            connections_of(engine).clocks.add(self._shared)
+
+    def now(self) -> datetime:
+        """The present instant, asked on a connection of its own if need be: never call it while you have one."""
+        return self._shared.now() if self._question is not None else datetime.now(UTC)
+
+    def now_on(self, connection: Connection) -> datetime:
+        """The present instant, asked on `connection` if need be, in its transaction."""
+        if self._question is None:
+            return datetime.now(UTC)
+        reading: Reading | None = connection.info.get(_READING)
+        if reading is None or reading.age > FRESH_FOR:
+            with translated_errors():
+                reading = Reading.of(connection.execute(self._question).scalar_one())
+            connection.info[_READING] = reading
+            self._shared.note(reading)
+        return reading.now()
+
+    def _ask(self) -> datetime:
+        with translated_errors(), self._engine.connect() as connection:
+            return self.now_on(connection)

@@ -1,0 +1,103 @@
+"""How many connections the SQL store takes: one at a time, whatever is asked of it."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from sqlalchemy import Engine, create_engine
+from sqlalchemy.orm import Session
+
+from delaystore.delivery import DelayedDelivery
+from delaystore.message import DelayedMessage
+from delaystore.settings import DelayedDeliverySettings, TransactionMode
+from delaystore.stores import SqlDelayedMessageStore
+from delaystore.stores.abc import ManagementOutcome
+from delaystore.transports import InMemoryTransport, SqlQueueTransport
+from tests.dispatching import wait_until
+from tests.integration.sql_stores import message
+
+
+@pytest.fixture(params=["postgresql_url", "mariadb_url"])
+def url(request: pytest.FixtureRequest) -> str:
+    return str(request.getfixturevalue(request.param))
+
+
+@pytest.fixture
+def single(url: str) -> Iterator[Engine]:
+    """An engine with one connection; whoever wants a second one fails after a second."""
+    engine = create_engine(url, pool_size=1, max_overflow=0, pool_timeout=1)
+    yield engine
+    engine.dispose()
+
+
+def test_one_connection_is_enough_for_whoever_sends(single: Engine) -> None:
+    delivery = DelayedDelivery("sales", SqlDelayedMessageStore(single))
+    with delivery:
+        with Session(single) as session, session.begin():
+            sent = [delivery.enlist(session).send("billing", b"", delay=60)]
+            assert delivery.enlist(session).send_many(ten(delivery)) == 10
+        with single.begin() as connection:
+            sent.append(delivery.enlist(connection).send("billing", b"", delay=60))
+        forget_the_clock(delivery)
+        assert delivery.send_many(ten(delivery)) == 10
+        forget_the_clock(delivery)
+        sent.append(delivery.send("billing", b"", delay=60))
+        for waiting in delivery.list().messages:
+            forget_the_clock(delivery)
+            assert delivery.reschedule(waiting.message_id, delay=120) is ManagementOutcome.DONE
+            assert delivery.cancel(waiting.message_id) is ManagementOutcome.DONE
+        assert len(sent) == 3
+        assert delivery.count() == 0
+
+
+def test_one_connection_is_enough_for_a_dispatcher(single: Engine) -> None:
+    transport = InMemoryTransport(auto_declare=True)
+    with DelayedDelivery("sales", SqlDelayedMessageStore(single), transport) as delivery:
+        delivery.send_many(ten(delivery, due_in=0.1))
+        wait_until(lambda: delivery.count() == 0, "all are forwarded")
+        assert delivery.health().store is None
+
+
+def test_one_connection_is_enough_for_exactly_once(single: Engine) -> None:
+    queues = SqlQueueTransport(single)
+    queues.declare("billing")
+    exactly_once = DelayedDeliverySettings(transaction_mode=TransactionMode.TRANSACTION_SCOPE)
+    with DelayedDelivery("sales", SqlDelayedMessageStore(single), queues, exactly_once) as delivery:
+        delivery.send_many(ten(delivery, due_in=0.1))
+        wait_until(lambda: delivery.count() == 0, "all are forwarded")
+
+
+def test_fifteen_transactions_share_five_connections(url: str) -> None:
+    """Each sends with a delay while all five connections are in use."""
+    engine = create_engine(url, pool_size=5, max_overflow=0, pool_timeout=5)
+    delivery = DelayedDelivery("sales", SqlDelayedMessageStore(engine))
+    delivery.setup_infrastructure()
+    five = threading.Barrier(5)
+
+    def work(_: int) -> None:
+        with Session(engine) as session, session.begin():
+            enlisted = delivery.enlist(session)
+            session.connection()
+            five.wait(30)
+            enlisted.send("billing", b"", delay=60)
+
+    with ThreadPoolExecutor(15) as threads:
+        list(threads.map(work, range(15)))
+    assert delivery.count() == 15
+    delivery.close()
+    engine.dispose()
+
+
+def ten(delivery: DelayedDelivery, due_in: float = 60) -> list[DelayedMessage]:
+    now = delivery._store.now()
+    return [message(now, due_in) for _ in range(10)]
+
+
+def forget_the_clock(delivery: DelayedDelivery) -> None:
+    """As after ten seconds: the clock is asked again."""
+    store = delivery._store
+    assert isinstance(store, SqlDelayedMessageStore)
+    store._parts.clock._shared.forget()
+    with store.transaction() as transaction:
+        transaction.connection.info.clear()
