@@ -42,7 +42,7 @@ class Sender:
         self._delivery = DelayedDelivery(ENDPOINT, self._store, settings=options.settings())
         self._actions: dict[Callable[[], int], float] = {
             self._send: 60,
-            self._send_many: 60 / self._load.batch,
+            self._send_many: 90 / self._load.batch,
             self._enlist: 12,
             self._cancel: 6,
             self._reschedule: 10,
