@@ -35,7 +35,7 @@ class Load:
     longest: float = 15.0
     batch: int = 150
     """Messages of a send_many; half of these calls send messages that are due all at once."""
-    linger: float = 0.03
+    linger: float = 0.1
     """Seconds that a batch is under way longer than it need, before it is sent and after; at most."""
     lease: float = 5.0
     """Of claims in SQLite, in seconds."""
