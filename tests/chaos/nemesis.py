@@ -2,15 +2,18 @@
 
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tests.chaos.faults import Fault
 from tests.chaos.history import Recorder
 
-QUIET = (3.0, 12.0)
-"""Seconds between the end of a fault and the beginning of the next."""
-TWO_AT_ONCE = 0.2
+QUIET: Mapping[tuple[float, float], float] = {(0.0, 1.5): 45, (2.0, 8.0): 40, (20.0, 30.0): 15}
+"""Seconds between the end of a fault and the beginning of the next, and how often they are that many.
+
+A fault soon after another finds a backlog under way. What happens long after one has no excuse.
+"""
+TWO_AT_ONCE = 0.25
 """How often a second fault begins with the first."""
 
 
@@ -33,8 +36,9 @@ def schedule(faults: Sequence[Fault], seed: int) -> Iterator[Stroke]:
             chosen.append(chance.choice([fault for fault in faults if fault.name == kind]))
         if len({fault.target for fault in chosen}) == 1 or any(fault.exclusive for fault in chosen):
             chosen = chosen[:1]
+        (quiet,) = chance.choices([*QUIET], [*QUIET.values()])
         yield Stroke(
-            chance.uniform(*QUIET), [(fault, chance.uniform(fault.shortest, fault.longest)) for fault in chosen]
+            chance.uniform(*quiet), [(fault, chance.uniform(fault.shortest, fault.longest)) for fault in chosen]
         )
 
 

@@ -30,12 +30,12 @@ class Load:
 
     senders: int = 2
     dispatchers: int = 3
-    rate: float = 20.0
+    rate: float = 40.0
     shortest: float = 0.0
     longest: float = 15.0
-    batch: int = 50
-    """Messages of a send_many; some of these are due all at once."""
-    linger: float = 0.03
+    batch: int = 150
+    """Messages of a send_many; half of these calls send messages that are due all at once."""
+    linger: float = 0.1
     """Seconds that a batch is under way longer than it need, before it is sent and after; at most."""
     lease: float = 5.0
     """Of claims in SQLite, in seconds."""

@@ -23,7 +23,13 @@ from tests.chaos.recording_store import Notebook, RecordingStore, body_of
 REPEAT_AFTER = 0.2  # seconds
 GIVE_UP = 15.0  # seconds that an attempt is repeated after SIGTERM
 REMEMBERED = 200
+ROLLED_BACK = 0.2
+"""How many of the orders."""
 FAILURES = (StoreError, exc.SQLAlchemyError)
+
+
+class RolledBackError(Exception):
+    """The transaction of an order is given up."""
 
 
 class Sender:
@@ -42,7 +48,7 @@ class Sender:
         self._delivery = DelayedDelivery(ENDPOINT, self._store, settings=options.settings())
         self._actions: dict[Callable[[], int], float] = {
             self._send: 60,
-            self._send_many: 60 / self._load.batch,
+            self._send_many: 90 / self._load.batch,
             self._enlist: 12,
             self._cancel: 6,
             self._reschedule: 10,
@@ -99,10 +105,11 @@ class Sender:
         return len(keys)
 
     def _enlist(self) -> int:
-        """An order, and its message, in one transaction: both or neither."""
+        """An order, and its message, in one transaction: both or neither. Some are rolled back: neither."""
         key = self._new_key()
         destination, at = self._destination(), self._at(self._delay())
         message = DelayedMessage(message_id=key, destination=destination, due_time=at, body=body_of(key))
+        rolled_back = self._random.random() < ROLLED_BACK
 
         def attempt() -> None:
             self._notebook.fresh = True
@@ -111,11 +118,15 @@ class Sender:
                     with self._store.engine.begin() as connection:
                         connection.execute(text(f"INSERT INTO {ORDERS} VALUES (:id)"), {"id": key})
                         self._delivery.enlist(connection).send(destination, message.body, at=at, message_id=key)
+                        time.sleep(self._random.uniform(0, self._load.linger))
+                        if rolled_back:
+                            raise RolledBackError
                 except exc.IntegrityError:
                     raise DuplicateMessageError([key]) from None
 
-        if self._until_acknowledged(attempt):
-            self._remember(key)
+        with suppress(RolledBackError):
+            if self._until_acknowledged(attempt):
+                self._remember(key)
         return 1
 
     def _cancel(self) -> int:

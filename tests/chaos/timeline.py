@@ -10,6 +10,8 @@ SLACK = 10.0
 """Seconds before and after a fault in which what was under way may still show it."""
 GRACE = 0.002
 """Seconds by which an arrival may precede its due time: clocks are read to the microsecond, and rounded."""
+HARMLESS = ("sender", "consumer")
+"""Targets whose faults interrupt no dispatcher, and so excuse no copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +37,11 @@ class Faults:
             for event in events
             if event.kind == "fault_began"
         ]
+        self._interrupting = [fault for fault in self.all if not fault.target.startswith(HARMLESS)]
 
     def near(self, since: float, until: float) -> FaultTime | None:
-        """The last fault that touches this stretch of time, or comes within SLACK of it."""
-        for fault in reversed(self.all):
+        """The last fault that can interrupt a dispatcher and touches this stretch, or comes within SLACK of it."""
+        for fault in reversed(self._interrupting):
             if fault.began <= until + SLACK and fault.ended >= since - SLACK:
                 return fault
         return None
