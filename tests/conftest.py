@@ -24,6 +24,7 @@ from tests.servers import (
     MySQL,
     PostgreSQL,
     PostgreSQLDatabases,
+    PostgreSQLReplication,
     RabbitMQ,
     RabbitMQCluster,
     RabbitMQVhosts,
@@ -31,7 +32,8 @@ from tests.servers import (
 )
 from tests.servers.server import Server
 
-AnyServer = TypeVar("AnyServer", bound=Server | RabbitMQCluster)
+Restorable = Server | RabbitMQCluster | PostgreSQLReplication
+AnyServer = TypeVar("AnyServer", bound=Restorable)
 
 ENVIRONMENT = dict(os.environ)  # as it was before the first test hid parts of it
 POSTGRESQL_SETTINGS = {"fsync": "off", "full_page_writes": "off"}  # a killed process loses nothing it has written
@@ -53,7 +55,7 @@ LONGEST_FIRST = (
 )
 """The order in which workers get files: a long one at the end would keep one worker busy and the others waiting."""
 
-private_servers: list[Server | RabbitMQCluster] = []
+private_servers: list[Restorable] = []
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -213,6 +215,21 @@ def cluster_vhost(rabbitmq_cluster: RabbitMQCluster) -> Iterator[str]:
     yield url
     rabbitmq_cluster.restore()
     rabbitmq_cluster.delete_vhost(url)
+
+
+@pytest.fixture(scope="session")
+def postgresql_replication() -> Iterator[PostgreSQLReplication]:
+    """A primary, a synchronous standby and an asynchronous one, which tests may kill, pause and promote."""
+    yield from _private(lambda: PostgreSQLReplication(settings=POSTGRESQL_SETTINGS))
+
+
+@pytest.fixture
+def replicated_url(postgresql_replication: PostgreSQLReplication) -> Iterator[str]:
+    """An empty database that all nodes have, as a URL at the present primary; dropped after the test."""
+    url = postgresql_replication.primary.create_database()
+    yield url
+    postgresql_replication.restore()
+    postgresql_replication.primary.drop_database(url)
 
 
 @pytest.fixture
