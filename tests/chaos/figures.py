@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Final
 
@@ -22,7 +22,8 @@ from delaystore import DelayedDelivery, RabbitMQTransport, SqlDelayedMessageStor
 from delaystore.dispatcher import DispatchObserver, PassReport
 from delaystore.errors import DelaystoreError, DuplicateMessageError
 from delaystore.message import DelayedMessage
-from tests.servers import PostgreSQL
+from tests.servers import PostgreSQL, RabbitMQ
+from tests.servers.postgresql_replication import PostgreSQLReplication
 from tests.servers.rabbitmq_cluster import RabbitMQCluster
 
 RATE: Final = 50.0
@@ -252,36 +253,57 @@ def everything() -> Mapping[str, object]:
         return check(on)
 
 
-def arrived(cluster: RabbitMQCluster) -> Counter[str]:
-    """What is in the queues, taken out."""
-    transport = RabbitMQTransport(cluster.url_of_all())
-    found: Counter[str] = Counter()
-    try:
-        for queue in (*QUORUM, CLASSIC, ERRORS):
-            while True:
-                with transport.receive(queue, limit=1000, timeout=0.5) as messages:
-                    if not messages:
-                        break
-                    found.update(f"{queue}:{message.message_id}" for message in messages)
-    finally:
-        transport.close()
+def arrived(transport: RabbitMQTransport, queues: Sequence[str]) -> Counter[tuple[str, str]]:
+    """The queues and ids of what is in `queues`, taken out."""
+    found: Counter[tuple[str, str]] = Counter()
+    for queue in queues:
+        while True:
+            with transport.receive(queue, limit=1000, timeout=0.5) as messages:
+                if not messages:
+                    break
+                found.update((queue, message.message_id) for message in messages)
     return found
+
+
+def promoted() -> Mapping[str, object]:
+    """kill -9 of PostgreSQL's primary, and promotion of its synchronous standby."""
+    with ExitStack() as stack:
+        replication = stack.enter_context(PostgreSQLReplication(standbys=2))
+        rabbitmq = stack.enter_context(RabbitMQ(management=True))
+        transport = RabbitMQTransport(rabbitmq.url)
+        for queue in (CLASSIC, ERRORS):
+            transport.declare(queue)
+        url = replication.url_of_all(replication.primary.create_database())
+        stream = Stream(url, rabbitmq.url, (CLASSIC,))
+        with stream.flowing():
+            replication.promote(replication.standbys[0])
+            done = time.monotonic()
+            time.sleep(15)
+            sent = min((at for at in stream.acknowledged if at >= done), default=float("inf")) - done
+            delivered = stream.deliveries.first_after(done)
+        found = arrived(transport, (CLASSIC, ERRORS))
+        transport.close()
+        return {"first send": sent, "first delivery": delivered, **compared(stream, found)}
 
 
 def check(on: Bench) -> Mapping[str, object]:
     """What was lost, came twice, or went to the error queue."""
     on.cluster.restore()
-    found = arrived(on.cluster)
-    errors = {one.partition(":")[2] for one in found if one.startswith(f"{ERRORS}:")}
-    times: Counter[str] = Counter()
-    for one, count in found.items():
-        if not one.startswith(f"{ERRORS}:"):
-            times[one.partition(":")[2]] += count
+    transport = RabbitMQTransport(on.cluster.url_of_all())
+    found = arrived(transport, (*QUORUM, CLASSIC, ERRORS))
+    transport.close()
+    return compared(on.stream, found)
+
+
+def compared(stream: Stream, found: Counter[tuple[str, str]]) -> Mapping[str, object]:
+    """What was sent, against what arrived."""
+    failed = {message_id for queue, message_id in found if queue == ERRORS}
+    times = Counter({message_id: count for (queue, message_id), count in found.items() if queue != ERRORS})
     return {
-        "sent": len(on.stream.sent),
-        "lost": len(on.stream.sent - set(times) - errors),
+        "sent": len(stream.sent),
+        "lost": len(stream.sent - set(times) - failed),
         "duplicated": sum(count - 1 for count in times.values()),
-        "error queue": len(errors),
+        "error queue": len(failed),
     }
 
 
@@ -290,6 +312,7 @@ FIGURES: Final[Mapping[str, Callable[[], Mapping[str, object]]]] = {
     "frozen": frozen,
     "quorum-lost": quorum_lost,
     "rolling-restart": rolling_restart,
+    "promoted": promoted,
     "everything": everything,
 }
 
