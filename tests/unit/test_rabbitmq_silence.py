@@ -12,8 +12,10 @@ import pytest
 from pika import spec
 
 from delaystore.cascades.moving._connection import open_raw
+from delaystore.dispatcher.dispatcher import Dispatcher
 from delaystore.errors import TransportUnavailableError
 from delaystore.message import DelayedMessage
+from delaystore.stores.memory import InMemoryDelayedMessageStore
 from delaystore.transports import RabbitMQTransport
 from delaystore.transports.abc import OutcomeKind
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
@@ -209,3 +211,23 @@ def test_a_connection_whose_channel_stays_silent_gives_way_to_a_fresh_one(acknow
             assert second.kind is OutcomeKind.DELIVERED
 
     ended(send, broker)
+
+
+def test_an_error_queue_that_is_not_declared_in_time_stops_no_dispatching(
+    acknowledging: Mapping[type, Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delaystore.transports.rabbitmq.punctual.ANSWER", LONG)
+    monkeypatch.setattr("delaystore.transports.rabbitmq.blocking.ANSWER", LONG)
+    monkeypatch.setattr("delaystore.dispatcher._declaration.GRACE", SHORT)
+    broker = scripted({**acknowledging, spec.Queue.Declare: lambda _: None})
+    store = InMemoryDelayedMessageStore()
+
+    def dispatch() -> str | None:
+        with closing(RabbitMQTransport(broker.url)) as transport:
+            dispatcher = Dispatcher(store, transport, endpoint="sales")
+            for name in "ab":
+                store.store(DelayedMessage(message_id=name, destination="q", due_time=datetime.now(UTC), body=b""))
+                assert dispatcher.dispatch_due().delivered == 1
+            return dispatcher.health().error_queue
+
+    assert "no answer" in (ended(dispatch, broker) or "")
