@@ -1,11 +1,10 @@
 """Messages that are being sent, or have arrived and are not yet removed from the store."""
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
-from hashlib import blake2b
+from collections.abc import Iterable, Sequence
 from typing import Final
 
+from delaystore.dispatcher._fingerprint import fingerprint
 from delaystore.message import DelayedMessage
 
 MOST_REMEMBERED: Final = 10_000
@@ -44,7 +43,7 @@ class UnremovedArrivals:
     def keep(self, messages: Iterable[DelayedMessage]) -> None:
         """Remember `messages`, which could not be removed, without their bodies."""
         with self._lock:
-            self._known.update((message.message_id, _fingerprint(message)) for message in messages)
+            self._known.update((message.message_id, fingerprint(message)) for message in messages)
             self._forget_the_oldest()
 
     def among(self, batch: Sequence[DelayedMessage]) -> Sequence[DelayedMessage]:
@@ -63,16 +62,8 @@ class UnremovedArrivals:
 
     def _knows(self, message: DelayedMessage) -> bool:
         known = self._known.get(message.message_id)
-        return known is not None and known == (_fingerprint(message) if isinstance(known, bytes) else message)
+        return known is not None and known == (fingerprint(message) if isinstance(known, bytes) else message)
 
     def _forget_the_oldest(self) -> None:
         while len(self._known) > MOST_REMEMBERED:
             del self._known[next(iter(self._known))]
-
-
-def _fingerprint(message: DelayedMessage) -> bytes:
-    facts = [getattr(message, field.name) for field in fields(message) if field.name != "body"]
-    text = repr([dict(fact) if isinstance(fact, Mapping) else fact for fact in facts])
-    digest = blake2b(text.encode(), digest_size=16)
-    digest.update(message.body)
-    return digest.digest()

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Final
 
 from delaystore.dispatcher._error_queue import Failure
@@ -29,6 +30,8 @@ class Batch:
     """Without an answer; they stay as they were."""
     deferred: Sequence[DelayedMessage] = ()
     """Without an answer although the broker is there; they give way to others."""
+    giving_way: list[tuple[DelayedMessage, timedelta]] = field(default_factory=list)
+    """Not to be sent for so long: they are on their way, or their destination takes nothing at present."""
     unsuited: list[DelayedMessage] = field(default_factory=list)
     """Not due yet, and the transport cannot delay them; they stay until they are due."""
     moved: list[Failure] = field(default_factory=list)
@@ -45,6 +48,8 @@ class Batch:
     """Whether failures are being counted in the store."""
     failed: int = 0
     """Failures that the store has counted."""
+    gave_way: int = 0
+    """How many of `giving_way` the store shows later."""
     claims_lost: int = 0
     undone: Exception | None = None
     """Why its transaction was undone; None: it was not."""
@@ -79,6 +84,7 @@ class Batch:
             delivered=len(self.delivered),
             moved_to_error_queue=len(self.moved),
             failed=self.failed,
+            gave_way=self.gave_way,
             unsettled=len(self.unsettled),
             unsuited=len(self.unsuited),
             claims_lost=self.claims_lost,

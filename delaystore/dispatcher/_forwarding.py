@@ -1,11 +1,13 @@
 """Giving a batch to the transport: due messages are sent, others are handed over into its native delay."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from delaystore.dispatcher._context import DispatchContext
+from delaystore.dispatcher._outlet import Given, Outlet
 from delaystore.message import DelayedMessage
 from delaystore.stores.abc import DelayedMessageStore
 from delaystore.transports.abc import Outcome, OutcomeKind
@@ -26,6 +28,10 @@ class Sent:
     """Whether the broker is known to have settled any of them."""
     outage: str | None = None
     """Why the transport could send nothing more; None: it could, or everything was delivered."""
+    sent_at: float = 0.0
+    """By time.monotonic."""
+    probes: Set[str] = frozenset()
+    """By message_id: what tried a destination that was set aside."""
 
 
 class Forwarder:
@@ -35,7 +41,9 @@ class Forwarder:
         self._transport = context.transport
         self._exactly_once = context.exactly_once
         self._hands_over = bool(context.settings.handover_horizon)
-        self._timeout = context.settings.dispatch_timeout.total_seconds()
+        timeout = context.settings.dispatch_timeout.total_seconds()
+        self.sending: Final = Outlet("the destination", timeout)
+        self._handing_over = Outlet("the native delay to", timeout)
 
     def forward(self, tx: DelayedMessageStore, messages: Sequence[DelayedMessage]) -> Sent:
         """Send what is due, hand over what is not. Raises TransportRaisedError."""
@@ -44,38 +52,44 @@ class Forwarder:
         now = tx.now()
         due = [message for message in messages if message.due_time <= now]
         early = [message for message in messages if message.due_time > now]
-        sent, handed_over = iter(self._send(tx, due)), iter(self._hand_over(early, now))
-        return self._answer([next(sent if message.due_time <= now else handed_over) for message in messages])
+        sent = self._send(tx, due)
+        handed_over = self._handing_over.give(early, lambda some, timeout: self._hand_over(some, now, timeout))
+        ways = iter(sent.outcomes), iter(handed_over.outcomes)
+        outcomes = [next(ways[message.due_time > now]) for message in messages]
+        return self._answer(
+            Given(outcomes, sent.kinds | handed_over.kinds, sent.sent_at, sent.probes | handed_over.probes)
+        )
 
     def send(self, tx: DelayedMessageStore, messages: Sequence[DelayedMessage]) -> Sent:
         """Send at once. Raises TransportRaisedError."""
         return self._answer(self._send(tx, messages))
 
-    def _send(self, tx: DelayedMessageStore, messages: Sequence[DelayedMessage]) -> Sequence[Outcome]:
-        if not messages:
-            return ()
+    def _send(self, tx: DelayedMessageStore, messages: Sequence[DelayedMessage]) -> Given:
+        return self.sending.give(messages, lambda some, timeout: self._send_now(tx, some, timeout))
+
+    def _send_now(
+        self, tx: DelayedMessageStore, messages: Sequence[DelayedMessage], timeout: float
+    ) -> Sequence[Outcome]:
         try:
-            outcomes = self._transport.send(messages, tx if self._exactly_once else None, self._timeout)
+            outcomes = self._transport.send(messages, tx if self._exactly_once else None, timeout)
             return _complete(outcomes, messages)
         except Exception as error:
             if self._exactly_once:
                 raise TransportRaisedError(f"the transport raised {type(error).__name__}: {error}") from error
             return _unsettled(error, messages)
 
-    def _hand_over(self, messages: Sequence[DelayedMessage], now: datetime) -> Sequence[Outcome]:
-        if not messages:
-            return ()
+    def _hand_over(self, messages: Sequence[DelayedMessage], now: datetime, timeout: float) -> Sequence[Outcome]:
         try:
-            return _complete(self._transport.send_delayed(messages, now, self._timeout), messages)
+            return _complete(self._transport.send_delayed(messages, now, timeout), messages)
         except Exception as error:
             return _unsettled(error, messages)
 
-    def _answer(self, outcomes: Sequence[Outcome]) -> Sent:
+    def _answer(self, given: Given) -> Sent:
         """In an outage only DELIVERED is an answer of the broker: the transport decides other outcomes itself."""
-        kinds = {outcome.kind for outcome in outcomes}
+        kinds = given.kinds
         outage = self._transport.unavailable() if kinds - {OutcomeKind.DELIVERED} else None
         settled = bool(kinds - {OutcomeKind.UNSETTLED}) and outage is None
-        return Sent(outcomes, OutcomeKind.DELIVERED in kinds or settled, outage)
+        return Sent(given.outcomes, OutcomeKind.DELIVERED in kinds or settled, outage, given.sent_at, given.probes)
 
 
 def _complete(outcomes: Sequence[Outcome], messages: Sequence[DelayedMessage]) -> Sequence[Outcome]:

@@ -10,6 +10,7 @@ from delaystore.dispatcher._batch import Batch, BatchSizer
 from delaystore.dispatcher._context import DispatchContext
 from delaystore.dispatcher._forwarding import TransportRaisedError
 from delaystore.dispatcher._observation import observed
+from delaystore.dispatcher._on_their_way import OnTheirWay
 from delaystore.dispatcher._retries import Deferrals
 from delaystore.dispatcher._settlement import ClaimsLostError, Settler
 from delaystore.dispatcher._wakeup import AT_ONCE
@@ -53,7 +54,8 @@ class DispatchPass:
         self._breakers = context.breakers
         self._arrivals = UnremovedArrivals()
         self._deferrals = Deferrals()
-        self._settler = Settler(context, self._deferrals, random.random)
+        self._on_their_way = OnTheirWay()
+        self._settler = Settler(context, self._deferrals, self._on_their_way, random.random)
         settings = context.settings
         self._sizer = BatchSizer(settings.batch_size, settings.batch_bytes, settings.max_body_bytes)
 
@@ -126,10 +128,11 @@ class DispatchPass:
     def _on_committed(self, batch: Batch, at: datetime, now: datetime) -> PassResult:
         self._arrivals.forget(batch.arrived)
         self._deferrals.forget(batch.arrived)
+        self._on_their_way.forget(batch.arrived)
         self._breakers.fetch.success()
         if not batch.messages:
             return PassResult(at=at)
-        self._deferrals.note([*batch.deferred, *batch.unsuited])
+        self._deferrals.note([*batch.deferred, *(message for message, _ in batch.giving_way), *batch.unsuited])
         report = batch.report()
         self._context.tally.add(report, now)
         return PassResult(report, at, batch.full, self._tell_breakers(batch), batch.outage)

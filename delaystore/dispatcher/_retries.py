@@ -15,8 +15,12 @@ SHORTEST_GAP: Final = 1.0
 """Seconds; gaps are shorter where the whole span is too short for this."""
 LONGEST_GAP_PAST_RETRIES: Final = 60.0
 """The most seconds between attempts of a message that the error queue did not take either."""
-MOST_REMEMBERED: Final = 10_000
-"""The most messages remembered. Beyond that, the deferrals of the oldest count as failed attempts."""
+LONGEST_DEFERRAL: Final = timedelta(seconds=45)
+"""The longest that a message gives way. Its destination is tried each few seconds, so that the last message arrives
+within a minute of the recovery."""
+MOST_REMEMBERED: Final = 100_000
+"""The most messages remembered, in some ten megabytes. Beyond that, the deferrals of the oldest count as failed
+attempts."""
 
 
 def back_off(failure_count: int, number_of_retries: int, span: timedelta, random: Callable[[], float]) -> timedelta:
@@ -32,6 +36,14 @@ def back_off(failure_count: int, number_of_retries: int, span: timedelta, random
     else:
         gap = _gap(failure_count, number_of_retries, total)
     return timedelta(seconds=gap * (1 + JITTER * random()))
+
+
+def deferral(gap: timedelta, random: Callable[[], float]) -> timedelta:
+    """How long a message gives way that would wait for `gap` after a failure: at least half of that, at random.
+
+    So messages that gave way together come back one by one, and some of them soon.
+    """
+    return min(gap, LONGEST_DEFERRAL) * (1 - random() / 2)
 
 
 def next_attempt(now: datetime, gap: timedelta) -> datetime:
@@ -60,31 +72,30 @@ class Deferrals:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._counts: dict[str, tuple[datetime, int]] = {}
-        """By message_id: the due time, as an id may be used again, and the number of deferrals."""
+        self._counts: dict[int, int] = {}
+        """Numbers of deferrals. By a hash of message_id and due time (an id may be used again), which takes little."""
 
     def note(self, messages: Iterable[DelayedMessage]) -> None:
         """Count one more deferral of each of `messages`, whose failure counts the store has raised."""
         with self._lock:
             for message in messages:
-                count = self._of(message) + 1
-                self._counts.pop(message.message_id, None)
-                self._counts[message.message_id] = (message.due_time, count)
+                key = _key(message)
+                self._counts[key] = self._counts.pop(key, 0) + 1
             while len(self._counts) > MOST_REMEMBERED:
                 del self._counts[next(iter(self._counts))]
 
     def failures(self, message: DelayedMessage) -> int:
         """How often `message` has failed, without its deferrals."""
         with self._lock:
-            return max(0, message.failure_count - self._of(message))
+            return max(0, message.failure_count - self._counts.get(_key(message), 0))
 
     def forget(self, messages: Iterable[DelayedMessage]) -> None:
         """Forget `messages`, which have arrived."""
         with self._lock:
             if self._counts:
                 for message in messages:
-                    self._counts.pop(message.message_id, None)
+                    self._counts.pop(_key(message), None)
 
-    def _of(self, message: DelayedMessage) -> int:
-        due_time, count = self._counts.get(message.message_id, (message.due_time, 0))
-        return count if due_time == message.due_time else 0
+
+def _key(message: DelayedMessage) -> int:
+    return hash((message.message_id, message.due_time))

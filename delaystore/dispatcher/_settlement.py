@@ -10,7 +10,8 @@ from delaystore.dispatcher._batch import Batch
 from delaystore.dispatcher._context import DispatchContext
 from delaystore.dispatcher._error_queue import Failure
 from delaystore.dispatcher._forwarding import Forwarder, Sent
-from delaystore.dispatcher._retries import LONGEST_GAP_PAST_RETRIES, Deferrals, back_off, next_attempt
+from delaystore.dispatcher._on_their_way import OnTheirWay, Underway
+from delaystore.dispatcher._retries import Deferrals, back_off, deferral, next_attempt
 from delaystore.errors import InvalidMessageError
 from delaystore.message import DelayedMessage, UnreadableMessage
 from delaystore.stores.abc import DelayedMessageStore
@@ -18,7 +19,8 @@ from delaystore.transports.abc import Outcome, OutcomeKind
 
 logger = logging.getLogger("delaystore.dispatcher")
 
-LONGEST_DEFERRAL: Final = timedelta(seconds=LONGEST_GAP_PAST_RETRIES)
+_STILL_ON_ITS_WAY: Final = 2
+"""Times `dispatch_timeout` that a message on its way is not shown, as other dispatchers would send it again."""
 
 
 class ClaimsLostError(Exception):
@@ -28,12 +30,19 @@ class ClaimsLostError(Exception):
 class Settler:
     """Forwards batches; threads may share it. `random` gives numbers from 0 to 1."""
 
-    def __init__(self, context: DispatchContext, deferrals: Deferrals, random: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        context: DispatchContext,
+        deferrals: Deferrals,
+        on_their_way: OnTheirWay,
+        random: Callable[[], float],
+    ) -> None:
         self._settings = context.settings
         self._error_queue = context.error_queue
         self._exactly_once = context.exactly_once
         self._forwarder = Forwarder(context)
         self._deferrals = deferrals
+        self._on_their_way = on_their_way
         self._random = random
 
     def settle(self, tx: DelayedMessageStore, batch: Batch, long_outage: bool) -> None:
@@ -69,23 +78,56 @@ class Settler:
 
     def _forward(self, tx: DelayedMessageStore, batch: Batch) -> None:
         readable: list[DelayedMessage] = []
-        for message in batch.messages:
+        delivered: list[DelayedMessage] = []
+        batch.delivered = delivered
+        for message in self._settle_underway(batch, delivered):
             if isinstance(message, UnreadableMessage):
                 batch.undeliverable.append(Failure(message, "Unreadable", message.reason))
             else:
                 readable.append(message)
+        late = bool(batch.arrived)
         sent = self._forwarder.forward(tx, readable)
-        batch.answered, batch.outage = sent.answered, sent.outage
-        batch.delivered = delivered = []
+        batch.answered, batch.outage = sent.answered or late, sent.outage
         for message, outcome in zip(readable, sent.outcomes, strict=True):
             if outcome.kind is OutcomeKind.DELIVERED:
                 delivered.append(message)
             else:
-                self._sort(batch, message, outcome)
+                self._sort(batch, message, outcome, message.message_id in sent.probes)
+                if outcome.late is not None:
+                    self._on_their_way.note(message, outcome.late, sent.sent_at)
 
-    def _sort(self, batch: Batch, message: DelayedMessage, outcome: Outcome) -> None:
-        """Note what is to become of a message that was not delivered."""
-        if outcome.kind is OutcomeKind.UNSETTLED:
+    def _settle_underway(self, batch: Batch, delivered: list[DelayedMessage]) -> Sequence[DelayedMessage]:
+        """Settle what an earlier pass sent, if it has arrived or may arrive yet; returns the others of the batch."""
+        underway = self._on_their_way.among(batch.messages)
+        if not underway:
+            return batch.messages
+        others: list[DelayedMessage] = []
+        for message in batch.messages:
+            known = underway.get(message.message_id)
+            if known is None or self._is_gone(message, known):
+                others.append(message)
+            elif not known.late.arrived:
+                self._give_way(batch, message, on_its_way=True)
+            elif known.failure is None:
+                delivered.append(message)
+            else:
+                batch.moved.append(known.failure)
+        self._on_their_way.forget(others)
+        return others
+
+    def _is_gone(self, message: DelayedMessage, underway: Underway) -> bool:
+        """Whether what was sent will not arrive, as far as anybody can tell."""
+        if underway.late.arrived is not None:
+            return not underway.late.arrived
+        destination = message.destination if underway.failure is None else self._settings.error_queue
+        return self._forwarder.sending.set_aside.overtaken(destination, underway.sent_at)
+
+    def _sort(self, batch: Batch, message: DelayedMessage, outcome: Outcome, probe: bool) -> None:
+        """Note what is to become of a message that was not delivered. `probe`: it tried its destination."""
+        on_its_way = outcome.late is not None
+        if outcome.kind is OutcomeKind.UNREADY or (on_its_way and batch.outage is None):
+            self._give_way(batch, message, on_its_way=on_its_way, probe=probe)
+        elif outcome.kind is OutcomeKind.UNSETTLED:
             batch.leave_unsettled(message, outcome.reason)
         elif outcome.kind is OutcomeKind.UNSUITED:
             if not batch.unsuited:
@@ -97,6 +139,17 @@ class Settler:
             batch.refused.append(message)
         else:
             batch.undeliverable.append(Failure(message, "Refused", outcome.reason))
+
+    def _give_way(
+        self, batch: Batch, message: DelayedMessage, *, on_its_way: bool = False, probe: bool = False
+    ) -> None:
+        """Let `message` give way to others for a while, at no retry's cost."""
+        gap = deferral(self._gap(message.failure_count), self._random)
+        if on_its_way:
+            gap = max(gap, _STILL_ON_ITS_WAY * self._settings.dispatch_timeout)
+        elif probe:
+            gap = min(gap, timedelta(seconds=self._forwarder.sending.set_aside.gap(message.destination)))
+        batch.giving_way.append((message, gap))
 
     def _defer(self, batch: Batch, long_outage: bool) -> None:
         """Let messages without an answer give way to others, unless it is an outage.
@@ -128,10 +181,14 @@ class Settler:
         sent = self._send_unless_down(tx, [copy for _, copy in copied], batch.outage)
         batch.outage = sent.outage
         for (failure, _), outcome in zip(copied, sent.outcomes, strict=True):
+            if outcome.late is not None:
+                self._on_their_way.note(failure.message, outcome.late, sent.sent_at, failure)
             if outcome.kind is OutcomeKind.DELIVERED:
                 batch.moved.append(failure)
             elif outcome.kind is OutcomeKind.UNSETTLED and sent.outage is not None:
                 batch.leave_unsettled(failure.message, outcome.reason)
+            elif outcome.kind is OutcomeKind.UNREADY or outcome.late is not None:
+                self._give_way(batch, failure.message, on_its_way=outcome.late is not None)
             else:
                 batch.not_moved.append(replace(failure, reason=f"{outcome.kind.value}: {outcome.reason}"))
         self._log_moved(batch.moved)
@@ -156,12 +213,21 @@ class Settler:
     def _count_failures(self, tx: DelayedMessageStore, batch: Batch) -> None:
         """Count failures; the store shows these messages again later, counted from now."""
         failed = [*batch.refused, *(failure.message for failure in batch.not_moved)]
-        if not failed and not batch.deferred:
+        if not failed and not batch.deferred and not batch.giving_way:
             return
         now = tx.now()
         gaps = [(message, self._gap(self._deferrals.failures(message))) for message in failed]
-        gaps += [(message, min(self._gap(message.failure_count), LONGEST_DEFERRAL)) for message in batch.deferred]
-        batch.failed = tx.increment_failure_counts(
+        gaps += [(message, deferral(self._gap(message.failure_count), self._random)) for message in batch.deferred]
+        batch.failed = self._show_later(tx, gaps, now)
+        batch.gave_way = self._show_later(tx, batch.giving_way, now)
+
+    def _show_later(
+        self, tx: DelayedMessageStore, gaps: Sequence[tuple[DelayedMessage, timedelta]], now: datetime
+    ) -> int:
+        """Count a failure of each message, and show it again after its gap; returns how many were there."""
+        if not gaps:
+            return 0
+        return tx.increment_failure_counts(
             [(message, self._shown_at(_not_late(message, now, next_attempt(now, gap)))) for message, gap in gaps]
         )
 

@@ -21,6 +21,8 @@ class DispatchReport:
     moved_to_error_queue: int = 0
     failed: int = 0
     """Failed attempts that were counted and will be made again."""
+    gave_way: int = 0
+    """Shown again later, at no retry's cost: their destination took nothing, or they were still on their way."""
     unsettled: int = 0
     """No answer from the broker: left as they were."""
     unsuited: int = 0
@@ -31,7 +33,7 @@ class DispatchReport:
     @property
     def progress(self) -> bool:
         """Whether anything in the store changed."""
-        return self.delivered + self.moved_to_error_queue + self.failed > self.claims_lost
+        return self.delivered + self.moved_to_error_queue + self.failed + self.gave_way > self.claims_lost
 
     def counts(self) -> dict[str, int]:
         """Each of the counts by its name."""

@@ -6,7 +6,7 @@ Its semantics live here and only here; `delaystore.testing` checks them.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, Final
@@ -27,8 +27,26 @@ class OutcomeKind(Enum):
     """Nacked, or the broker closes the channel because of this message."""
     UNSETTLED = "unsettled"
     """No answer before the deadline, or before the connection went: it may or may not have arrived."""
+    UNREADY = "unready"
+    """Its destination takes nothing at present, although the broker answers: it is to give way to others, and to be
+    tried again later. That is an outage of the destination, and no fault of the message. As with UNSETTLED, it may have
+    arrived."""
     UNSUITED = "unsuited"
     """Only from `send_delayed`: the message cannot be delayed natively, and stays in the store until it is due."""
+
+    @property
+    def passes(self) -> bool:
+        """Whether it is an outage, which passes: the same message is to be sent again."""
+        return self in (OutcomeKind.UNSETTLED, OutcomeKind.UNREADY)
+
+
+class LateAnswer(ABC):
+    """Tells what becomes of a message that is still on its way. Any thread may ask, at any time."""
+
+    @property
+    @abstractmethod
+    def arrived(self) -> bool | None:
+        """True: it is confirmed. False: no confirm will come any more; send it again. None: it is still on its way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +55,8 @@ class Outcome:
 
     kind: OutcomeKind
     reason: str = ""
+    late: LateAnswer | None = field(default=None, compare=False, repr=False)
+    """Of UNSETTLED and UNREADY: what tells later whether it arrived; None: nothing does."""
 
 
 DELIVERED: Final = Outcome(OutcomeKind.DELIVERED)
@@ -61,6 +81,7 @@ class Transport(ABC):
     ) -> Sequence[Outcome]:
         """Forward `messages` and return one outcome for each, in their order, within about `timeout` seconds.
 
+        A message without an answer by then may stay on its way: `Outcome.late` tells what becomes of it.
         `transaction`: the store bound to the transaction to send in, for exactly once; None unless
         `shares_transaction_with` returned True. DELIVERED then holds once it commits. An outage is an outcome
         (UNSETTLED), never an exception. But a failure that may have spoilt a shared transaction raises TransportError,
@@ -80,8 +101,8 @@ class Transport(ABC):
     ) -> Sequence[Outcome]:
         """Forward `messages`, each to arrive at its due time and not before; `now` is the time by the store's clock.
 
-        Returns one outcome for each: DELIVERED: the broker keeps it until it is due; UNSETTLED: an outage; UNSUITED:
-        `send` it when it is due. Raises ConfigurationError where `longest_native_delay` is None.
+        Returns one outcome for each: DELIVERED: the broker keeps it until it is due; UNSETTLED, UNREADY: an outage;
+        UNSUITED: `send` it when it is due. Raises ConfigurationError where `longest_native_delay` is None.
         """
         raise ConfigurationError(f"native delays are switched off for {self!r}; give it one, as in delays=...")
 
@@ -121,4 +142,7 @@ class Transport(ABC):
         return False
 
     def close(self) -> None:  # noqa: B027 - a transport may hold nothing
-        """Give back connections; may be called twice. The transport may be used again, and reconnects."""
+        """Give back connections; may be called twice. The transport may be used again, and reconnects.
+
+        It also ends what is on its way: no confirm of that will come any more.
+        """

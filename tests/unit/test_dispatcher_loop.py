@@ -569,6 +569,7 @@ def test_health_tells_how_long_the_oldest_is_overdue(store: CountingStore, trans
             "failed": 0,
             "unsettled": 0,
             "unsuited": 0,
+            "gave_way": 0,
             "claims_lost": 0,
             "store": None,
             "transport": None,

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from delaystore.address import Address
 from delaystore.message import DelayedMessage
 from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind
-from delaystore.transports.rabbitmq._in_flight import InFlightBatch
+from delaystore.transports.rabbitmq._in_flight import Closure, InFlightBatch, LateConfirm
 from delaystore.transports.rabbitmq.publication import Publication
 
 NACKED = Outcome(OutcomeKind.REFUSED, "nacked")
@@ -83,3 +83,28 @@ def test_what_is_not_sent_takes_no_delivery_tag() -> None:
     batch.answered(1, DELIVERED, multiple=False)
     assert batch.outcomes == [None, NACKED, DELIVERED]
     assert batch.unsettled == 1
+
+
+def test_what_is_left_behind_is_answered_later_and_keeps_no_body() -> None:
+    batch = batch_of("a", "b", "c", "d")
+    late = [LateConfirm(batch, position) for position in range(4)]
+    batch.leave()
+    assert batch.publications == ()
+    batch.answered(0, DELIVERED, multiple=False)
+    batch.answered(1, NACKED, multiple=False)
+    batch.returned("c", QUEUE, "312 NO_ROUTE")
+    batch.answered(2, DELIVERED, multiple=False)
+    assert [one.arrived for one in late] == [True, False, False, None]
+    batch.end(Closure("the connection was lost"))
+    assert [one.arrived for one in late] == [True, False, False, False]
+
+
+def test_of_a_batch_that_is_left_only_what_is_on_the_wire_goes_on() -> None:
+    batch = batch_of("a")
+    batch = InFlightBatch([*batch.publications, *batch_of("b").publications])
+    batch.sent(10)
+    batch.leave()
+    assert not batch.complete
+    batch.answered(0, DELIVERED, multiple=False)
+    assert batch.complete
+    assert batch.outcomes == [DELIVERED, None]

@@ -1,8 +1,11 @@
 """A broker that falls silent, or answers for another name: no wait is without end. No real broker does it on demand."""
 
+import threading
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any, TypeVar
@@ -12,9 +15,10 @@ import pytest
 from pika import spec
 
 from delaystore.cascades.moving._connection import open_raw
-from delaystore.dispatcher.dispatcher import Dispatcher
+from delaystore.dispatcher import Dispatcher
 from delaystore.errors import TransportUnavailableError
 from delaystore.message import DelayedMessage
+from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores.memory import InMemoryDelayedMessageStore
 from delaystore.transports import RabbitMQTransport
 from delaystore.transports.abc import OutcomeKind
@@ -38,7 +42,8 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     package = "delaystore.transports.rabbitmq"
     for name in ("punctual.ANSWER", "blocking.ANSWER", "blocking.OPENING", "_transport.PREPARING", "retry.ANSWER"):
         monkeypatch.setattr(f"{package}.{name}", SHORT)
-    monkeypatch.setattr(f"{package}.owner.SILENCE_SECONDS", SHORT)
+    for name, seconds in {"QUIET": SHORT, "DOUBT": 2 * SHORT, "SILENCE_SECONDS": 5 * SHORT}.items():
+        monkeypatch.setattr(f"{package}._watch.{name}", seconds)
 
 
 def ended(what: Callable[[], T], broker: ScriptedBroker) -> T:
@@ -167,10 +172,9 @@ def test_a_consumer_that_retries_gives_up_too() -> None:
 @pytest.fixture
 def acknowledging() -> Mapping[type, Answer]:
     """Answers of a broker that confirms what is published, and knows all queues but `odd`."""
-    tags = count(1)
     return {
         spec.Confirm.Select: lambda _: spec.Confirm.SelectOk(),
-        spec.Basic.Publish: lambda _: spec.Basic.Ack(next(tags)),
+        spec.Basic.Publish: lambda method, tag, say: spec.Basic.Ack(tag),
         spec.Exchange.Declare: lambda _: spec.Exchange.DeclareOk(),
         spec.Queue.Bind: lambda _: spec.Queue.BindOk(),
         spec.Queue.Declare: lambda ask: (
@@ -194,21 +198,190 @@ def test_a_queue_whose_name_is_answered_wrongly_holds_up_no_other(acknowledging:
     assert ended(hand_over, broker) == [OutcomeKind.DELIVERED, OutcomeKind.UNSUITED, OutcomeKind.DELIVERED]
 
 
-def test_a_connection_whose_channel_stays_silent_gives_way_to_a_fresh_one(acknowledging: Mapping[type, Answer]) -> None:
-    opened = count()
+def a_message(destination: str) -> DelayedMessage:
+    return DelayedMessage(message_id=destination, destination=destination, due_time=datetime.now(UTC), body=b"")
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + LONG
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_broker_that_answers_nothing_is_given_up_for_a_fresh_connection(
+    acknowledging: Mapping[type, Answer], caplog: pytest.LogCaptureFixture
+) -> None:
+    connections = count()
+    frozen = {"is": False}
+
+    def open_connection(_: Any) -> Any:
+        frozen["is"] = next(connections) == 0
+        return spec.Connection.OpenOk()
+
     silent = {
-        spec.Channel.Open: lambda _: None if next(opened) == 0 else spec.Channel.OpenOk(),
-        spec.Channel.Close: lambda _: None,
+        spec.Connection.Open: open_connection,
+        spec.Channel.Open: lambda _: None if frozen["is"] else spec.Channel.OpenOk(),
     }
     broker = scripted({**acknowledging, **silent})
-    message = DelayedMessage(message_id="a", destination="q", due_time=datetime.now(UTC), body=b"")
 
     def send() -> None:
         with closing(RabbitMQTransport(broker.url)) as transport:
-            (first,) = transport.send([message], None, SHORT)
+            (first,) = transport.send([a_message("a")], None, SHORT)
             assert first.kind is OutcomeKind.UNSETTLED
-            (second,) = transport.send([message], None, LONG)
+            assert first.late is None  # its channel was not even open
+            assert "does not answer" in str(transport.unavailable())
+            (second,) = transport.send([a_message("a")], None, LONG)
             assert second.kind is OutcomeKind.DELIVERED
+
+    ended(send, broker)
+    assert "no answer within 1 s; reconnecting" in caplog.text
+
+
+def lonely(acknowledging: Mapping[type, Answer], held: list[Callable[[], None]]) -> ScriptedBroker:
+    """A broker that confirms all but what is for the queue `silent`; `held` gets what confirms it."""
+
+    def publish(method: Any, tag: int, say: Callable[[Any], None]) -> Any:
+        ack = spec.Basic.Ack(tag)
+        if method.routing_key == "silent":
+            held.append(lambda: say(ack))
+            return None
+        return ack
+
+    return ScriptedBroker({**HANDSHAKE, **acknowledging, spec.Basic.Publish: publish})
+
+
+def test_a_late_confirm_is_heard(acknowledging: Mapping[type, Answer]) -> None:
+    held: list[Callable[[], None]] = []
+    broker = lonely(acknowledging, held)
+
+    def send() -> None:
+        with closing(RabbitMQTransport(broker.url)) as transport:
+            (slow,) = transport.send([a_message("silent")], None, SHORT)
+            assert (slow.kind, transport.unavailable()) == (OutcomeKind.UNREADY, None)
+            assert slow.late is not None
+            assert slow.late.arrived is None
+            (other,) = transport.send([a_message("q")], None, LONG)
+            assert other.kind is OutcomeKind.DELIVERED
+            held.pop()()
+            wait_for(lambda: slow.late is not None and slow.late.arrived)
+
+    ended(send, broker)
+
+
+def test_what_is_silent_holds_up_nothing_else_of_its_batch(acknowledging: Mapping[type, Answer]) -> None:
+    broker = lonely(acknowledging, [])
+
+    def send() -> None:
+        with closing(RabbitMQTransport(broker.url)) as transport:
+            outcomes = transport.send([a_message("q"), a_message("silent"), a_message("other")], None, 10 * LONG)
+            delivered, unready = OutcomeKind.DELIVERED, OutcomeKind.UNREADY
+            assert [outcome.kind for outcome in outcomes] == [delivered, unready, delivered]
+
+    ended(send, broker)
+
+
+def test_what_found_no_room_behind_the_silent_goes_by_another_channel(
+    acknowledging: Mapping[type, Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delaystore.transports.rabbitmq.channel.WINDOW", 4)
+    broker = lonely(acknowledging, [])
+
+    def send() -> None:
+        with closing(RabbitMQTransport(broker.url)) as transport:
+            names = ["q", "silent", "silent", "silent", "silent", "silent", "other"]
+            outcomes = transport.send([a_message(name) for name in names], None, 10 * LONG)
+            assert [outcome.kind is OutcomeKind.DELIVERED for outcome in outcomes] == [True, *[False] * 5, True]
+            assert {outcome.kind for outcome in outcomes[1:6]} == {OutcomeKind.UNREADY}
+
+    ended(send, broker)
+
+
+@pytest.mark.parametrize("bound", ["PATIENCE", "MOST_LEFT"])
+def test_what_stays_silent_is_given_up_at_last(
+    acknowledging: Mapping[type, Answer], monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    monkeypatch.setattr(f"delaystore.transports.rabbitmq._carriage.{bound}", 1)
+    broker = lonely(acknowledging, [])
+
+    def send() -> None:
+        with closing(RabbitMQTransport(broker.url)) as transport:
+            late = [transport.send([a_message("silent")], None, SHORT)[0].late for _ in range(2)]
+            wait_for(lambda: late[0] is not None and late[0].arrived is False)
+            assert transport.unavailable() is None
+
+    ended(send, broker)
+
+
+def test_closing_ends_what_is_on_its_way(acknowledging: Mapping[type, Answer]) -> None:
+    broker = lonely(acknowledging, [])
+
+    def send() -> None:
+        with closing(RabbitMQTransport(broker.url)) as transport:
+            (slow,) = transport.send([a_message("silent")], None, SHORT)
+        assert slow.late is not None
+        assert slow.late.arrived is False
+
+    ended(send, broker)
+
+
+def test_bytes_that_leave_slowly_are_no_silence(acknowledging: Mapping[type, Answer]) -> None:
+    broker = ScriptedBroker({**HANDSHAKE, **acknowledging}, pace=1024 * 1024)
+    large = replace(a_message("q"), body=bytes(4 * 1024 * 1024))
+
+    def send() -> None:
+        with closing(RabbitMQTransport(broker.url)) as transport:
+            (slow,) = transport.send([large], None, 3 * SHORT)
+            assert slow.kind is OutcomeKind.UNSETTLED
+            assert slow.late is not None
+            wait_for(lambda: slow.late is not None and slow.late.arrived is not None)
+            assert slow.late.arrived
+
+    ended(send, broker)
+
+
+@pytest.mark.parametrize("slowly", [False, True], ids=["confirms come late", "bodies leave slowly"])
+def test_what_takes_longer_than_a_batch_waits_is_sent_once(acknowledging: Mapping[type, Answer], slowly: bool) -> None:
+    published: list[str] = []
+
+    def publish(method: Any, tag: int, say: Callable[[Any], None]) -> Any:
+        published.append(method.routing_key)
+        if slowly:
+            return spec.Basic.Ack(tag)
+        timer = threading.Timer(6 * SHORT, say, [spec.Basic.Ack(tag)])
+        timer.start()
+        return None
+
+    answers = {**HANDSHAKE, **acknowledging, spec.Basic.Publish: publish}
+    broker = ScriptedBroker(answers, pace=1024 * 1024 if slowly else None)
+    settings = DelayedDeliverySettings(dispatch_timeout=timedelta(seconds=2 * SHORT), automatic_setup=False)
+
+    def dispatch() -> None:
+        store = InMemoryDelayedMessageStore()
+        body = bytes(2 * 1024 * 1024 if slowly else 1)
+        with closing(RabbitMQTransport(broker.url)) as transport:
+            dispatcher = Dispatcher(store, transport, settings, endpoint="sales")
+            store.store_many(replace(a_message(name), body=body) for name in ("a", "b"))
+            dispatcher.start()
+            try:
+                wait_for(lambda: store.count() == 0)
+            finally:
+                assert dispatcher.stop(LONG)
+
+    ended(dispatch, broker)
+    assert sorted(published) == ["a", "b"]
+
+
+def test_channels_that_are_all_taken_by_the_silent_end_the_connection(acknowledging: Mapping[type, Answer]) -> None:
+    few = {spec.Connection.StartOk: lambda _: spec.Connection.Tune(4, 131072, 0), spec.Channel.Close: lambda _: None}
+    broker = lonely({**acknowledging, **few}, [])
+
+    def send() -> None:
+        with closing(RabbitMQTransport(broker.url)) as transport:
+            for _ in range(10):
+                transport.send([a_message("silent")], None, SHORT)
+            (other,) = transport.send([a_message("q")], None, LONG)
+            assert other.kind is OutcomeKind.DELIVERED
 
     ended(send, broker)
 

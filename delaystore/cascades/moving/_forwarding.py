@@ -11,7 +11,6 @@ from delaystore.cascades.moving._messages import WaitingMessage
 from delaystore.cascades.moving._planning import Plan, Planner, UnmovableError, poisoned
 from delaystore.cascades.moving.broker_cascade import BrokerCascade
 from delaystore.transports.abc import Outcome, OutcomeKind
-from delaystore.transports.rabbitmq.channel import NACKED
 
 _TIMEOUT: Final = 15.0
 """Seconds for the confirms of one batch."""
@@ -127,7 +126,7 @@ class _Run:
         if outcome.kind is OutcomeKind.DELIVERED:
             self.results[position] = done
             self._deadline = time.monotonic() + self._patience
-        elif outcome.kind is OutcomeKind.UNSETTLED or outcome == NACKED:
+        elif outcome.kind.passes:
             self.pending.append(position)
             self._trouble = outcome.reason
         else:

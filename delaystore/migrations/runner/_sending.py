@@ -10,7 +10,7 @@ from delaystore.errors import MigrationError, StoreUnavailableError
 from delaystore.message import DelayedMessage
 from delaystore.migrations.abc import Batch, MigrationTarget, Run
 from delaystore.rates import RateLimit
-from delaystore.transports.abc import Outcome, OutcomeKind
+from delaystore.transports.abc import Outcome
 
 _FIRST_PAUSE: Final = 0.25
 _LONGEST_PAUSE: Final = 5.0
@@ -49,7 +49,7 @@ class Sender:
             pause = min(_LONGEST_PAUSE, pause * 2)
 
     def send(self, batch: Batch, messages: Mapping[int, DelayedMessage]) -> tuple[dict[int, Outcome], int]:
-        """An outcome for each of the batch's messages, none UNSETTLED; and how many sends were repeated because no
+        """An outcome for each of the batch's messages, none of an outage; and how many sends were repeated because no
         answer came. Messages and outcomes are by their positions in the batch.
 
         Raises MigrationError after `patience`, GivenUpError if asked to stop before that.
@@ -65,9 +65,7 @@ class Sender:
                 self.run, batch, {position: messages[position] for position in part}, self.now()
             )
             settled = {
-                position: answer
-                for position, answer in zip(part, answers, strict=True)
-                if answer.kind is not OutcomeKind.UNSETTLED
+                position: answer for position, answer in zip(part, answers, strict=True) if not answer.kind.passes
             }
             outcomes |= settled
             waiting = [position for position in waiting if position not in settled]
@@ -77,7 +75,7 @@ class Sender:
             if settled:
                 answered = time.monotonic()
             repeated += len(part) - len(settled)
-            unsettled = next(answer for answer in answers if answer.kind is OutcomeKind.UNSETTLED)
+            unsettled = next(answer for answer in answers if answer.kind.passes)
             self._wait(pause, answered, unsettled.reason)
             pause = min(_LONGEST_PAUSE, pause * 2)
         return outcomes, repeated

@@ -1,12 +1,15 @@
 """The in-flight batch of a channel: what is published, and what the broker answered for each message."""
 
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from typing_extensions import override
+
 from delaystore.address import Address
-from delaystore.transports.abc import Outcome, OutcomeKind
+from delaystore.transports.abc import LateAnswer, Outcome, OutcomeKind
 from delaystore.transports.rabbitmq.publication import Publishable
 
 _ANSWERED: Final = -1
@@ -30,20 +33,29 @@ class Closure:
 class InFlightBatch:
     """Publications on their way through one channel, which carries nothing else meanwhile.
 
-    The owner thread alone changes it, until `done` is set; then the sender reads it.
+    The owner thread alone changes it; the sender reads it once `news` is set, or after it has left.
     `outcomes`: one for each of `publications`; None: no answer.
     """
 
     def __init__(self, publications: Sequence[Publishable]) -> None:
         self.publications = publications
+        """Empty once its sender has left: what is on the wire needs no bodies here."""
         self.outcomes: list[Outcome | None] = [None] * len(publications)
         self.doubtful: set[int] = set()
         """Positions of publications that look alike, some of which came back; which ones is unknown."""
         self.closure: Closure | None = None
-        self.done = threading.Event()
+        self.news = threading.Event()
+        """Set when the sender need wait no longer: it has ended, or what is left of it is silent."""
+        self.ended = False
+        self.left = False
+        """Whether its sender waits no more; what is on the wire goes on."""
         self.next = 0
         """The first position that is not yet on the wire."""
+        self.total = len(publications)
+        """How many are to be sent."""
         self.unsettled_bytes = 0
+        self.began_at = self.heard_at = time.monotonic()
+        """When it was made; when the broker last answered for any of it, or at first the same."""
         self._settled = 0
         self._sent: list[int] = []
         """Positions in the order of their delivery tags."""
@@ -61,7 +73,12 @@ class InFlightBatch:
     @property
     def complete(self) -> bool:
         """Whether every publication has its outcome."""
-        return self._settled == len(self.publications)
+        return self._settled == self.total
+
+    @property
+    def partly_answered(self) -> bool:
+        """Whether some of it has answers, and some has none."""
+        return 0 < self._settled < self.total
 
     def sent(self, size: int) -> None:
         """Count the publication at `next` as on the wire, with the next delivery tag."""
@@ -78,6 +95,7 @@ class InFlightBatch:
 
     def answered(self, index: int, outcome: Outcome, *, multiple: bool) -> None:
         """Settle the publication with the `index`-th delivery tag (from 0); `multiple`: and all before it."""
+        self.heard_at = time.monotonic()
         for each in range(self._lowest if multiple else index, index + 1):
             size = self._sizes[each]
             if size == _ANSWERED:
@@ -97,14 +115,9 @@ class InFlightBatch:
         A return carries no delivery tag. Where several publications look alike, none is blamed: they are doubtful,
         and to be sent again one at a time.
         """
-        if self._positions is None:
-            self._positions = {}
-            for position, publication in enumerate(self.publications):
-                key = (publication.message_id, *publication.address)
-                self._positions.setdefault(key, []).append(position)
         alike = [
             position
-            for position in self._positions.get((message_id, *address), [])
+            for position in self._by_looks().get((message_id, *address), [])
             if position < self.next and self.outcomes[position] is None
         ]
         if len(alike) == 1:
@@ -112,8 +125,42 @@ class InFlightBatch:
         else:
             self.doubtful.update(alike)
 
+    def leave(self) -> None:
+        """Its sender waits no more: what is on the wire goes on, and the rest is not sent."""
+        self._by_looks()
+        self.total = self.next
+        self.publications = ()
+        self.left = True
+
     def end(self, closure: Closure | None = None) -> None:
-        """Set `done`; `closure` says why there may be publications without an outcome."""
-        if not self.done.is_set():
+        """Set `news`; `closure` says why there may be publications without an outcome."""
+        if not self.ended:
             self.closure = closure
-            self.done.set()
+            self.ended = True
+            self.news.set()
+
+    def _by_looks(self) -> dict[tuple[str | None, str, str], list[int]]:
+        """Positions by what a return tells of a publication."""
+        if self._positions is None:
+            self._positions = {}
+            for position, publication in enumerate(self.publications):
+                key = (publication.message_id, *publication.address)
+                self._positions.setdefault(key, []).append(position)
+        return self._positions
+
+
+class LateConfirm(LateAnswer):
+    """What becomes of one publication of a batch whose sender has left."""
+
+    def __init__(self, batch: InFlightBatch, position: int) -> None:
+        self._batch = batch
+        self._position = position
+
+    @property
+    @override
+    def arrived(self) -> bool | None:
+        ended = self._batch.ended  # read first: an answer may come in between
+        outcome = self._batch.outcomes[self._position]
+        if outcome is not None:
+            return outcome.kind is OutcomeKind.DELIVERED
+        return False if ended else None

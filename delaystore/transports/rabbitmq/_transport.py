@@ -1,13 +1,14 @@
 """The RabbitMQ transport."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Final
 
 from typing_extensions import override
 
+from delaystore.address import Address
 from delaystore.errors import ConfigurationError, TransportError, TransportUnavailableError
 from delaystore.forks import renew_in_children
 from delaystore.message import DelayedMessage
@@ -15,7 +16,9 @@ from delaystore.stores.abc import DelayedMessageStore
 from delaystore.transports.abc import Outcome, OutcomeKind, ReceivedMessage, Transport
 from delaystore.transports.rabbitmq import queues
 from delaystore.transports.rabbitmq._checks import check_message
+from delaystore.transports.rabbitmq._verdicts import LOOK_SECONDS, look_at_all
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
+from delaystore.transports.rabbitmq.existence import QueueLook
 from delaystore.transports.rabbitmq.native import CascadeDelay, NativeDelay, delay_named
 from delaystore.transports.rabbitmq.owner import Owner
 from delaystore.transports.rabbitmq.parameters import broker_from_url
@@ -74,6 +77,7 @@ class RabbitMQTransport(Transport):
         self._delays = CascadeDelay(delays) if isinstance(delays, CascadeTopology) else delays
         self._blocking = BlockingConnections(self._broker)
         self._preparing = BlockingConnections(self._broker, answer=PREPARING, **_IMPATIENCE)
+        self._looking = BlockingConnections(self._broker, answer=LOOK_SECONDS, **_IMPATIENCE)
         self._lock = threading.Lock()
         self._quarantine = threading.Lock()
         self._owner: Owner | None = None
@@ -91,8 +95,9 @@ class RabbitMQTransport(Transport):
     ) -> Sequence[Outcome]:
         """Publish `messages` and wait for the broker's confirms; see `Transport.send`.
 
-        UNROUTABLE: no such queue or exchange, or no binding. REFUSED: nacked, or the message closed its channel.
-        UNSETTLED: an outage, an alarm of the broker, or no confirm within `timeout` seconds.
+        UNROUTABLE: no such queue or exchange, or no binding. REFUSED: nacked by a queue that is full, or the message
+        closed its channel. UNREADY: nacked otherwise (a queue without a leader), returned by a queue whose node is
+        down, or no confirm although the broker lives. UNSETTLED: an outage, or an alarm of the broker.
         """
         return self._publish([publication_of(message) for message in messages], timeout)
 
@@ -172,6 +177,7 @@ class RabbitMQTransport(Transport):
             owner.close()
         self._blocking.close()
         self._preparing.close()
+        self._looking.close()
 
     def _of_native_delay(self, outcome: Outcome) -> Outcome:
         """`outcome` of a native delay as `send_delayed` returns it: a failure there is not the message's fault."""
@@ -183,7 +189,10 @@ class RabbitMQTransport(Transport):
         return Outcome(OutcomeKind.UNSETTLED, f"the native delay is incomplete, and will be declared: {outcome.reason}")
 
     def _publish(self, batch: Sequence[Publication | Outcome], timeout: float) -> Sequence[Outcome]:
-        return Sending(batch, timeout, self._running_owner, self._quarantine).run()
+        return Sending(batch, timeout, self._running_owner, self._quarantine, self._look_at).run()
+
+    def _look_at(self, addresses: Iterable[Address]) -> Mapping[Address, QueueLook]:
+        return look_at_all(self._looking, addresses)
 
     def _running_owner(self) -> Owner:
         with self._lock:
@@ -200,6 +209,7 @@ class RabbitMQTransport(Transport):
             owner.disown()
         self._blocking.disown()
         self._preparing.disown()
+        self._looking.disown()
 
 
 def _without_delays(urls: Sequence[str]) -> tuple[Sequence[str], str | None]:

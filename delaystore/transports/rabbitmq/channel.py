@@ -12,6 +12,7 @@ from delaystore.address import Address
 from delaystore.errors import UnsupportedMessageError
 from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind
 from delaystore.transports.rabbitmq._in_flight import InFlightBatch
+from delaystore.transports.rabbitmq._unsent import unsent_by_us
 from delaystore.transports.rabbitmq.publication import Publishable, body_frames, publish_method, requirement
 
 WINDOW: Final = 2000
@@ -20,9 +21,8 @@ WINDOW_BYTES: Final = 16 * 1024 * 1024
 """Bytes published without an answer, at most, which bounds a batch's memory; a single message may exceed it."""
 _WRITE_BYTES: Final = 128 * 1024
 """Frames are handed to the socket in pieces of about this size."""
-NACKED: Final = Outcome(
-    OutcomeKind.REFUSED, "nacked by the broker: the queue is full and rejects, or it has lost its leader"
-)
+NACKED: Final = Outcome(OutcomeKind.UNREADY, "nacked by the broker")
+"""A queue nacks if it is full and rejects, or if it has lost its leader; the answer does not tell which."""
 _METHODS_KEPT: Final = 4096
 """Method frames that a channel keeps, one for each destination; with more destinations it starts over."""
 
@@ -37,6 +37,9 @@ class ConfirmChannel:
 
     def __init__(self, connection: Any, on_idle: Callable[["ConfirmChannel"], None], on_closed: OnEnd) -> None:
         self.batch: InFlightBatch | None = None
+        self.worn = False
+        """Whether it is to carry nothing more: a queue without a leader nacks the first message of a channel, and
+        leaves later ones without an answer even when it has one again."""
         self._connection = connection
         self._on_idle = on_idle
         self._on_closed = on_closed
@@ -62,8 +65,7 @@ class ConfirmChannel:
             return
         pieces = [] if batch.next else self._requirements(batch)
         size = sum(map(len, pieces))
-        total = len(batch.publications)
-        while batch.next < total and batch.unsettled < WINDOW and batch.unsettled_bytes < WINDOW_BYTES:
+        while batch.next < batch.total and batch.unsettled < WINDOW and batch.unsettled_bytes < WINDOW_BYTES:
             marshalled = self._marshal(batch, batch.publications[batch.next])
             if marshalled is not None:
                 pieces.append(marshalled)
@@ -71,6 +73,8 @@ class ConfirmChannel:
             if size >= _WRITE_BYTES:
                 self._write(b"".join(pieces))
                 pieces, size = [], 0
+                if unsent_by_us(self._connection) >= WINDOW_BYTES:
+                    break
         if pieces:
             self._write(b"".join(pieces))
         self._release_if_complete(batch)
@@ -138,7 +142,10 @@ class ConfirmChannel:
         if batch is None:
             return
         answer = frame.method
-        outcome = DELIVERED if isinstance(answer, spec.Basic.Ack) else NACKED
+        if isinstance(answer, spec.Basic.Ack):
+            outcome = DELIVERED
+        else:
+            outcome, self.worn = NACKED, True
         # tag 0 with `multiple` means all that is outstanding (AMQP 0-9-1, basic.ack)
         tag = answer.delivery_tag or self._next_tag - 1
         batch.answered(tag - self._first_tag, outcome, multiple=answer.multiple)

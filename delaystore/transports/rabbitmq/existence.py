@@ -1,6 +1,8 @@
 """What exists on a broker, asked by passive declarations, which change nothing."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
 from typing import Any, Final
 
 from pika import exceptions
@@ -15,6 +17,28 @@ NOT_FOUND: Final = 404
 
 _NEVER_IN_NAMES: Final = frozenset("\r\n")
 """RabbitMQ drops these from a name, and would answer for another."""
+_NO_SUCH: Final = "no queue"
+"""How RabbitMQ's 404 begins for a queue that does not exist. Others exist: on a node that is down, or crashed."""
+
+
+class Standing(Enum):
+    """How a queue stands."""
+
+    THERE = "there"
+    MISSING = "missing"
+    DOWN = "down"
+    """It exists, and nobody serves it: its node is down."""
+    UNKNOWN = "unknown"
+    """The broker does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLook:
+    """What a look at a queue has shown. `ready`: messages in it that wait for a consumer."""
+
+    standing: Standing
+    ready: int = 0
+    reason: str = ""
 
 
 def queue_exists(connections: BlockingConnections, name: str) -> bool:
@@ -35,6 +59,18 @@ def missing(connections: BlockingConnections, parts: Iterable[Exchange | Queue])
     parts = list(parts)
     counts = _counts(connections, parts)
     return [part for part, count in zip(parts, counts, strict=True) if count is None]
+
+
+def look_at(connections: BlockingConnections, queue: str) -> QueueLook:
+    """How a queue stands at this moment. Raises TransportUnavailableError."""
+    try:
+        with connections.channel() as channel, quiet_pika():
+            return QueueLook(Standing.THERE, ready_on(channel, queue))
+    except exceptions.ChannelClosedByBroker as error:
+        reason = reason_of(error)
+        if error.reply_code != NOT_FOUND:
+            return QueueLook(Standing.UNKNOWN, reason=reason)
+        return QueueLook(Standing.MISSING if _NO_SUCH in reason else Standing.DOWN, reason=reason)
 
 
 def ready_counts(connections: BlockingConnections, queues: Iterable[str]) -> list[int | None]:

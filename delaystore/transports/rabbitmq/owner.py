@@ -3,14 +3,18 @@
 import logging
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pika
 from pika import exceptions
 from pika.adapters.select_connection import IOLoop
 
+from delaystore.transports.rabbitmq._carriage import Carriage
 from delaystore.transports.rabbitmq._in_flight import Closure, InFlightBatch
-from delaystore.transports.rabbitmq.channel import ConfirmChannel
+from delaystore.transports.rabbitmq._watch import Watch
 from delaystore.transports.rabbitmq.connector import Connector
 from delaystore.transports.rabbitmq.parameters import Broker
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
@@ -19,17 +23,28 @@ from delaystore.transports.rabbitmq.punctual import SilenceError
 THREAD_NAME: Final = "delaystore-rabbitmq"
 _CLOSE_SECONDS: Final = 2.0
 """Seconds that closing waits for the broker's answer; a broker with an alarm gives none."""
-_IDLE_CHANNELS: Final = 8
 _MESSAGE_FAULTS: Final = frozenset({311, 403, 404, 405, 406, 501, 502, 503, 504, 505, 506, 540, 541})
 """Reply codes with which a broker closes the connection because of what it was sent (AMQP 0-9-1, 1.2)."""
 _CONNECTING: Final = "connecting"
-SILENCE_SECONDS: Final = 10.0
-"""Seconds after which a connection is given up whose broker has not even closed a channel. A queue without a leader
-keeps its channel for a minute; on a fresh connection other messages go on."""
+_TICK: Final = 0.25
+"""Seconds between two looks at what is in flight."""
 _SIGN_OF_LIFE: Final = 1.0
-"""Seconds that `abandon` waits for the broker to show that it still answers."""
+"""Seconds that `leave` waits for the broker to show that it still answers."""
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Farewell:
+    """A sender waits for a batch no longer, and wants to know how the broker is."""
+
+    batch: InFlightBatch
+    seen: bool = False
+    """Whether the owner thread knows."""
+    moving: bool = False
+    """Whether bytes were still leaving."""
+    obstacle: str | None = None
+    """Why nothing can be sent; None: the broker lives."""
 
 
 class Owner:
@@ -55,12 +70,10 @@ class Owner:
             on_failed=self._failed,
             on_close=self._closed,
         )
-        self._carrying: dict[InFlightBatch, ConfirmChannel] = {}
-        self._idle: list[ConfirmChannel] = []
-        self._abandoned: set[InFlightBatch] = set()
-        """Batches given up, whose channels are yet to be closed."""
-        self._silent: set[ConfirmChannel] = set()
-        """Channels given up for want of an answer, whose closing the broker has not confirmed yet."""
+        self._carriage: Carriage | None = None
+        """The channels of the connection; None: it is not open."""
+        self._watch: Watch | None = None
+        self._ticking = False
         self._silence = f"RabbitMQ at {broker.label} does not answer"
         self._alarm: str | None = None
         self._told = False
@@ -95,21 +108,20 @@ class Owner:
             self._batches.add(batch)
         self._loop.add_callback_threadsafe(lambda: self._carry(batch))
 
-    def abandon(self, batch: InFlightBatch) -> None:
-        """Give `batch` up. Its channel is closed, so that no late answer is taken for another message's.
+    def leave(self, batch: InFlightBatch) -> Farewell:
+        """Wait for `batch` no longer. What is on the wire goes on, and may be answered later; the rest is not sent.
 
-        Until the broker confirms that, `obstacle` says that it is silent. This waits a moment for the confirmation, so
-        that the caller can tell an outage from a single message that gets no answer.
+        Where the broker has not just shown that it lives, `obstacle` says that it is silent until it does. This waits a
+        moment for that, so that the caller can tell an outage from destinations that do not answer.
         """
+        farewell = Farewell(batch)
         with self._changed:
-            if batch not in self._batches:
-                return
-            self._batches.remove(batch)
-            self._abandoned.add(batch)
-            self._obstacle = self._obstacle or self._silence
-        self._loop.add_callback_threadsafe(lambda: self._drop(batch))
-        with self._changed:
+            if self.alive:
+                self._loop.add_callback_threadsafe(lambda: self._leave(farewell))
+            self._changed.wait_for(lambda: farewell.seen or self._closing, _CLOSE_SECONDS)
             self._changed.wait_for(lambda: self._obstacle != self._silence or self._closing, _SIGN_OF_LIFE)
+            farewell.obstacle = self._obstacle
+        return farewell
 
     def close(self) -> None:
         """End the connection and the thread; batches in flight end unsettled."""
@@ -160,6 +172,8 @@ class Owner:
     def _opened(self, connection: Any) -> None:
         connection.add_on_connection_blocked_callback(self._blocked)
         connection.add_on_connection_unblocked_callback(self._unblocked)
+        self._carriage = Carriage(connection, self._ended)
+        self._watch = Watch(connection, self._report)
         self._told = False
         self._silence = f"RabbitMQ at {self._node} does not answer"
         log.info("connected to RabbitMQ at %s", self._node)
@@ -200,13 +214,10 @@ class Owner:
     def _lose(self, closure: Closure, obstacle: str) -> None:
         """End all batches with `closure`."""
         self._alarm = None
-        self._idle.clear()
-        self._silent.clear()
-        self._carrying.clear()
+        self._carriage = self._watch = None
         with self._changed:
             self._obstacle = obstacle
             batches, self._batches = self._batches, set()
-            self._abandoned.clear()
             self._changed.notify_all()
         for batch in batches:
             batch.end(closure)
@@ -217,73 +228,75 @@ class Owner:
         As long as the broker is silent nothing more is written to it: what waits in the socket's buffer may still
         arrive.
         """
+        if self._watch is None:
+            return
+        obstacle = self._alarm or (self._silence if self._watch.silent else None)
         with self._changed:
-            silent = self._silent or self._abandoned
-            self._obstacle = self._alarm or (self._silence if silent else None)
+            self._obstacle = obstacle
             self._changed.notify_all()
 
     def _carry(self, batch: InFlightBatch) -> None:
         if batch not in self._batches:
             return
-        if self._connection is None or not self._connection.is_open:
-            with self._changed:
-                self._batches.discard(batch)
+        if self._carriage is None or not self._connection.is_open:
+            self._ended(batch)
             batch.end(Closure(self._obstacle or "no connection"))
             return
-        channel = self._idle.pop() if self._idle else ConfirmChannel(self._connection, self._freed, self._channel_gone)
-        self._carrying[batch] = channel
-        channel.carry(batch)
+        with self._channels_sufficing():
+            self._carriage.carry(batch)
+        if not self._ticking:
+            self._ticking = True
+            self._loop.call_later(_TICK, self._tick)
 
-    def _freed(self, channel: ConfirmChannel) -> None:
-        self._take_off(channel)
-        if len(self._idle) < _IDLE_CHANNELS:
-            self._idle.append(channel)
-        else:
-            channel.discard()
-
-    def _channel_gone(self, channel: ConfirmChannel, error: Exception | None) -> None:
-        if channel in self._idle:
-            self._idle.remove(channel)
-        if channel in self._silent:
-            self._silent.remove(channel)
-            if self._connection.is_open:
-                self._report()
-        elif isinstance(error, exceptions.ChannelClosedByBroker):
-            batch = self._take_off(channel)
-            if batch is not None:
-                batch.end(Closure(reason_of(error), error.reply_code, by_message=True, own=True))
-        # otherwise the connection is lost, which ends all batches
-
-    def _take_off(self, channel: ConfirmChannel) -> InFlightBatch | None:
-        """Take the batch off `channel`; None: it had none."""
-        batch, channel.batch = channel.batch, None
-        if batch is not None:
-            self._carrying.pop(batch, None)
-            with self._changed:
-                self._batches.discard(batch)
-        return batch
-
-    def _drop(self, batch: InFlightBatch) -> None:
-        channel = self._carrying.pop(batch, None)
-        if channel is not None and channel.discard():
-            self._silent.add(channel)
-            self._loop.call_later(SILENCE_SECONDS, lambda: self._give_up(channel))
+    def _ended(self, batch: InFlightBatch) -> None:
         with self._changed:
-            self._abandoned.discard(batch)
-        if self._connection is not None and self._connection.is_open:
-            self._report()
+            self._batches.discard(batch)
+            self._changed.notify_all()
 
-    def _give_up(self, channel: ConfirmChannel) -> None:
-        """End the connection, as after missed heartbeats, if the broker still has not closed `channel`.
-
-        Under an alarm it reads nothing, on a fresh connection either: so this one waits for the alarm's end.
-        """
-        if channel not in self._silent:
+    def _tick(self) -> None:
+        """Look after what is in flight, as long as there is anything."""
+        carriage, watch = self._carriage, self._watch
+        self._ticking = False
+        if carriage is None or watch is None or not self._connection.is_open:
             return
-        if self._alarm is None:
-            self._connection._terminate_stream(SilenceError(f"no answer within {SILENCE_SECONDS:g} s"))
-        else:
-            self._loop.call_later(SILENCE_SECONDS, lambda: self._give_up(channel))
+        with self._channels_sufficing():
+            carriage.go_on()
+            if carriage.batches:
+                watch.heed(carriage.batches, alarm=self._alarm is not None)
+        self._report()
+        dead = watch.dead
+        if dead is not None and self._alarm is None:
+            self._give_up(dead)
+        elif carriage.batches or watch.awaiting:
+            self._ticking = True
+            self._loop.call_later(_TICK, self._tick)
+
+    def _leave(self, farewell: "Farewell") -> None:
+        batch = farewell.batch
+        carriage, watch = self._carriage, self._watch
+        if carriage is not None and watch is not None and self._connection.is_open and not batch.ended:
+            with self._channels_sufficing():
+                watch.heed(carriage.batches, alarm=self._alarm is not None)
+                farewell.moving = watch.moving
+                if not farewell.moving and not watch.lives_since(batch.began_at):
+                    watch.doubt()
+                carriage.leave(batch)
+            self._report()
+        with self._changed:
+            farewell.seen = True
+            self._changed.notify_all()
+
+    @contextmanager
+    def _channels_sufficing(self) -> Iterator[None]:
+        """End the connection if all of its channels are taken by batches that the broker does not answer."""
+        try:
+            yield
+        except exceptions.NoFreeChannels:
+            self._give_up(SilenceError("all channels wait for answers"))
+
+    def _give_up(self, reason: Exception) -> None:
+        """End the connection, as after missed heartbeats."""
+        self._connection._terminate_stream(reason)
 
     def _shut(self) -> None:
         self._connector.stop()

@@ -3,19 +3,30 @@
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from delaystore.address import DEFAULT_EXCHANGE
+from delaystore.address import DEFAULT_EXCHANGE, Address
 from delaystore.transports.abc import Outcome, OutcomeKind
-from delaystore.transports.rabbitmq._in_flight import Closure, InFlightBatch
-from delaystore.transports.rabbitmq.existence import NOT_FOUND
-from delaystore.transports.rabbitmq.owner import Owner
+from delaystore.transports.rabbitmq._in_flight import Closure, InFlightBatch, LateConfirm
+from delaystore.transports.rabbitmq._verdicts import may_refuse, of_nack, of_return, of_second_nack
+from delaystore.transports.rabbitmq.channel import NACKED
+from delaystore.transports.rabbitmq.existence import NOT_FOUND, QueueLook
+from delaystore.transports.rabbitmq.owner import Farewell, Owner
 from delaystore.transports.rabbitmq.publication import Publishable
 
 _ACCESS_REFUSED: Final = 403
 _LOSSES_ALONE: Final = 3
 """A message that was in flight alone this often when the connection was lost counts as the cause."""
+
+
+Look = Callable[[Iterable[Address]], Mapping[Address, QueueLook]]
+"""Looks at the queues among some addresses."""
+
+
+def no_look(_addresses: Iterable[Address]) -> Mapping[Address, QueueLook]:
+    """For senders that send again what was nacked, whatever it means."""
+    return {}
 
 
 class Sending:
@@ -24,6 +35,9 @@ class Sending:
     All of it is published at once. Where the broker closes the channel (or connection) because of a message, the
     confirms of the others are lost with it: what is unsettled is sent again in halves, suspects apart, until the
     culprit is alone. What was accepted but not yet confirmed arrives twice; the halves keep that small.
+
+    What gets no answer in time stays on its way in the living connection. `look`: at the queues that have nacked or
+    returned something.
     """
 
     def __init__(
@@ -32,6 +46,7 @@ class Sending:
         timeout: float,
         owner: Callable[[], Owner],
         quarantine: threading.Lock,
+        look: Look = no_look,
     ) -> None:
         self._outcomes = [one if isinstance(one, Outcome) else None for one in batch]
         self._publications = {at: one for at, one in enumerate(batch) if not isinstance(one, Outcome)}
@@ -39,6 +54,11 @@ class Sending:
         self._deadline = time.monotonic() + timeout
         self._owner = owner
         self._quarantine = quarantine
+        self._look = look
+        self._doubted: list[int] = []
+        """Positions of what was nacked or returned."""
+        self._nacked: dict[int, QueueLook] = {}
+        """Positions that are sent again, after such a look at the queue that nacked them."""
         self._losses_alone: dict[int, int] = {}
         self._waiting: deque[list[int]] = deque()
 
@@ -47,6 +67,10 @@ class Sending:
         if self._publications:
             self._waiting.append(list(self._publications))
         reason = self._send_all()
+        nacked = self._judge()
+        if nacked:
+            self._waiting.append(nacked)
+            self._send_all()
         unsettled = Outcome(OutcomeKind.UNSETTLED, reason)
         return [outcome or unsettled for outcome in self._outcomes]
 
@@ -62,7 +86,10 @@ class Sending:
                 if self._remaining() == 0:
                     return self._silence
                 positions = self._waiting.popleft()
-                in_flight = self._send(owner, positions)
+                in_flight = InFlightBatch([self._publications[position] for position in positions])
+                owner.publish(in_flight)
+                in_flight.news.wait(self._remaining())
+                farewell = None if in_flight.ended else owner.leave(in_flight)
                 rest = self._record(in_flight, positions)
                 closure = in_flight.closure
                 if closure is not None and not closure.by_message:
@@ -70,21 +97,14 @@ class Sending:
                 if closure is not None and not closure.own and not quarantined:
                     # one sender at a time searches for the message that closes the shared connection
                     quarantined = self._quarantine.acquire(timeout=self._remaining())
-                if rest and closure is None and not in_flight.doubtful:
-                    return self._silence
-                self._try_again(rest, closure)
+                if closure is None and farewell is not None:
+                    self._leave_behind(farewell, positions, rest)
+                else:
+                    self._try_again(rest, closure)
             return ""
         finally:
             if quarantined:
                 self._quarantine.release()
-
-    def _send(self, owner: Owner, positions: list[int]) -> InFlightBatch:
-        in_flight = InFlightBatch([self._publications[position] for position in positions])
-        owner.publish(in_flight)
-        if not in_flight.done.wait(self._remaining()):
-            self._silence = owner.obstacle or self._silence
-            owner.abandon(in_flight)
-        return in_flight
 
     def _record(self, in_flight: InFlightBatch, positions: list[int]) -> list[int]:
         """Take over the outcomes of `in_flight`; returns the positions without one."""
@@ -92,9 +112,46 @@ class Sending:
         for position, outcome in zip(positions, in_flight.outcomes, strict=True):
             if outcome is None:
                 rest.append(position)
+            elif outcome is NACKED and position in self._nacked:
+                self._outcomes[position] = of_second_nack(self._nacked[position])
             else:
                 self._outcomes[position] = outcome
+                if outcome is NACKED or outcome.kind is OutcomeKind.UNROUTABLE:
+                    self._doubted.append(position)
         return rest
+
+    def _leave_behind(self, farewell: Farewell, positions: list[int], rest: list[int]) -> None:
+        """Settle what is on its way; what was not sent waits on, unless its destination is one of the silent."""
+        kind, reason = _of_silence(farewell)
+        indexes = {position: index for index, position in enumerate(positions)}
+        sent = [position for position in rest if indexes[position] < farewell.batch.next]
+        for position in sent:
+            late = LateConfirm(farewell.batch, indexes[position])
+            self._outcomes[position] = Outcome(kind, reason, late)
+        if kind is OutcomeKind.UNREADY:
+            silent = {self._publications[position].address for position in sent}
+            for position in rest:
+                if self._publications[position].address in silent:
+                    self._outcomes[position] = self._outcomes[position] or Outcome(kind, reason)
+        unsent = [position for position in rest if self._outcomes[position] is None]
+        if unsent:
+            self._waiting.appendleft(unsent)
+
+    def _judge(self) -> list[int]:
+        """Find out what nacks and returns mean; returns the positions that were nacked by a queue that may be full."""
+        if not self._doubted:
+            return []
+        looks = self._look(dict.fromkeys(self._publications[position].address for position in self._doubted))
+        for position in self._doubted:
+            outcome, look = self._outcomes[position], looks.get(self._publications[position].address)
+            assert outcome is not None
+            if outcome.kind is OutcomeKind.UNROUTABLE:
+                self._outcomes[position] = of_return(outcome, look)
+            elif look is not None and may_refuse(look):
+                self._nacked[position] = look
+            else:
+                self._outcomes[position] = of_nack(outcome, look)
+        return list(self._nacked)
 
     def _try_again(self, rest: list[int], closure: Closure | None) -> None:
         if closure is None:
@@ -141,6 +198,15 @@ class Sending:
 
     def _remaining(self) -> float:
         return max(0.0, self._deadline - time.monotonic())
+
+
+def _of_silence(farewell: Farewell) -> tuple[OutcomeKind, str]:
+    """What a message is that is on its way without an answer, and why."""
+    if farewell.obstacle is not None:
+        return OutcomeKind.UNSETTLED, farewell.obstacle
+    if farewell.moving:
+        return OutcomeKind.UNSETTLED, "still being sent: the network takes it slowly"
+    return OutcomeKind.UNREADY, "no answer, although the broker answers others"
 
 
 def _halves(positions: list[int]) -> list[list[int]]:

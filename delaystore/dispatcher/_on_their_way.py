@@ -1,0 +1,66 @@
+"""Messages that were sent and got no answer in time, but may get it yet."""
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from delaystore.dispatcher._error_queue import Failure
+from delaystore.dispatcher._fingerprint import ATTEMPTS, fingerprint
+from delaystore.message import DelayedMessage
+from delaystore.transports.abc import LateAnswer
+
+MOST_REMEMBERED: Final = 10_000
+"""The most messages remembered. Beyond that the oldest are forgotten, and may be sent again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Underway:
+    """A message on its way, or its copy for the error queue."""
+
+    late: LateAnswer
+    failure: Failure | None
+    """Why a copy of it is on its way to the error queue; None: it is itself on its way to its destination."""
+    sent_at: float
+    """By time.monotonic."""
+    fingerprint: bytes
+
+
+class OnTheirWay:
+    """Remembers what is on its way, so that it is not sent again while it may arrive. Threads may share it.
+
+    Without it, a broker whose confirms take longer than a batch waits would be sent the same messages without end.
+    Other dispatchers do not know of it, so such messages are not shown again too soon.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: dict[str, Underway] = {}
+        """By message_id."""
+
+    def note(self, message: DelayedMessage, late: LateAnswer, sent_at: float, failure: Failure | None = None) -> None:
+        """Remember that `message` is on its way; `failure`: its copy for the error queue is."""
+        underway = Underway(late, failure, sent_at, fingerprint(message, ATTEMPTS))
+        with self._lock:
+            self._known.pop(message.message_id, None)
+            self._known[message.message_id] = underway
+            while len(self._known) > MOST_REMEMBERED:
+                del self._known[next(iter(self._known))]
+
+    def among(self, batch: Sequence[DelayedMessage]) -> Mapping[str, Underway]:
+        """Those of `batch` that are on their way, by message_id. An id may have been used again for another message."""
+        if not self._known:
+            return {}
+        found = {}
+        for message in batch:
+            underway = self._known.get(message.message_id)
+            if underway is not None and underway.fingerprint == fingerprint(message, ATTEMPTS):
+                found[message.message_id] = underway
+        return found
+
+    def forget(self, messages: Iterable[DelayedMessage]) -> None:
+        """Forget `messages`: they have arrived and are removed, or never will arrive."""
+        if self._known:
+            with self._lock:
+                for message in messages:
+                    self._known.pop(message.message_id, None)
