@@ -36,12 +36,13 @@ class Outlet:
     """
 
     def __init__(self, what: str, timeout: float) -> None:
-        self.set_aside: Final = SetAside(what)
+        self._monotonic = time.monotonic
+        self.set_aside: Final = SetAside(what, self._monotonic)
         self._timeout = timeout
 
     def give(self, messages: Sequence[DelayedMessage], give: Give) -> Given:
         """Give `messages` out; what is held back is UNREADY."""
-        now = time.monotonic()
+        now = self._monotonic()
         if not self.set_aside:
             outcomes = self._give(messages, give, self._timeout, now)
             return Given(outcomes, {outcome.kind for outcome in outcomes}, now)

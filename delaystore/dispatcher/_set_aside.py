@@ -2,7 +2,6 @@
 
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -58,10 +57,10 @@ class _Recovery:
 class SetAside:
     """Remembers which destinations take nothing at present, and when to try them. Threads may share it.
 
-    `what` begins the lines of the log, as in "destination".
+    `what` begins the lines of the log, as in "the destination". `monotonic` gives seconds.
     """
 
-    def __init__(self, what: str, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, what: str, monotonic: Callable[[], float]) -> None:
         self._what = what
         self._monotonic = monotonic
         self._lock = threading.Lock()

@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -28,7 +29,8 @@ _HEADER: Final = b"AMQP\x00\x00\x09\x01"
 class ScriptedBroker:
     """Answers methods by `answers`, and those that are not there never.
 
-    `greets`: False: it says nothing at all, as a frozen node does. `place`: address and port; port 0: any free one.
+    `greets`: False: it says nothing at all, as a frozen node does. `pace`: bytes a second that it reads, by a narrow
+    link; None: as many as come. `place`: address and port; port 0: any free one.
     """
 
     def __init__(
@@ -36,14 +38,22 @@ class ScriptedBroker:
         answers: Mapping[type, Answer] = HANDSHAKE,
         *,
         greets: bool = True,
+        pace: int | None = None,
         place: tuple[str, int] = ("127.0.0.1", 0),
     ) -> None:
         self._answers = answers
         self._greets = greets
+        self._pace = pace
         self._listener = socket.create_server(place)
+        if pace is not None:
+            self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
         self._open: list[socket.socket] = []
         self._tags: Counter[tuple[socket.socket, int]] = Counter()
         """Publishes on each channel."""
+        self._publishes: dict[tuple[socket.socket, int], Any] = {}
+        """On each channel, the one whose content has not come whole."""
+        self._missing: Counter[tuple[socket.socket, int]] = Counter()
+        """Bytes of that content."""
         self._threads = [threading.Thread(target=self._accept)]
         self._threads[0].start()
 
@@ -87,6 +97,8 @@ class ScriptedBroker:
             received = b""
             while more := peer.recv(65536):
                 received += more
+                if self._pace is not None:
+                    time.sleep(len(more) / self._pace)
                 while (found := frame.decode_frame(received))[1] is not None:
                     received = received[found[0] :]
                     self._answer(peer, found[1])
@@ -94,19 +106,33 @@ class ScriptedBroker:
             return
 
     def _answer(self, peer: socket.socket, value: Any) -> None:
-        answer = self._answers.get(type(value.method)) if isinstance(value, frame.Method) else None
+        channel = peer, value.channel_number
+        if isinstance(value, frame.Header):
+            self._missing[channel] = value.body_size
+        elif isinstance(value, frame.Body):
+            self._missing[channel] -= len(value.fragment)
+        elif isinstance(value, frame.Method):
+            self._take(channel, value.method)
+            return
+        if self._missing[channel] == 0 and channel in self._publishes:
+            self._take(channel, self._publishes.pop(channel), whole=True)
+
+    def _take(self, channel: tuple[socket.socket, int], method: Any, *, whole: bool = False) -> None:
+        answer = self._answers.get(type(method))
+        if isinstance(method, spec.Channel.Open):
+            self._tags[channel] = 0
         if answer is None:
             return
-        channel = peer, value.channel_number
-        if isinstance(value.method, spec.Basic.Publish):
+        if not isinstance(method, spec.Basic.Publish):
+            said = answer(method)
+        elif whole:
             self._tags[channel] += 1
-            method = answer(value.method, self._tags[channel], lambda later: _say(*channel, later))
+            said = answer(method, self._tags[channel], lambda later: _say(*channel, later))
         else:
-            if isinstance(value.method, spec.Channel.Open):
-                self._tags[channel] = 0
-            method = answer(value.method)
-        if method is not None:
-            _say(peer, value.channel_number, method)
+            self._publishes[channel] = method
+            return
+        if said is not None:
+            _say(*channel, said)
 
 
 def _say(peer: socket.socket, channel: int, method: Any) -> None:

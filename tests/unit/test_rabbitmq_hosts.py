@@ -159,6 +159,22 @@ def test_a_name_server_that_does_not_answer_holds_nothing_up_for_long(
     assert len(nodes.found) == 1
 
 
+def test_a_machine_without_ipv6_goes_on_with_the_other_addresses(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = socket.socket
+
+    class WithoutIPv6(real):  # type: ignore[misc, valid-type]
+        def __init__(self, family: int = -1, *rest: Any, **more: Any) -> None:
+            if family == socket.AF_INET6:
+                raise OSError(97, "Address family not supported by protocol")
+            super().__init__(family, *rest, **more)
+
+    monkeypatch.setattr(socket, "socket", WithoutIPv6)
+    with closing(RabbitMQTransport(f"amqp://[::1]:5672,{start().place}")) as transport:
+        can_send(transport)
+    with closing(RabbitMQTransport("amqp://[::1]:5672")) as transport:
+        wait_until(lambda: "not supported by protocol" in str(transport.unavailable()), transport.unavailable)
+
+
 def nodes_at(*places: str) -> Nodes:
     return nodes_of(broker_from_url(f"amqp://{','.join(places)}"))
 

@@ -1,9 +1,11 @@
 """A broker that falls silent, or answers for another name: no wait is without end. No real broker does it on demand."""
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any, TypeVar
@@ -13,8 +15,11 @@ import pytest
 from pika import spec
 
 from delaystore.cascades.moving._connection import open_raw
+from delaystore.dispatcher import Dispatcher
 from delaystore.errors import TransportUnavailableError
 from delaystore.message import DelayedMessage
+from delaystore.settings import DelayedDeliverySettings
+from delaystore.stores.memory import InMemoryDelayedMessageStore
 from delaystore.transports import RabbitMQTransport
 from delaystore.transports.abc import OutcomeKind
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
@@ -320,6 +325,53 @@ def test_closing_ends_what_is_on_its_way(acknowledging: Mapping[type, Answer]) -
     ended(send, broker)
 
 
+def test_bytes_that_leave_slowly_are_no_silence(acknowledging: Mapping[type, Answer]) -> None:
+    broker = ScriptedBroker({**HANDSHAKE, **acknowledging}, pace=1024 * 1024)
+    large = replace(a_message("q"), body=bytes(4 * 1024 * 1024))
+
+    def send() -> None:
+        with closing(RabbitMQTransport(broker.url)) as transport:
+            (slow,) = transport.send([large], None, 3 * SHORT)
+            assert slow.kind is OutcomeKind.UNSETTLED
+            assert slow.late is not None
+            wait_for(lambda: slow.late is not None and slow.late.arrived is not None)
+            assert slow.late.arrived
+
+    ended(send, broker)
+
+
+@pytest.mark.parametrize("slowly", [False, True], ids=["confirms come late", "bodies leave slowly"])
+def test_what_takes_longer_than_a_batch_waits_is_sent_once(acknowledging: Mapping[type, Answer], slowly: bool) -> None:
+    published: list[str] = []
+
+    def publish(method: Any, tag: int, say: Callable[[Any], None]) -> Any:
+        published.append(method.routing_key)
+        if slowly:
+            return spec.Basic.Ack(tag)
+        timer = threading.Timer(6 * SHORT, say, [spec.Basic.Ack(tag)])
+        timer.start()
+        return None
+
+    answers = {**HANDSHAKE, **acknowledging, spec.Basic.Publish: publish}
+    broker = ScriptedBroker(answers, pace=1024 * 1024 if slowly else None)
+    settings = DelayedDeliverySettings(dispatch_timeout=timedelta(seconds=2 * SHORT), automatic_setup=False)
+
+    def dispatch() -> None:
+        store = InMemoryDelayedMessageStore()
+        body = bytes(2 * 1024 * 1024 if slowly else 1)
+        with closing(RabbitMQTransport(broker.url)) as transport:
+            dispatcher = Dispatcher(store, transport, settings, endpoint="sales")
+            store.store_many(replace(a_message(name), body=body) for name in ("a", "b"))
+            dispatcher.start()
+            try:
+                wait_for(lambda: store.count() == 0)
+            finally:
+                assert dispatcher.stop(LONG)
+
+    ended(dispatch, broker)
+    assert sorted(published) == ["a", "b"]
+
+
 def test_channels_that_are_all_taken_by_the_silent_end_the_connection(acknowledging: Mapping[type, Answer]) -> None:
     few = {spec.Connection.StartOk: lambda _: spec.Connection.Tune(4, 131072, 0), spec.Channel.Close: lambda _: None}
     broker = lonely({**acknowledging, **few}, [])
@@ -332,3 +384,23 @@ def test_channels_that_are_all_taken_by_the_silent_end_the_connection(acknowledg
             assert other.kind is OutcomeKind.DELIVERED
 
     ended(send, broker)
+
+
+def test_an_error_queue_that_is_not_declared_in_time_stops_no_dispatching(
+    acknowledging: Mapping[type, Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delaystore.transports.rabbitmq.punctual.ANSWER", LONG)
+    monkeypatch.setattr("delaystore.transports.rabbitmq.blocking.ANSWER", LONG)
+    monkeypatch.setattr("delaystore.dispatcher._declaration.GRACE", SHORT)
+    broker = scripted({**acknowledging, spec.Queue.Declare: lambda _: None})
+    store = InMemoryDelayedMessageStore()
+
+    def dispatch() -> str | None:
+        with closing(RabbitMQTransport(broker.url)) as transport:
+            dispatcher = Dispatcher(store, transport, endpoint="sales")
+            for name in "ab":
+                store.store(DelayedMessage(message_id=name, destination="q", due_time=datetime.now(UTC), body=b""))
+                assert dispatcher.dispatch_due().delivered == 1
+            return dispatcher.health().error_queue
+
+    assert "no answer" in (ended(dispatch, broker) or "")

@@ -41,7 +41,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """What the hosts of a broker are at present. `unknown`: why a host has no address, by its label."""
+    """What the hosts of a broker are at present. `unknown`: why a host has no address, or none of use, by its label."""
 
     found: Sequence[Node]
     unknown: Mapping[str, str]
@@ -74,8 +74,14 @@ def nodes_of(broker: Broker) -> Nodes:
         else:
             addresses[host] = answer
             del unknown[host.label]
-    found = [node for host in broker.hosts for node in _nodes(broker, host, addresses.get(host, ()))]
-    return Nodes(list(dict.fromkeys(found)), unknown)
+    found = []
+    for node in dict.fromkeys(node for host in broker.hosts for node in _nodes(broker, host, addresses.get(host, ()))):
+        obstacle = _obstacle(node)
+        if obstacle is None:
+            found.append(node)
+        else:
+            unknown[node.label] = obstacle
+    return Nodes(found, unknown)
 
 
 def is_address(host: Host) -> bool:
@@ -98,6 +104,15 @@ def _nodes(broker: Broker, host: Host, addresses: Sequence[str]) -> Iterator[Nod
     for address in addresses:
         where = host.label if len(addresses) == 1 else f"{host.label} at {address}"
         yield Node(host, address, broker.named(where))
+
+
+def _obstacle(node: Node) -> str | None:
+    """Why this machine can have no socket for the address: no IPv6, or too many open files. None: it can."""
+    try:
+        socket.socket(socket.AF_INET6 if ":" in node.address else socket.AF_INET, socket.SOCK_STREAM).close()
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
 
 
 def _answers(hosts: Sequence[Host]) -> Iterator[tuple[Host, list[str] | str]]:

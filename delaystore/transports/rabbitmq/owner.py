@@ -172,10 +172,10 @@ class Owner:
     def _opened(self, connection: Any) -> None:
         connection.add_on_connection_blocked_callback(self._blocked)
         connection.add_on_connection_unblocked_callback(self._unblocked)
-        self._told = False
-        self._silence = f"RabbitMQ at {self._node} does not answer"
         self._carriage = Carriage(connection, self._ended)
         self._watch = Watch(connection, self._report)
+        self._told = False
+        self._silence = f"RabbitMQ at {self._node} does not answer"
         log.info("connected to RabbitMQ at %s", self._node)
         self._report()
 

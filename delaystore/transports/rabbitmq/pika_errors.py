@@ -26,6 +26,7 @@ _SYSTEM_ERROR: Final = re.compile(r"\(-?\d+, ['\"](.*?)['\"]\)")
 """In the repr of an OSError: what it says."""
 _HOME_NODE_DOWN: Final = "down or inaccessible"
 """In what RabbitMQ says of a classic queue whose only node is not there (404)."""
+_WAIT_FOR_NODE: Final = "; wait for that node, on which alone a classic queue lives, or use a quorum queue"
 _local = threading.local()
 
 
@@ -65,7 +66,8 @@ def reason_of(error: BaseException | None, patience: float | None = None) -> str
             "proxy's, the brokers behind it"
         )
     if isinstance(error, exceptions.ConnectionClosed | exceptions.ChannelClosed):
-        return _of_closure(error.reply_code, error.reply_text)
+        advice = _WAIT_FOR_NODE if home_node_is_down(error) else ""
+        return f"{error.reply_code} {error.reply_text}{advice}"
     if isinstance(error, _GIVEN_UP) or (isinstance(error, TimeoutError) and error.errno is None):
         within = "in time" if patience is None else f"within {patience:g} s"
         return f"no answer to the connection attempt {within}"
@@ -82,6 +84,11 @@ def reason_of(error: BaseException | None, patience: float | None = None) -> str
     return text
 
 
+def home_node_is_down(error: BaseException) -> bool:
+    """Whether the broker closed a channel since a classic queue's only node is not there; the queue is, with it."""
+    return isinstance(error, exceptions.ChannelClosed) and _HOME_NODE_DOWN in error.reply_text
+
+
 def _login_refused(error: BaseException | None) -> bool:
     """Whether the broker said that it does not know this user, or not by this password."""
     if isinstance(error, exceptions.ProbableAuthenticationError):
@@ -93,16 +100,6 @@ def _of_virtual_host(text: str) -> str:
     if "ConnectionClosedByBroker" not in text:
         return "it closed the connection when the virtual host was opened"
     return f"access to the virtual host refused ({_after_code(text)})"
-
-
-def _of_closure(code: int, text: str) -> str:
-    """`text`, the broker's own words, and what to do where they do not say."""
-    if _HOME_NODE_DOWN in text:
-        return (
-            f"{code} {text}: the classic queue lives on a node that is down or inaccessible; wait for that node, or "
-            "make it a quorum queue, which several nodes keep"
-        )
-    return f"{code} {text}"
 
 
 def _of_lost_stream(text: str) -> str:

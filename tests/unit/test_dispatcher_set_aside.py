@@ -1,0 +1,368 @@
+"""Destinations that take nothing: they hold up no others, and cost no retries."""
+
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from delaystore.dispatcher import Dispatcher, DispatchReport, _set_aside
+from delaystore.dispatcher._set_aside import LATECOMERS, LONGEST_GAP, Part, SetAside
+from delaystore.message import DelayedMessage
+from delaystore.testing import SettableClock
+from delaystore.transports.abc import DELIVERED, LateAnswer, Outcome, OutcomeKind
+from tests.dispatching import NOON, REFUSED, UNROUTABLE, CountingStore, ScriptedTransport, message, settings
+
+UNREADY = Outcome(OutcomeKind.UNREADY, "nacked by the broker")
+MINUTE = timedelta(minutes=1)
+
+
+class Late(LateAnswer):
+    def __init__(self) -> None:
+        self.answer: bool | None = None
+
+    @property
+    def arrived(self) -> bool | None:
+        return self.answer
+
+
+class Seconds:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def silent(late: LateAnswer) -> Outcome:
+    return Outcome(OutcomeKind.UNREADY, "no answer", late)
+
+
+@pytest.fixture
+def seconds(monkeypatch: pytest.MonkeyPatch) -> Seconds:
+    seconds = Seconds()
+    monkeypatch.setattr("delaystore.dispatcher._outlet.time.monotonic", seconds)
+    return seconds
+
+
+@pytest.fixture
+def clock() -> SettableClock:
+    return SettableClock()
+
+
+@pytest.fixture
+def store(clock: SettableClock) -> CountingStore:
+    return CountingStore(clock)
+
+
+@pytest.fixture
+def transport() -> ScriptedTransport:
+    return ScriptedTransport()
+
+
+@pytest.fixture
+def dispatcher(store: CountingStore, transport: ScriptedTransport, seconds: Seconds) -> Dispatcher:
+    return Dispatcher(store, transport, settings(number_of_retries=0), endpoint="sales")
+
+
+@pytest.fixture
+def later(clock: SettableClock, seconds: Seconds) -> Callable[[float], None]:
+    def pass_by(duration: float) -> None:
+        clock.advance(timedelta(seconds=duration))
+        seconds.now += duration
+
+    return pass_by
+
+
+def waiting(store: CountingStore, message_id: str) -> DelayedMessage:
+    found = store.get(message_id)
+    assert found is not None
+    return found
+
+
+def test_a_destination_that_takes_nothing_is_tried_by_one_message_now_and_then(
+    dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport, later: Callable[[float], None]
+) -> None:
+    transport.outcomes["stuck"] = UNREADY
+    store.store_many([*(message(f"bad{n}", "stuck") for n in range(5)), message("good")])
+    assert dispatcher.dispatch_due() == DispatchReport(fetched=6, delivered=1, gave_way=5)
+    transport.batches.clear()
+    for _ in range(20):
+        later(60)
+        store.store(message("good", due_time=store.now()))
+        dispatcher.dispatch_due()
+    assert [len(batch) for batch in transport.batches] == [1] * 40  # of each pass the good one, and a probe
+    assert transport.bodies("error") == []
+    assert len(transport.bodies("billing")) == 21
+
+
+def test_giving_way_costs_no_retry_and_lasts_less_than_a_minute(
+    dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport, later: Callable[[float], None]
+) -> None:
+    transport.outcomes["stuck"] = UNREADY
+    store.store_many(message(f"{n}", "stuck") for n in range(20))
+    for _ in range(30):
+        dispatcher.dispatch_due()
+        assert max(waiting(store, f"{n}").next_attempt for n in range(20)) <= store.now() + MINUTE
+        later(60)
+    assert transport.bodies("error") == []
+    del transport.outcomes["stuck"]
+    for _ in range(2):
+        dispatcher.dispatch_due()
+        later(60)
+    assert len(transport.bodies("stuck")) == 20
+
+
+def test_messages_that_gave_way_together_do_not_come_back_together(
+    dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport
+) -> None:
+    transport.outcomes["stuck"] = UNREADY
+    store.store_many(message(f"{n}", "stuck", failure_count=9) for n in range(64))
+    dispatcher.dispatch_due()
+    gaps = [(waiting(store, f"{n}").next_attempt - NOON).total_seconds() for n in range(64)]
+    assert max(gaps) - min(gaps) > 10
+
+
+def test_a_destination_set_aside_is_told_of_once_and_so_is_its_end(
+    dispatcher: Dispatcher,
+    store: CountingStore,
+    transport: ScriptedTransport,
+    later: Callable[[float], None],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    transport.outcomes["stuck"] = UNREADY
+    store.store_many(message(f"{n}", "stuck") for n in range(3))
+    for _ in range(5):
+        dispatcher.dispatch_due()
+        later(60)
+    del transport.outcomes["stuck"]
+    dispatcher.dispatch_due()
+    assert [record.getMessage() for record in caplog.records] == [
+        "the destination 'stuck' takes nothing and is set aside, until it does again: nacked by the broker",
+        "the destination 'stuck' takes messages again, after 300 s",
+    ]
+
+
+def test_what_is_on_its_way_is_not_sent_again_and_removed_once_it_has_arrived(
+    dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport, later: Callable[[float], None]
+) -> None:
+    late = Late()
+    transport.outcomes["slow"] = silent(late)
+    store.store(message("a", "slow"))
+    for _ in range(5):
+        assert dispatcher.dispatch_due() == DispatchReport(fetched=1, gave_way=1)
+        assert waiting(store, "a").next_attempt >= store.now() + timedelta(seconds=10)  # twice the dispatch timeout
+        later(60)
+    late.answer = True
+    assert dispatcher.dispatch_due() == DispatchReport(fetched=1, delivered=1)
+    assert len(transport.batches) == 1
+    assert store.count() == 0
+
+
+def test_what_is_gone_is_sent_again(
+    dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport, later: Callable[[float], None]
+) -> None:
+    late = Late()
+    transport.outcomes["slow"] = silent(late)
+    store.store(message("a", "slow"))
+    dispatcher.dispatch_due()
+    late.answer = False
+    del transport.outcomes["slow"]
+    later(60)
+    assert dispatcher.dispatch_due().delivered == 1
+    assert len(transport.batches) == 2
+
+
+def test_what_was_scheduled_anew_is_another_message(
+    dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport, later: Callable[[float], None]
+) -> None:
+    late = Late()
+    transport.outcomes["slow"] = silent(late)
+    store.store(message("a", "slow"))
+    dispatcher.dispatch_due()
+    store.reschedule("a", NOON + timedelta(seconds=30))
+    late.answer = True
+    del transport.outcomes["slow"]
+    later(60)
+    assert dispatcher.dispatch_due().delivered == 1
+    assert len(transport.batches) == 2
+
+
+def test_what_a_younger_message_has_overtaken_is_sent_again(
+    dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport, later: Callable[[float], None]
+) -> None:
+    """Its channel waits for a leader that is gone, while fresh ones are answered."""
+    transport.outcomes["moved"] = silent(Late())
+    store.store(message("old", "moved"))
+    dispatcher.dispatch_due()
+    del transport.outcomes["moved"]
+    later(2)
+    store.store(message("young", "moved", due_time=store.now()))
+    assert dispatcher.dispatch_due().delivered == 1
+    later(60)
+    assert dispatcher.dispatch_due().delivered == 1
+    assert transport.bodies("moved") == [b"young", b"old"]
+
+
+def test_what_left_slowly_gives_way_without_setting_anything_aside(
+    dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport
+) -> None:
+    transport.outcomes["billing"] = Outcome(OutcomeKind.UNSETTLED, "still being sent", Late())
+    store.store(message("large"))
+    assert dispatcher.dispatch_due() == DispatchReport(fetched=1, gave_way=1)
+    assert dispatcher.health().breakers["dispatch"] == "disarmed"
+    del transport.outcomes["billing"]
+    store.store(message("small"))
+    assert dispatcher.dispatch_due() == DispatchReport(fetched=1, delivered=1)
+
+
+def test_an_outage_leaves_what_is_on_its_way_as_it_was_and_does_not_send_it_twice(
+    dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport
+) -> None:
+    late = Late()
+
+    def fall_silent(one: DelayedMessage) -> Outcome:
+        transport.unavailable_reason = "the broker does not answer"
+        return Outcome(OutcomeKind.UNSETTLED, "no answer", late)
+
+    transport.outcomes["billing"] = fall_silent
+    store.store(message("a"))
+    assert dispatcher.dispatch_due() == DispatchReport(fetched=1, unsettled=1)
+    assert waiting(store, "a") == message("a")
+    transport.unavailable_reason, late.answer = None, True
+    assert dispatcher.dispatch_due() == DispatchReport(fetched=1, delivered=1)
+    assert len(transport.batches) == 1
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+def test_a_copy_on_its_way_to_the_error_queue_is_waited_for(
+    dispatcher: Dispatcher,
+    store: CountingStore,
+    transport: ScriptedTransport,
+    later: Callable[[float], None],
+    arrives: bool,
+) -> None:
+    late = Late()
+    transport.outcomes |= {"nowhere": UNROUTABLE, "error": silent(late)}
+    store.store(message("bad", "nowhere"))
+    for _ in range(3):
+        assert dispatcher.dispatch_due() == DispatchReport(fetched=1, gave_way=1)
+        later(60)
+    late.answer = arrives
+    del transport.outcomes["error"]
+    assert dispatcher.dispatch_due() == DispatchReport(fetched=1, moved_to_error_queue=1)
+    assert len(transport.batches) == (2 if arrives else 4)
+    assert store.count() == 0
+    assert dispatcher.health().breakers["recovery"] == "disarmed"
+
+
+def test_an_error_queue_that_takes_nothing_costs_no_retry(
+    store: CountingStore, transport: ScriptedTransport, later: Callable[[float], None], seconds: Seconds
+) -> None:
+    dispatcher = Dispatcher(store, transport, settings(number_of_retries=0), endpoint="sales")
+    transport.outcomes |= {"full": REFUSED, "error": UNREADY}
+    store.store(message("bad", "full"))
+    for _ in range(5):
+        assert dispatcher.dispatch_due() == DispatchReport(fetched=1, gave_way=1)
+        later(60)
+    assert dispatcher.health().breakers["recovery"] == "disarmed"
+    del transport.outcomes["error"]
+    assert dispatcher.dispatch_due().moved_to_error_queue == 1
+
+
+def test_a_batch_keeps_its_size_when_destinations_take_nothing(
+    dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport
+) -> None:
+    transport.outcomes["stuck"] = UNREADY
+    store.store_many(message(f"stuck{n:04}", "stuck", NOON - MINUTE) for n in range(3000))
+    store.store_many(message(f"good{n:04}") for n in range(3000))
+    assert dispatcher.dispatch_due() == DispatchReport(fetched=6000, delivered=3000, gave_way=3000)
+    assert max(len(batch) for batch in transport.batches) == 1000
+    assert sum(one.startswith("stuck") for batch in transport.batches for one in batch) <= 64  # the first batch
+
+
+def aside(seconds: Seconds, *destinations: str, late: LateAnswer | None = None) -> SetAside:
+    set_aside = SetAside("the destination", seconds)
+    messages = [message(name, name) for name in destinations]
+    set_aside.note(messages, [Outcome(OutcomeKind.UNREADY, "why", late)] * len(messages), seconds.now)
+    return set_aside
+
+
+def parts(set_aside: SetAside, *destinations: str) -> list[Part]:
+    return list(set_aside.parts([message(f"{n}", name) for n, name in enumerate(destinations)]))
+
+
+def test_one_probe_each_second_at_first_and_then_ever_fewer() -> None:
+    seconds = Seconds()
+    set_aside = aside(seconds, "stuck")
+    assert parts(set_aside, "stuck", "other", "stuck") == [Part.HOLD, Part.SEND, Part.HOLD]
+    probed = []
+    for step in range(400):
+        seconds.now = 1000 + step / 10
+        if Part.PROBE in parts(set_aside, "stuck", "stuck"):
+            probed.append(step / 10)
+    assert probed[:4] == [1, 2, 4, 8]
+    assert {after - before for before, after in pairwise(probed[3:])} == {LONGEST_GAP}
+
+
+@pytest.mark.parametrize("outcome", [DELIVERED, REFUSED, UNROUTABLE])
+def test_an_answer_to_the_probe_takes_the_destination_back(outcome: Outcome) -> None:
+    seconds = Seconds()
+    set_aside = aside(seconds, "stuck")
+    set_aside.note([message("a", "stuck")], [outcome], seconds.now)
+    assert parts(set_aside, "stuck") == [Part.SEND]
+
+
+def test_a_late_answer_takes_the_destination_back() -> None:
+    late = Late()
+    set_aside = aside(Seconds(), "slow", late=late)
+    assert parts(set_aside, "slow") == [Part.HOLD]
+    late.answer = True
+    assert parts(set_aside, "slow") == [Part.SEND]
+    assert not set_aside
+
+
+def test_what_an_outage_leaves_unsettled_sets_nothing_aside() -> None:
+    set_aside = SetAside("the destination", Seconds())
+    set_aside.note([message("a")], [Outcome(OutcomeKind.UNSETTLED, "no connection")], 0)
+    assert not set_aside
+
+
+def test_older_messages_have_some_seconds_to_arrive_after_a_younger_one() -> None:
+    seconds = Seconds()
+    set_aside = aside(seconds, "stuck")
+    first_sent = seconds.now
+    seconds.now += 10
+    set_aside.note([message("probe", "stuck")], [DELIVERED], seconds.now)
+    assert not set_aside.overtaken("stuck", first_sent)
+    seconds.now += LATECOMERS
+    assert set_aside.overtaken("stuck", first_sent)
+    assert not set_aside.overtaken("stuck", seconds.now)
+    assert not set_aside.overtaken("other", first_sent)
+
+
+def test_a_destination_that_comes_and_goes_is_not_told_of_each_time(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    seconds = Seconds()
+    set_aside = aside(seconds, "flaky")
+    for _ in range(10):
+        seconds.now += 1
+        set_aside.note([message("a", "flaky")], [DELIVERED], seconds.now)
+        set_aside.note([message("a", "flaky")], [UNREADY], seconds.now)
+    assert len(caplog.records) == 2
+
+
+def test_not_more_are_set_aside_than_memory_holds(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(_set_aside, "MOST_SET_ASIDE", 2)
+    seconds = Seconds()
+    names = [f"q{n}" for n in range(5)]
+    set_aside = aside(seconds, *names)
+    assert parts(set_aside, *names) == [Part.HOLD, Part.HOLD, Part.SEND, Part.SEND, Part.SEND]
+    assert sum("no more are set aside" in record.getMessage() for record in caplog.records) == 1
+    messages: list[Any] = [message(name, name) for name in names]
+    set_aside.note(messages, [DELIVERED] * 5, seconds.now)
+    assert not set_aside
