@@ -54,7 +54,7 @@ class ErrorQueue:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._transport = transport
-        self._name = settings.error_queue
+        self.name: Final = settings.error_queue
         self._allowed = settings.automatic_setup
         self._monotonic = monotonic
         self._wanted = self._allowed
@@ -67,7 +67,7 @@ class ErrorQueue:
             return
         self._not_before = self._monotonic() + DECLARE_AGAIN
         try:
-            self._transport.declare_error_queue(self._name)
+            self._transport.declare_error_queue(self.name)
         except Exception as error:
             (logger.debug if self._warned else logger.warning)("cannot declare the error queue: %s", error)
             self._warned = True
@@ -96,12 +96,12 @@ class ErrorQueue:
 
     def _copies(self, failure: Failure, now: datetime) -> Iterator[DelayedMessage]:
         """From the copy as it should be to the one that is easiest to carry."""
-        yield _copy(failure, self._name, now)
+        yield _copy(failure, self.name, now)
         short = replace(failure, reason=failure.reason[:SHORTENED])
-        copy = _copy(short, self._name, now)
+        copy = _copy(short, self.name, now)
         yield copy
         yield with_text(copy, partial(self._carries, copy))
-        yield _copy(replace(short, message=with_headers_in_body(failure.message)), self._name, now)
+        yield _copy(replace(short, message=with_headers_in_body(failure.message)), self.name, now)
 
     def _carries(self, copy: DelayedMessage, headers: Mapping[str, Any], properties: Mapping[str, Any]) -> bool:
         try:
