@@ -15,7 +15,7 @@ from delaystore.transports.sql_queue import SqlQueueTransport
 from tests.integration.cli import CommandLine
 from tests.integration.forwarder import Forwarder
 from tests.integration.sql_stores import message, opened
-from tests.integration.standby import Standby
+from tests.integration.standby import Standby, administer
 from tests.integration.test_sql_store import eventually
 from tests.servers import PostgreSQL
 
@@ -113,17 +113,21 @@ def test_without_a_server_that_takes_writes_the_error_says_so(database: str, sta
     store.close()
 
 
-@pytest.fixture(params=["a URL", "an Engine", "an Engine of an isolation level"])
+@pytest.fixture(params=["a URL", "a URL of a serializable database", "an Engine", "an Engine of an isolation level"])
 def through_proxy(
     request: pytest.FixtureRequest, database: str, primary: PostgreSQL, standby: Standby
 ) -> Iterator[tuple[SqlDelayedMessageStore, Forwarder]]:
     """A store whose pool has three connections, which a proxy led to the standby, and now leads to the primary."""
+    if request.param == "a URL of a serializable database":
+        name = make_url(database).database
+        administer(primary, f"ALTER DATABASE {name} SET default_transaction_isolation = serializable")
+        eventually(lambda: not is_there(at(database, standby.port)))
     with Forwarder(standby.port) as forwarder:
         url = at(database, forwarder.port)
         engine = create_engine(url)
         if request.param == "an Engine of an isolation level":
             engine = engine.execution_options(isolation_level="SERIALIZABLE")
-        store = store_on(url if request.param == "a URL" else engine)
+        store = store_on(url if request.param.startswith("a URL") else engine)
         waiting = [store.engine.connect() for _ in range(3)]
         for connection in waiting:
             connection.close()

@@ -47,7 +47,7 @@ def test_other_transactions_may_be_silent_for_as_long_as_they_like(postgresql_ur
             assert transaction.connection.execute(limit).scalar() == "0"
         with store.transaction() as transaction:
             assert transaction.fetch_due(store.now(), 5)
-            assert transaction.connection.execute(limit).scalar() == "10min"
+            assert transaction.connection.execute(limit).scalar() == "5min"
         with store.transaction() as transaction:
             assert transaction.connection.execute(limit).scalar() == "0"
         with store.engine.begin() as connection:
@@ -66,7 +66,7 @@ def test_the_server_notices_a_client_that_is_gone(postgresql_url: str) -> None:
 def test_the_connection_that_has_a_lock_stays_though_it_says_nothing(mariadb_url: str) -> None:
     with opened(mariadb_url) as store, store.engine.connect() as connection:
         waits = text("SELECT @@SESSION.wait_timeout")
-        assert connection.execute(waits).scalar() == 600
+        assert connection.execute(waits).scalar() == 300
         release = store._dialect.take_lock(connection, "a lock", "somebody")
         assert release is not None
         assert connection.execute(waits).scalar() == 604800

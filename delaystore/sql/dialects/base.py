@@ -36,7 +36,7 @@ CONNECT_TIMEOUT: Final = 10
 """Seconds to wait for a server to answer a connection."""
 CHUNK: Final = 1000
 """Rows in one insert of `insert_many`."""
-LONGEST_IDLE: Final = 600
+LONGEST_IDLE: Final = 300
 """Seconds after which the database ends a dispatcher's transaction that says nothing: its host has vanished."""
 OWN: Final = "delaystore_own"
 """The execution option of connections whose transactions are ours, and no caller's."""

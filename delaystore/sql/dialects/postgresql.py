@@ -85,6 +85,8 @@ _UNREPLICATED: Final = "delaystore_unreplicated"
 """The key of a connection's `info` under which stands whether a commit was not awaited."""
 _WAIT_FOR_STANDBY: Final = "SyncRepWaitForLSN"
 """The function of PostgreSQL (syncrep.c) that warns; its words depend on the language set there."""
+_SERIALIZABLE: Final = "GetSerializableTransactionSnapshot"
+"""The function of PostgreSQL (predicate.c) that refuses it."""
 _OUTAGES: Final = frozenset({"08", "40", "53", "55", "57", "58"})
 """Connections, serialization, resources, locks, operators, the system (PostgreSQL manual, appendix A)."""
 
@@ -120,6 +122,12 @@ class PostgreSqlDialect(StoreDialect):
     }
 
     @override
+    def fault(self, error: DBAPIError) -> Fault | None:
+        """A standby refuses all that is serializable, reading too, as a feature that it has not."""
+        function = getattr(getattr(error.orig, "diag", None), "source_function", None)
+        return Fault.READ_ONLY if function == _SERIALIZABLE else super().fault(error)
+
+    @override
     def check_driver(self, driver: str) -> None:
         if driver != "psycopg":
             raise ConfigurationError(
@@ -149,9 +157,8 @@ class PostgreSqlDialect(StoreDialect):
         if not (connection.info.parameter_status("DateStyle") or "").startswith("ISO"):
             settings = {**settings, "datestyle": "ISO"}
         connection.autocommit = True
-        connection.execute(
-            "SELECT " + ", ".join(f"set_config('{name}', '{to}', false)" for name, to in settings.items())
-        )
+        # a SELECT would fail on a standby where the default is serializable
+        connection.execute("; ".join(f"SET {name} = '{value}'" for name, value in settings.items()))
         connection.autocommit = False
 
     @override
