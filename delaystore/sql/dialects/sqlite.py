@@ -86,7 +86,7 @@ class SqliteDialect(StoreDialect):
     def bucket(self, column: ColumnElement[datetime], seconds: ColumnElement[int]) -> ColumnElement[int]:
         """Whole seconds since 1970; the fraction is cut off, which strftime would round."""
         epoch = cast(func.strftime("%s", func.substr(column, 1, 19)), Integer)
-        return (epoch - (epoch % seconds + seconds) % seconds).op("/")(seconds)
+        return (epoch - (epoch % seconds + seconds) % seconds).op("/", precedence=9)(seconds)
 
     @override
     @contextmanager
