@@ -1,18 +1,44 @@
 """Settings of an endpoint's delayed delivery: frozen, and checked at construction."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Final
 
-from delaystore.errors import ConfigurationError
-from delaystore.names import control_character
+from delaystore.address import parse_address
+from delaystore.errors import ConfigurationError, InvalidMessageError
+from delaystore.message import check_destination
 
 MAXIMUM_SLEEP: Final = timedelta(seconds=60)
 """Stores wake dispatchers in other processes only for what is due within this time, so none may sleep longer."""
 
+LONGEST_DISPATCH_TIMEOUT: Final = timedelta(minutes=2)
+"""Rows stay claimed for as long; databases are told to end transactions that are idle for longer."""
+MOST: Final[Mapping[str, timedelta | float]] = MappingProxyType(
+    {
+        "number_of_retries": 1_000_000,
+        "time_to_trigger_store_circuit_breaker": timedelta(days=1),
+        "time_to_trigger_fetch_circuit_breaker": timedelta(days=1),
+        "time_to_trigger_dispatch_circuit_breaker": timedelta(days=1),
+        "maximum_recovery_failures_per_second": 1_000_000,
+        "retry_span": timedelta(days=365),
+        "batch_size": 100_000,
+        "batch_bytes": 2**40,
+        "dispatch_timeout": LONGEST_DISPATCH_TIMEOUT,
+        "maximum_sleep": MAXIMUM_SLEEP,
+        "poll_interval": timedelta(hours=1),
+        "handover_horizon": timedelta(days=3650),
+        "max_body_bytes": 2**30,
+    }
+)
+"""The upper bound of each setting that has one."""
+
 CriticalErrorAction = Callable[[str, Exception], None]
+
+
+LONGEST_LEASE: Final = timedelta(days=1)
 
 
 class TransactionMode(StrEnum):
@@ -48,24 +74,26 @@ class DelayedDeliverySettings:
     transaction_mode: TransactionMode = TransactionMode.RECEIVE_ONLY
     error_queue: str = "error"
     retry_span: timedelta = timedelta(minutes=15)
-    """The retries are spread over at least this long, by exponential back-off."""
+    """The retries are spread over at least this long, by exponential back-off; at most 365 days."""
     batch_size: int = 1000
-    """The most messages claimed and forwarded at once."""
+    """The most messages claimed and forwarded at once; at most 100,000."""
     batch_bytes: int = 64 * 1024 * 1024
-    """Batches shrink so that their bodies stay near this size."""
+    """The most bytes of bodies claimed and forwarded at once; a longer body is a batch by itself."""
     dispatch_timeout: timedelta = timedelta(seconds=5)
-    """How long a batch waits for the broker's answer while its rows are claimed."""
+    """How long a batch waits for the broker's answer while its rows are claimed; at most 2 minutes.
+
+    On SQLite keep it well below the store's `lease`."""
     maximum_sleep: timedelta = MAXIMUM_SLEEP
     """The longest sleep where the store can wake the dispatcher from another process; at most 60 s."""
     poll_interval: timedelta = timedelta(seconds=0.5)
-    """The longest sleep where the store cannot wake the dispatcher."""
+    """The longest sleep where the store cannot wake the dispatcher; at most an hour."""
     handover_horizon: timedelta = timedelta(0)
     """How long before its due time a message is handed over to the transport's native delay; 0: only when it is due.
 
     A failed message's next attempt is stored later by this; lowering it delays such messages once, by the
     difference."""
     max_body_bytes: int = 16 * 1024 * 1024
-    """A longer body is refused by send; 16 MiB is RabbitMQ 4's own default limit."""
+    """A longer body is refused by send; 16 MiB is RabbitMQ 4's own default limit. At most 1 GiB."""
     automatic_setup: bool = True
     """Create or upgrade the store's tables at the first use; False leaves that to `delaystore setup`."""
     on_critical_error: CriticalErrorAction | None = None
@@ -78,16 +106,15 @@ class DelayedDeliverySettings:
                 object.__setattr__(self, field.name, _duration(field.name, value, zero=not field.default))
         for name in ("batch_size", "batch_bytes", "max_body_bytes"):
             _whole_number(name, getattr(self, name), at_least=1)
-        if self.maximum_sleep > MAXIMUM_SLEEP:
-            raise ConfigurationError(f"maximum_sleep must be at most {MAXIMUM_SLEEP}, not {self.maximum_sleep}")
         _whole_number("number_of_retries", self.number_of_retries, at_least=0)
         rate = self.maximum_recovery_failures_per_second
         if not isinstance(rate, int | float) or not rate > 0:
             raise ConfigurationError(f"maximum_recovery_failures_per_second must be a number above 0, not {rate!r}")
-        if not isinstance(self.error_queue, str) or not self.error_queue:
-            raise ConfigurationError(f"error_queue must be a queue name, not {self.error_queue!r}")
-        if control_character(self.error_queue) is not None:
-            raise ConfigurationError(f"error_queue {self.error_queue!r} contains a control character")
+        for name, most in MOST.items():
+            if getattr(self, name) > most:
+                shown = most if isinstance(most, timedelta) else f"{most:,}"
+                raise ConfigurationError(f"{name} must be at most {shown}, not {getattr(self, name)}")
+        _check_error_queue(self.error_queue)
         try:
             object.__setattr__(self, "transaction_mode", TransactionMode(self.transaction_mode))
         except ValueError:
@@ -110,6 +137,25 @@ def _duration(name: str, value: object, *, zero: bool) -> timedelta:
         least = "from 0" if zero else "above 0"
         raise ConfigurationError(f"{name} must be a timedelta or seconds, {least}, not {shown}")
     return value
+
+
+def check_lease(lease: object) -> timedelta:
+    """`lease`, the length of a claim; raises ConfigurationError for one that cannot be."""
+    if not isinstance(lease, timedelta) or lease <= timedelta(0):
+        raise ConfigurationError(f"lease must be a timedelta above 0, not {lease!r}")
+    if lease > LONGEST_LEASE:
+        raise ConfigurationError(f"lease must be at most {LONGEST_LEASE}, not {lease}")
+    return lease
+
+
+def _check_error_queue(name: object) -> None:
+    if not isinstance(name, str) or not name:
+        raise ConfigurationError(f"error_queue must be a queue name, not {name!r}")
+    try:
+        check_destination(name)
+        parse_address(name)
+    except InvalidMessageError as error:
+        raise ConfigurationError(f"error_queue cannot be {name[:80]!r}: {error}") from None
 
 
 def _whole_number(name: str, value: object, *, at_least: int) -> None:

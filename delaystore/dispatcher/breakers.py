@@ -13,6 +13,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Final
 
+from delaystore.dispatcher._flips import FlipLog
 from delaystore.settings import CriticalErrorAction, DelayedDeliverySettings
 
 logger = logging.getLogger("delaystore.dispatcher")
@@ -80,6 +81,7 @@ class RepeatedFailuresOverTimeCircuitBreaker:
         self._lock = threading.Lock()
         self._state = BreakerState.DISARMED
         self._armed_at = 0.0
+        self._log = FlipLog(name, monotonic)
 
     @property
     def state(self) -> BreakerState:
@@ -94,14 +96,13 @@ class RepeatedFailuresOverTimeCircuitBreaker:
             before = self.state
             self._state = BreakerState.DISARMED
         if before is not BreakerState.DISARMED:
-            logger.warning("%s works again", self._name)
+            self._log.works(certainly=before is BreakerState.TRIGGERED)
             _tell(self._on_change, before, BreakerState.DISARMED)
 
     def failure(self, error: Exception) -> float:
         """Note a failure; returns the seconds to wait before the next attempt."""
         before, state = self._advance()
-        if before is BreakerState.DISARMED:
-            logger.warning("%s fails: %s", self._name, error)
+        self._log.failed(error, first=before is BreakerState.DISARMED)
         _tell(self._on_change, before, state)
         if state is BreakerState.TRIGGERED and before is not BreakerState.TRIGGERED:
             description = f"{self._name} has failed for {self._seconds_to_trigger:g} s without a success in between"

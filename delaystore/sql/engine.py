@@ -27,6 +27,10 @@ _SQLITE_OPTIONS: Final = frozenset(
 """What Python's driver takes. With `uri`, the others go to SQLite itself."""
 
 
+_PASSWORDS: Final = frozenset({"password", "passwd"})
+"""Options of libpq and PyMySQL that mean the same as the password before the host."""
+
+
 class Connections:
     """New connections of an engine, perhaps somebody's own, for transactions of ours.
 
@@ -70,11 +74,12 @@ def create_store_engine(url: str | URL) -> Engine:
         options: dict[str, Any] = {"hide_parameters": True, "pool_size": 5, "max_overflow": 15}
         dialect = DIALECTS.get(backend)
         if dialect is not None:
-            parsed = _with_driver(parsed, dialect)
+            parsed = _with_password_hidden(_with_driver(parsed, dialect))
             if dialect.transaction_isolation is not None:
                 options["isolation_level"] = dialect.transaction_isolation
         if backend == "sqlite":
             _check_sqlite_url(parsed)
+            options["paramstyle"] = "named"  # for any other, SQLAlchemy takes a table called "%(id)s" for a parameter
         defaults = {} if dialect is None else dialect.connect_arguments
         given = {name: value for name, value in defaults.items() if name not in parsed.query}
         if "prepare_threshold" in parsed.query:
@@ -107,6 +112,13 @@ def _with_driver(url: URL, dialect: SqlDialect) -> URL:
     if dialect.default_driver is None or "+" in url.drivername:
         return url
     return url.set(drivername=f"{url.drivername}+{dialect.default_driver}")
+
+
+def _with_password_hidden(url: URL) -> URL:
+    """A password among the options as the URL's own, which the engine's repr and SQLAlchemy's logs leave out."""
+    for name in _PASSWORDS & set(url.query):
+        url = url.set(password=str(url.query[name])).difference_update_query([name])
+    return url
 
 
 def _check_sqlite_url(url: URL) -> None:

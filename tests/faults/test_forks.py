@@ -2,14 +2,19 @@
 
 import os
 import signal
+import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
+import pytest
+
+from delaystore import forks
 from delaystore.delivery import DelayedDelivery
 from delaystore.stores.sql import SqlDelayedMessageStore
 from delaystore.transports import Transport, open_transport
 from tests.faults.arrivals import assert_arrived, drain
-from tests.faults.backlog import DESTINATION, ENDPOINT
+from tests.faults.backlog import DESTINATION, ENDPOINT, message, messages, open_store
 from tests.faults.patience import wait_until
 
 CHILDREN = 3
@@ -82,3 +87,79 @@ def test_a_child_dispatches_as_well(postgresql_url: str, rabbitmq_url: str, rabb
         assert delivery.health().running
         sent = [message_id for child in range(3) for message_id in numbered(child)]
     assert_arrived(drain(rabbitmq_transport, DESTINATION), sent)
+
+
+@contextmanager
+def in_a_thread(work: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Run `work` in another thread; its event says that it is to end."""
+    end = threading.Event()
+    thread = threading.Thread(target=work, args=(end,))
+    thread.start()
+    try:
+        yield
+    finally:
+        end.set()
+        thread.join()
+
+
+def test_children_write_to_sqlite_though_they_were_forked_while_another_thread_writes(sqlite_url: str) -> None:
+    store = open_store(f"{sqlite_url}?timeout=5")
+
+    def write(end: threading.Event) -> None:
+        while not end.is_set():
+            store.store_many(messages(50))
+
+    with in_a_thread(write):
+        for _ in range(20):
+            assert_ended_well(fork(lambda: store.store(message())))
+    store.close()
+
+
+def test_a_fork_waits_for_the_end_of_another_threads_transaction(
+    sqlite_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = open_store(f"{sqlite_url}?timeout=5")
+    began, forks_now = threading.Event(), threading.Event()
+    os.register_at_fork(before=forks_now.set)
+
+    def write(_end: threading.Event) -> None:
+        with store.transaction() as transaction:
+            transaction.store(message(message_id="a"))
+            began.set()
+            assert forks_now.wait(60)
+
+    with in_a_thread(write):
+        assert began.wait(60)
+        child = fork(lambda: store.store(message(message_id="b")))
+    assert_ended_well(child)
+    assert store.count() == 2
+    assert not caplog.records
+    store.close()
+
+
+@pytest.mark.parametrize("in_other_thread", [False, True])
+def test_a_fork_does_not_wait_for_ever_and_says_what_is_wrong(
+    sqlite_url: str, in_other_thread: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = open_store(sqlite_url)
+    began = threading.Event()
+
+    def write(end: threading.Event) -> None:
+        with store.transaction() as transaction:
+            transaction.store(message())
+            began.set()
+            assert end.wait(60)
+
+    if in_other_thread:
+        monkeypatch.setattr(forks, "LONGEST_HOLD", 0.2)
+        with in_a_thread(write):
+            assert began.wait(60)
+            child = fork(lambda: None)
+    else:
+        with store.transaction() as transaction:
+            transaction.store(message())
+            child = fork(lambda: None)
+    assert_ended_well(child)
+    assert "forked in the middle of a write to SQLite" in caplog.text
+    assert store.count() == 1
+    store.close()

@@ -4,7 +4,6 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from sqlalchemy import event
 
 from delaystore.delivery import DelayedDelivery
 from delaystore.dispatcher import Dispatcher
-from delaystore.settings import DelayedDeliverySettings
+from delaystore.settings import LONGEST_DISPATCH_TIMEOUT, DelayedDeliverySettings
 from delaystore.stores.sql import SqlDelayedMessageStore
 from delaystore.transports import SqlQueueTransport, open_transport
 from tests.faults.arrivals import assert_arrived, drain
@@ -86,7 +85,7 @@ def test_a_dispatcher_does_not_spin_over_what_another_holds(database_url: str, t
 def test_sends_go_on_while_a_batch_waits_for_the_broker(database_url: str, private_rabbitmq: RabbitMQ) -> None:
     transport = open_transport(f"{private_rabbitmq.create_vhost()}?heartbeat={PATIENCE:.0f}")
     transport.declare(DESTINATION)
-    settings = DelayedDeliverySettings(dispatch_timeout=timedelta(seconds=PATIENCE))
+    settings = DelayedDeliverySettings(dispatch_timeout=LONGEST_DISPATCH_TIMEOUT)
     with DelayedDelivery(ENDPOINT, SqlDelayedMessageStore(database_url), transport, settings) as delivery:
         sent = [delivery.send(DESTINATION, b"warm up", delay=0)]
         wait_until(lambda: delivery.count() == 0, "the dispatcher is at work")

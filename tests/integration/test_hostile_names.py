@@ -22,6 +22,7 @@ from delaystore.message import DelayedMessage
 from delaystore.migrations.sources import open_source
 from delaystore.settings import TransactionMode
 from delaystore.stores import SqlDelayedMessageStore
+from delaystore.stores.abc import ManagementOutcome
 from delaystore.transports.rabbitmq.parameters import broker_from_url
 from delaystore.transports.rabbitmq.topology import celery
 from tests.servers import RabbitMQVhosts
@@ -52,6 +53,22 @@ def test_an_endpoint_with_a_migration(database_url: str, name: str) -> None:
             assert name in source.endpoints()
             waiting = source.waiting(name, None)
             assert waiting.destinations == {name: 1}
+
+
+@pytest.mark.parametrize("name", ["%(ids)s", "%(", ":ids", "%", "%%", "100%s"])
+def test_an_endpoint_called_like_a_parameter(database_url: str, name: str) -> None:
+    """Where parameters are question marks, SQLAlchemy takes `%(ids)s` for one, in quotes, too."""
+    with closing(SqlDelayedMessageStore(database_url)) as store:
+        store.initialize(name, TransactionMode.NONE)
+        store.setup_infrastructure()
+        now = store.now()
+        store.store_many([DelayedMessage(message_id=one, destination="q", due_time=now, body=b"") for one in "abc"])
+        with store.transaction() as transaction:
+            fetched = transaction.fetch_due(now + timedelta(days=1), 10)
+            assert transaction.increment_failure_counts([(fetched[0], now)]) == 1
+            assert transaction.remove_many(fetched[1:]) == 2
+        assert store.reschedule("a", now) is store.cancel("a") is ManagementOutcome.DONE
+        assert store.count() == 0
 
 
 @pytest.mark.parametrize("name", IN_SQL)

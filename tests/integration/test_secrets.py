@@ -18,7 +18,7 @@ from delaystore.migrations.targets import open_target
 from delaystore.settings import TransactionMode
 from delaystore.spark.options import read_options, write_options
 from delaystore.spark.staging import open_staging
-from delaystore.stores import open_store
+from delaystore.stores import SqlDelayedMessageStore, open_store
 from delaystore.transports import open_transport
 from tests.integration.cli import CommandLine
 from tests.servers import RabbitMQVhosts
@@ -32,6 +32,7 @@ DATABASES = [
     f"postgresql://app:{QUOTED}@{CLOSED}/app",
     f"postgresql://app@{CLOSED}/app?password={QUOTED}",
     f"mysql://app:{QUOTED}@{CLOSED}/app",
+    f"mysql://app@{CLOSED}/app?passwd={QUOTED}",
 ]
 BROKER = f"amqp://app:{QUOTED}@{CLOSED}/"
 BROKERS = [BROKER, BROKER.replace("amqp", "amqps"), BROKER.replace(CLOSED, f"{CLOSED},localhost:1")]
@@ -208,7 +209,8 @@ def test_of_whatever_is_made_of_a_url(tmp_path: Path) -> None:
     made += [open_source(url) for url in DATABASES]
     made += [open_target(url, "sales") for url in [*DATABASES, *NATIVE]]
     made += [BrokerClient(BROKER, MANAGEMENT)]
-    for one in [*made, made[-1].management, made[-1].broker, read_options(urls), write_options(urls)]:
+    engines = [one.engine for one in made if isinstance(one, SqlDelayedMessageStore)]
+    for one in [*made, *engines, made[-1].management, made[-1].broker, read_options(urls), write_options(urls)]:
         assert not_in(repr(one))
         assert not_in(getattr(one, "label", ""))
     assert not_in(repr(open_staging(write_options(urls), 1)))

@@ -99,6 +99,51 @@ def test_it_logs_the_beginning_the_trigger_and_the_recovery_in_one_line_each(
     assert all(record.exc_info is None for record in caplog.records)
 
 
+def test_failures_and_successes_in_turn_are_a_pair_of_lines_in_ten_seconds_with_their_number(
+    breaker: RepeatedFailuresOverTimeCircuitBreaker, seconds: Seconds, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(71):
+        breaker.failure(OUTAGE)
+        breaker.success()
+    seconds.now += 10
+    breaker.failure(OUTAGE)
+    breaker.success()
+    assert [record.getMessage() for record in caplog.records] == [
+        "forwarding fails: the broker is gone",
+        "forwarding works again",
+        "forwarding fails (71 times since the last such line, with successes in between): the broker is gone",
+        "forwarding works again",
+    ]
+
+
+def test_an_outage_that_lasts_is_logged_though_it_began_soon_after_another(
+    breaker: RepeatedFailuresOverTimeCircuitBreaker, seconds: Seconds, caplog: pytest.LogCaptureFixture
+) -> None:
+    breaker.failure(OUTAGE)
+    breaker.success()
+    for _ in range(3):
+        seconds.now += 4
+        breaker.failure(OUTAGE)
+    assert [record.getMessage() for record in caplog.records] == [
+        "forwarding fails: the broker is gone",
+        "forwarding works again",
+        "forwarding fails: the broker is gone",
+    ]
+
+
+def test_the_end_of_an_outage_that_triggered_it_is_always_logged(
+    seconds: Seconds, caplog: pytest.LogCaptureFixture
+) -> None:
+    breaker = RepeatedFailuresOverTimeCircuitBreaker("forwarding", timedelta(seconds=1), None, seconds)
+    for _ in range(2):
+        breaker.failure(OUTAGE)
+        seconds.now += 1
+        breaker.failure(OUTAGE)
+        breaker.success()
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines.count("forwarding works again") == 2
+
+
 def test_an_action_that_raises_is_logged_and_harms_nobody(seconds: Seconds, caplog: pytest.LogCaptureFixture) -> None:
     def action(description: str, error: Exception) -> None:
         raise RuntimeError("the pager is out of order")

@@ -141,7 +141,7 @@ class MySqlDialect(StoreDialect):
         """By microseconds: those of seconds are rounded towards 1970, and a quotient to four digits."""
         epoch = func.timestampdiff(literal_column("MICROSECOND"), literal_column("'1970-01-01'"), column)
         length = seconds * 1_000_000
-        return (epoch - (epoch % length + length) % length).op("DIV")(length)
+        return (epoch - (epoch % length + length) % length).op("DIV", precedence=9)(length)
 
     @override
     @contextmanager

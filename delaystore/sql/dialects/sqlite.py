@@ -34,6 +34,7 @@ from tenacity import retry, retry_if_exception_message, stop_after_delay, wait_r
 from typing_extensions import override
 
 from delaystore.errors import StorePermissionError
+from delaystore.sql.dialects._sqlite_connection import ForkSafeConnection
 from delaystore.sql.dialects.base import Change, Claiming, Release, StoreDialect, row_with
 from delaystore.sql.faults import Fault
 from delaystore.sql.types import JsonList, UtcDateTime
@@ -55,7 +56,7 @@ _FAULTS: Final[Mapping[str, Fault]] = {
 class SqliteDialect(StoreDialect):
     """SQLite 3.35 or newer (RETURNING)."""
 
-    connect_arguments: ClassVar[Mapping[str, Any]] = {"timeout": BUSY_TIMEOUT}
+    connect_arguments: ClassVar[Mapping[str, Any]] = {"timeout": BUSY_TIMEOUT, "factory": ForkSafeConnection}
     max_identifier_bytes: ClassVar[int] = 255
     is_file: ClassVar[bool] = True
     reserved_prefix: ClassVar[str | None] = "sqlite_"
@@ -86,7 +87,7 @@ class SqliteDialect(StoreDialect):
     def bucket(self, column: ColumnElement[datetime], seconds: ColumnElement[int]) -> ColumnElement[int]:
         """Whole seconds since 1970; the fraction is cut off, which strftime would round."""
         epoch = cast(func.strftime("%s", func.substr(column, 1, 19)), Integer)
-        return (epoch - (epoch % seconds + seconds) % seconds).op("/")(seconds)
+        return (epoch - (epoch % seconds + seconds) % seconds).op("/", precedence=9)(seconds)
 
     @override
     @contextmanager

@@ -15,7 +15,7 @@ from typing_extensions import override
 from delaystore.clock import Clock, SystemClock
 from delaystore.errors import ConfigurationError, UnsupportedModeError
 from delaystore.message import DelayedMessage, Position, check_message_id, position_of, utc, waiting_until
-from delaystore.settings import TransactionMode
+from delaystore.settings import TransactionMode, check_lease
 from delaystore.stores._buckets import number_of, seconds_of, start_of
 from delaystore.stores.abc import DelayedMessageStore, ManagedDelayedMessageStore, ManagementOutcome, Page
 from delaystore.stores.memory._transaction import InMemoryTransaction
@@ -40,10 +40,8 @@ class InMemoryDelayedMessageStore(ManagedDelayedMessageStore):
         lease: timedelta = timedelta(seconds=60),
         memory: dict[str, WaitingMessages] | None = None,
     ) -> None:
-        if not isinstance(lease, timedelta) or lease <= timedelta(0):
-            raise ConfigurationError(f"lease must be a timedelta above 0, not {lease!r}")
         self._clock = clock
-        self._lease = lease
+        self._lease = check_lease(lease)
         self._memory = {} if memory is None else memory
         self._endpoint: str | None = None
 

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from delaystore.errors import ConfigurationError
 from delaystore.message import DelayedMessage, Position
-from delaystore.settings import TransactionMode
+from delaystore.settings import TransactionMode, check_lease
 from delaystore.sql.dialects import Claiming, store_dialect_of
 from delaystore.sql.engine import Connections, create_store_engine
 from delaystore.sql.errors import translated_errors
@@ -66,9 +66,7 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
             check_identifier(schema, self._dialect, "the schema name")
         if table is not None:
             check_table_name(table, self._dialect)
-        if not isinstance(lease, timedelta) or lease <= timedelta(0):
-            raise ConfigurationError(f"lease must be a timedelta above 0, not {lease!r}")
-        self._schema, self._table_name, self._lease = schema, table, lease
+        self._schema, self._table_name, self._lease = schema, table, check_lease(lease)
         self._endpoint: str | None = None
         self._parts_or_none: StoreParts | None = None
         self._token = Leases.new_token()

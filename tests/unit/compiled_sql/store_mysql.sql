@@ -15,7 +15,7 @@ CREATE INDEX sales_delayed_due ON `my schema`.`sales_delayed` (next_attempt, mes
 
 -- # buckets
 SELECT numbered.number, count(*) AS messages
-FROM (SELECT timestampdiff(MICROSECOND, '1970-01-01', `my schema`.`sales_delayed`.due_time) - (timestampdiff(MICROSECOND, '1970-01-01', `my schema`.`sales_delayed`.due_time) %% (%(seconds)s * %(param_1)s) + %(seconds)s * %(param_1)s) %% (%(seconds)s * %(param_1)s) DIV %(seconds)s * %(param_1)s AS number, `my schema`.`sales_delayed`.destination AS destination
+FROM (SELECT (timestampdiff(MICROSECOND, '1970-01-01', `my schema`.`sales_delayed`.due_time) - (timestampdiff(MICROSECOND, '1970-01-01', `my schema`.`sales_delayed`.due_time) %% (%(seconds)s * %(param_1)s) + %(seconds)s * %(param_1)s) %% (%(seconds)s * %(param_1)s)) DIV (%(seconds)s * %(param_1)s) AS number, `my schema`.`sales_delayed`.destination AS destination
 FROM `my schema`.`sales_delayed`) AS numbered GROUP BY numbered.number ORDER BY numbered.number
 -- {'param_1': 1000000}
 

@@ -19,7 +19,7 @@ CREATE INDEX sales_delayed_due ON "sales_delayed" (next_attempt, message_id)
 
 -- # buckets
 SELECT numbered.number, count(*) AS messages
-FROM (SELECT CAST(strftime(?, substr("sales_delayed".due_time, ?, ?)) AS INTEGER) - (CAST(strftime(?, substr("sales_delayed".due_time, ?, ?)) AS INTEGER) % ? + ?) % ? / ? AS number, "sales_delayed".destination AS destination
+FROM (SELECT (CAST(strftime(?, substr("sales_delayed".due_time, ?, ?)) AS INTEGER) - (CAST(strftime(?, substr("sales_delayed".due_time, ?, ?)) AS INTEGER) % ? + ?) % ?) / ? AS number, "sales_delayed".destination AS destination
 FROM "sales_delayed") AS numbered GROUP BY numbered.number ORDER BY numbered.number
 -- {'strftime_1': '%s', 'substr_1': 1, 'substr_2': 19}
 
@@ -76,7 +76,7 @@ UPDATE "sales_delayed" SET next_attempt=?, failure_count=("sales_delayed".failur
 -- {'failure_count_1': 1}
 
 -- # increment_stored
-UPDATE "sales_delayed" SET next_attempt=?, failure_count=("sales_delayed".failure_count + ?), claimed_by=?, claimed_until=? WHERE typeof("sales_delayed".message_id) + hex("sales_delayed".message_id) = ? AND "sales_delayed".claimed_by = ?
+UPDATE "sales_delayed" SET next_attempt=?, failure_count=("sales_delayed".failure_count + ?), claimed_by=?, claimed_until=? WHERE (typeof("sales_delayed".message_id) || hex("sales_delayed".message_id)) = ? AND "sales_delayed".claimed_by = ?
 -- {'failure_count_1': 1}
 
 -- # insert
@@ -103,7 +103,7 @@ DELETE FROM "sales_delayed" WHERE "sales_delayed".message_id IN (SELECT anon_1.v
 FROM json_each(?) AS anon_1) AND "sales_delayed".claimed_by = ?
 
 -- # remove_stored
-DELETE FROM "sales_delayed" WHERE typeof("sales_delayed".message_id) + hex("sales_delayed".message_id) = ? AND "sales_delayed".claimed_by = ?
+DELETE FROM "sales_delayed" WHERE (typeof("sales_delayed".message_id) || hex("sales_delayed".message_id)) = ? AND "sales_delayed".claimed_by = ?
 
 -- # clock
 this computer's
