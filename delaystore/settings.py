@@ -12,6 +12,9 @@ from delaystore.names import control_character
 MAXIMUM_SLEEP: Final = timedelta(seconds=60)
 """Stores wake dispatchers in other processes only for what is due within this time, so none may sleep longer."""
 
+SHORTEST_STORE_TIMEOUT: Final = timedelta(seconds=1)
+LONGEST_STORE_TIMEOUT: Final = timedelta(hours=1)
+
 CriticalErrorAction = Callable[[str, Exception], None]
 
 
@@ -64,6 +67,11 @@ class DelayedDeliverySettings:
 
     A failed message's next attempt is stored later by this; lowering it delays such messages once, by the
     difference."""
+    store_timeout: timedelta = timedelta(seconds=30)
+    """How long the store may take for one message or one step of the dispatcher; from 1 s to an hour.
+
+    A call that takes longer ends with StoreUnavailableError. `send_many`, `list`, the counts and the set-up may take as
+    long as they do."""
     max_body_bytes: int = 16 * 1024 * 1024
     """A longer body is refused by send; 16 MiB is RabbitMQ 4's own default limit."""
     automatic_setup: bool = True
@@ -80,6 +88,11 @@ class DelayedDeliverySettings:
             _whole_number(name, getattr(self, name), at_least=1)
         if self.maximum_sleep > MAXIMUM_SLEEP:
             raise ConfigurationError(f"maximum_sleep must be at most {MAXIMUM_SLEEP}, not {self.maximum_sleep}")
+        if not SHORTEST_STORE_TIMEOUT <= self.store_timeout <= LONGEST_STORE_TIMEOUT:
+            raise ConfigurationError(
+                f"store_timeout must be from {SHORTEST_STORE_TIMEOUT} to {LONGEST_STORE_TIMEOUT}, "
+                f"not {self.store_timeout}"
+            )
         _whole_number("number_of_retries", self.number_of_retries, at_least=0)
         rate = self.maximum_recovery_failures_per_second
         if not isinstance(rate, int | float) or not rate > 0:

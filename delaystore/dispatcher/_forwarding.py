@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from delaystore.calls import elsewhere
 from delaystore.dispatcher._context import DispatchContext
 from delaystore.message import DelayedMessage
 from delaystore.stores.abc import DelayedMessageStore
@@ -55,8 +56,10 @@ class Forwarder:
         if not messages:
             return ()
         try:
-            outcomes = self._transport.send(messages, tx if self._exactly_once else None, self._timeout)
-            return _complete(outcomes, messages)
+            if self._exactly_once:
+                return _complete(self._transport.send(messages, tx, self._timeout), messages)
+            with elsewhere():
+                return _complete(self._transport.send(messages, None, self._timeout), messages)
         except Exception as error:
             if self._exactly_once:
                 raise TransportRaisedError(f"the transport raised {type(error).__name__}: {error}") from error
@@ -66,7 +69,8 @@ class Forwarder:
         if not messages:
             return ()
         try:
-            return _complete(self._transport.send_delayed(messages, now, self._timeout), messages)
+            with elsewhere():
+                return _complete(self._transport.send_delayed(messages, now, self._timeout), messages)
         except Exception as error:
             return _unsettled(error, messages)
 

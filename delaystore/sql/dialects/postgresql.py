@@ -1,8 +1,8 @@
 """PostgreSQL 13 and newer, through psycopg 3: row locks, COPY, NOTIFY."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from hashlib import sha256
 from typing import Any, ClassVar, Final
@@ -105,9 +105,27 @@ class PostgreSqlDialect(StoreDialect):
             connection.autocommit = False
 
     @override
+    def socket_of(self, connection: Any) -> int | None:
+        return None if connection.closed else connection.fileno()
+
+    @override
+    def cancellation(self, connection: Any) -> Callable[[float], object] | None:
+        """A commit that waits for a synchronous standby ends no other way: the server would keep its process for it."""
+        from psycopg import capabilities
+
+        if not capabilities.has_cancel_safe():
+            return None  # with an older libpq the request itself has no time limit
+        return lambda seconds: _cancel(connection, seconds)
+
+    @override
     def clock(self) -> ColumnElement[datetime] | None:
         """The time of the statement, not of the transaction."""
         return func.clock_timestamp(type_=UtcDateTime())
+
+    @override
+    def read_only(self) -> ColumnElement[bool] | None:
+        """A standby's transactions are read-only, and so are those of default_transaction_read_only."""
+        return func.current_setting("transaction_read_only") == "on"
 
     @override
     def bucket(self, column: ColumnElement[datetime], seconds: ColumnElement[int]) -> ColumnElement[int]:
@@ -233,6 +251,11 @@ class PostgreSqlDialect(StoreDialect):
     def is_outage(self, error: DBAPIError) -> bool:
         code = code_of(error)
         return code[:2] in _OUTAGES or code == _READ_ONLY if isinstance(code, str) else super().is_outage(error)
+
+
+def _cancel(connection: Any, seconds: float) -> None:
+    with suppress(Exception):  # it may be answered, closed or unreachable by now; then the wait is cut
+        connection.cancel_safe(timeout=seconds)
 
 
 def _lock_number(name: str) -> int:

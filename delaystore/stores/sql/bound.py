@@ -25,7 +25,7 @@ from delaystore.settings import MAXIMUM_SLEEP, TransactionMode
 from delaystore.sql.dialects import Claiming, StoreDialect
 from delaystore.sql.errors import translated_errors
 from delaystore.sql.faults import Fault
-from delaystore.stores.abc import ManagedDelayedMessageStore, ManagementOutcome, Page
+from delaystore.stores.abc import ManagedDelayedMessageStore, ManagementOutcome, Page, StoreStatus
 from delaystore.stores.sql._claims import CandidateLocks, Claims, Leases, RowLocks
 from delaystore.stores.sql._clock import DatabaseClock
 from delaystore.stores.sql._listener import payload_of
@@ -35,6 +35,10 @@ from delaystore.stores.sql.rows import to_message, to_row
 
 NOTIFY_WITHIN: Final = MAXIMUM_SLEEP + timedelta(seconds=5)
 """What is due later needs no wake-up: dispatchers search by themselves; 5 s are for clocks that differ."""
+READ_ONLY: Final = (
+    "the database is read-only, as a standby is; lead the URL to the primary (PostgreSQL: "
+    "?target_session_attrs=read-write)"
+)
 _OUTCOMES: Final[Mapping[bool | None, ManagementOutcome]] = {
     True: ManagementOutcome.DONE,
     False: ManagementOutcome.BEING_DISPATCHED,
@@ -186,6 +190,16 @@ class BoundSqlStore(ManagedDelayedMessageStore):
         if after is not None:
             times.append(self.now() + self._parts.scan.until_full_scan())
         return min((time for time in times if time is not None), default=None)
+
+    @override
+    def status(self) -> StoreStatus:
+        """One statement. It looks at the due times of the first 1000 messages by next attempt."""
+        row = self._execute(*search(self._sql.status, self._sql.status_behind, self._parts.scan.start())).one()
+        return StoreStatus(
+            now=row.now or datetime.now(UTC),
+            first_due=row.first_due,
+            read_only=READ_ONLY if row.read_only else None,
+        )
 
     @override
     def get(self, message_id: str) -> DelayedMessage | None:
