@@ -78,6 +78,11 @@ class Call:
         """For how long it has been going on, since it was last resumed; 0 while it is paused."""
         return 0.0 if self._paused else time.monotonic() - self._began
 
+    @property
+    def seconds_left(self) -> float | None:
+        """For how much longer it may go on; None: for as long as it takes."""
+        return None if self.limit is None else max(0.0, self.limit - self.seconds)
+
     def belongs_to(self, watcher: CallWatcher) -> bool:
         """Whether `watcher` is told of it."""
         return self._watcher is watcher

@@ -11,6 +11,7 @@ Everything delaystore raises on purpose is a `DelaystoreError`; its text says wh
     │   └── UnsupportedMessageError   a message this transport cannot carry unchanged
     ├── StoreError                    the store failed
     │   ├── StoreUnavailableError     it cannot be reached, or refuses the login
+    │   ├── DurabilityUnknownError    it is stored, but perhaps not on the synchronous standby
     │   ├── StorePermissionError      its user may not do what was asked
     │   ├── StoreSetupError           tables missing, or of a version this release does not know
     │   └── DuplicateMessageError     a message_id that already waits
@@ -65,6 +66,13 @@ class StoreError(DelaystoreError):
 
 class StoreUnavailableError(StoreError):
     """The store cannot be reached, or refuses the login."""
+
+
+class DurabilityUnknownError(StoreError):
+    """What was asked for is done and committed, but a standby that takes over may not have it.
+
+    PostgreSQL raises a warning instead when somebody cancels a commit that waits for its synchronous standby.
+    """
 
 
 class StorePermissionError(StoreError):

@@ -18,7 +18,7 @@ def missing_file(url: str) -> Path | None:
         return None
     from sqlalchemy import make_url
 
-    from delaystore.sql.engine import sqlite_file
+    from delaystore.sql.urls import sqlite_file
 
     path = sqlite_file(make_url(url))
     return None if path is None or path.exists() else path

@@ -19,7 +19,13 @@ from delaystore.dispatcher.dispatcher import Dispatcher
 from delaystore.dispatcher.health import STATUS_TIMEOUT, Health
 from delaystore.dispatcher.observer import DispatchObserver, guarded
 from delaystore.dispatcher.store_calls import StoreCalls
-from delaystore.errors import ConfigurationError, DuplicateMessageError, StoreError, StoreUnavailableError
+from delaystore.errors import (
+    ConfigurationError,
+    DuplicateMessageError,
+    DurabilityUnknownError,
+    StoreError,
+    StoreUnavailableError,
+)
 from delaystore.forks import renew_in_children
 from delaystore.message import DelayedMessage, Position
 from delaystore.settings import DelayedDeliverySettings
@@ -230,7 +236,7 @@ class DelayedDelivery(Sender):
         try:
             with call:
                 self._store.store(message)
-        except DuplicateMessageError:
+        except (DuplicateMessageError, DurabilityUnknownError):
             raise
         except StoreError as error:
             self._store_breaker.failure(error, lasted=call.seconds)
@@ -256,7 +262,7 @@ class DelayedDelivery(Sender):
         """Call `store`, and tell the store breaker how it went."""
         try:
             result = store(what)
-        except DuplicateMessageError:
+        except (DuplicateMessageError, DurabilityUnknownError):
             raise
         except StoreError as error:
             self._store_breaker.failure(error)

@@ -87,7 +87,8 @@ class Sender(ABC):
         transaction, once that is committed, and `delay` counts from now all the same. A time in the past means at once.
         With `native` the broker or the store has it, and an id that already waits in the broker is not noticed.
         Raises InvalidMessageError for what cannot be carried, DuplicateMessageError for an id that already waits in the
-        store, another StoreError when the store fails.
+        store, DurabilityUnknownError where it is stored but perhaps not on PostgreSQL's synchronous standby, another
+        StoreError when the store fails: it may be stored nevertheless, so send again with a message_id of your own.
         """
         self._prepare()
         message = DelayedMessage(

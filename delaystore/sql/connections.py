@@ -26,14 +26,15 @@ class EngineConnections:
         self._dialect = dialect_of(engine, DIALECTS)
         self.clocks: Final[WeakSet[CarriedClock]] = WeakSet()
         """Clocks of the server, which must be asked again where another server may answer."""
-        event.listen(engine, "connect", self._made)
+        event.listen(engine, "connect", self._made, insert=True)  # before the connection is prepared
         event.listen(engine, "invalidate", self._lost)
         event.listen(engine, "checkout", self._used, insert=True)  # before the connection is tested
         event.listen(engine, "reset", self._used)
         for moment in ("before_cursor_execute", "commit", "rollback"):
             event.listen(engine, moment, self._used_by)
 
-    def _made(self, *_: Any) -> None:
+    def _made(self, driver: Any, *_: Any) -> None:
+        self._used(driver)
         for clock in list(self.clocks):
             clock.forget(older_than=MAKES_OLD)
 

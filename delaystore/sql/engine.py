@@ -1,34 +1,67 @@
 """SQLAlchemy engines, set up for stores."""
 
+import math
 import os
 import time
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
 
-from sqlalchemy import URL, Engine, create_engine, event, exc, make_url
-from sqlalchemy.engine.interfaces import DBAPIConnection, Dialect
+from sqlalchemy import URL, Connection, Engine, create_engine, event, exc
+from sqlalchemy.engine.interfaces import DBAPIConnection, Dialect, ExceptionContext
 from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 
+from delaystore.calls import current_call
 from delaystore.errors import ConfigurationError
 from delaystore.forks import renew_in_children
-from delaystore.sql.dialects import DIALECTS, SqlDialect
+from delaystore.sql.dialects import DIALECTS, SqlDialect, fault_of
+from delaystore.sql.dialects.base import OWN
 from delaystore.sql.errors import configuration_errors
+from delaystore.sql.faults import Fault
+from delaystore.sql.hosts import HostsInTurn, hosts_of
+from delaystore.sql.urls import database_url, same_address
 
 IDLE_BEFORE_PING: Final = 1.0
 """Seconds without use after which a pooled connection is tested first, so that callers do not notice a restart."""
 
+SHORTEST_CONNECT_TIMEOUT: Final = 2
+"""Seconds; libpq takes 1 for 2."""
 _SQLITE_OPTIONS: Final = frozenset(
     {"cached_statements", "check_same_thread", "detect_types", "isolation_level", "timeout", "uri"}
 )
 """What Python's driver takes. With `uri`, the others go to SQLite itself."""
 
 
+class Connections:
+    """New connections of an engine, perhaps somebody's own, for transactions of ours.
+
+    `isolation`: their isolation level, whatever the engine or its execution options say; None: the engine's own. A
+    connection to a read-only server is given up. What the owner does with the engine stays as it was.
+    """
+
+    def __init__(self, engine: Engine, isolation: str | None) -> None:
+        self._engine = engine
+        self._options = {OWN: True} if isolation is None else {OWN: True, "isolation_level": isolation}
+        renew_after_fork(engine)
+        if not event.contains(engine, "handle_error", _leave_read_only_server):
+            event.listen(engine, "handle_error", _leave_read_only_server)
+
+    def connect(self) -> Connection:
+        """A connection; `close` gives it back to the engine's pool."""
+        connection = self._engine.connect()
+        try:
+            # not options of an engine: those of the engine that it is made from would be set after them
+            return connection.execution_options(**self._options)
+        except BaseException:
+            connection.close()
+            raise
+
+
 def create_store_engine(url: str | URL) -> Engine:
-    """An engine for `url`, tuned for a store: SQLite in WAL mode, MySQL and MariaDB under READ COMMITTED.
+    """An engine for `url`, tuned for a store: SQLite in WAL mode, the others under READ COMMITTED.
 
     PostgreSQL's sessions write times as ISO and text as UTF-8, whatever the role's or the database's settings.
+
+    Of several hosts in the URL the one that takes writes is used.
 
     The URL's query goes to the driver; `prepare_threshold=none` keeps psycopg from preparing statements, which poolers
     such as pgbouncer before 1.21 do not know.
@@ -36,15 +69,13 @@ def create_store_engine(url: str | URL) -> Engine:
     Raises ConfigurationError for a URL that cannot work, MissingDependencyError for a missing driver.
     """
     with configuration_errors():
-        parsed = make_url(url)
-        if "@" in (parsed.host or ""):
-            raise ConfigurationError("write @ and : in the user name or password of a URL as %40 and %3A")
+        parsed = database_url(url)
         backend = parsed.get_backend_name()
         options: dict[str, Any] = {"hide_parameters": True, "pool_size": 5, "max_overflow": 15}
         dialect = DIALECTS.get(backend)
         if dialect is not None:
             parsed = _with_driver(parsed, dialect)
-            if dialect.sets_isolation:
+            if dialect.transaction_isolation is not None:
                 options["isolation_level"] = dialect.transaction_isolation
         if backend == "sqlite":
             _check_sqlite_url(parsed)
@@ -56,8 +87,8 @@ def create_store_engine(url: str | URL) -> Engine:
             given["prepare_threshold"] = None if threshold == "none" else int(threshold)
             parsed = parsed.difference_update_query(["prepare_threshold"])
         engine = create_engine(parsed, connect_args=given, **options)
-    event.listen(engine, "do_connect", _connect)
     if dialect is not None:
+        event.listen(engine, "do_connect", _connecting(dialect, HostsInTurn(hosts_of(parsed))))
         event.listen(engine, "connect", lambda connection, _record: dialect.prepare(connection))
     if backend != "sqlite":
         event.listen(engine, "checkin", _note_use)
@@ -68,36 +99,12 @@ def create_store_engine(url: str | URL) -> Engine:
 
 def same_database(one: Engine, other: Engine) -> bool:
     """Whether both engines lead to the same database, so that one transaction can span both."""
-    if one.pool is other.pool:
-        return True
-    return _address(one.url) == _address(other.url)
-
-
-def url_label(url: URL) -> str:
-    """The URL for people: without its password, and without options, one of which may be a password."""
-    return url.set(query={}).render_as_string(hide_password=True)
-
-
-def sqlite_file(url: URL) -> Path | None:
-    """The file of a SQLite database, which connecting would create; None: another database."""
-    if url.get_backend_name() != "sqlite":
-        return None
-    database = url.database or ""
-    return Path(unquote(urlsplit(database).path) if database.startswith("file:") else database)
+    return one.pool is other.pool or same_address(one.url, other.url)
 
 
 def renew_after_fork(engine: Engine) -> None:
     """Let a forked child open connections of its own: a socket shared with the parent would mix up both."""
     renew_in_children(engine, lambda inherited: inherited.dispose(close=False))
-
-
-def _address(url: URL) -> tuple[object, ...]:
-    backend = "mysql" if url.get_backend_name() == "mariadb" else url.get_backend_name()
-    if backend == "sqlite":
-        return backend, os.path.realpath(url.database or "")
-    if not (url.host and url.database):
-        return (url,)  # only the driver knows what it means
-    return backend, url.host, url.port, url.database
 
 
 def _with_driver(url: URL, dialect: SqlDialect) -> URL:
@@ -117,12 +124,35 @@ def _check_sqlite_url(url: URL) -> None:
         raise ConfigurationError(f"the folder {folder!r} of the SQLite database does not exist; create it first")
 
 
-def _connect(
-    dialect: Dialect, _record: ConnectionPoolEntry, arguments: Sequence[Any], parameters: Mapping[str, Any]
-) -> DBAPIConnection:
-    """The driver's connection; ConfigurationError for an option it does not know, which some tell only now."""
-    with configuration_errors():
-        return dialect.connect(*arguments, **parameters)
+def _connecting(ours: SqlDialect, hosts: HostsInTurn) -> Callable[..., DBAPIConnection]:
+    """What makes connections; it raises ConfigurationError for an option that the driver does not know."""
+
+    def connect(
+        driver: Dialect, _record: ConnectionPoolEntry, arguments: Sequence[Any], parameters: Mapping[str, Any]
+    ) -> DBAPIConnection:
+        with configuration_errors():
+            connection: DBAPIConnection = ours.connect(driver, arguments, _in_time(parameters), hosts)
+            return connection
+
+    return connect
+
+
+def _in_time(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    """`parameters` with no longer time limit than the thread's call in progress has left, in whole seconds."""
+    call, limit = current_call(), parameters.get("connect_timeout")
+    left = None if call is None else call.seconds_left
+    if left is None or limit is None:
+        return parameters
+    return {**parameters, "connect_timeout": max(SHORTEST_CONNECT_TIMEOUT, min(int(limit), math.ceil(left)))}
+
+
+def _leave_read_only_server(context: ExceptionContext) -> None:
+    """Have SQLAlchemy treat the connection as lost, with its pool's others: the next ones may find the primary."""
+    error = context.sqlalchemy_exception
+    if context.connection is None or OWN not in context.connection.get_execution_options():
+        return
+    if isinstance(error, exc.DBAPIError) and fault_of(error) is Fault.READ_ONLY:
+        context.is_disconnect = True
 
 
 def _note_use(_connection: DBAPIConnection | None, record: ConnectionPoolEntry) -> None:

@@ -14,7 +14,7 @@ from delaystore.errors import (
     StoreSetupError,
     StoreUnavailableError,
 )
-from delaystore.sql.dialects import DIALECTS
+from delaystore.sql.dialects import fault_of
 from delaystore.sql.faults import Fault
 
 _EXTRAS: Final = {"psycopg": "postgresql", "pymysql": "mysql"}
@@ -75,7 +75,7 @@ def configuration_errors() -> Iterator[None]:
 
 def translate(error: exc.DBAPIError) -> StoreError:
     """The StoreError that says what `error` means."""
-    fault = next((known for dialect in DIALECTS.values() if (known := dialect.fault(error)) is not None), None)
+    fault = fault_of(error)
     text = _text(error.orig)
     if fault is Fault.LOGIN:
         return StoreUnavailableError(f"the database refuses the login: {text}; check user and password")
@@ -87,6 +87,16 @@ def translate(error: exc.DBAPIError) -> StoreError:
         return StoreUnavailableError(
             f"the database ended a statement ({text}); if it took longer than a limit set there for this user or "
             "database (statement_timeout, max_statement_time), raise the limit"
+        )
+    if fault is Fault.READ_ONLY:
+        return StoreUnavailableError(
+            f"the database is a read-only standby ({text}); name all hosts in the URL, as in HOST1:PORT,HOST2:PORT, or "
+            "for PostgreSQL behind one address add target_session_attrs=read-write"
+        )
+    if fault is Fault.POOLED:
+        return StoreError(
+            f"a pooler shares the database's sessions ({text}); add ?prepare_threshold=none to the URL, or set "
+            "max_prepared_statements in pgbouncer 1.21 or newer"
         )
     if error.connection_invalidated or isinstance(error, exc.OperationalError | exc.InterfaceError):
         return StoreUnavailableError(f"the database cannot be used now: {text}")

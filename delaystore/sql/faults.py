@@ -25,6 +25,10 @@ class Fault(Enum):
     """The database ended the statement: a time limit that is set there, or somebody's request."""
     CONFLICT = auto()
     """A deadlock or a failed serialization: the same may succeed now."""
+    READ_ONLY = auto()
+    """The server takes no writes: a standby, or a primary that has become one."""
+    POOLED = auto()
+    """A statement prepared in another session: a pooler between shares sessions."""
 
 
 def code_of(error: DBAPIError) -> Code | None:

@@ -5,8 +5,9 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
-from datetime import timedelta
+from contextlib import closing, contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 
@@ -64,30 +65,25 @@ def frozen(database: Database) -> Iterator[None]:
 def test_a_send_ends_and_may_be_repeated(database: Database, delivery: DelayedDelivery) -> None:
     with frozen(database), pytest.raises(StoreUnavailableError, match="within 2 s; the message 'again' may be stored"):
         delivery.send("billing", b"", delay=3600, message_id="again")
-    try:
+    with suppress(DuplicateMessageError):  # if the server has stored it once it went on
         delivery.send("billing", b"", delay=3600, message_id="again")
-    except DuplicateMessageError:
-        pass  # the server has stored it once it went on
     assert sorted(each.message_id for each in delivery.list().messages) == ["again", "first"]
 
 
 def test_whatever_is_asked_about_one_message_ends(database: Database, delivery: DelayedDelivery) -> None:
     with frozen(database):
-        for ask in (delivery.get, delivery.cancel, lambda one: delivery.reschedule(one, at=message_time())):
+        for ask in (delivery.get, delivery.cancel, partial(delivery.reschedule, at=datetime.now(UTC))):
             with pytest.raises(StoreUnavailableError):
                 ask("first")
     assert delivery.count() in (0, 1)  # the server may cancel it when it goes on
 
 
-def message_time() -> "object":
-    from datetime import UTC, datetime
-
-    return datetime.now(UTC)
-
-
 def test_the_breaker_triggers_while_a_send_is_in_progress(database: Database, url: str) -> None:
     settings = DelayedDeliverySettings(store_timeout=60, time_to_trigger_store_circuit_breaker=1)  # type: ignore[arg-type]
-    with DelayedDelivery("sales", SqlDelayedMessageStore(url), settings=settings) as delivery, ThreadPoolExecutor() as pool:
+    with (
+        DelayedDelivery("sales", SqlDelayedMessageStore(url), settings=settings) as delivery,
+        ThreadPoolExecutor() as pool,
+    ):
         delivery.send("billing", b"", delay=3600)
         with frozen(database):
             sending = pool.submit(delivery.send, "billing", b"", delay=3600)

@@ -134,11 +134,10 @@ def _same(one: str, other: str) -> bool:
     schemes = {url.partition(":")[0].partition("+")[0].lower() for url in (one, other)}
     if not schemes <= STORE_DIALECTS.keys():
         return False
-    from sqlalchemy import make_url
-
     from delaystore.sql.engine import create_store_engine, same_database
     from delaystore.sql.errors import configuration_errors
+    from delaystore.sql.urls import database_url
 
     with configuration_errors():
-        databases = [make_url(url).difference_update_query(["schema", "table"]) for url in (one, other)]
+        databases = [database_url(url).difference_update_query(["schema", "table"]) for url in (one, other)]
     return same_database(*map(create_store_engine, databases))

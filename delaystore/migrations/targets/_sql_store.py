@@ -13,9 +13,9 @@ from delaystore.migrations.abc import Batch, Problem, Run
 from delaystore.migrations.targets._receipts import Receipts
 from delaystore.migrations.targets._store import StoreTarget, store_each
 from delaystore.sql.dialects import store_dialect_of
-from delaystore.sql.engine import sqlite_file
 from delaystore.sql.errors import translated_errors
 from delaystore.sql.names import default_table_name
+from delaystore.sql.urls import hosts_label, sqlite_file
 from delaystore.stores.sql import SqlDelayedMessageStore
 from delaystore.stores.sql.schema import delayed_table
 from delaystore.stores.sql.setup import HEAD, current_version
@@ -111,5 +111,4 @@ def _database_label(url: URL) -> str:
     """The database, without user, password and options."""
     if sqlite_file(url) is not None:
         return f"sqlite {os.path.realpath(url.database or '')}"
-    port = "" if url.port is None else f":{url.port}"
-    return f"{url.get_backend_name()} {url.host or ''}{port}/{url.database or ''}"
+    return f"{url.get_backend_name()} {hosts_label(url)}/{url.database or ''}"

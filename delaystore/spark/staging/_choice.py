@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from sqlalchemy import make_url
-
 from delaystore.errors import ConfigurationError
 from delaystore.spark.options import StoreOptions
 from delaystore.spark.staging._loads import Cleaned, LoadStatus
@@ -17,8 +15,8 @@ from delaystore.spark.staging._sql.dialects import STAGING_DIALECTS
 from delaystore.spark.staging._sql.leftovers import clean_up
 from delaystore.spark.staging._sql.run import SqlStaging, sql_loads
 from delaystore.spark.staging.abc import Staging
-from delaystore.sql.engine import sqlite_file
 from delaystore.sql.errors import configuration_errors
+from delaystore.sql.urls import database_url, sqlite_file
 
 _MEMORY: Final = "memory"
 
@@ -66,7 +64,7 @@ def _is_sql(options: StoreOptions) -> bool:
 def _absolute(options: StoreOptions) -> StoreOptions:
     """The options with the path of a file, if there is one, as tasks in other folders need it."""
     with configuration_errors():
-        url = make_url(options.store)
+        url = database_url(options.store)
     if sqlite_file(url) is None or not url.database or url.database.startswith(("file:", ":")):
         return options
     path = url.set(database=os.path.abspath(url.database))

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Final, TypeVar
 
 from sqlalchemy import URL, Connection, Engine
+from sqlalchemy.exc import DBAPIError
 
 from delaystore.errors import ConfigurationError
 from delaystore.sql.dialects.base import Claiming, SqlDialect, StoreDialect
@@ -11,8 +12,18 @@ from delaystore.sql.dialects.mssql import SqlServerDialect
 from delaystore.sql.dialects.mysql import MySqlDialect
 from delaystore.sql.dialects.postgresql import PostgreSqlDialect
 from delaystore.sql.dialects.sqlite import SqliteDialect
+from delaystore.sql.faults import Fault
 
-__all__ = ["DIALECTS", "STORE_DIALECTS", "Claiming", "SqlDialect", "StoreDialect", "dialect_of", "store_dialect_of"]
+__all__ = [
+    "DIALECTS",
+    "STORE_DIALECTS",
+    "Claiming",
+    "SqlDialect",
+    "StoreDialect",
+    "dialect_of",
+    "fault_of",
+    "store_dialect_of",
+]
 
 _D = TypeVar("_D", bound=SqlDialect)
 
@@ -38,3 +49,8 @@ def dialect_of(bind: Engine | Connection | URL, dialects: Mapping[str, _D]) -> _
 def store_dialect_of(bind: Engine | Connection | URL) -> StoreDialect:
     """The dialect of a database in which messages can wait; raises ConfigurationError for another."""
     return dialect_of(bind, STORE_DIALECTS)
+
+
+def fault_of(error: DBAPIError) -> Fault | None:
+    """What `error` means, whichever database it is of; None: nothing that callers act on."""
+    return next((fault for dialect in DIALECTS.values() if (fault := dialect.fault(error)) is not None), None)

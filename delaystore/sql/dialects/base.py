@@ -25,15 +25,21 @@ from sqlalchemy import (
     select,
     tuple_,
 )
+from sqlalchemy.engine.interfaces import Dialect
 from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError, SQLAlchemyError
 
 from delaystore.errors import DuplicateMessageError
 from delaystore.sql.faults import Code, Fault, code_of
+from delaystore.sql.hosts import HostsInTurn
 
 CONNECT_TIMEOUT: Final = 10
 """Seconds to wait for a server to answer a connection."""
 CHUNK: Final = 1000
 """Rows in one insert of `insert_many`."""
+LONGEST_IDLE: Final = 600
+"""Seconds after which the database ends a dispatcher's transaction that says nothing: its host has vanished."""
+OWN: Final = "delaystore_own"
+"""The execution option of connections whose transactions are ours, and no caller's."""
 LONGEST_LOCK_WAIT: Final = 2_000_000
 """Seconds; PostgreSQL and SQLite count milliseconds in 32 bits."""
 
@@ -72,9 +78,11 @@ class SqlDialect(ABC):
     reserved_prefix: ClassVar[str | None] = None
     """The prefix that no table's name may have, in upper or lower case; None: every prefix may be used."""
     transaction_isolation: ClassVar[str | None] = "READ COMMITTED"
-    """The isolation level that claims need; None: the database has but one."""
-    sets_isolation: ClassVar[bool] = False
-    """Whether engines made here get `transaction_isolation`; the default may block inserts beside locked rows."""
+    """The isolation level that claims need, whatever the default is; None: the database has but one."""
+    default_port: ClassVar[int | None] = None
+    """Where servers listen unless a URL says otherwise; None: its URLs name one host, or none."""
+    several_hosts: ClassVar[Mapping[str, str]] = {}
+    """What the query of a URL with several hosts says where it says nothing else."""
     faults: ClassVar[Mapping[Code, Fault]] = {}
     """The errors that callers act on, by their codes."""
 
@@ -84,6 +92,16 @@ class SqlDialect(ABC):
 
     def check_driver(self, driver: str) -> None:  # noqa: B027 - most drivers will do
         """Raise ConfigurationError for a driver that cannot do what is asked of it."""
+
+    def connect(
+        self,
+        driver: Dialect,
+        arguments: Sequence[Any],
+        parameters: Mapping[str, Any],
+        hosts: HostsInTurn,  # noqa: ARG002 - for overriders
+    ) -> Any:
+        """A new connection of the driver's; of several `hosts`, to the first that will do."""
+        return driver.connect(*arguments, **parameters)
 
     def prepare(self, connection: Any) -> None:  # noqa: B027 - most need nothing
         """Set what statements rely on in a new connection of the driver's, which is in no transaction."""
@@ -254,6 +272,19 @@ class StoreDialect(SqlDialect):
     def notify(self, connection: Connection, channel: str, payload: str) -> None:
         """Wake the dispatchers that listen to `channel`, when the transaction commits; elsewhere they poll."""
 
+    def watch_commit(self, connection: Connection) -> None:
+        """Have `check_commit` tell of the commits of `connection` from now on."""
+
+    def check_commit(self, connection: Connection) -> None:
+        """Raise DurabilityUnknownError where a commit since `watch_commit` may not outlive its server."""
+
+    def limit_idling(self, claim: Select[Any]) -> Select[Any]:
+        """`claim` as one whose transaction ends after LONGEST_IDLE seconds in which nobody says anything."""
+        return claim
+
+    def end_idle_sessions(self, engine: Engine) -> None:
+        """End the connections of `engine` after LONGEST_IDLE seconds in which nobody says anything."""
+
     def is_outage(self, error: DBAPIError) -> bool:
         """Whether `error` is about the state of the database, not about the rows."""
         return isinstance(error, OperationalError | InterfaceError)
@@ -301,6 +332,13 @@ def driver_errors(connection: Connection, statement: str) -> Iterator[None]:
         yield
     except driver.Error as error:
         raise DBAPIError.instance(statement, {}, error, driver.Error, dialect=connection.dialect) from None
+
+
+def give_up(connection: Connection) -> None:
+    """End the connection, and those that wait in its pool, as SQLAlchemy does with lost ones; a caller's stays."""
+    if OWN in connection.get_execution_options():
+        connection.invalidate()
+        connection.engine.dispose()
 
 
 def row_with(table: Table) -> ColumnElement[bool]:

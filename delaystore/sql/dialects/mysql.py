@@ -1,6 +1,7 @@
 """MariaDB 10.6 and newer, MySQL 8 and newer: row locks under READ COMMITTED."""
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -25,18 +26,31 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy.dialects import mysql
-from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.engine.interfaces import DBAPIConnection, Dialect
 from sqlalchemy.exc import DBAPIError, OperationalError
 from typing_extensions import override
 
 from delaystore.errors import StoreUnavailableError
-from delaystore.sql.dialects.base import CONNECT_TIMEOUT, Change, Claiming, Pair, Release, StoreDialect, row_with
+from delaystore.sql.dialects.base import (
+    CONNECT_TIMEOUT,
+    LONGEST_IDLE,
+    Change,
+    Claiming,
+    Pair,
+    Release,
+    StoreDialect,
+    row_with,
+)
 from delaystore.sql.faults import Code, Fault, code_of
+from delaystore.sql.hosts import Host, HostsInTurn
 from delaystore.sql.quoting import quoted_name
 from delaystore.sql.types import JsonList, UtcDateTime
 
 SILENCE: Final = 300
 """Seconds after which a server that says nothing is given up."""
+_PORT: Final = 3306
+_READ_ONLY_OPTION: Final = re.compile("read.only")
+_UNREACHABLE: Final = (2003, 2013)
 SETUP_TIMEOUT: Final = 60
 """Seconds to wait for another process's set-up."""
 _BY_KEY: Final = "FORCE INDEX (PRIMARY)"
@@ -65,7 +79,7 @@ class MySqlDialect(StoreDialect):
     max_identifier_bytes: ClassVar[int] = 64
     takes_trailing_space: ClassVar[bool] = False
     needs_primary_key: ClassVar[bool] = True
-    sets_isolation: ClassVar[bool] = True  # REPEATABLE READ, its default, locks the gaps between rows
+    default_port: ClassVar[int | None] = _PORT
     claiming: ClassVar[Claiming] = Claiming.CANDIDATE_LOCKS
     faults: ClassVar[Mapping[Code, Fault]] = {
         **dict.fromkeys((1045, 1698), Fault.LOGIN),
@@ -75,7 +89,35 @@ class MySqlDialect(StoreDialect):
         **dict.fromkeys((1205, 3572), Fault.LOCKED),  # waited too long, or NOWAIT in MariaDB; NOWAIT in MySQL
         **dict.fromkeys((1317, 1969, 3024), Fault.CANCELLED),  # killed, out of time (MariaDB, MySQL)
         **dict.fromkeys((1020, 1213), Fault.CONFLICT),  # 1020: on a connection not ours, see prepare
+        **dict.fromkeys((1290, 1836), Fault.READ_ONLY),  # 1290: some option forbids the statement, see fault
     }
+
+    @override
+    def fault(self, error: DBAPIError) -> Fault | None:
+        """1290 names the option that forbids a statement, which may be another one."""
+        fault = super().fault(error)
+        return None if fault is Fault.READ_ONLY and not _READ_ONLY_OPTION.search(str(error.orig)) else fault
+
+    @override
+    def connect(
+        self, driver: Dialect, arguments: Sequence[Any], parameters: Mapping[str, Any], hosts: HostsInTurn
+    ) -> Any:
+        """Of several hosts the first that answers and takes writes, from the one that answered last."""
+        if len(hosts) < 2:
+            return _connected(driver, arguments, parameters)
+        failures: list[tuple[Host, Exception]] = []
+        for host in list(hosts):
+            try:
+                connection = _connected(
+                    driver, arguments, {**parameters, "host": host.name, "port": host.port or _PORT}
+                )
+                _refuse_read_only(connection)
+            except (driver.loaded_dbapi.Error, _ReadOnlyError) as error:
+                failures.append((host, error))
+            else:
+                hosts.answered(host)
+                return connection
+        raise driver.loaded_dbapi.OperationalError(*_summary(failures))
 
     @override
     def prepare(self, connection: Any) -> None:
@@ -150,6 +192,11 @@ class MySqlDialect(StoreDialect):
     def speak_utc(self, engine: Engine) -> None:
         """For columns of type TIMESTAMP, which the session's time zone would shift."""
         event.listen(engine, "connect", _set_utc)
+
+    @override
+    def end_idle_sessions(self, engine: Engine) -> None:
+        """There is no limit of a transaction's own, in MySQL not even one for transactions."""
+        event.listen(engine, "connect", _limit_idling)
 
     @override
     def take_lock(self, connection: Connection, name: str, owner: str) -> Release | None:
@@ -229,12 +276,51 @@ def _delete_listed(table: Table, values: str, condition: str, parameter: str) ->
     return text(joined_delete(table, values, condition)).bindparams(bindparam(parameter, type_=JsonList()))
 
 
+class _ReadOnlyError(Exception):
+    """The server is a standby."""
+
+
+def _connected(driver: Dialect, arguments: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
+    """A connection, after at most twice `connect_timeout`: PyMySQL has the handshake wait for `read_timeout`."""
+    if driver.driver != MySqlDialect.default_driver or "read_timeout" not in parameters:
+        return driver.connect(*arguments, **parameters)
+    connection: Any = driver.connect(
+        *arguments, **{**parameters, "read_timeout": parameters.get("connect_timeout", CONNECT_TIMEOUT)}
+    )
+    connection._read_timeout = parameters["read_timeout"]  # there is no other way to change it
+    return connection
+
+
+def _refuse_read_only(connection: Any) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT @@GLOBAL.read_only, @@GLOBAL.innodb_read_only")
+        answers = cursor.fetchone()
+    connection.rollback()
+    if any(str(answer).upper() not in ("0", "OFF") for answer in answers):
+        connection.close()
+        raise _ReadOnlyError("it is read-only")
+
+
+def _summary(failures: Sequence[tuple[Host, Exception]]) -> tuple[int, str]:
+    """The number of the most telling of the failures, and all of them in words."""
+    numbers = [error.args[0] for _, error in failures if isinstance(error.args[0], int)]
+    telling = [number for number in numbers if number not in _UNREACHABLE]
+    words = "; ".join(f"{host}: {error.args[-1]}" for host, error in failures)
+    return (telling or [_UNREACHABLE[0]])[0], f"no host takes writes ({words})"
+
+
 def _lock_waits(rows: int, tables: int) -> str:
     return f"SET SESSION innodb_lock_wait_timeout = {rows}, SESSION lock_wait_timeout = {tables}"
 
 
 def _lock_name(name: str) -> str:
     return "delaystore." + sha256(name.encode()).hexdigest()[:40]
+
+
+def _limit_idling(connection: DBAPIConnection, _record: object) -> None:
+    cursor = connection.cursor()
+    cursor.execute(f"SET SESSION wait_timeout = LEAST(@@SESSION.wait_timeout, {LONGEST_IDLE})")
+    cursor.close()
 
 
 def _set_utc(connection: DBAPIConnection, _record: object) -> None:

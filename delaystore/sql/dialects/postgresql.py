@@ -1,9 +1,11 @@
 """PostgreSQL 13 and newer, through psycopg 3: row locks, COPY, NOTIFY."""
 
+import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from functools import partial
 from hashlib import sha256
 from typing import Any, ClassVar, Final
 
@@ -14,6 +16,7 @@ from sqlalchemy import (
     Executable,
     Insert,
     Integer,
+    Select,
     Table,
     any_,
     bindparam,
@@ -23,15 +26,28 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy.dialects import postgresql
+from sqlalchemy.engine.interfaces import Dialect
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.types import TypeEngine
 from typing_extensions import override
 
-from delaystore.errors import ConfigurationError, DuplicateMessageError
-from delaystore.sql.dialects.base import CONNECT_TIMEOUT, Change, Release, StoreDialect, driver_errors, row_with
+from delaystore.errors import ConfigurationError, DuplicateMessageError, DurabilityUnknownError
+from delaystore.sql.dialects.base import (
+    CONNECT_TIMEOUT,
+    LONGEST_IDLE,
+    Change,
+    Release,
+    StoreDialect,
+    driver_errors,
+    give_up,
+    row_with,
+)
 from delaystore.sql.faults import Code, Fault, code_of
+from delaystore.sql.hosts import Host, HostsInTurn
 from delaystore.sql.quoting import quoted_name
 from delaystore.sql.types import Body, ExactText, Json, UtcDateTime
+
+log = logging.getLogger("delaystore.sql")
 
 _WIRE_TYPES: Final[Mapping[type[TypeEngine[Any]], str]] = {
     ExactText: "text",
@@ -58,9 +74,19 @@ _SWITCHED_OFF: Final = (
     "jit",
 )
 _BY_INDEX: Final = select(*(func.set_config(name, "off", True) for name in _SWITCHED_OFF))
+_KEEPALIVES: Final[Mapping[str, str]] = {
+    "tcp_keepalives_idle": "30",
+    "tcp_keepalives_interval": "10",
+    "tcp_keepalives_count": "3",
+    "tcp_user_timeout": "60000",
+}
+"""As `connect_arguments` has them for this side."""
+_UNREPLICATED: Final = "delaystore_unreplicated"
+"""The key of a connection's `info` under which stands whether a commit was not awaited."""
+_WAIT_FOR_STANDBY: Final = "SyncRepWaitForLSN"
+"""The function of PostgreSQL (syncrep.c) that warns; its words depend on the language set there."""
 _OUTAGES: Final = frozenset({"08", "40", "53", "55", "57", "58"})
 """Connections, serialization, resources, locks, operators, the system (PostgreSQL manual, appendix A)."""
-_READ_ONLY: Final = "25006"
 
 
 class PostgreSqlDialect(StoreDialect):
@@ -76,6 +102,8 @@ class PostgreSqlDialect(StoreDialect):
     }
     max_identifier_bytes: ClassVar[int] = 63
     folds_names: ClassVar[bool] = True
+    default_port: ClassVar[int | None] = 5432
+    several_hosts: ClassVar[Mapping[str, str]] = {"target_session_attrs": "read-write"}
     single_statement_isolation: ClassVar[str | None] = "AUTOCOMMIT"
     exports_snapshots: ClassVar[bool] = True
     has_notifications: ClassVar[bool] = True
@@ -87,6 +115,8 @@ class PostgreSqlDialect(StoreDialect):
         "55P03": Fault.LOCKED,
         "57014": Fault.CANCELLED,
         **dict.fromkeys(("40001", "40P01"), Fault.CONFLICT),
+        "25006": Fault.READ_ONLY,
+        **dict.fromkeys(("26000", "42P05"), Fault.POOLED),  # a prepared statement is not there, or is there already
     }
 
     @override
@@ -97,12 +127,32 @@ class PostgreSqlDialect(StoreDialect):
             )
 
     @override
+    def connect(
+        self, driver: Dialect, arguments: Sequence[Any], parameters: Mapping[str, Any], hosts: HostsInTurn
+    ) -> Any:
+        """Libpq tries all hosts, from the one that answered last: a frozen one costs its time limit but once."""
+        if len(hosts) < 2 or parameters.get("target_session_attrs") == "prefer-standby":
+            return driver.connect(*arguments, **parameters)
+        names = ",".join(host.name for host in hosts)
+        ports = ",".join("" if host.port is None else str(host.port) for host in hosts)
+        connection: Any = driver.connect(*arguments, **{**parameters, "host": names, "port": ports})
+        hosts.answered(Host(connection.info.host, connection.info.port))
+        return connection
+
+    @override
     def prepare(self, connection: Any) -> None:
-        """ISO dates: psycopg reads no others. The server has said which it writes, so that mostly nothing is to do."""
+        """Server-side keepalives, or a client that vanishes keeps its rows locked for two hours; and ISO dates.
+
+        psycopg reads no others. One round trip, once in a connection's life.
+        """
+        settings = _KEEPALIVES
         if not (connection.info.parameter_status("DateStyle") or "").startswith("ISO"):
-            connection.autocommit = True
-            connection.execute("SET datestyle = 'ISO'")
-            connection.autocommit = False
+            settings = {**settings, "datestyle": "ISO"}
+        connection.autocommit = True
+        connection.execute(
+            "SELECT " + ", ".join(f"set_config('{name}', '{to}', false)" for name, to in settings.items())
+        )
+        connection.autocommit = False
 
     @override
     def socket_of(self, connection: Any) -> int | None:
@@ -194,8 +244,10 @@ class PostgreSqlDialect(StoreDialect):
                 for row in rows:
                     copy.write_row(tuple(row.values()))
                     count += 1
-        except IntegrityError as error:
-            if self.fault(error) is not Fault.DUPLICATE:
+        except DBAPIError as error:
+            if self.fault(error) is Fault.READ_ONLY:  # the driver's own cursor tells SQLAlchemy nothing
+                give_up(connection)
+            if not isinstance(error, IntegrityError) or self.fault(error) is not Fault.DUPLICATE:
                 raise
             diagnostics: Any = getattr(error.orig, "diag", None)
             found = re.search(r"\(message_id\)=\((.*)\)", diagnostics.message_detail or "", re.DOTALL)
@@ -242,6 +294,28 @@ class PostgreSqlDialect(StoreDialect):
         connection.execute(select(func.pg_notify(channel, payload)))
 
     @override
+    def watch_commit(self, connection: Connection) -> None:
+        if _UNREPLICATED not in connection.info:
+            driver: Any = connection.connection.driver_connection
+            driver.add_notice_handler(partial(_note_notice, connection.info))
+        connection.info[_UNREPLICATED] = False
+
+    @override
+    def check_commit(self, connection: Connection) -> None:
+        """PostgreSQL answers such a commit with a warning, and no error."""
+        if connection.info[_UNREPLICATED]:
+            raise DurabilityUnknownError(
+                "it is committed, but the wait for the synchronous standby was cancelled: if that standby takes over, "
+                "it may be lost; when the standby is there again, see whether it is in the store"
+            )
+
+    @override
+    def limit_idling(self, claim: Select[Any]) -> Select[Any]:
+        """In the claim's own statement, where it is evaluated once, and before any row is locked."""
+        limit = func.set_config("idle_in_transaction_session_timeout", f"{LONGEST_IDLE}s", True)
+        return claim.where(select(limit).scalar_subquery().is_not(None))
+
+    @override
     def limit_lock_wait(self, connection: Connection, seconds: float) -> str | None:
         limit = {"limit": f"{max(1, int(seconds * 1000))}ms"}
         connection.execute(text("SELECT set_config('lock_timeout', :limit, true)"), limit)
@@ -250,7 +324,16 @@ class PostgreSqlDialect(StoreDialect):
     @override
     def is_outage(self, error: DBAPIError) -> bool:
         code = code_of(error)
-        return code[:2] in _OUTAGES or code == _READ_ONLY if isinstance(code, str) else super().is_outage(error)
+        if not isinstance(code, str):
+            return super().is_outage(error)
+        return code[:2] in _OUTAGES or self.fault(error) is Fault.READ_ONLY
+
+
+def _note_notice(info: dict[str, Any], notice: Any) -> None:
+    """Note in `info` a commit that its synchronous standby may not have."""
+    if notice.source_function == _WAIT_FOR_STANDBY:
+        info[_UNREPLICATED] = True
+        log.warning("PostgreSQL: %s; %s", notice.message_primary, notice.message_detail)
 
 
 def _cancel(connection: Any, seconds: float) -> None:

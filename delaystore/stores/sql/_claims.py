@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Row
 from typing_extensions import override
 
 from delaystore.message import Position, position_of
+from delaystore.sql.dialects import store_dialect_of
 from delaystore.stores.sql._statements import Statements, search
 
 Rows = Sequence[Row[*tuple[Any, ...]]]
@@ -46,11 +47,20 @@ class Claims(ABC):
 
 
 class RowLocks(Claims):
-    """One locking search: PostgreSQL locks what it returns, and nothing beside it."""
+    """One locking search: PostgreSQL locks what it returns, and nothing beside it.
+
+    `committing` False: in somebody else's transaction, which may say nothing for as long as it likes.
+    """
+
+    def __init__(self, connection: Callable[[], Connection], sql: Statements, *, committing: bool) -> None:
+        super().__init__(connection, sql)
+        self._committing = committing
 
     @override
     def claim(self, at: datetime, limit: int, after: Position | None) -> Rows:
         statement, position = search(self._sql.due, self._sql.due_behind, after)
+        if self._committing:
+            statement = store_dialect_of(self._connection).limit_idling(statement)
         return self._connection.execute(statement, {"at": at, "limit": limit, **position}).all()
 
 

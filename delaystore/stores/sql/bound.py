@@ -61,7 +61,7 @@ class StoreParts:
     def claims(self, connection: Callable[[], Connection], *, committing: bool, token: str | None = None) -> Claims:
         """The claims on what `connection` returns; `token` names the claimer where claims outlive their transaction."""
         if self.dialect.claiming is Claiming.ROW_LOCKS:
-            return RowLocks(connection, self.statements)
+            return RowLocks(connection, self.statements, committing=committing)
         if self.dialect.claiming is Claiming.CANDIDATE_LOCKS:
             return CandidateLocks(connection, self.statements)
         return Leases(

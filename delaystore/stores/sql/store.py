@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from hashlib import sha256
 
 from sqlalchemy import URL, Connection, Engine, Table
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 from typing_extensions import override
 
@@ -13,9 +14,11 @@ from delaystore.errors import ConfigurationError
 from delaystore.message import DelayedMessage, Position
 from delaystore.settings import TransactionMode
 from delaystore.sql.dialects import Claiming, store_dialect_of
-from delaystore.sql.engine import create_store_engine, renew_after_fork, url_label
+from delaystore.sql.engine import Connections, create_store_engine
 from delaystore.sql.errors import translated_errors
+from delaystore.sql.faults import Fault
 from delaystore.sql.names import check_identifier, check_table_name, default_table_name
+from delaystore.sql.urls import url_label
 from delaystore.stores.abc import (
     ManagedDelayedMessageStore,
     ManagementOutcome,
@@ -56,10 +59,10 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
     ) -> None:
         self._owns_engine = not isinstance(database, Engine)
         self.engine = database if isinstance(database, Engine) else create_store_engine(database)
-        if not self._owns_engine:
-            renew_after_fork(self.engine)
         self._dialect = store_dialect_of(self.engine)
         self._dialect.check_driver(self.engine.driver)
+        if self._owns_engine:
+            self._dialect.end_idle_sessions(self.engine)
         if schema is not None:
             check_identifier(schema, self._dialect, "the schema name")
         if table is not None:
@@ -70,13 +73,9 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
         self._endpoint: str | None = None
         self._parts_or_none: StoreParts | None = None
         self._token = Leases.new_token()
-        isolation = self._dialect.transaction_isolation
-        if self._owns_engine or isolation is None:
-            self._transactions = self.engine
-        else:
-            self._transactions = self.engine.execution_options(isolation_level=isolation)
-        single = self._dialect.single_statement_isolation
-        self._singles = self.engine.execution_options(isolation_level=single) if single else None
+        isolation, single = self._dialect.transaction_isolation, self._dialect.single_statement_isolation
+        self._transactions = Connections(self.engine, None if self._owns_engine else isolation)
+        self._singles = Connections(self.engine, single) if single else None
 
     def __repr__(self) -> str:
         return f"SqlDelayedMessageStore({url_label(self.engine.url)}, endpoint={self._endpoint!r})"
@@ -99,7 +98,7 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
             dialect=self._dialect,
             statements=Statements(table, self._dialect),
             scan=DueScan(),
-            clock=DatabaseClock(self.engine, self._dialect),
+            clock=DatabaseClock(self.engine, self._transactions, self._dialect),
             channel="delaystore_" + sha256(table.fullname.encode()).hexdigest()[:40],
             lease=self._lease,
         )
@@ -148,15 +147,9 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
     @override
     def store(self, message: DelayedMessage) -> None:
         """One statement, one round trip where the database allows; see the contract."""
-        if self._singles is None:
+        if self._singles is None or not self._store_alone(message, self._singles):
             with self._one_call() as bound:
                 bound.store(message)
-            return
-        parts = self._parts
-        soon = message.next_attempt <= self.now() + NOTIFY_WITHIN
-        with translated_errors(), self._singles.connect() as connection:
-            insert_message(connection, parts, message, payload_of(message.next_attempt) if soon else None)
-        parts.scan.search_from_beginning(message.next_attempt)
 
     @override
     def store_many(self, messages: Iterable[DelayedMessage]) -> int:
@@ -268,15 +261,39 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
             raise ConfigurationError("the store is not initialized; call initialize(endpoint, mode) first")
         return self._parts_or_none
 
-    def _one_call(self, engine: Engine | None = None) -> AbstractContextManager[BoundSqlStore]:
-        """A transaction of `engine` for one call; where claims are leases, they outlive it and belong to this store."""
-        return self._bound(engine or self._transactions, self._token)
+    def _store_alone(self, message: DelayedMessage, singles: Connections) -> bool:
+        """Store by one statement; False: nothing is stored, for its isolation level is the database's default.
+
+        Under `serializable` a statement may fail that waits under READ COMMITTED.
+        """
+        parts = self._parts
+        soon = message.next_attempt <= self.now() + NOTIFY_WITHIN
+        wake = payload_of(message.next_attempt) if soon else None
+        with translated_errors(), singles.connect() as connection:
+            self._dialect.watch_commit(connection)
+            try:
+                insert_message(connection, parts, message, wake)
+            except DBAPIError as error:
+                if self._dialect.fault(error) is not Fault.CONFLICT:
+                    raise
+                return False
+            parts.scan.search_from_beginning(message.next_attempt)
+            self._dialect.check_commit(connection)
+        return True
+
+    def _one_call(self, connections: Connections | None = None) -> AbstractContextManager[BoundSqlStore]:
+        """A transaction for one call; where claims are leases, they outlive it and belong to this store."""
+        return self._bound(connections or self._transactions, self._token)
 
     @contextmanager
-    def _bound(self, engine: Engine, token: str | None = None) -> Iterator[BoundSqlStore]:
-        """A store bound to a transaction of `engine`. `token`: whose its leases are; None: they end with it."""
+    def _bound(self, connections: Connections, token: str | None = None) -> Iterator[BoundSqlStore]:
+        """A store bound to a transaction of `connections`. `token`: whose its leases are; None: they end with it.
+
+        Without a `token` a commit that may not be on the standby is only logged: what was done in it is done.
+        """
         parts = self._parts
-        with translated_errors(), engine.connect() as connection:
+        with translated_errors(), connections.connect() as connection:
+            self._dialect.watch_commit(connection)
             bound = BoundSqlStore(parts, connection, parts.claims(lambda: connection, committing=True, token=token))
             try:
                 yield bound
@@ -292,3 +309,5 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
                         bound.release()
                 finally:
                     bound.after_end()
+            if token is not None:
+                self._dialect.check_commit(connection)

@@ -6,10 +6,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, Table, delete, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Table, delete, or_, select, update
 from typing_extensions import override
 
 from delaystore.sql.dialects import store_dialect_of
+from delaystore.sql.engine import Connections
 from delaystore.transports.sql_queue._connections import writing
 
 
@@ -30,9 +31,9 @@ class Claim(ABC):
 class LockedRows(Claim):
     """Rows locked in a transaction of their own; a reader that dies gives them back at once."""
 
-    def __init__(self, engine: Engine, table: Table, limit: int) -> None:
+    def __init__(self, connections: Connections, table: Table, limit: int) -> None:
         self._table = table
-        self._connection: Connection = engine.connect()
+        self._connection: Connection = connections.connect()
         try:
             query = select(table).order_by(table.c.seq).limit(limit).with_for_update(skip_locked=True)
             self.rows = self._connection.execute(query).all()
@@ -60,8 +61,8 @@ class LeasedRows(Claim):
     died, and of one that takes longer, whose messages may then be read twice.
     """
 
-    def __init__(self, engine: Engine, table: Table, limit: int, lease: timedelta) -> None:
-        self._engine = engine
+    def __init__(self, connections: Connections, table: Table, limit: int, lease: timedelta) -> None:
+        self._connections = connections
         self._table = table
         self._reader = str(uuid4())
         self.rows = self._mark(limit, lease) if self._any_free() else []
@@ -70,26 +71,26 @@ class LeasedRows(Claim):
     def settle(self) -> None:
         """Delete the rows that are still ours."""
         if self.rows:
-            with writing(self._engine) as connection:
+            with writing(self._connections) as connection:
                 connection.execute(delete(self._table).where(self._ours()))
 
     @override
     def give_back(self) -> None:
         if self.rows:
-            with writing(self._engine) as connection:
+            with writing(self._connections) as connection:
                 nobody = {"claimed_by": None, "claimed_until": None}
                 connection.execute(update(self._table).where(self._ours()).values(nobody))
 
     def _any_free(self) -> bool:
         """Whether there is a free row, asked without the write lock, so that waiting readers do not delay writers."""
-        with self._engine.connect() as connection:
+        with self._connections.connect() as connection:
             return connection.execute(select(self._table.c.seq).where(self._free()).limit(1)).first() is not None
 
     def _mark(self, limit: int, lease: timedelta) -> Sequence[Row[Any]]:
         seq = self._table.c.seq
         oldest = select(seq).where(self._free()).order_by(seq).limit(limit)
         marks = {"claimed_by": self._reader, "claimed_until": datetime.now(UTC) + lease}
-        with writing(self._engine) as connection:
+        with writing(self._connections) as connection:
             statement = update(self._table).where(seq.in_(oldest)).values(marks).returning(self._table)
             return sorted(connection.execute(statement).all(), key=lambda row: row.seq)
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
-from sqlalchemy import Connection, Engine, exc
+from sqlalchemy import Connection, exc
 
 from delaystore.errors import (
     StoreError,
@@ -15,23 +15,27 @@ from delaystore.errors import (
     TransportUnavailableError,
 )
 from delaystore.sql.dialects import store_dialect_of
+from delaystore.sql.engine import Connections
 from delaystore.sql.errors import translate, translated_errors
 
 
 @contextmanager
-def writing(engine: Engine, longest_wait: float | None = None) -> Iterator[Connection]:
+def writing(connections: Connections, longest_wait: float | None = None) -> Iterator[Connection]:
     """A transaction that will write, committed at the block's end.
 
     `longest_wait`: seconds its statements may each wait for a lock; None: as the connection has it.
+    Raises DurabilityUnknownError for a commit that may not be on the synchronous standby.
     """
-    dialect = store_dialect_of(engine)
-    with (
-        engine.connect() as connection,
-        nullcontext() if longest_wait is None else dialect.lock_wait(connection, longest_wait),
-        connection.get_transaction() or connection.begin(),
-    ):
-        dialect.begin_writing(connection)
-        yield connection
+    with connections.connect() as connection:
+        dialect = store_dialect_of(connection)
+        dialect.watch_commit(connection)
+        with (
+            nullcontext() if longest_wait is None else dialect.lock_wait(connection, longest_wait),
+            connection.get_transaction() or connection.begin(),
+        ):
+            dialect.begin_writing(connection)
+            yield connection
+        dialect.check_commit(connection)
 
 
 @contextmanager

@@ -15,9 +15,10 @@ from delaystore.errors import ConfigurationError, StoreError, TransportError, Un
 from delaystore.message import DelayedMessage
 from delaystore.sql.codec import decode_mapping
 from delaystore.sql.dialects import Claiming, store_dialect_of
-from delaystore.sql.engine import create_store_engine, same_database, url_label
+from delaystore.sql.engine import Connections, create_store_engine, same_database
 from delaystore.sql.errors import translate
 from delaystore.sql.names import check_identifier
+from delaystore.sql.urls import url_label
 from delaystore.stores.abc import DelayedMessageStore
 from delaystore.stores.sql import SqlDelayedMessageStore
 from delaystore.stores.sql.bound import BoundSqlStore
@@ -50,11 +51,10 @@ class SqlQueueTransport(Transport):
         self._own_engine = not isinstance(url_or_engine, Engine)
         engine = url_or_engine if isinstance(url_or_engine, Engine) else create_store_engine(url_or_engine)
         self._dialect = store_dialect_of(engine)
-        if self._dialect.sets_isolation:
-            engine = engine.execution_options(isolation_level=self._dialect.transaction_isolation)
         if schema is not None:
             check_identifier(schema, self._dialect, "the schema")
         self._engine = engine
+        self._connections = Connections(engine, None if self._own_engine else self._dialect.transaction_isolation)
         self._tables = QueueTables(schema, self._dialect)
 
     def __repr__(self) -> str:
@@ -72,7 +72,7 @@ class SqlQueueTransport(Transport):
         if isinstance(transaction, BoundSqlStore):
             return self._send_within(transaction, messages)
         try:
-            with writing(self._engine, timeout) as connection:
+            with writing(self._connections, timeout) as connection:
                 return Insertion(connection, self._tables, messages).run()
         except (StoreError, exc.SQLAlchemyError) as error:
             return [Outcome(OutcomeKind.UNSETTLED, _reason(error))] * len(messages)
@@ -84,7 +84,7 @@ class SqlQueueTransport(Transport):
         for attempt in range(1, _CREATE_ATTEMPTS + 1):
             with transport_errors(queue):
                 try:
-                    with writing(self._engine) as connection:
+                    with writing(self._connections) as connection:
                         connection.execute(CreateTable(table, if_not_exists=True))
                 except (exc.IntegrityError, exc.ProgrammingError):
                     # PostgreSQL: somebody else creates it at this very moment
@@ -96,7 +96,7 @@ class SqlQueueTransport(Transport):
     def delete(self, queue: str) -> None:
         """Drop the table of `queue`, and every message in it; nothing happens if there is none."""
         table = self._table(queue)
-        with transport_errors(queue), writing(self._engine) as connection:
+        with transport_errors(queue), writing(self._connections) as connection:
             connection.execute(DropTable(table, if_exists=True))
         self._tables.forget(queue)
 
@@ -162,8 +162,8 @@ class SqlQueueTransport(Transport):
 
     def _claim(self, queue: str, limit: int) -> Claim:
         if self._dialect.claiming is Claiming.LEASES:
-            return LeasedRows(self._engine, self._table(queue), limit, LEASE)
-        return LockedRows(self._engine, self._table(queue), limit)
+            return LeasedRows(self._connections, self._table(queue), limit, LEASE)
+        return LockedRows(self._connections, self._table(queue), limit)
 
 
 def open_sql_queue(url: str) -> SqlQueueTransport:

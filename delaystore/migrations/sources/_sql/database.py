@@ -11,8 +11,9 @@ from delaystore.clock import CarriedClock
 from delaystore.errors import StoreUnavailableError
 from delaystore.migrations.sources._sql.dialects import MIGRATION_DIALECTS
 from delaystore.sql.dialects import dialect_of
-from delaystore.sql.engine import create_store_engine, url_label
+from delaystore.sql.engine import create_store_engine
 from delaystore.sql.errors import translated_errors
+from delaystore.sql.urls import url_label
 
 
 class Database:
@@ -23,12 +24,10 @@ class Database:
     """
 
     def __init__(self, url: URL) -> None:
-        self._own = create_store_engine(url)
-        self.dialect = dialect_of(self._own, MIGRATION_DIALECTS)
-        self.dialect.check_driver(self._own.driver)
-        self.dialect.speak_utc(self._own)
-        isolation = self.dialect.transaction_isolation
-        self._engine = self._own if isolation is None else self._own.execution_options(isolation_level=isolation)
+        self._engine = create_store_engine(url)
+        self.dialect = dialect_of(self._engine, MIGRATION_DIALECTS)
+        self.dialect.check_driver(self._engine.driver)
+        self.dialect.speak_utc(self._engine)
         self._instant = self.dialect.clock()
         self._clock = CarriedClock(self._read_clock)
         self._locking: Connection | None = None
@@ -102,7 +101,7 @@ class Database:
 
     def close(self) -> None:
         """Give back connections."""
-        self._own.dispose()
+        self._engine.dispose()
 
     @contextmanager
     def _lock_connection(self) -> Iterator[Connection]:

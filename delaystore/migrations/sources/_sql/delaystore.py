@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, ClassVar, Final
 
-from sqlalchemy import ColumnElement, Inspector, Table, make_url
+from sqlalchemy import ColumnElement, Inspector, Table
 from sqlalchemy.types import TypeEngine
 from typing_extensions import override
 
@@ -14,6 +14,7 @@ from delaystore.migrations.sources._sql.source import SqlSource, url_parameter
 from delaystore.sql.columns import NAMES
 from delaystore.sql.errors import configuration_errors
 from delaystore.sql.names import default_table_name
+from delaystore.sql.urls import database_url
 from delaystore.stores.sql.rows import to_readable_message
 from delaystore.stores.sql.schema import delayed_table
 
@@ -76,5 +77,5 @@ class DelaystoreShape(TableShape):
 def open_delaystore_source(url: str) -> SqlSource:
     """The delaystore SQL store at `url`; `?schema=NAME` and `?table=NAME` where they are not the defaults."""
     with configuration_errors():
-        parsed = make_url(url)
+        parsed = database_url(url)
     return SqlSource(parsed.difference_update_query(["table"]), DelaystoreShape(url_parameter(parsed, "table")))

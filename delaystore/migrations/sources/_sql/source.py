@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 
-from sqlalchemy import URL, inspect, make_url
+from sqlalchemy import URL, inspect
 from typing_extensions import override
 
 from delaystore.errors import ConfigurationError, MigrationLockedError
@@ -39,6 +39,7 @@ from delaystore.migrations.sources._sql.shape import TableShape
 from delaystore.migrations.sources._sql.tables import RunTables, run_tables
 from delaystore.sql.errors import configuration_errors
 from delaystore.sql.names import check_identifier
+from delaystore.sql.urls import database_url
 
 
 class SqlSource(MigrationSource):
@@ -56,7 +57,7 @@ class SqlSource(MigrationSource):
 
     def __init__(self, url: str | URL, shape: TableShape) -> None:
         with configuration_errors():
-            parsed = make_url(url)
+            parsed = database_url(url)
         self._schema = url_parameter(parsed, "schema")
         self._shape = shape
         self._database = Database(parsed.difference_update_query(["schema"]))

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final, TypeVar
 
-from sqlalchemy import URL, make_url
+from sqlalchemy import URL
 
 from delaystore.errors import ConfigurationError
 from delaystore.migrations.sources._sql.shape import TableShape
@@ -15,6 +15,7 @@ from delaystore.migrations.sources.legacy.nservicebus_sql import NServiceBusSqlS
 from delaystore.records.nservicebus import ADDRESSES
 from delaystore.sql.dialects import DIALECTS, dialect_of
 from delaystore.sql.errors import configuration_errors
+from delaystore.sql.urls import database_url
 
 __all__ = ["MsmqSqlShape", "NHibernateShape", "NServiceBusSqlShape", "legacy_shape", "open_legacy_source"]
 _T = TypeVar("_T")
@@ -30,7 +31,7 @@ def open_legacy_source(kind: str, url: str) -> SqlSource:
     Raises ConfigurationError, MissingDependencyError.
     """
     with configuration_errors():
-        parsed = make_url(url)
+        parsed = database_url(url)
     return SqlSource(parsed.difference_update_query(_OWN), legacy_shape(kind, parsed))
 
 

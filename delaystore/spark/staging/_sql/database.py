@@ -6,7 +6,7 @@ from contextlib import closing, contextmanager
 from threading import Timer
 from typing import Final
 
-from sqlalchemy import URL, Connection, Table, inspect, make_url
+from sqlalchemy import URL, Connection, Table, inspect
 from sqlalchemy.exc import DBAPIError
 
 from delaystore.errors import DelaystoreError
@@ -18,6 +18,7 @@ from delaystore.sql.dialects import dialect_of
 from delaystore.sql.errors import configuration_errors
 from delaystore.sql.faults import Fault
 from delaystore.sql.quoting import quoted_name
+from delaystore.sql.urls import database_url
 from delaystore.stores.sql import SqlDelayedMessageStore
 from delaystore.stores.sql.bound import BoundSqlStore
 from delaystore.stores.sql.setup import load_tables
@@ -113,7 +114,7 @@ class _LockedError(Exception):
 def load_database(options: StoreOptions, *, patient: bool = False) -> Iterator[LoadDatabase]:
     """The database of the options' endpoint, closed with the block; `patient`: a statement may take hours."""
     with configuration_errors():
-        url = make_url(options.store)
+        url = database_url(options.store)
     if patient:
         waiting = dialect_of(url, STAGING_DIALECTS).patience
         url = url.update_query_dict({name: value for name, value in waiting.items() if name not in url.query})
@@ -135,7 +136,7 @@ def kept_database(options: StoreOptions) -> Iterator[LoadDatabase]:
         database = None
     if database is None:
         with configuration_errors():
-            database = LoadDatabase(_opened(options, make_url(options.store)))
+            database = LoadDatabase(_opened(options, database_url(options.store)))
     try:
         yield database
     except BaseException:

@@ -1,0 +1,76 @@
+"""URLs of databases: read, compared, shown."""
+
+import os
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from sqlalchemy import URL
+
+from delaystore.errors import ConfigurationError
+from delaystore.sql.dialects import DIALECTS
+from delaystore.sql.hosts import hosts_of, in_one_form, parsed
+
+_HOSTS: Final = ","
+"""Stands for the hosts while a URL is being written: anywhere else in it a comma is escaped."""
+
+
+def database_url(url: str | URL) -> URL:
+    """SQLAlchemy's form of `url`, which may name several hosts: `scheme://user:password@h1:p1,h2:p2/database`.
+
+    Of several hosts the one that takes writes is meant, unless PostgreSQL's `target_session_attrs` says otherwise.
+    Raises ConfigurationError, and what SQLAlchemy's make_url raises; `configuration_errors` translates that.
+    """
+    read = url if isinstance(url, URL) else parsed(url)
+    if "@" in (read.host or ""):
+        raise ConfigurationError("write @ and : in the user name or password of a URL as %40 and %3A")
+    dialect = DIALECTS.get(read.get_backend_name())
+    if dialect is not None and dialect.default_port is not None:
+        return in_one_form(read, dialect.default_port, dialect.several_hosts)
+    if read.host is None and len(hosts_of(read)) > 1:
+        raise ConfigurationError("only PostgreSQL, MariaDB and MySQL take several hosts; name one")
+    return read
+
+
+def same_address(one: URL, other: URL) -> bool:
+    """Whether both URLs lead to the same database; of several hosts one in common is enough."""
+    if one == other:
+        return True
+    (known, hosts), (also_known, other_hosts) = _address(one), _address(other)
+    return known is not None and known == also_known and not hosts.isdisjoint(other_hosts)
+
+
+def url_label(url: URL) -> str:
+    """The URL for people: without its password, and without options, one of which may be a password."""
+    hosts = hosts_of(url)
+    plain = url.set(query={})
+    if len(hosts) < 2:
+        return plain.render_as_string(hide_password=True)
+    label = plain.set(host=_HOSTS, port=None).render_as_string(hide_password=True)
+    return label.replace(_HOSTS, hosts_label(url), 1)
+
+
+def hosts_label(url: URL) -> str:
+    """The hosts and ports of a URL, as it names them; empty where it names none."""
+    return ",".join(map(str, hosts_of(url)))
+
+
+def sqlite_file(url: URL) -> Path | None:
+    """The file of a SQLite database, which connecting would create; None: another database."""
+    if url.get_backend_name() != "sqlite":
+        return None
+    database = url.database or ""
+    return Path(unquote(urlsplit(database).path) if database.startswith("file:") else database)
+
+
+def _address(url: URL) -> tuple[object, set[tuple[str, int | None]]]:
+    """What a database is known by, None where only the driver knows what the URL means; and where its servers are."""
+    backend = "mysql" if url.get_backend_name() == "mariadb" else url.get_backend_name()
+    if backend == "sqlite":
+        return (backend, os.path.realpath(url.database or "")), {("", None)}
+    hosts = hosts_of(url)
+    if not (hosts and url.database):
+        return None, set()
+    dialect = DIALECTS.get(backend)
+    default = None if dialect is None else dialect.default_port
+    return (backend, url.database), {(host.name, host.port or default) for host in hosts}

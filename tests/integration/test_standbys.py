@@ -1,0 +1,209 @@
+"""A PostgreSQL with a standby: URLs with several hosts, servers that take no writes, fail-overs."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy import create_engine, make_url, text
+
+from delaystore.errors import StoreError, StoreUnavailableError
+from delaystore.settings import TransactionMode
+from delaystore.stores import SqlDelayedMessageStore
+from delaystore.transports.abc import OutcomeKind
+from delaystore.transports.sql_queue import SqlQueueTransport
+from tests.integration.cli import CommandLine
+from tests.integration.forwarder import Forwarder
+from tests.integration.sql_stores import message, opened
+from tests.integration.standby import Standby
+from tests.integration.test_sql_store import eventually
+from tests.servers import PostgreSQL
+
+SETTINGS = {"fsync": "off", "full_page_writes": "off"}
+
+
+@pytest.fixture(scope="module")
+def primary() -> Iterator[PostgreSQL]:
+    with PostgreSQL(SETTINGS) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def standby(primary: PostgreSQL) -> Iterator[Standby]:
+    with Standby(primary) as server:
+        yield server
+
+
+@pytest.fixture
+def database(primary: PostgreSQL, standby: Standby) -> Iterator[str]:
+    """The URL of a database on the primary, with the tables of the endpoint `sales`, that the standby has too."""
+    url = primary.create_database()
+    with opened(url):
+        eventually(lambda: is_there(make_url(url).set(port=standby.port).render_as_string(hide_password=False)))
+    yield url
+    primary.drop_database(url)
+
+
+def is_there(url: str) -> bool:
+    store = SqlDelayedMessageStore(url)
+    store.initialize("sales", TransactionMode.NONE)
+    try:
+        return store.count() == 0
+    except StoreError:
+        return False
+    finally:
+        store.close()
+
+
+def at(url: str, *ports: int, query: str = "") -> str:
+    """`url` with these ports of this computer for its host."""
+    hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
+    parts = make_url(url)
+    return f"{parts.drivername}://{parts.username}:{parts.password}@{hosts}/{parts.database}{query}"
+
+
+def store_on(database: Any) -> SqlDelayedMessageStore:
+    store = SqlDelayedMessageStore(database)
+    store.initialize("sales", TransactionMode.NONE)
+    return store
+
+
+def test_of_several_hosts_the_one_that_takes_writes_is_used(
+    database: str, primary: PostgreSQL, standby: Standby, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = at(database, standby.port, primary.port)
+    with opened(url) as store:
+        store.store(message(store.now(), 3600))
+        assert f"127.0.0.1:{standby.port},127.0.0.1:{primary.port}/" in repr(store)
+        assert store.engine.url.password not in repr(store)
+    run = CommandLine(capsys, {})
+    assert run("send", "--store", url, "--endpoint", "sales", "billing", "x", "--delay", "3600").code == 0
+    with opened(database) as store:
+        assert store.count() == 2
+        transport = SqlQueueTransport(url)
+        assert transport.shares_transaction_with(store)
+        transport.close()
+
+
+def test_a_standby_can_be_asked_for(database: str, primary: PostgreSQL, standby: Standby) -> None:
+    store = store_on(at(database, primary.port, standby.port, query="?target_session_attrs=standby"))
+    with store.engine.connect() as connection:
+        assert connection.execute(text("SELECT pg_is_in_recovery()")).scalar() is True
+    store.close()
+
+
+def test_a_frozen_host_costs_its_time_limit_once(database: str, primary: PostgreSQL, standby: Standby) -> None:
+    store = store_on(at(database, standby.port, primary.port, query="?connect_timeout=2"))
+    standby.pause()
+    try:
+        store.store(message(store.now(), 3600))
+        store.engine.dispose()
+        standby_is_asked_again = time.monotonic()
+        store.store(message(store.now(), 3600))
+        assert time.monotonic() - standby_is_asked_again < 2
+    finally:
+        standby.resume()
+        store.close()
+
+
+def test_without_a_server_that_takes_writes_the_error_says_so(database: str, standby: Standby) -> None:
+    store = store_on(at(database, standby.port, standby.port))
+    with pytest.raises(StoreUnavailableError, match="session is read-only"):
+        store.store(message(store.now(), 3600))
+    store.close()
+
+
+@pytest.fixture(params=["a URL", "an Engine", "an Engine of an isolation level"])
+def through_proxy(
+    request: pytest.FixtureRequest, database: str, primary: PostgreSQL, standby: Standby
+) -> Iterator[tuple[SqlDelayedMessageStore, Forwarder]]:
+    """A store whose pool has three connections, which a proxy led to the standby, and now leads to the primary."""
+    with Forwarder(standby.port) as forwarder:
+        url = at(database, forwarder.port)
+        engine = create_engine(url)
+        if request.param == "an Engine of an isolation level":
+            engine = engine.execution_options(isolation_level="SERIALIZABLE")
+        store = store_on(url if request.param == "a URL" else engine)
+        waiting = [store.engine.connect() for _ in range(3)]
+        for connection in waiting:
+            connection.close()
+        forwarder.target = primary.port
+        yield store, forwarder
+        store.engine.dispose()
+        engine.dispose()
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda store: store.store(message(store.now(), 3600)),
+        lambda store: store.store_many([message(store.now(), 3600)]),
+        lambda store: store.fetch_due(store.now(), 1),
+        lambda store: store.cancel("nobody"),
+    ],
+    ids=["store", "store_many", "fetch_due", "cancel"],
+)
+def test_a_pool_does_not_stay_on_a_standby(
+    through_proxy: tuple[SqlDelayedMessageStore, Forwarder], write: Callable[[SqlDelayedMessageStore], object]
+) -> None:
+    store, _ = through_proxy
+    with pytest.raises(StoreUnavailableError, match=r"read-only standby.* add target_session_attrs=read-write"):
+        write(store)
+    for _ in range(3):
+        write(store)
+
+
+def test_a_sql_queue_does_not_stay_on_a_standby(database: str, primary: PostgreSQL, standby: Standby) -> None:
+    direct = SqlQueueTransport(database)
+    direct.declare("billing")
+    with Forwarder(standby.port) as forwarder:
+        transport = SqlQueueTransport(at(database, forwarder.port))
+        with opened(database) as store:
+            sent = message(store.now())
+        (outcome,) = transport.send([sent], None, 5)
+        assert outcome.kind is OutcomeKind.UNSETTLED
+        assert "read-only standby" in outcome.reason
+        forwarder.target = primary.port
+        (outcome,) = transport.send([sent], None, 5)
+        assert outcome.kind is OutcomeKind.DELIVERED
+        transport.close()
+    direct.close()
+
+
+def test_somebodys_own_transaction_keeps_its_connection(database: str, primary: PostgreSQL, standby: Standby) -> None:
+    engine = create_engine(at(database, standby.port))
+    store = store_on(engine)
+    with engine.connect() as connection:
+        with pytest.raises(StoreUnavailableError, match="read-only standby"):
+            store.enlist(connection).store(message(store.now()))
+        assert not connection.invalidated
+        connection.rollback()
+        assert connection.execute(text("SELECT 1")).scalar() == 1
+    engine.dispose()
+
+
+def test_senders_go_on_after_a_fail_over(start_server: Any) -> None:
+    primary: PostgreSQL = start_server(lambda: PostgreSQL(SETTINGS))
+    standby: Standby = start_server(lambda: Standby(primary))
+    database = primary.create_database()
+    with opened(at(database, primary.port, standby.port)) as store:
+        sent = [message(store.now(), 3600, str(number)) for number in range(3)]
+        store.store(sent[0])
+        eventually(lambda: is_replicated(at(database, standby.port)))
+        primary.kill()
+        with pytest.raises(StoreUnavailableError):
+            store.store(sent[1])
+        standby.promote()
+        store.store(sent[1])
+        store.store(sent[2])
+        assert {one.message_id for one in store.list().messages} == {"0", "1", "2"}
+
+
+def is_replicated(url: str) -> bool:
+    store = store_on(url)
+    try:
+        return store.count() == 1
+    except StoreError:
+        return False
+    finally:
+        store.close()

@@ -1,0 +1,124 @@
+"""Commits of PostgreSQL whose wait for the synchronous standby somebody cancels."""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+from sqlalchemy import create_engine, make_url
+
+from delaystore import DelayedDelivery
+from delaystore.errors import DurabilityUnknownError
+from delaystore.settings import TransactionMode
+from delaystore.stores import SqlDelayedMessageStore
+from delaystore.stores.abc import ManagementOutcome
+from delaystore.transports.abc import OutcomeKind
+from delaystore.transports.sql_queue import SqlQueueTransport
+from tests.integration.sql_stores import message, opened
+from tests.integration.standby import administer
+from tests.servers import PostgreSQL
+
+CANCEL = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+
+
+@pytest.fixture
+def database(private_postgresql: PostgreSQL) -> Iterator[str]:
+    """The URL of a database with the tables of the endpoint `sales`."""
+    url = private_postgresql.create_database()
+    with opened(url):
+        yield url
+    private_postgresql.drop_database(url)
+
+
+@contextmanager
+def absent_standby(server: PostgreSQL) -> Iterator[None]:
+    """Every commit in the block waits for a standby that is not there, until an administrator cancels the wait."""
+    over = threading.Event()
+
+    def cancel() -> None:
+        url = make_url(server.admin_url).set(drivername="postgresql").render_as_string(hide_password=False)
+        with psycopg.connect(url, autocommit=True) as connection:
+            while not over.wait(0.05):
+                connection.execute(CANCEL)
+
+    administer(server, "ALTER SYSTEM SET synchronous_standby_names = 'absent'")
+    administer(server, "SELECT pg_reload_conf()")
+    canceller = threading.Thread(target=cancel)
+    canceller.start()
+    try:
+        yield
+    finally:
+        over.set()
+        canceller.join()
+        administer(server, "ALTER SYSTEM RESET synchronous_standby_names")
+        administer(server, "SELECT pg_reload_conf()")
+
+
+@pytest.fixture(params=["a URL", "an Engine"])
+def store(request: pytest.FixtureRequest, database: str) -> Iterator[SqlDelayedMessageStore]:
+    engine = create_engine(database)
+    store = SqlDelayedMessageStore(database if request.param == "a URL" else engine)
+    store.initialize("sales", TransactionMode.NONE)
+    yield store
+    store.close()
+    engine.dispose()
+
+
+@pytest.mark.parametrize(
+    ("write", "left"),
+    [
+        (lambda store: store.store(message(store.now(), 3600)), 2),
+        (lambda store: store.store_many([message(store.now(), 3600)]), 2),
+        (lambda store: store.cancel("waiting"), 0),
+        (lambda store: store.reschedule("waiting", store.now()), 1),
+    ],
+    ids=["store", "store_many", "cancel", "reschedule"],
+)
+def test_what_is_committed_and_perhaps_not_replicated_is_told(
+    private_postgresql: PostgreSQL,
+    store: SqlDelayedMessageStore,
+    write: Callable[[SqlDelayedMessageStore], object],
+    left: int,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store.store(message(store.now(), 3600, "waiting"))
+    with absent_standby(private_postgresql), caplog.at_level(logging.WARNING, "delaystore.sql"):
+        with pytest.raises(DurabilityUnknownError, match="it is committed"):
+            write(store)
+        assert "might not have been replicated to the standby" in caplog.text
+    assert store.count() == left
+    assert store.cancel("nobody") is ManagementOutcome.NOT_FOUND  # by the same connection
+
+
+def test_a_dispatched_message_counts_as_removed(
+    private_postgresql: PostgreSQL, store: SqlDelayedMessageStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.store(message(store.now(), -1))
+    with absent_standby(private_postgresql), caplog.at_level(logging.WARNING, "delaystore.sql"):
+        with store.transaction() as transaction:
+            assert transaction.remove_many(transaction.fetch_due(store.now(), 5)) == 1
+        assert "might not have been replicated to the standby" in caplog.text
+    assert store.count() == 0
+
+
+def test_a_sender_is_told_and_its_breaker_is_not(private_postgresql: PostgreSQL, store: SqlDelayedMessageStore) -> None:
+    delivery = DelayedDelivery("sales", store)
+    delivery.count()
+    with absent_standby(private_postgresql), pytest.raises(DurabilityUnknownError):
+        delivery.send("billing", b"pay", delay=3600)
+    assert delivery.count() == 1
+    assert delivery.health().breakers["store"] == "disarmed"
+
+
+def test_what_a_sql_queue_may_lose_stays_in_the_store(private_postgresql: PostgreSQL, database: str) -> None:
+    transport = SqlQueueTransport(database)
+    transport.declare("billing")
+    with opened(database) as store:
+        sent = message(store.now())
+    with absent_standby(private_postgresql):
+        (outcome,) = transport.send([sent], None, 5)
+    assert outcome.kind is OutcomeKind.UNSETTLED
+    assert "synchronous standby" in outcome.reason
+    transport.close()
