@@ -5,9 +5,9 @@ thread of the process watches all calls.
 """
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from time import monotonic, sleep
 from types import TracebackType
 from typing import Final, Generic, Protocol, Self, TypeVar
 
@@ -20,7 +20,8 @@ SLOW: Final = 5.0
 """Seconds from which a call is slow."""
 CUT_AFTER: Final = 3.0
 """Seconds that a server has for ending a call by itself, once it was asked to."""
-WATCH_NAME: Final = "delaystore-watch"
+WATCH_NAME: Final = "delaystore.watch"
+"""It lives as long as the process; `delaystore-...` are threads that end with what has started them."""
 _LOOK_EVERY: Final = 0.25
 
 
@@ -76,7 +77,7 @@ class Call:
     @property
     def seconds(self) -> float:
         """For how long it has been going on, since it was last resumed; 0 while it is paused."""
-        return 0.0 if self._paused else time.monotonic() - self._began
+        return 0.0 if self._paused else monotonic() - self._began
 
     @property
     def seconds_left(self) -> float | None:
@@ -126,12 +127,12 @@ class Call:
 
     def resume(self) -> None:
         """Go on with the call."""
-        self._began = time.monotonic()
+        self._began = monotonic()
         self._paused = False
         _thread.call = self
 
     def __enter__(self) -> Self:
-        self._began = time.monotonic()
+        self._began = monotonic()
         self._before, _thread.call = _thread.call, self
         _watch.add(self)
         return self
@@ -217,7 +218,7 @@ class _Watch:
     def _run(self) -> None:
         while True:
             self._wanted.wait()
-            time.sleep(_LOOK_EVERY)
+            sleep(_LOOK_EVERY)
             for call in self.all():
                 call.look()
             if not self._calls:
@@ -241,7 +242,7 @@ class Question(Generic[T]):
         self._call = Call(purpose, seconds)
         self._ask = ask
         self._seconds = seconds
-        self._ends = time.monotonic() + seconds
+        self._ends = monotonic() + seconds
         self._done = threading.Event()
         self._answer: list[T] = []
         self._error: Exception | None = None
@@ -255,11 +256,11 @@ class Question(Generic[T]):
     @property
     def too_late(self) -> bool:
         """Whether there was no answer in time."""
-        return self._call.overdue or (self.open and time.monotonic() >= self._ends)
+        return self._call.overdue or (self.open and monotonic() >= self._ends)
 
     def answer(self) -> T:
         """Wait for the answer. Raises StoreUnavailableError where there is none in time, and what asking raised."""
-        self._done.wait(max(0.0, self._ends - time.monotonic()))
+        self._done.wait(max(0.0, self._ends - monotonic()))
         if self.open or self._call.overdue:
             raise StoreUnavailableError(f"the store does not answer within {self._seconds:g} s")
         if self._error is not None:

@@ -43,8 +43,6 @@ SPARK_PROCESSES = ("test_load_faults.py", "test_load_cli.py", "test_documents_sp
 LONGEST_FIRST = (SPARK, "tests/faults/", "tests/integration/", "tests/conformance/", "tests/unit/")
 """The order in which workers get files: a long one at the end would keep one worker busy and the others waiting."""
 
-WATCH = "delaystore-watch"
-"""The name of the thread that watches store calls; it lives as long as the process."""
 private_servers: list[Server] = []
 
 
@@ -89,11 +87,11 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.
 
 @pytest.fixture(autouse=True)
 def no_leaked_threads() -> Iterator[None]:
-    """Fail a test that leaves a thread of delaystore's running, but for the one of the process that watches calls."""
+    """Fail a test that leaves a thread of delaystore's running."""
     before = set(threading.enumerate())
     yield
     deadline = time.monotonic() + 5  # a thread that is just ending is no leak
-    while leaked := _ours(set(threading.enumerate()) - before):
+    while leaked := [t.name for t in set(threading.enumerate()) - before if t.name.startswith("delaystore-")]:
         if time.monotonic() > deadline:
             pytest.fail(f"threads left running: {leaked}")
         time.sleep(0.02)
@@ -196,10 +194,6 @@ def start_server() -> Iterator[Callable[[Callable[[], Server]], Server]]:
     """Start a server of the test's own, such as start_server(lambda: RabbitMQ(tls=True)); it ends with the test."""
     with ExitStack() as stack:
         yield lambda make: stack.enter_context(contextmanager(_running)(make))
-
-
-def _ours(threads: set[threading.Thread]) -> list[str]:
-    return [each.name for each in threads if each.name.startswith("delaystore-") and each.name != WATCH]
 
 
 def _longest_first(item: pytest.Item) -> int:

@@ -546,6 +546,7 @@ def test_health_tells_how_long_the_oldest_is_overdue(store: CountingStore, trans
             "unsuited": 0,
             "claims_lost": 0,
             "store": None,
+            "slow_store_call": None,
             "transport": None,
             "subscription_alive": False,
         }

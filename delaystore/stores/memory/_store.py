@@ -15,7 +15,13 @@ from delaystore.clock import Clock, SystemClock
 from delaystore.errors import ConfigurationError, UnsupportedModeError
 from delaystore.message import DelayedMessage, Position, check_message_id, position_of, utc, waiting_until
 from delaystore.settings import TransactionMode
-from delaystore.stores.abc import DelayedMessageStore, ManagedDelayedMessageStore, ManagementOutcome, Page
+from delaystore.stores.abc import (
+    DelayedMessageStore,
+    ManagedDelayedMessageStore,
+    ManagementOutcome,
+    Page,
+    StoreStatus,
+)
 from delaystore.stores.memory._transaction import InMemoryTransaction
 from delaystore.stores.memory._waiting import WaitingMessages, copied
 
@@ -118,6 +124,12 @@ class InMemoryDelayedMessageStore(ManagedDelayedMessageStore):
         waiting = self._waiting()
         with waiting.lock:
             return waiting.next()
+
+    @override
+    def status(self) -> StoreStatus:
+        """Reads everything."""
+        now, first = self._clock.now(), min((each.due_time for each in self._messages(None)), default=None)
+        return StoreStatus(now=now, first_due=first)
 
     @override
     def get(self, message_id: str) -> DelayedMessage | None:
