@@ -30,10 +30,12 @@ MOST: Final[Mapping[str, timedelta | float]] = MappingProxyType(
         "maximum_sleep": MAXIMUM_SLEEP,
         "poll_interval": timedelta(hours=1),
         "handover_horizon": timedelta(days=3650),
+        "store_timeout": timedelta(hours=1),
         "max_body_bytes": 2**30,
     }
 )
 """The upper bound of each setting that has one."""
+SHORTEST_STORE_TIMEOUT: Final = timedelta(seconds=1)
 
 CriticalErrorAction = Callable[[str, Exception], None]
 
@@ -92,6 +94,11 @@ class DelayedDeliverySettings:
 
     A failed message's next attempt is stored later by this; lowering it delays such messages once, by the
     difference."""
+    store_timeout: timedelta = timedelta(seconds=30)
+    """How long the store may take for one message or one step of the dispatcher; from 1 s to an hour.
+
+    A call that takes longer ends with StoreUnavailableError. `send_many`, `list`, the counts and the set-up may take as
+    long as they do."""
     max_body_bytes: int = 16 * 1024 * 1024
     """A longer body is refused by send; 16 MiB is RabbitMQ 4's own default limit. At most 1 GiB."""
     automatic_setup: bool = True
@@ -106,6 +113,10 @@ class DelayedDeliverySettings:
                 object.__setattr__(self, field.name, _duration(field.name, value, zero=not field.default))
         for name in ("batch_size", "batch_bytes", "max_body_bytes"):
             _whole_number(name, getattr(self, name), at_least=1)
+        if self.store_timeout < SHORTEST_STORE_TIMEOUT:
+            raise ConfigurationError(
+                f"store_timeout must be at least {SHORTEST_STORE_TIMEOUT}, not {self.store_timeout}"
+            )
         _whole_number("number_of_retries", self.number_of_retries, at_least=0)
         rate = self.maximum_recovery_failures_per_second
         if not isinstance(rate, int | float) or not rate > 0:

@@ -11,7 +11,7 @@ from typing import Any
 from delaystore.dispatcher import Dispatcher
 from delaystore.message import DelayedMessage
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
-from delaystore.stores.abc import DelayedMessageStore
+from delaystore.stores.abc import DelayedMessageStore, StoreStatus
 from delaystore.stores.memory import InMemoryDelayedMessageStore
 from delaystore.testing import RecordingTransport
 from delaystore.transports.abc import Outcome, OutcomeKind, ReceivedMessage
@@ -87,6 +87,10 @@ class CountingStore(InMemoryDelayedMessageStore):
     def next(self) -> datetime | None:
         self._note("next")
         return super().next()
+
+    def status(self) -> StoreStatus:
+        self._note("status")
+        return super().status()
 
     def _note(self, what: str) -> None:
         self.asked[what] += 1

@@ -16,9 +16,16 @@ from delaystore.delivery._native import NativeSender
 from delaystore.delivery._sending import Composer, Earliest, Sender
 from delaystore.dispatcher.breakers import RepeatedFailuresOverTimeCircuitBreaker, listener_of
 from delaystore.dispatcher.dispatcher import Dispatcher
-from delaystore.dispatcher.health import Health
+from delaystore.dispatcher.health import STATUS_TIMEOUT, Health
 from delaystore.dispatcher.observer import DispatchObserver, guarded
-from delaystore.errors import ConfigurationError, DuplicateMessageError, DurabilityUnknownError, StoreError
+from delaystore.dispatcher.store_calls import StoreCalls
+from delaystore.errors import (
+    ConfigurationError,
+    DuplicateMessageError,
+    DurabilityUnknownError,
+    StoreError,
+    StoreUnavailableError,
+)
 from delaystore.forks import renew_in_children
 from delaystore.message import DelayedMessage, Position
 from delaystore.settings import DelayedDeliverySettings
@@ -68,7 +75,7 @@ class DelayedDelivery(Sender):
             if transport is None
             else Dispatcher(store, transport, self._settings, endpoint, observer=self._observer)
         )
-        self._composer = Composer(store, transport, self._settings.max_body_bytes)
+        self._composer = Composer(self._now, transport, self._settings.max_body_bytes)
         timeout = self._settings.dispatch_timeout.total_seconds()
         self._native = NativeSender(store, transport, timeout) if native else None
         self._ready = not self._settings.automatic_setup
@@ -105,7 +112,9 @@ class DelayedDelivery(Sender):
 
     def get(self, message_id: str) -> DelayedMessage | None:
         """The waiting message; None: not (or no longer) in the store."""
-        return self._managed().get(message_id)
+        store = self._managed()
+        with self._calls.call("looking up a message"):
+            return store.get(message_id)
 
     def list(
         self,
@@ -129,7 +138,9 @@ class DelayedDelivery(Sender):
 
     def cancel(self, message_id: str) -> ManagementOutcome:
         """Delete a waiting message, unless a dispatcher has claimed it."""
-        return self._managed().cancel(message_id)
+        store = self._managed()
+        with self._calls.call("cancelling a message"):
+            return store.cancel(message_id)
 
     def reschedule(
         self, message_id: str, *, delay: timedelta | float | None = None, at: datetime | None = None
@@ -137,7 +148,8 @@ class DelayedDelivery(Sender):
         """Give a waiting message a new due time and fresh retries, unless a dispatcher has claimed it."""
         store = self._managed()
         due_time = self._composer.due_time(delay, at)
-        outcome = store.reschedule(message_id, due_time)
+        with self._calls.call("rescheduling a message"):
+            outcome = store.reschedule(message_id, due_time)
         if outcome is ManagementOutcome.DONE:
             self._wake_up(due_time)
         return outcome
@@ -183,10 +195,15 @@ class DelayedDelivery(Sender):
             self._transport.close()
         self._store.close()
 
-    def health(self) -> Health:
-        """How dispatching and storing are doing; raises nothing."""
-        health = Health(running=False) if self._dispatcher is None else self._dispatcher.health()
-        return replace(health, breakers={"store": self._store_breaker.state.value, **health.breakers})
+    def health(self, timeout: timedelta = STATUS_TIMEOUT) -> Health:
+        """How dispatching and storing are doing. Asks the store, for `timeout` at most; raises nothing."""
+        health = Health(running=False) if self._dispatcher is None else self._dispatcher.health(timeout)
+        slow = [each for each in (self._calls.longest(), health.slow_store_call) if each is not None]
+        return replace(
+            health,
+            breakers={"store": self._store_breaker.state.value, **health.breakers},
+            slow_store_call=max(slow, default=None),
+        )
 
     def _renew_after_fork(self) -> None:
         """Make new locks, at construction and in a forked child, where the parent's may stay taken for ever."""
@@ -197,6 +214,7 @@ class DelayedDelivery(Sender):
             self._settings.on_critical_error,
             on_change=listener_of("store", None if self._observer is None else self._observer.breaker_changed),
         )
+        self._calls = StoreCalls(self._store_breaker, self._settings.store_timeout)
 
     def __enter__(self) -> Self:
         if self._dispatcher is None:
@@ -214,8 +232,31 @@ class DelayedDelivery(Sender):
     def _keep(self, message: DelayedMessage) -> None:
         if self._native is not None and not self._native.send([message]):
             return
-        self._guarded(self._store.store, message)
+        call = self._calls.call("storing a message")
+        try:
+            with call:
+                self._store.store(message)
+        except (DuplicateMessageError, DurabilityUnknownError):
+            raise
+        except StoreError as error:
+            self._store_breaker.failure(error, lasted=call.seconds)
+            if not call.overdue:
+                raise
+            raise StoreUnavailableError(
+                f"{error}; the message {message.message_id!r} may be stored nevertheless: send it again with this "
+                "message_id, and DuplicateMessageError means that it is"
+            ) from None
+        self._store_breaker.success()
         self._wake_up(message.due_time)
+
+    def _now(self) -> datetime:
+        call = self._calls.call("asking for the time")
+        try:
+            with call:
+                return self._store.now()
+        except StoreError as error:
+            self._store_breaker.failure(error, lasted=call.seconds)
+            raise
 
     def _guarded(self, store: Callable[[W], R], what: W) -> R:
         """Call `store`, and tell the store breaker how it went."""

@@ -41,7 +41,7 @@ class EnlistedDelivery(Sender):
         self._wake_up = wake_up
         self._earliest = Earliest()
         self._bound = store.enlist(target, on_end=self._ended)
-        self._composer = composer.for_store(self._bound)
+        self._composer = composer.by(self._bound.now)
 
     @override
     def _keep(self, message: DelayedMessage) -> None:

@@ -1,13 +1,12 @@
 """Sending: checked messages of the arguments of `send`."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
 from delaystore.errors import InvalidMessageError
 from delaystore.message import NOTHING, DelayedMessage, due_after, new_message_id
-from delaystore.stores.abc import DelayedMessageStore
 from delaystore.transports.abc import Transport
 
 
@@ -28,22 +27,22 @@ class Earliest:
 class Composer:
     """Makes messages, and refuses those that could not be carried, while the caller can still act."""
 
-    def __init__(self, store: DelayedMessageStore, transport: Transport | None, max_body_bytes: int) -> None:
-        self._store = store
+    def __init__(self, now: Callable[[], datetime], transport: Transport | None, max_body_bytes: int) -> None:
+        self._now = now
         self._transport = transport
         self._check = None if transport is None else transport.check
         self._max_body_bytes = max_body_bytes
 
-    def for_store(self, store: DelayedMessageStore) -> "Composer":
-        """The same, by the clock of `store`."""
-        return Composer(store, self._transport, self._max_body_bytes)
+    def by(self, now: Callable[[], datetime]) -> "Composer":
+        """The same, by another clock."""
+        return Composer(now, self._transport, self._max_body_bytes)
 
     def due_time(self, delay: timedelta | float | None, at: datetime | None) -> datetime:
         """`at`, or `delay` from now on the store's clock; raises InvalidMessageError unless exactly one is given."""
         if delay is None and at is not None:
             return at
         if delay is not None and at is None:
-            return due_after(self._store.now(), delay)
+            return due_after(self._now(), delay)
         raise InvalidMessageError("give exactly one of delay= (a timedelta or seconds) and at= (an aware datetime)")
 
     def check(self, message: DelayedMessage) -> None:

@@ -4,6 +4,7 @@ from delaystore.dispatcher._error_queue import ErrorQueue
 from delaystore.dispatcher.breakers import Breakers
 from delaystore.dispatcher.health import Tally
 from delaystore.dispatcher.observer import DispatchObserver, guarded
+from delaystore.dispatcher.store_calls import StoreCalls
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
 from delaystore.stores.abc import DelayedMessageStore
 from delaystore.transports.abc import Transport
@@ -25,5 +26,6 @@ class DispatchContext:
         self.exactly_once = settings.transaction_mode is TransactionMode.TRANSACTION_SCOPE
         self.observer = guarded(observer)
         self.breakers = Breakers(settings, None if self.observer is None else self.observer.breaker_changed)
+        self.store_calls = StoreCalls(self.breakers.fetch, settings.store_timeout)
         self.error_queue = ErrorQueue(transport, settings)
         self.tally = Tally()

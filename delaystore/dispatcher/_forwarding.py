@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from delaystore.calls import elsewhere
 from delaystore.dispatcher._context import DispatchContext
 from delaystore.dispatcher._outlet import Given, Outlet
 from delaystore.message import DelayedMessage
@@ -71,8 +72,10 @@ class Forwarder:
         self, tx: DelayedMessageStore, messages: Sequence[DelayedMessage], timeout: float
     ) -> Sequence[Outcome]:
         try:
-            outcomes = self._transport.send(messages, tx if self._exactly_once else None, timeout)
-            return _complete(outcomes, messages)
+            if self._exactly_once:
+                return _complete(self._transport.send(messages, tx, timeout), messages)
+            with elsewhere():
+                return _complete(self._transport.send(messages, None, timeout), messages)
         except Exception as error:
             if self._exactly_once:
                 raise TransportRaisedError(f"the transport raised {type(error).__name__}: {error}") from error
@@ -80,7 +83,8 @@ class Forwarder:
 
     def _hand_over(self, messages: Sequence[DelayedMessage], now: datetime, timeout: float) -> Sequence[Outcome]:
         try:
-            return _complete(self._transport.send_delayed(messages, now, timeout), messages)
+            with elsewhere():
+                return _complete(self._transport.send_delayed(messages, now, timeout), messages)
         except Exception as error:
             return _unsettled(error, messages)
 

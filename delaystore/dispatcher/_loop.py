@@ -90,8 +90,9 @@ class DispatchLoop:
     def _rest(self, result: PassResult) -> None:
         """Sleep until something is due; briefly, if others have claimed what is due already."""
         store, settings = self._context.store, self._context.settings
-        until = store.next()
-        now = store.now() + settings.handover_horizon  # as far ahead as the passes fetch
+        with self._context.store_calls.call("asking when the next message is due"):
+            until = store.next()
+            now = store.now() + settings.handover_horizon  # as far ahead as the passes fetch
         if until is None or until > now:
             self._contention = SHORTEST_CONTENTION
             alive = self.subscription.alive

@@ -68,7 +68,8 @@ class DispatchPass:
         if outage is not None:
             return PassResult(outage=outage)
         self._context.error_queue.ensure()
-        now = self._context.store.now()
+        with self._context.store_calls.call("asking for the time"):
+            now = self._context.store.now()
         at = at or now + self._context.settings.handover_horizon
         batch = Batch()
         if self._context.observer is None:
@@ -80,7 +81,8 @@ class DispatchPass:
 
     def _attempt(self, batch: Batch, at: datetime, now: datetime) -> PassResult:
         try:
-            self._claim_and_settle(at, batch)
+            with self._context.store_calls.call("fetching and settling due messages"):
+                self._claim_and_settle(at, batch)
         except Exception as error:
             batch.undone = error
             return self._on_undone(batch, error, at)

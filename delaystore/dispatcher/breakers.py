@@ -82,6 +82,7 @@ class RepeatedFailuresOverTimeCircuitBreaker:
         self._state = BreakerState.DISARMED
         self._armed_at = 0.0
         self._log = FlipLog(name, monotonic)
+        self._succeeded_at = monotonic()
 
     @property
     def state(self) -> BreakerState:
@@ -90,6 +91,7 @@ class RepeatedFailuresOverTimeCircuitBreaker:
 
     def success(self) -> None:
         """Note a success."""
+        self._succeeded_at = self._monotonic()
         if self._state is BreakerState.DISARMED:
             return
         with self._lock:
@@ -99,9 +101,17 @@ class RepeatedFailuresOverTimeCircuitBreaker:
             self._log.works(certainly=before is BreakerState.TRIGGERED)
             _tell(self._on_change, before, BreakerState.DISARMED)
 
-    def failure(self, error: Exception) -> float:
-        """Note a failure; returns the seconds to wait before the next attempt."""
-        before, state = self._advance()
+    def would_trigger(self, seconds: float) -> bool:
+        """Whether an attempt that has gone on for `seconds` without an end is a failure that triggers."""
+        return self._state is not BreakerState.TRIGGERED and self._failing_for(seconds) >= self._seconds_to_trigger
+
+    def failure(self, error: Exception, lasted: float = 0.0) -> float:
+        """Note a failure; returns the seconds to wait before the next attempt.
+
+        `lasted`: for how many seconds the attempt went on before it failed. It fails since then, unless another has
+        succeeded meanwhile.
+        """
+        before, state = self._advance(lasted)
         self._log.failed(error, first=before is BreakerState.DISARMED)
         _tell(self._on_change, before, state)
         if state is BreakerState.TRIGGERED and before is not BreakerState.TRIGGERED:
@@ -109,13 +119,17 @@ class RepeatedFailuresOverTimeCircuitBreaker:
             report_critical_error(self._on_critical_error, description, error)
         return TRIGGERED_DELAY if state is BreakerState.TRIGGERED else ARMED_DELAY
 
-    def _advance(self) -> tuple[BreakerState, BreakerState]:
+    def _failing_for(self, lasted: float) -> float:
+        return min(lasted, self._monotonic() - self._succeeded_at)
+
+    def _advance(self, lasted: float) -> tuple[BreakerState, BreakerState]:
         with self._lock:
             before = self._state
+            now = self._monotonic()
             if before is BreakerState.DISARMED:
                 self._state = BreakerState.ARMED
-                self._armed_at = self._monotonic()
-            elif self._monotonic() - self._armed_at >= self._seconds_to_trigger:
+                self._armed_at = now - self._failing_for(lasted)
+            if now > self._armed_at and now - self._armed_at >= self._seconds_to_trigger:
                 self._state = BreakerState.TRIGGERED
             return before, self._state
 

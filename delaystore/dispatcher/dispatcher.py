@@ -6,8 +6,9 @@ from datetime import datetime, timedelta
 from delaystore.dispatcher._context import DispatchContext
 from delaystore.dispatcher._loop import DispatchLoop
 from delaystore.dispatcher._passes import DispatchPass
+from delaystore.dispatcher._status_check import StatusCheck
 from delaystore.dispatcher._wakeup import WakeUp
-from delaystore.dispatcher.health import DispatchReport, Health
+from delaystore.dispatcher.health import STATUS_TIMEOUT, DispatchReport, Health
 from delaystore.dispatcher.observer import DispatchObserver
 from delaystore.errors import ConfigurationError, TransportUnavailableError, UnsupportedModeError
 from delaystore.forks import renew_in_children
@@ -132,16 +133,16 @@ class Dispatcher:
         if loop is not None:
             loop.wake.wake_up(due_time)
 
-    def health(self) -> Health:
-        """How it is doing. Asks the store; raises nothing.
+    def health(self, timeout: timedelta = STATUS_TIMEOUT) -> Health:
+        """How it is doing. Asks the store, for `timeout` at most; raises nothing.
 
         The transport is asked only while the loop runs: asking it may make it connect.
         """
         overdue = store_reason = None
         try:
-            wanted = self._store.next()
-            now = self._store.now()
-            overdue = None if wanted is None or wanted >= now else now - wanted
+            status = self._status_check.ask(timeout)
+            store_reason, first = status.read_only, status.first_due
+            overdue = None if first is None or first >= status.now else status.now - first
         except Exception as error:
             store_reason = str(error) or type(error).__name__
         running = self._is_running()
@@ -152,6 +153,7 @@ class Dispatcher:
             oldest_overdue=overdue,
             last_success=tally.last_success,
             store=store_reason,
+            slow_store_call=self._context.store_calls.longest(),
             transport=self._transport.unavailable() if running else None,
             error_queue=self._context.error_queue.problem,
             subscription_alive=running and self._loop is not None and self._loop.subscription.alive,
@@ -170,6 +172,7 @@ class Dispatcher:
         self._lifecycle = threading.RLock()
         self._context = DispatchContext(self._store, self._transport, self._settings, self._observer)
         self._passes = DispatchPass(self._context)
+        self._status_check = StatusCheck(self._store)
 
     def _new_loop(self) -> DispatchLoop:
         return DispatchLoop(self._context, self._passes, self._name, self._loop)

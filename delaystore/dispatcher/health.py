@@ -8,6 +8,10 @@ from typing import Any, Final
 
 from delaystore.dispatcher.breakers import BreakerState
 
+STATUS_TIMEOUT: Final = timedelta(seconds=5)
+"""How long the store may take to say how it is."""
+SLOW_CALL_ALARM: Final = timedelta(seconds=15)
+"""A store call that has gone on for longer makes the dispatcher unhealthy."""
 OVERDUE_ALARM: Final = timedelta(minutes=5)
 """A message overdue for longer than this makes the dispatcher unhealthy."""
 
@@ -73,11 +77,14 @@ class Health(DispatchReport):
     breakers: Mapping[str, str] = field(default_factory=dict)
     """The state of each circuit breaker: disarmed, armed or triggered."""
     oldest_overdue: timedelta | None = None
-    """How long the message that waits longest is overdue; None: nothing is, or the store does not answer."""
+    """How long ago the message that waits longest was due, though it may be shown again later; None: nothing is
+    overdue, or the store does not answer. A SQL store looks at the first 1000 messages by next attempt."""
     last_success: datetime | None = None
     """When this process last delivered a message; None: not yet."""
     store: str | None = None
-    """Why the store does not answer; None: it does."""
+    """Why the store does not answer or cannot be written; None: it does and can."""
+    slow_store_call: timedelta | None = None
+    """For how long the slowest store call of this process has been in progress; None: none has for 5 s."""
     transport: str | None = None
     """Why nothing can be sent at present; None: it can, or that is unknown, as while the loop does not run."""
     error_queue: str | None = None
@@ -93,6 +100,7 @@ class Health(DispatchReport):
             and self.store is None
             and self.transport is None
             and self.error_queue is None
+            and (self.slow_store_call is None or self.slow_store_call < SLOW_CALL_ALARM)
             and BreakerState.TRIGGERED not in self.breakers.values()
             and (self.oldest_overdue is None or self.oldest_overdue < OVERDUE_ALARM)
         )

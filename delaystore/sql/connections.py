@@ -1,32 +1,93 @@
 """What befalls the connections of an engine, told to those who need to know."""
 
+import os
+import socket
+from collections.abc import Callable
 from typing import Any, Final
 from weakref import WeakKeyDictionary, WeakSet
 
-from sqlalchemy import Engine, event
+from sqlalchemy import Connection, Engine, event
 
+from delaystore.calls import CUT_AFTER, current_call, in_background
 from delaystore.clock import CarriedClock
+from delaystore.sql.dialects import DIALECTS, SqlDialect, dialect_of
 
 MAKES_OLD: Final = 1.0
 """Seconds; older readings of a clock are asked for anew after a connection was made, perhaps to another server."""
 
 
 class EngineConnections:
-    """The listeners of one engine."""
+    """The listeners of one engine.
+
+    They tell clocks that another server may answer, and calls on which connection they wait.
+    """
 
     def __init__(self, engine: Engine) -> None:
+        self._dialect = dialect_of(engine, DIALECTS)
         self.clocks: Final[WeakSet[CarriedClock]] = WeakSet()
         """Clocks of the server, which must be asked again where another server may answer."""
-        event.listen(engine, "connect", self._made)
+        event.listen(engine, "connect", self._made, insert=True)  # before the connection is prepared
         event.listen(engine, "invalidate", self._lost)
+        event.listen(engine, "checkout", self._used, insert=True)  # before the connection is tested
+        event.listen(engine, "reset", self._used)
+        for moment in ("before_cursor_execute", "commit", "rollback"):
+            event.listen(engine, moment, self._used_by)
 
-    def _made(self, *_: Any) -> None:
+    def _made(self, driver: Any, *_: Any) -> None:
+        self._used(driver)
         for clock in list(self.clocks):
             clock.forget(older_than=MAKES_OLD)
 
     def _lost(self, *_: Any) -> None:
         for clock in list(self.clocks):
             clock.forget()
+
+    def _used(self, driver: Any, *_: Any) -> None:
+        call = current_call()
+        if call is None or call.limit is None:
+            return
+        former = call.waits_for
+        if isinstance(former, WaitingConnection) and former.driver is driver:
+            return
+        descriptor = self._dialect.socket_of(driver)
+        if descriptor is not None:
+            call.wait_for(WaitingConnection(driver, os.dup(descriptor), self._dialect))
+
+    def _used_by(self, connection: Connection, *_: Any) -> None:
+        if current_call() is not None and not connection.invalidated:
+            self._used(connection.connection.dbapi_connection)
+
+
+class WaitingConnection:
+    """A driver's connection that a call waits for.
+
+    `descriptor`: a duplicate of its socket's, so that it stays what it is even if the driver closes its own.
+    """
+
+    def __init__(self, driver: Any, descriptor: int, dialect: SqlDialect) -> None:
+        self.driver = driver
+        self._descriptor = descriptor
+        self._dialect = dialect
+
+    def ask(self) -> None:
+        """Where the server can be asked to end what it does for this connection, ask it; else end the wait."""
+        cancel: Callable[[float], object] | None = self._dialect.cancellation(self.driver)
+        if cancel is None:
+            self.cut()
+        else:
+            in_background("delaystore-cancel", lambda: cancel(CUT_AFTER))
+
+    def cut(self) -> None:
+        """Shut the socket down: the driver sees the end of the connection."""
+        try:
+            with socket.socket(fileno=os.dup(self._descriptor)) as duplicate:
+                duplicate.shutdown(socket.SHUT_RDWR)
+        except OSError:  # it has just ended
+            return
+
+    def release(self) -> None:
+        """Close the duplicate."""
+        os.close(self._descriptor)
 
 
 _known: Final[WeakKeyDictionary[Engine, EngineConnections]] = WeakKeyDictionary()

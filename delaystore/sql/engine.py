@@ -1,5 +1,6 @@
 """SQLAlchemy engines, set up for stores."""
 
+import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -9,6 +10,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, exc
 from sqlalchemy.engine.interfaces import DBAPIConnection, Dialect, ExceptionContext
 from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 
+from delaystore.calls import current_call
 from delaystore.errors import ConfigurationError
 from delaystore.forks import renew_in_children
 from delaystore.sql.dialects import DIALECTS, SqlDialect, fault_of
@@ -21,6 +23,8 @@ from delaystore.sql.urls import database_url, same_address
 IDLE_BEFORE_PING: Final = 1.0
 """Seconds without use after which a pooled connection is tested first, so that callers do not notice a restart."""
 
+SHORTEST_CONNECT_TIMEOUT: Final = 2
+"""Seconds; libpq takes 1 for 2."""
 _SQLITE_OPTIONS: Final = frozenset(
     {"cached_statements", "check_same_thread", "detect_types", "isolation_level", "timeout", "uri"}
 )
@@ -139,10 +143,19 @@ def _connecting(ours: SqlDialect, hosts: HostsInTurn) -> Callable[..., DBAPIConn
         driver: Dialect, _record: ConnectionPoolEntry, arguments: Sequence[Any], parameters: Mapping[str, Any]
     ) -> DBAPIConnection:
         with configuration_errors():
-            connection: DBAPIConnection = ours.connect(driver, arguments, parameters, hosts)
+            connection: DBAPIConnection = ours.connect(driver, arguments, _in_time(parameters), hosts)
             return connection
 
     return connect
+
+
+def _in_time(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    """`parameters` with no longer time limit than the thread's call in progress has left, in whole seconds."""
+    call, limit = current_call(), parameters.get("connect_timeout")
+    left = None if call is None else call.seconds_left
+    if left is None or limit is None:
+        return parameters
+    return {**parameters, "connect_timeout": max(SHORTEST_CONNECT_TIMEOUT, min(int(limit), math.ceil(left)))}
 
 
 def _leave_read_only_server(context: ExceptionContext) -> None:

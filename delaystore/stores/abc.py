@@ -31,6 +31,19 @@ class WakeUpSubscription(ABC):
         """Stop listening; may be called twice."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreStatus:
+    """How a store is at one moment, asked without much cost however much waits."""
+
+    now: datetime
+    """The store's clock."""
+    first_due: datetime | None
+    """The earliest due time among the messages that are shown next, however late they are shown again; None: nothing
+    waits."""
+    read_only: str | None = None
+    """Why nothing can be stored, such as that a standby answers; None: nothing is known that would prevent it."""
+
+
 class DelayedMessageStore(ABC):
     """Where messages wait.
 
@@ -77,6 +90,14 @@ class DelayedMessageStore(ABC):
 
         A message claimed by a lease counts with the lease's end; one claimed otherwise may be left out.
         """
+
+    def status(self) -> StoreStatus:
+        """How the store is.
+
+        The default takes the next attempt for the due time: a message that has failed is then not overdue before it is
+        tried again.
+        """
+        return StoreStatus(now=self.now(), first_due=self.next())
 
     def setup_infrastructure(self) -> None:  # noqa: B027 - a store may need nothing
         """Create or upgrade what the store needs, after `initialize`; safe in several processes at once."""

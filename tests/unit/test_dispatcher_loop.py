@@ -572,6 +572,7 @@ def test_health_tells_how_long_the_oldest_is_overdue(store: CountingStore, trans
             "gave_way": 0,
             "claims_lost": 0,
             "store": None,
+            "slow_store_call": None,
             "transport": None,
             "error_queue": None,
             "subscription_alive": False,

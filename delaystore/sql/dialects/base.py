@@ -106,6 +106,17 @@ class SqlDialect(ABC):
     def prepare(self, connection: Any) -> None:  # noqa: B027 - most need nothing
         """Set what statements rely on in a new connection of the driver's, which is in no transaction."""
 
+    def socket_of(self, connection: Any) -> int | None:  # noqa: ARG002 - for overriders
+        """The descriptor of the socket of a driver's connection; None: there is none, or it is closed."""
+        return None
+
+    def cancellation(self, connection: Any) -> Callable[[float], object] | None:  # noqa: ARG002 - for overriders
+        """What asks the server to end what it does for a driver's connection, within so many seconds.
+
+        Another thread may call it. None: the server can only be left.
+        """
+        return None
+
     @abstractmethod
     def clock(self) -> ColumnElement[datetime] | None:
         """The database's own UTC clock; None: it uses this computer's."""
@@ -177,6 +188,10 @@ class StoreDialect(SqlDialect):
     """Whether several connections can read from one snapshot, and COPY rows out of it."""
     has_notifications: ClassVar[bool] = False
     """Whether one connection can wake another. False: `insert_and_notify` is never called."""
+
+    def read_only(self) -> ColumnElement[bool] | None:
+        """Whether the server takes no writes, as a standby does; None: that cannot be asked."""
+        return None
 
     @abstractmethod
     def bucket(self, column: ColumnElement[datetime], seconds: ColumnElement[int]) -> ColumnElement[int]:

@@ -132,9 +132,22 @@ class MySqlDialect(StoreDialect):
         cursor.close()
 
     @override
+    def socket_of(self, connection: Any) -> int | None:
+        """PyMySQL's; another driver's is not known."""
+        opened = getattr(connection, "_sock", None)
+        return None if opened is None else opened.fileno()
+
+    @override
     def clock(self) -> ColumnElement[datetime] | None:
         """UTC whatever the session's time zone, with microseconds."""
         return func.utc_timestamp(6, type_=UtcDateTime())
+
+    @override
+    def read_only(self) -> ColumnElement[bool] | None:
+        """The server's variable: 0 or 1, or in newer versions a word."""
+        return literal_column("CAST(@@GLOBAL.read_only AS CHAR)").not_in(
+            [literal_column(value) for value in ("'0'", "'OFF'")]
+        )
 
     @override
     def bucket(self, column: ColumnElement[datetime], seconds: ColumnElement[int]) -> ColumnElement[int]:

@@ -2,8 +2,8 @@
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
 from hashlib import sha256
@@ -162,9 +162,27 @@ class PostgreSqlDialect(StoreDialect):
         connection.autocommit = False
 
     @override
+    def socket_of(self, connection: Any) -> int | None:
+        return None if connection.closed else connection.fileno()
+
+    @override
+    def cancellation(self, connection: Any) -> Callable[[float], object] | None:
+        """A commit that waits for a synchronous standby ends no other way: the server would keep its process for it."""
+        from psycopg import capabilities
+
+        if not capabilities.has_cancel_safe():
+            return None  # with an older libpq the request itself has no time limit
+        return lambda seconds: _cancel(connection, seconds)
+
+    @override
     def clock(self) -> ColumnElement[datetime] | None:
         """The time of the statement, not of the transaction."""
         return func.clock_timestamp(type_=UtcDateTime())
+
+    @override
+    def read_only(self) -> ColumnElement[bool] | None:
+        """A standby's transactions are read-only, and so are those of default_transaction_read_only."""
+        return func.current_setting("transaction_read_only") == "on"
 
     @override
     def bucket(self, column: ColumnElement[datetime], seconds: ColumnElement[int]) -> ColumnElement[int]:
@@ -323,6 +341,11 @@ def _note_notice(info: dict[str, Any], notice: Any) -> None:
     if notice.source_function == _WAIT_FOR_STANDBY:
         info[_UNREPLICATED] = True
         log.warning("PostgreSQL: %s; %s", notice.message_primary, notice.message_detail)
+
+
+def _cancel(connection: Any, seconds: float) -> None:
+    with suppress(Exception):  # it may be answered, closed or unreachable by now; then the wait is cut
+        connection.cancel_safe(timeout=seconds)
 
 
 def _lock_number(name: str) -> int:

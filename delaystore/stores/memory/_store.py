@@ -17,7 +17,13 @@ from delaystore.errors import ConfigurationError, UnsupportedModeError
 from delaystore.message import DelayedMessage, Position, check_message_id, position_of, utc, waiting_until
 from delaystore.settings import TransactionMode, check_lease
 from delaystore.stores._buckets import number_of, seconds_of, start_of
-from delaystore.stores.abc import DelayedMessageStore, ManagedDelayedMessageStore, ManagementOutcome, Page
+from delaystore.stores.abc import (
+    DelayedMessageStore,
+    ManagedDelayedMessageStore,
+    ManagementOutcome,
+    Page,
+    StoreStatus,
+)
 from delaystore.stores.memory._transaction import InMemoryTransaction
 from delaystore.stores.memory._waiting import WaitingMessages, copied
 
@@ -122,6 +128,12 @@ class InMemoryDelayedMessageStore(ManagedDelayedMessageStore):
         waiting = self._waiting()
         with waiting.lock:
             return waiting.next()
+
+    @override
+    def status(self) -> StoreStatus:
+        """Reads everything."""
+        now, first = self._clock.now(), min((each.due_time for each in self._messages(None)), default=None)
+        return StoreStatus(now=now, first_due=first)
 
     @override
     def get(self, message_id: str) -> DelayedMessage | None:

@@ -8,6 +8,7 @@ from sqlalchemy import Connection, Engine, select
 from delaystore.clock import CarriedClock, Reading
 from delaystore.sql.connections import connections_of
 from delaystore.sql.dialects import StoreDialect
+from delaystore.sql.engine import Connections
 from delaystore.sql.errors import translated_errors
 
 FRESH_FOR: Final = 10.0
@@ -24,8 +25,8 @@ class DatabaseClock:
     without a connection is asked for anew after a connection was lost or made.
     """
 
-    def __init__(self, engine: Engine, dialect: StoreDialect) -> None:
-        self._engine = engine
+    def __init__(self, engine: Engine, connections: Connections, dialect: StoreDialect) -> None:
+        self._connections = connections
         self._clock = dialect.clock()
         self._question = None if self._clock is None else select(self._clock)
         self._shared = CarriedClock(self._ask, FRESH_FOR)
@@ -49,5 +50,5 @@ class DatabaseClock:
         return reading.now()
 
     def _ask(self) -> datetime:
-        with translated_errors(), self._engine.connect() as connection:
+        with translated_errors(), self._connections.connect() as connection:
             return self.now_on(connection)

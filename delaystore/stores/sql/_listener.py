@@ -10,6 +10,7 @@ from uuid import uuid4
 from sqlalchemy import Engine, func, select
 from typing_extensions import override
 
+from delaystore.calls import Call
 from delaystore.stores.abc import WakeUpCallback, WakeUpSubscription
 
 log = logging.getLogger("delaystore.stores")
@@ -18,6 +19,8 @@ PING_EVERY: Final = 5.0
 """Seconds between two proofs that notifications arrive."""
 PING_TIMEOUT: Final = 2.0
 """Seconds a proof may take."""
+PROOF_TIMEOUT: Final = 10.0
+"""Seconds that the server may take to be told of a proof."""
 RECONNECT_AFTER: Final = 1.0
 CLOSE_TIMEOUT: Final = 5.0
 """Seconds to wait for the thread, which a database that hangs may keep for longer."""
@@ -78,7 +81,8 @@ class PostgreSqlListener(WakeUpSubscription):
             connection.close()
 
     def _prove(self, connection: Any) -> bool:
-        with self._engine.connect() as other:
+        # also when the server freezes between two proofs, this thread goes on
+        with Call("proving that wake-ups arrive", PROOF_TIMEOUT), self._engine.connect() as other:
             other.execute(select(func.pg_notify(self._channel, self._ping)))
             other.commit()
         return self._relay(connection, until=time.monotonic() + PING_TIMEOUT, stop_at_ping=True)

@@ -10,8 +10,10 @@ from sqlalchemy import (
     Table,
     bindparam,
     delete,
+    false,
     func,
     literal,
+    null,
     select,
     update,
 )
@@ -25,6 +27,8 @@ from delaystore.sql.dialects.sqlite import owned
 from delaystore.sql.types import UtcDateTime
 from delaystore.stores.sql._fitting import fitting_ids, locked_and_fitting, with_sizes
 
+LOOK_AHEAD: Final = 1000
+"""Of how many messages, by next attempt, `status` looks at the due time; as many as are fetched at once."""
 _AFTER: Final = "after_"
 _S = TypeVar("_S")
 
@@ -55,6 +59,9 @@ class Statements:
         first = select(table.c.next_attempt).where(is_time).order_by(*order).limit(1)
         self.first = first
         self.first_behind = first.where(is_behind)
+        ahead = select(table.c.due_time).order_by(*order).limit(LOOK_AHEAD)
+        self.status = self._status(dialect, ahead)
+        self.status_behind = self._status(dialect, ahead.where(is_behind))
         self.insert = dialect.insert(table).execution_options(preserve_rowcount=True)
         self.insert_and_notify = dialect.insert_and_notify(table) if dialect.has_notifications else None
         self.remove_many = dialect.remove_many(table)
@@ -86,6 +93,17 @@ class Statements:
             self.lock_candidates = dialect.claimed(locked.order_by(*order), table)
         if dialect.claiming is Claiming.LEASES:
             self._add_leases(dialect.claimed(due, table), dialect.claimed(due.where(is_behind), table))
+
+    def _status(self, dialect: StoreDialect, ahead: Select[Any]) -> Select[Any]:
+        """One row of `now` (where the database has a clock), `read_only` and `first_due`."""
+        due_times = ahead.subquery("ahead")
+        first_due = select(func.min(due_times.c.due_time)).scalar_subquery()
+        clock, read_only = dialect.clock(), dialect.read_only()
+        return select(
+            (null() if clock is None else clock).label("now"),
+            (false() if read_only is None else read_only).label("read_only"),
+            first_due.label("first_due"),
+        )
 
     def _add_leases(self, due: Select[Any], due_behind: Select[Any]) -> None:
         """Claims as leases: `token` names the claimer, `lease_end` when the claim ends by itself."""

@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from sqlalchemy import Connection, CursorResult, Delete, Executable, FromClause, Select, Update
@@ -27,7 +27,7 @@ from delaystore.sql.dialects import Claiming, StoreDialect
 from delaystore.sql.errors import translated_errors
 from delaystore.sql.faults import Fault
 from delaystore.stores._buckets import seconds_of, start_of
-from delaystore.stores.abc import ManagedDelayedMessageStore, ManagementOutcome, Page
+from delaystore.stores.abc import ManagedDelayedMessageStore, ManagementOutcome, Page, StoreStatus
 from delaystore.stores.sql._claims import CandidateLocks, Claims, Leases, RowLocks
 from delaystore.stores.sql._clock import DatabaseClock
 from delaystore.stores.sql._listener import payload_of
@@ -38,6 +38,10 @@ from delaystore.stores.sql.rows import has_position, position_of_row, to_message
 
 NOTIFY_WITHIN: Final = MAXIMUM_SLEEP + timedelta(seconds=5)
 """What is due later needs no wake-up: dispatchers search by themselves; 5 s are for clocks that differ."""
+READ_ONLY: Final = (
+    "the database is read-only, as a standby is; lead the URL to the primary (PostgreSQL: "
+    "?target_session_attrs=read-write)"
+)
 _OUTCOMES: Final[Mapping[bool | None, ManagementOutcome]] = {
     True: ManagementOutcome.DONE,
     False: ManagementOutcome.BEING_DISPATCHED,
@@ -205,6 +209,16 @@ class BoundSqlStore(ManagedDelayedMessageStore):
         if after is not None:
             times.append(self.now() + self._parts.scan.until_full_scan())
         return min((time for time in times if time is not None), default=None)
+
+    @override
+    def status(self) -> StoreStatus:
+        """One statement. It looks at the due times of the first 1000 messages by next attempt."""
+        row = self._execute(*search(self._sql.status, self._sql.status_behind, self._parts.scan.start())).one()
+        return StoreStatus(
+            now=row.now or datetime.now(UTC),
+            first_due=row.first_due,
+            read_only=READ_ONLY if row.read_only else None,
+        )
 
     @override
     def get(self, message_id: str) -> DelayedMessage | None:

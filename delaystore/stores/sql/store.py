@@ -23,6 +23,7 @@ from delaystore.stores.abc import (
     ManagedDelayedMessageStore,
     ManagementOutcome,
     Page,
+    StoreStatus,
     WakeUpCallback,
     WakeUpSubscription,
 )
@@ -95,7 +96,7 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
             dialect=self._dialect,
             statements=Statements(table, self._dialect),
             scan=DueScan(),
-            clock=DatabaseClock(self.engine, self._dialect),
+            clock=DatabaseClock(self.engine, self._transactions, self._dialect),
             channel="delaystore_" + sha256(table.fullname.encode()).hexdigest()[:40],
             lease=self._lease,
         )
@@ -197,6 +198,12 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
         """As in the contract; where many deleted rows lie in the way, also the time at which to search again."""
         with self._one_call(self._singles) as bound:
             return bound.next()
+
+    @override
+    def status(self) -> StoreStatus:
+        """As in the contract, in one statement: whatever waits behind the first 1000 is not looked at."""
+        with self._one_call(self._singles) as bound:
+            return bound.status()
 
     @override
     def get(self, message_id: str) -> DelayedMessage | None:

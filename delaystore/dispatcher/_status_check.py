@@ -1,0 +1,27 @@
+"""Asking the store how it is, without waiting for as long as it may take."""
+
+import threading
+from datetime import timedelta
+
+from delaystore.calls import Question
+from delaystore.stores.abc import DelayedMessageStore, StoreStatus
+
+
+class StatusCheck:
+    """Asks one store, one question at a time: a store that hangs keeps one thread, not one for each caller."""
+
+    def __init__(self, store: DelayedMessageStore) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._question: Question[StoreStatus] | None = None
+
+    def ask(self, timeout: timedelta) -> StoreStatus:
+        """The store's status. An earlier question without an answer is waited for until its own time is over.
+
+        Raises StoreUnavailableError after `timeout`, and what the store raises.
+        """
+        with self._lock:
+            if self._question is None or not self._question.open:
+                self._question = Question("asking for the status", self._store.status, timeout.total_seconds())
+            question = self._question
+        return question.answer()
