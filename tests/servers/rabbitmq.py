@@ -42,7 +42,7 @@ class RabbitMQ(Server, RabbitMQVhosts):
     def __init__(self, *, management: bool = False, tls: bool = False, membership: Membership | None = None) -> None:
         self._server = find_program("rabbitmq-server", *PROGRAMS)
         self._rabbitmqctl = str(Path(self._server).with_name("rabbitmqctl"))
-        self.port, self._dist_port, self._epmd_port = free_port(), free_port(), free_port()
+        self.port, self.dist_port, self.epmd_port = free_port(), free_port(), free_port()
         self.management_port = free_port() if management else None
         self.tls_port = free_port() if tls else None
         self._membership = membership or Membership()
@@ -154,9 +154,9 @@ class RabbitMQ(Server, RabbitMQVhosts):
             "RABBITMQ_NODENAME": self.node,
             "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
             "RABBITMQ_NODE_PORT": str(self.port),
-            "RABBITMQ_DIST_PORT": str(self._dist_port),
+            "RABBITMQ_DIST_PORT": str(self.dist_port),
             "ERL_EPMD_ADDRESS": "127.0.0.1",
-            "ERL_EPMD_PORT": str(self._epmd_port),
+            "ERL_EPMD_PORT": str(self.epmd_port),
             "RABBITMQ_MNESIA_BASE": str(directory / "mnesia"),
             "RABBITMQ_LOG_BASE": str(directory / "log"),
             "RABBITMQ_LOGS": "-",
