@@ -1,5 +1,6 @@
 """Senders, dispatchers and consumers on a topology: set up, running, settled."""
 
+import os
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -101,6 +102,7 @@ class Workload:
             consumer_urls=topology.consumer_urls,
             mode=topology.mode,
             seed=self._seed,
+            parent=os.getpid(),
             queue=queue,
             load=self._load,
         )
