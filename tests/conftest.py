@@ -24,13 +24,16 @@ from tests.servers import (
     MySQL,
     PostgreSQL,
     PostgreSQLDatabases,
+    PostgreSQLReplication,
     RabbitMQ,
+    RabbitMQCluster,
     RabbitMQVhosts,
     ServerMissingError,
 )
 from tests.servers.server import Server
 
-AnyServer = TypeVar("AnyServer", bound=Server)
+Restorable = Server | RabbitMQCluster | PostgreSQLReplication
+AnyServer = TypeVar("AnyServer", bound=Restorable)
 
 ENVIRONMENT = dict(os.environ)  # as it was before the first test hid parts of it
 POSTGRESQL_SETTINGS = {"fsync": "off", "full_page_writes": "off"}  # a killed process loses nothing it has written
@@ -38,12 +41,21 @@ MARIADB_SETTINGS = {"innodb_flush_log_at_trx_commit": "2"}  # written at each co
 
 MARIADB_FIXTURES = ("mariadb", "mariadb_url", "private_mariadb")
 
+CLUSTERS = "tests/clusters/"
 SPARK = "tests/spark/"
 SPARK_PROCESSES = ("test_load_faults.py", "test_load_cli.py", "test_documents_spark.py")
-LONGEST_FIRST = (SPARK, "tests/faults/", "tests/chaos/", "tests/integration/", "tests/conformance/", "tests/unit/")
+LONGEST_FIRST = (
+    SPARK,
+    CLUSTERS,
+    "tests/faults/",
+    "tests/chaos/",
+    "tests/integration/",
+    "tests/conformance/",
+    "tests/unit/",
+)
 """The order in which workers get files: a long one at the end would keep one worker busy and the others waiting."""
 
-private_servers: list[Server] = []
+private_servers: list[Restorable] = []
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -63,12 +75,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give workers whole files, and those with Spark in two parts: a session takes long to start and to get going."""
+    """Give workers whole files; those with Spark in two parts, those with clusters in one: they take long to start."""
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
+            if file.startswith(CLUSTERS):
+                return "Clusters"
             if not file.startswith(SPARK):
                 return file
             return "Spark, in processes" if file.endswith(SPARK_PROCESSES) else "Spark"
@@ -102,8 +116,7 @@ def private_servers_run_again() -> Iterator[None]:
     """Restart what a test killed or paused, so that a failure does not spread to the tests after it."""
     yield
     for server in private_servers:
-        server.resume()
-        server.start()
+        server.restore()
 
 
 @pytest.fixture(scope="session")
@@ -189,8 +202,38 @@ def private_rabbitmq(_private_rabbitmq: RabbitMQ) -> Iterator[RabbitMQ]:
     _private_rabbitmq.empty()
 
 
+@pytest.fixture(scope="session")
+def rabbitmq_cluster() -> Iterator[RabbitMQCluster]:
+    """Three nodes that tests may kill, pause and part. Tests that have it are in tests/clusters."""
+    yield from _private(lambda: RabbitMQCluster(net_ticktime=8))
+
+
 @pytest.fixture
-def start_server() -> Iterator[Callable[[Callable[[], Server]], Server]]:
+def cluster_vhost(rabbitmq_cluster: RabbitMQCluster) -> Iterator[str]:
+    """An empty virtual host of the cluster, as a URL at its first node; deleted after the test."""
+    url = rabbitmq_cluster.create_vhost()
+    yield url
+    rabbitmq_cluster.restore()
+    rabbitmq_cluster.delete_vhost(url)
+
+
+@pytest.fixture(scope="session")
+def postgresql_replication() -> Iterator[PostgreSQLReplication]:
+    """A primary, a synchronous standby and an asynchronous one, which tests may kill, pause and promote."""
+    yield from _private(lambda: PostgreSQLReplication(settings=POSTGRESQL_SETTINGS))
+
+
+@pytest.fixture
+def replicated_url(postgresql_replication: PostgreSQLReplication) -> Iterator[str]:
+    """An empty database that all nodes have, as a URL at the present primary; dropped after the test."""
+    url = postgresql_replication.primary.create_database()
+    yield url
+    postgresql_replication.restore()
+    postgresql_replication.primary.drop_database(url)
+
+
+@pytest.fixture
+def start_server() -> Iterator[Callable[[Callable[[], AnyServer]], AnyServer]]:
     """Start a server of the test's own, such as start_server(lambda: RabbitMQ(tls=True)); it ends with the test."""
     with ExitStack() as stack:
         yield lambda make: stack.enter_context(contextmanager(_running)(make))

@@ -5,7 +5,10 @@ from tests.servers.mariadb import MariaDB, MariaDBDatabases
 from tests.servers.mysql import MySQL
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgresql import PostgreSQL, PostgreSQLDatabases
+from tests.servers.postgresql_replication import PostgreSQLReplication
+from tests.servers.proxy import Proxy
 from tests.servers.rabbitmq import RabbitMQ
+from tests.servers.rabbitmq_cluster import RabbitMQCluster
 from tests.servers.vhosts import RabbitMQVhosts
 
 __all__ = [
@@ -15,7 +18,10 @@ __all__ = [
     "PgBouncer",
     "PostgreSQL",
     "PostgreSQLDatabases",
+    "PostgreSQLReplication",
+    "Proxy",
     "RabbitMQ",
+    "RabbitMQCluster",
     "RabbitMQVhosts",
     "ServerError",
     "ServerFailedError",

@@ -1,13 +1,12 @@
 """A private pgbouncer in front of a PostgreSQL: transaction pooling, so sessions are shared."""
 
-import socket
 from collections.abc import Sequence
 
 from sqlalchemy import make_url
 
 from tests.servers.ports import free_port
 from tests.servers.programs import find_program
-from tests.servers.server import Server
+from tests.servers.server import Server, listens
 
 POOL_SIZE = 3
 
@@ -47,8 +46,4 @@ class PgBouncer(Server):
         return [self._program, str(self._configuration)]
 
     def _answers(self) -> bool:
-        try:
-            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-        except OSError:
-            return False
-        return True
+        return listens(self.port)

@@ -57,18 +57,18 @@ class PostgreSQLDatabases:
         name = make_url(url).database or ""
         statement = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
         # autovacuum may be at work there, and only a superuser may end it
-        with _connect(self._admin_url) as connection:
+        with connect(self._admin_url) as connection:
             connection.execute(statement)
 
     def create_role(self, name: str, password: str, database_url: str) -> str:
         """Make a role that may log in and nothing else; the URL of the database for that role."""
         statement = sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(sql.Identifier(name), sql.Literal(password))
-        with _connect(self._admin_url) as connection:
+        with connect(self._admin_url) as connection:
             connection.execute(statement)
         return make_url(database_url).set(username=name, password=password).render_as_string(hide_password=False)
 
     def _execute(self, statement: sql.Composed) -> None:
-        with _connect(self._url) as connection:
+        with connect(self._url) as connection:
             connection.execute(statement)
 
 
@@ -84,11 +84,14 @@ class PostgreSQL(Server, PostgreSQLDatabases):
 
     def __init__(self, settings: Mapping[str, str] | None = None) -> None:
         self._initdb = find_program("initdb", *PROGRAMS)
-        self._postgres = str(Path(self._initdb).with_name("postgres"))
+        self._postgres = self._program("postgres")
         self.port = free_port()
         self.settings = {"max_connections": "200", **(settings or {})}
         Server.__init__(self)
         PostgreSQLDatabases.__init__(self, self._role_url("delaystore"), self._role_url("postgres"))
+
+    def _program(self, name: str) -> str:
+        return str(Path(self._initdb).with_name(name))
 
     def _role_url(self, role: str) -> str:
         return f"postgresql+psycopg://{role}:{secrets.token_urlsafe(12)}@127.0.0.1:{self.port}/postgres"
@@ -115,7 +118,7 @@ class PostgreSQL(Server, PostgreSQLDatabases):
     def _answers(self) -> bool:
         create = sql.SQL("CREATE ROLE delaystore LOGIN CREATEDB PASSWORD {}").format(sql.Literal(self._url.password))
         try:
-            with _connect(self._admin_url) as connection:
+            with connect(self._admin_url) as connection:
                 known = connection.execute("SELECT FROM pg_roles WHERE rolname = 'delaystore'").fetchone()
                 if known is None:
                     connection.execute(create)
@@ -131,7 +134,8 @@ class PostgreSQL(Server, PostgreSQLDatabases):
         return self.directory / "data"
 
 
-def _connect(url: URL) -> psycopg.Connection:
+def connect(url: URL) -> psycopg.Connection:
+    """A connection that commits each statement. Raises psycopg.OperationalError."""
     return psycopg.connect(
         host=url.host,
         port=url.port,

@@ -45,6 +45,11 @@ class ProcessTree:
         """Whether the server's main process has not exited yet."""
         return self._supervisor.poll() is None
 
+    @property
+    def paused(self) -> bool:
+        """Whether some of it stands still."""
+        return any(process.status() == psutil.STATUS_STOPPED for process in self._processes())
+
     def pids(self) -> list[int]:
         """The process ids of the server and its descendants."""
         return [process.pid for process in supervisor.live_descendants(self._supervisor.pid)]

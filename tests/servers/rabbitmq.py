@@ -4,6 +4,7 @@ import http.client
 import secrets
 import socket
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
@@ -19,22 +20,33 @@ PROGRAMS = ("/usr/lib/rabbitmq/bin", "/opt/homebrew/opt/rabbitmq/sbin")
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 
 
+@dataclass(frozen=True)
+class Membership:
+    """What the nodes of one cluster have in common: the administrator and the cookie."""
+
+    user: str = "delaystore"
+    password: str = field(default_factory=lambda: secrets.token_urlsafe(12))
+    cookie: str = field(default_factory=lambda: secrets.token_hex(20))
+
+
 class RabbitMQ(Server, RabbitMQVhosts):
     """A RabbitMQ broker of one node.
 
     `management` adds the HTTP API (`management_url`), which makes create_vhost() some ten times faster.
     `tls` adds a TLS listener that demands a client certificate: `tls_url`, `certificates`.
+    `membership`: None: of its own.
     """
 
     _account = "rabbitmq"
 
-    def __init__(self, *, management: bool = False, tls: bool = False) -> None:
+    def __init__(self, *, management: bool = False, tls: bool = False, membership: Membership | None = None) -> None:
         self._server = find_program("rabbitmq-server", *PROGRAMS)
         self._rabbitmqctl = str(Path(self._server).with_name("rabbitmqctl"))
         self.port, self._dist_port, self._epmd_port = free_port(), free_port(), free_port()
         self.management_port = free_port() if management else None
         self.tls_port = free_port() if tls else None
-        self._user, self._password = "delaystore", secrets.token_urlsafe(12)
+        self._membership = membership or Membership()
+        self._user, self._password = self._membership.user, self._membership.password
         self._certificates: Certificates | None = None
         Server.__init__(self)
         RabbitMQVhosts.__init__(
@@ -61,7 +73,7 @@ class RabbitMQ(Server, RabbitMQVhosts):
         """What `rabbitmqctl ARGUMENTS` prints. Raises ServerFailedError if it fails; takes a second or two."""
         if not self.running:
             raise ServerFailedError("RabbitMQ is not running")
-        return self._run([self._rabbitmqctl, "--node", self._node, "--quiet", *arguments], timeout=60)
+        return self._run([self._rabbitmqctl, "--node", self.node, "--quiet", *arguments], timeout=60)
 
     def sync_queues(self) -> None:
         """Write to disk what the broker knows of its queues. Call it after declaring some, before kill().
@@ -98,14 +110,15 @@ class RabbitMQ(Server, RabbitMQVhosts):
         self.add_vhost("/")
 
     @property
-    def _node(self) -> str:
+    def node(self) -> str:
+        """The name that Erlang knows it by."""
         return f"delaystore{self.port}@localhost"
 
     def _prepare(self) -> None:
         if self.tls_port is not None:
             self._certificates = Certificates.create(self.directory)
             self._write("server-key.pem", self._certificates.server_key.read_text())
-        self._write(".erlang.cookie", secrets.token_hex(20), mode=0o400)
+        self._write(".erlang.cookie", self._membership.cookie, mode=0o400)
         self._write("enabled_plugins", "[rabbitmq_management].\n" if self.management_port else "[].\n")
         self._write("rabbitmq.conf", "\n".join(self._configuration()) + "\n")
 
@@ -138,7 +151,7 @@ class RabbitMQ(Server, RabbitMQVhosts):
         loopback = "-kernel inet_dist_use_interface {127,0,0,1}"
         return {
             **super()._environment(),
-            "RABBITMQ_NODENAME": self._node,
+            "RABBITMQ_NODENAME": self.node,
             "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
             "RABBITMQ_NODE_PORT": str(self.port),
             "RABBITMQ_DIST_PORT": str(self._dist_port),

@@ -4,6 +4,7 @@ import atexit
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -49,6 +50,16 @@ class Server(ABC):
     def running(self) -> bool:
         """Whether the server's process exists; True as well while it is paused."""
         return self._tree is not None and self._tree.alive
+
+    @property
+    def paused(self) -> bool:
+        """Whether pause() has stopped it and resume() has not been called since."""
+        return self.running and self._tree is not None and self._tree.paused
+
+    @property
+    def was_started(self) -> bool:
+        """Whether it has a directory: it was started at least once, and not closed since."""
+        return self._directory is not None
 
     @property
     def pids(self) -> list[int]:
@@ -101,6 +112,11 @@ class Server(ABC):
         """Undo pause()."""
         if self._tree is not None:
             self._tree.resume()
+
+    def restore(self) -> None:
+        """Undo pause(), kill() and stop()."""
+        self.resume()
+        self.start()
 
     def close(self) -> None:
         """End the server and remove its directory. May be called twice; nothing happens in a forked child."""
@@ -186,3 +202,12 @@ class Server(ABC):
 
     def _log_tail(self, lines: int = 40) -> str:
         return "\n".join(self._log.read_text(errors="replace").splitlines()[-lines:]) if self._log.exists() else ""
+
+
+def listens(port: int) -> bool:
+    """Whether something accepts connections on a port of the loopback interface."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
