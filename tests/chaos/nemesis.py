@@ -34,7 +34,7 @@ def schedule(faults: Sequence[Fault], seed: int) -> Iterator[Stroke]:
         for _ in range(2 if chance.random() < TWO_AT_ONCE else 1):
             (kind,) = chance.choices([*kinds], [*kinds.values()])
             chosen.append(chance.choice([fault for fault in faults if fault.name == kind]))
-        if len({fault.target for fault in chosen}) == 1 or any(fault.exclusive for fault in chosen):
+        if len({fault.group for fault in chosen}) == 1:
             chosen = chosen[:1]
         (quiet,) = chance.choices([*QUIET], [*QUIET.values()])
         yield Stroke(

@@ -37,7 +37,7 @@ class Load:
     """Messages of a send_many; half of these calls send messages that are due all at once."""
     linger: float = 0.1
     """Seconds that a batch is under way longer than it need, before it is sent and after; at most."""
-    lease: float = 5.0
+    lease: float = 2.0
     """Of claims in SQLite, in seconds."""
 
 

@@ -66,12 +66,12 @@ def _run(plan: Plan, folder: Path, say: Callable[[str], None]) -> None:
             "run",
             topology=topology.name,
             mode=topology.mode,
-            asynchronous=topology.asynchronous,
+            asynchronous=topology.database.asynchronous,
             seed=plan.seed,
             seconds=plan.seconds,
             dispatchers=plan.load.dispatchers,
         )
-        recorder.note("primary", offset=topology.clock_offset)
+        recorder.note("primary", offset=topology.database.clock_offset)
         with workload.processes as processes:
             processes.start()
             workload.await_begun()
