@@ -26,7 +26,8 @@ GOOD, BAD, MISTAKE, INTERRUPTED = 0, 1, 2, 130
 
 def main(arguments: Sequence[str]) -> int:
     """The exit code: 1 if something happened that must not."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
     try:
         return _check_files(arguments[1:]) if arguments[:1] == ["check"] else _run_all(_options(arguments))
     except (UnknownFaultError, ServerMissingError) as error:
@@ -91,7 +92,8 @@ def _say(text: str) -> None:
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # once is enough: what follows ends processes and servers
     raise KeyboardInterrupt
 
 

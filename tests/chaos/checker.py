@@ -147,7 +147,9 @@ class Checker:
         spans = story.due_by(delivery, self._clocks)
         if any(span.until is None for span in spans):
             return
-        if any(self._interrupted(span) for span in spans):
+        if any(self._in_a_tail(answer.time) for answer in story.of("cancel_answered", "reschedule_answered")):
+            self._found.counts["lost in a tail"] += 1
+        elif any(self._interrupted(span) for span in spans):
             self._found.counts["in doubt at a cancel"] += 1
         elif story.cancelled is not None and story.cancelled.time <= delivery.time:
             what = f"cancelled at {story.cancelled.time:.3f}, delivered at {delivery.time:.3f}"

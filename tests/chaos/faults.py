@@ -23,8 +23,8 @@ class Victim(Protocol):
 class Fault:
     """`kind` happens to `target` by `begin`, for between `shortest` and `longest` seconds, and is undone by `end`.
 
-    `begin` may return details for the history. `exclusive`: no other fault at the same time. `weight`: how often it
-    comes, compared with others.
+    `begin` and `end` may return details for the history, see `Part.faults`. `weight`: how often it comes, compared with
+    others.
     """
 
     kind: str
@@ -33,13 +33,17 @@ class Fault:
     end: Callable[[], Any]
     shortest: float = 0.0
     longest: float = 6.0
-    exclusive: bool = False
     weight: float = 1.0
+
+    @property
+    def group(self) -> str:
+        """Its target without a number: only one of a group has a fault at a time."""
+        return self.target.rstrip("-0123456789")
 
     @property
     def name(self) -> str:
         """What the table calls it."""
-        return f"{self.kind} {self.target.rstrip('-0123456789')}"
+        return f"{self.kind} {self.group}"
 
 
 def killing(target: str, victim: Victim, longest: float = 6.0, weight: float = 1.0) -> Fault:

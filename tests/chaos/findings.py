@@ -46,7 +46,7 @@ SETS = {
     "repeated": "extra copies: a send failed, was repeated, and both were stored",
     "duplicated near a fault": "extra copies that at least once allows",
     "in doubt at a cancel": "forwarded before a fault, cancelled or rescheduled after it",
-    "lost in a tail": "acknowledged seconds before an asynchronous standby was promoted",
+    "lost in a tail": "acknowledged, cancelled or rescheduled seconds before an asynchronous standby was promoted",
 }
 """What may be, and is counted."""
 

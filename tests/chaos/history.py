@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 SUFFIX = ".jsonl"
+STAMP = len("2027-01-01 12:00:00,000")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,18 @@ class Recorder:
 def merged(folder: Path) -> list[Event]:
     """The events of all processes, in the order of time."""
     return in_order(event for path in folder.glob("*" + SUFFIX) for event in read(path))
+
+
+def merged_logs(folder: Path) -> str:
+    """What all processes have logged, in the order of time; each line names its process."""
+    lines = []
+    for path in folder.glob("*.log"):
+        stamp = ""
+        for number, line in enumerate(path.read_text(errors="replace").splitlines()):
+            if line[:4].isdigit():
+                stamp = line[:STAMP]  # the lines of a traceback have none, and belong to the line before
+            lines.append((stamp, path.stem, number, line))
+    return "".join(f"{name}: {line}\n" for _, name, _, line in sorted(lines))
 
 
 def in_order(events: Iterable[Event]) -> list[Event]:

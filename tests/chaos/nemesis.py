@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tests.chaos.faults import Fault
@@ -34,7 +34,7 @@ def schedule(faults: Sequence[Fault], seed: int) -> Iterator[Stroke]:
         for _ in range(2 if chance.random() < TWO_AT_ONCE else 1):
             (kind,) = chance.choices([*kinds], [*kinds.values()])
             chosen.append(chance.choice([fault for fault in faults if fault.name == kind]))
-        if len({fault.target for fault in chosen}) == 1 or any(fault.exclusive for fault in chosen):
+        if len({fault.group for fault in chosen}) == 1:
             chosen = chosen[:1]
         (quiet,) = chance.choices([*QUIET], [*QUIET.values()])
         yield Stroke(
@@ -43,11 +43,15 @@ def schedule(faults: Sequence[Fault], seed: int) -> Iterator[Stroke]:
 
 
 class Nemesis:
-    """Does to the workload and its servers what a seed says."""
+    """Does to the workload and its servers what a seed says. `say`: is told of each fault."""
 
-    def __init__(self, faults: Sequence[Fault], seed: int, recorder: Recorder) -> None:
+    def __init__(
+        self, faults: Sequence[Fault], seed: int, recorder: Recorder, say: Callable[[str], None] = lambda text: None
+    ) -> None:
         self._strokes = schedule(faults, seed)
         self._recorder = recorder
+        self._say = say
+        self._since = time.monotonic()
         self._number = 0
 
     def run(self, until: float) -> None:
@@ -63,6 +67,7 @@ class Nemesis:
         begun: list[tuple[float, Fault, int]] = []
         try:
             for fault, seconds in faults:
+                self._say(f"{time.monotonic() - self._since:7.1f} s  {fault.kind} {fault.target} for {seconds:.1f} s")
                 begun.append((time.monotonic() + seconds, fault, self._begin(fault)))
             begun.sort(key=lambda one: one[0])
             while begun:

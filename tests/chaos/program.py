@@ -37,7 +37,7 @@ class Load:
     """Messages of a send_many; half of these calls send messages that are due all at once."""
     linger: float = 0.1
     """Seconds that a batch is under way longer than it need, before it is sent and after; at most."""
-    lease: float = 5.0
+    lease: float = 2.0
     """Of claims in SQLite, in seconds."""
 
 
@@ -55,6 +55,7 @@ class Options:
     consumer_urls: Sequence[str]
     mode: str
     seed: int
+    parent: int
     queue: str = ""
     load: Load = field(default_factory=Load)
 
@@ -85,7 +86,7 @@ class Program:
     def __init__(self) -> None:
         self.options = Options.parse(sys.argv[1])
         self.ended = threading.Event()
-        _die_with_parent()
+        _die_with(self.options.parent)
         signal.signal(signal.SIGTERM, lambda *_: self.ended.set())
         logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(name)s %(message)s")
         logging.getLogger("pika").setLevel(logging.CRITICAL)
@@ -93,7 +94,9 @@ class Program:
         self.recorder.note("process_runs", pid=os.getpid())
 
 
-def _die_with_parent() -> None:
-    """Have the kernel kill this process when the thread that started it ends. Linux only."""
+def _die_with(parent: int) -> None:
+    """Have the kernel kill this process when the thread of `parent` that started it ends. Linux only."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        sys.exit("the run is gone")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.chaos.faults import Fault, of_processes
-from tests.chaos.history import Event, Recorder, merged, write
+from tests.chaos.history import Event, Recorder, merged, merged_logs, write
 from tests.chaos.nemesis import Nemesis
 from tests.chaos.program import Load
 from tests.chaos.topology import Topology
@@ -21,7 +21,8 @@ class UnknownFaultError(ValueError):
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run does. `history`: where to keep the events, as JSON lines; None: nowhere.
+    """What a run does. `history`: where to keep the events, as JSON lines, and beside it, as `.log`, what the processes
+    have logged; None: nowhere.
 
     `strokes`: what happens to the running workload, as lists of (fault's kind, target, seconds) that begin together;
     None: the nemesis with `seed`, for `seconds`.
@@ -48,6 +49,7 @@ def run(plan: Plan, say: Callable[[str], None] = lambda text: None) -> list[Even
             events = merged(folder)
             if plan.history is not None:
                 write(events, plan.history)
+                plan.history.with_suffix(".log").write_text(merged_logs(folder))
     return events
 
 
@@ -64,12 +66,12 @@ def _run(plan: Plan, folder: Path, say: Callable[[str], None]) -> None:
             "run",
             topology=topology.name,
             mode=topology.mode,
-            asynchronous=topology.asynchronous,
+            asynchronous=topology.database.asynchronous,
             seed=plan.seed,
             seconds=plan.seconds,
             dispatchers=plan.load.dispatchers,
         )
-        recorder.note("primary", offset=topology.clock_offset)
+        recorder.note("primary", offset=topology.database.clock_offset)
         with workload.processes as processes:
             processes.start()
             workload.await_begun()
@@ -81,7 +83,7 @@ def _run(plan: Plan, folder: Path, say: Callable[[str], None]) -> None:
 
 
 def _strike(plan: Plan, faults: Sequence[Fault], recorder: Recorder, say: Callable[[str], None]) -> None:
-    nemesis = Nemesis(_chosen(faults, plan.only), plan.seed, recorder)
+    nemesis = Nemesis(_chosen(faults, plan.only), plan.seed, recorder, say)
     if plan.strokes is None:
         say(f"faults of seed {plan.seed} for {plan.seconds:g} s")
         nemesis.run(time.monotonic() + plan.seconds)

@@ -3,11 +3,14 @@
 from collections.abc import Sequence
 
 from tests.chaos import report
+from tests.chaos.brokers import OneRabbitMQ
 from tests.chaos.checker import check
+from tests.chaos.databases import OneServer
 from tests.chaos.findings import Findings
 from tests.chaos.program import Load
 from tests.chaos.run import Plan, run
-from tests.chaos.topologies import Single, SQLite
+from tests.chaos.topologies import TOPOLOGIES
+from tests.chaos.topology import Topology
 from tests.servers import PostgreSQL, RabbitMQ
 
 LOAD = Load(dispatchers=2, shortest=0, longest=3, lease=1)
@@ -25,12 +28,14 @@ def test_faults_of_one_postgresql_and_one_rabbitmq_lose_nothing(
     private_postgresql: PostgreSQL, private_rabbitmq: RabbitMQ
 ) -> None:
     strokes: Strokes = [
-        [("kill", "postgresql", 0.5)],
+        [("kill", "database", 0.5)],
         [("pause", "rabbitmq", 3), ("kill", "dispatcher-1", 0.2)],
-        [("kill", "sender-1", 0.2), ("pause", "dispatcher-2", 2), ("pause", "postgresql", 1)],
+        [("kill", "sender-1", 0.2), ("pause", "dispatcher-2", 2), ("pause", "database", 1)],
         [("kill", "rabbitmq", 0)],
     ]
-    plan = Plan(lambda: Single(private_postgresql, private_rabbitmq), load=LOAD, strokes=strokes)
+    database = OneServer(private_postgresql, left_running=True)
+    broker = OneRabbitMQ(private_rabbitmq, left_running=True)
+    plan = Plan(lambda: Topology("single", database, broker), load=LOAD, strokes=strokes)
     assert_good(check(run(plan)))
 
 
@@ -40,4 +45,4 @@ def test_on_sqlite_dispatchers_that_die_or_outlive_their_lease_neither_lose_nor_
         [("pause", "dispatcher-2", 2.5)],
         [("pause", "dispatcher-1", 2), ("kill", "sender-1", 0.2)],
     ]
-    assert_good(check(run(Plan(SQLite, load=LOAD, strokes=strokes))))
+    assert_good(check(run(Plan(TOPOLOGIES["sqlite"], load=LOAD, strokes=strokes))))

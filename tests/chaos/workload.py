@@ -1,5 +1,6 @@
 """Senders, dispatchers and consumers on a topology: set up, running, settled."""
 
+import os
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -33,7 +34,7 @@ class Workload:
     def __init__(self, topology: Topology, folder: Path, seed: int, load: Load, recorder: Recorder) -> None:
         self._topology, self._folder, self._seed, self._load = topology, folder, seed, load
         self._recorder = recorder
-        self._store = SqlDelayedMessageStore(topology.store_url)
+        self._store = SqlDelayedMessageStore(topology.database.url)
         self._delivery = DelayedDelivery(ENDPOINT, self._store, settings=self._options("checker").settings())
         self.processes = Processes([*self._processes()])
 
@@ -43,7 +44,7 @@ class Workload:
         with self._store.engine.begin() as connection:
             connection.execute(text(f"CREATE TABLE {ORDERS} (id varchar(100) PRIMARY KEY)"))
         self._declare_queues()
-        self._topology.queues_declared()
+        self._topology.broker.queues_declared()
 
     def await_begun(self, patience: float = 60.0) -> None:
         """Wait until each sender and consumer has something in the history."""
@@ -96,22 +97,23 @@ class Workload:
         return Options(
             name=name,
             folder=str(self._folder),
-            store_url=topology.store_url,
-            transport_url=topology.transport_url,
-            consumer_urls=topology.consumer_urls,
+            store_url=topology.database.url,
+            transport_url=topology.broker.url,
+            consumer_urls=topology.broker.consumer_urls,
             mode=topology.mode,
             seed=self._seed,
+            parent=os.getpid(),
             queue=queue,
             load=self._load,
         )
 
     def _declare_queues(self) -> None:
-        if not self._topology.transport_url.startswith("amqp"):
+        if not self._topology.broker.url.startswith("amqp"):
             transport = SqlQueueTransport(self._store.engine)
             for queue in QUEUES:
                 transport.declare(queue)
             return
-        connection = pika.BlockingConnection([pika.URLParameters(url) for url in self._topology.consumer_urls])
+        connection = pika.BlockingConnection([pika.URLParameters(url) for url in self._topology.broker.consumer_urls])
         for queue, kind in ((QUORUM, "quorum"), (CLASSIC, "classic"), (ERROR, "quorum")):
             connection.channel().queue_declare(queue, durable=True, arguments={"x-queue-type": kind})
         connection.close()

@@ -225,6 +225,16 @@ ALLOWED: dict[str, tuple[str, Callable[[], Writer]]] = {
         "in doubt at a cancel",
         lambda: Writer().sent("x", 1, due=5).fault(5, 6).rescheduled("x", 7, due=90).delivered("x", 8),
     ),
+    "a cancel in the tail of an asynchronous standby": (
+        "lost in a tail",
+        lambda: (
+            Writer(asynchronous=True)
+            .sent("x", 1, due=50)
+            .cancelled("x", 2)
+            .at(5, "primary", offset=0.0, promotion=True)
+            .delivered("x", 51)
+        ),
+    ),
     "the tail of an asynchronous standby": (
         "lost in a tail",
         lambda: Writer(asynchronous=True).sent("x", 1, due=50).at(5, "primary", offset=0.0, promotion=True),
