@@ -216,7 +216,7 @@ class BoundSqlStore(ManagedDelayedMessageStore):
         row = self._execute(*search(self._sql.status, self._sql.status_behind, self._parts.scan.start())).one()
         return StoreStatus(
             now=row.now or datetime.now(UTC),
-            first_due=row.first_due if isinstance(row.first_due, datetime) else None,  # written by hand, it may be anything
+            first_due=row.first_due if isinstance(row.first_due, datetime) else None,  # or it was written by hand
             read_only=READ_ONLY if row.read_only else None,
         )
 
