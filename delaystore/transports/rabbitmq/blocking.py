@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from pika import exceptions
 
-from delaystore.errors import TransportUnavailableError
+from delaystore.errors import TransportUnansweredError, TransportUnavailableError
 from delaystore.transports.rabbitmq.nodes import Node
 from delaystore.transports.rabbitmq.opening import open_connection
 from delaystore.transports.rabbitmq.owner import drop_socket
@@ -19,10 +19,6 @@ _HEARTBEAT: Final = 60
 _IDLE_CONNECTIONS: Final = 4
 OPENING: Final = 10
 """Seconds that a broker has to open or close a channel or a connection."""
-
-
-class UnansweredError(TransportUnavailableError):
-    """The broker was there, and left one request without an answer."""
 
 
 class BlockingConnections:
@@ -45,7 +41,7 @@ class BlockingConnections:
         """A fresh channel for the block, closed after it: what was not acknowledged goes back to its queue.
 
         Raises TransportUnavailableError if there is no connection to be had, or if it is lost within the block, and
-        UnansweredError if that is because an answer did not come in time.
+        TransportUnansweredError if that is because an answer did not come in time.
         The broker's refusals (pika's ChannelClosedByBroker) pass through. An interrupt drops the connection.
         """
         with quiet_pika():
@@ -87,7 +83,7 @@ class BlockingConnections:
         except exceptions.AMQPConnectionError as error:
             if connection.is_open:
                 raise  # the caller's own
-            problem = UnansweredError if isinstance(error, SilenceError) else TransportUnavailableError
+            problem = TransportUnansweredError if isinstance(error, SilenceError) else TransportUnavailableError
             raise problem(
                 f"the connection to RabbitMQ at {connection.node.label} was lost: {reason_of(error)}"
             ) from None
