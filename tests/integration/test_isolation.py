@@ -1,7 +1,7 @@
 """PostgreSQL's databases, roles and engines whose default isolation level is another one."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ from tests.integration.sql_stores import message
 from tests.integration.test_sql_store import eventually
 from tests.servers import PostgreSQLDatabases
 
-ENGINES = {
+ENGINES: dict[str, Callable[[str], Any]] = {
     "a URL": lambda url: url,
     "an Engine": create_engine,
     "an Engine of another level": lambda url: create_engine(url, isolation_level="REPEATABLE READ"),
@@ -33,7 +33,7 @@ def url(request: pytest.FixtureRequest, postgresql: PostgreSQLDatabases) -> Iter
     postgresql.drop_database(url)
 
 
-@pytest.fixture(params=ENGINES.values(), ids=ENGINES)
+@pytest.fixture(params=list(ENGINES.values()), ids=list(ENGINES))
 def database(request: pytest.FixtureRequest, url: str) -> Iterator[Any]:
     """A URL, or an Engine, of that database."""
     database = request.param(url)
