@@ -21,13 +21,15 @@ from tests.servers.postgresql_replication import PostgreSQLNode
 from tests.servers.proxy import Proxy
 
 
-@pytest.fixture
-def database(postgresql_replication: PostgreSQLReplication, replicated_url: str) -> str:
+@pytest.fixture(scope="module")
+def database(postgresql_replication: PostgreSQLReplication) -> Iterator[str]:
     """The URL of a database on the primary, with the tables of the endpoint `sales`, that the standbys have too."""
-    with opened(replicated_url):
+    url = postgresql_replication.primary.create_database()
+    with opened(url):
         for node in postgresql_replication.standbys:
             postgresql_replication.await_streaming(node)
-    return replicated_url
+    yield url
+    postgresql_replication.primary.drop_database(url)
 
 
 @pytest.fixture
@@ -59,13 +61,15 @@ def test_of_several_hosts_the_one_that_takes_writes_is_used(
 ) -> None:
     url = at(database, standby.port, primary.port)
     with opened(url) as store:
-        store.store(message(store.now(), 3600))
+        store.store(message(store.now(), 3600, "by the library"))
         assert f"127.0.0.1:{standby.port},127.0.0.1:{primary.port}/" in repr(store)
         assert str(store.engine.url.password) not in repr(store)
     run = CommandLine(capsys, {})
-    assert run("send", "--store", url, "--endpoint", "sales", "billing", "x", "--delay", "3600").code == 0
+    sent = ["--delay", "3600", "--message-id", "by command"]
+    assert run("send", "--store", url, "--endpoint", "sales", "billing", "x", *sent).code == 0
     with opened(database) as store:
-        assert store.count() == 2
+        assert store.get("by the library")
+        assert store.get("by command")
         transport = SqlQueueTransport(url)
         assert transport.shares_transaction_with(store)
         transport.close()
@@ -111,10 +115,7 @@ def through_proxy(
 ) -> Iterator[tuple[SqlDelayedMessageStore, Proxy]]:
     """A store whose pool has three connections, which a proxy led to the standby, and now leads to the primary."""
     if request.param == "a URL of a serializable database":
-        with connect(make_url(database)) as connection:
-            name = Identifier(make_url(database).database or "")
-            connection.execute(SQL("ALTER DATABASE {} SET default_transaction_isolation = serializable").format(name))
-        postgresql_replication.await_streaming(standby)
+        set_isolation(postgresql_replication, database, "serializable")
     with Proxy(standby.port) as proxy:
         url = at(database, proxy.port)
         engine = create_engine(url)
@@ -128,6 +129,17 @@ def through_proxy(
         yield store, proxy
         store.engine.dispose()
         engine.dispose()
+    if request.param == "a URL of a serializable database":
+        set_isolation(postgresql_replication, database, "read committed")
+
+
+def set_isolation(replication: PostgreSQLReplication, database: str, level: str) -> None:
+    """What sessions of the database begin with, on the standbys too."""
+    with connect(make_url(database)) as connection:
+        name = Identifier(make_url(database).database or "")
+        connection.execute(SQL("ALTER DATABASE {} SET default_transaction_isolation = {}").format(name, level))
+    for node in replication.standbys:
+        replication.await_streaming(node)
 
 
 @pytest.mark.parametrize(
@@ -184,9 +196,9 @@ def test_somebodys_own_transaction_keeps_its_connection(
 
 
 def test_senders_go_on_after_a_fail_over(
-    database: str, postgresql_replication: PostgreSQLReplication, primary: PostgreSQLNode
+    replicated_url: str, postgresql_replication: PostgreSQLReplication, primary: PostgreSQLNode
 ) -> None:
-    with opened(postgresql_replication.url_of_all(database)) as store:
+    with opened(postgresql_replication.url_of_all(replicated_url)) as store:
         sent = [message(store.now(), 3600, str(number)) for number in range(3)]
         store.store(sent[0])
         primary.kill()
