@@ -1,7 +1,7 @@
 """PostgreSQL's databases, roles and engines whose default isolation level is another one."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ from tests.integration.sql_stores import message
 from tests.integration.test_sql_store import eventually
 from tests.servers import PostgreSQLDatabases
 
-ENGINES = {
+ENGINES: dict[str, Callable[[str], Any]] = {
     "a URL": lambda url: url,
     "an Engine": create_engine,
     "an Engine of another level": lambda url: create_engine(url, isolation_level="REPEATABLE READ"),
@@ -25,15 +25,15 @@ LEVEL = text("SELECT current_setting('transaction_isolation')")
 WAITING = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()")
 
 
-@pytest.fixture(params=["serializable", "repeatable read"])
-def url(request: pytest.FixtureRequest, postgresql: PostgreSQLDatabases) -> Iterator[str]:
-    """A database whose sessions begin transactions in that isolation level."""
-    url = postgresql.create_database(settings={"default_transaction_isolation": request.param})
+@pytest.fixture
+def url(postgresql: PostgreSQLDatabases) -> Iterator[str]:
+    """A database whose sessions begin transactions in another isolation level."""
+    url = postgresql.create_database(settings={"default_transaction_isolation": "serializable"})
     yield url
     postgresql.drop_database(url)
 
 
-@pytest.fixture(params=ENGINES.values(), ids=ENGINES)
+@pytest.fixture(params=list(ENGINES.values()), ids=list(ENGINES))
 def database(request: pytest.FixtureRequest, url: str) -> Iterator[Any]:
     """A URL, or an Engine, of that database."""
     database = request.param(url)

@@ -21,7 +21,7 @@ NAME = "delaystore_hosts"
 def administer(server: MariaDB, *statements: str) -> None:
     """Run statements on `server` as a user who may write to it though it is read-only."""
     url = make_url(server.admin_url)
-    who = {"user": url.username, "password": url.password or ""}
+    who: dict[str, Any] = {"user": url.username, "password": url.password}
     with pymysql.connect(host=url.host, port=url.port or 0, **who) as connection, connection.cursor() as cursor:
         for statement in statements:
             cursor.execute(statement)

@@ -5,54 +5,42 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from psycopg.sql import SQL, Identifier
 from sqlalchemy import create_engine, make_url, text
 
-from delaystore.errors import StoreError, StoreUnavailableError
+from delaystore.errors import StoreUnavailableError
 from delaystore.settings import TransactionMode
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.transports.abc import OutcomeKind
 from delaystore.transports.sql_queue import SqlQueueTransport
 from tests.integration.cli import CommandLine
-from tests.integration.forwarder import Forwarder
 from tests.integration.sql_stores import message, opened
-from tests.integration.standby import Standby, administer
-from tests.integration.test_sql_store import eventually
-from tests.servers import PostgreSQL
-
-SETTINGS = {"fsync": "off", "full_page_writes": "off"}
-
-
-@pytest.fixture(scope="module")
-def primary() -> Iterator[PostgreSQL]:
-    with PostgreSQL(SETTINGS) as server:
-        yield server
+from tests.servers import PostgreSQLReplication
+from tests.servers.postgresql import connect
+from tests.servers.postgresql_replication import PostgreSQLNode
+from tests.servers.proxy import Proxy
 
 
 @pytest.fixture(scope="module")
-def standby(primary: PostgreSQL) -> Iterator[Standby]:
-    with Standby(primary) as server:
-        yield server
+def database(postgresql_replication: PostgreSQLReplication) -> Iterator[str]:
+    """The URL of a database on the primary, with the tables of the endpoint `sales`, that the standbys have too."""
+    url = postgresql_replication.primary.create_database()
+    with opened(url):
+        for node in postgresql_replication.standbys:
+            postgresql_replication.await_streaming(node)
+    yield url
+    postgresql_replication.primary.drop_database(url)
 
 
 @pytest.fixture
-def database(primary: PostgreSQL, standby: Standby) -> Iterator[str]:
-    """The URL of a database on the primary, with the tables of the endpoint `sales`, that the standby has too."""
-    url = primary.create_database()
-    with opened(url):
-        eventually(lambda: is_there(make_url(url).set(port=standby.port).render_as_string(hide_password=False)))
-    yield url
-    primary.drop_database(url)
+def primary(postgresql_replication: PostgreSQLReplication) -> PostgreSQLNode:
+    return postgresql_replication.primary
 
 
-def is_there(url: str) -> bool:
-    store = SqlDelayedMessageStore(url)
-    store.initialize("sales", TransactionMode.NONE)
-    try:
-        return store.count() == 0
-    except StoreError:
-        return False
-    finally:
-        store.close()
+@pytest.fixture
+def standby(postgresql_replication: PostgreSQLReplication) -> PostgreSQLNode:
+    """The asynchronous one: nobody waits for it."""
+    return postgresql_replication.standbys[1]
 
 
 def at(url: str, *ports: int, query: str = "") -> str:
@@ -69,30 +57,34 @@ def store_on(database: Any) -> SqlDelayedMessageStore:
 
 
 def test_of_several_hosts_the_one_that_takes_writes_is_used(
-    database: str, primary: PostgreSQL, standby: Standby, capsys: pytest.CaptureFixture[str]
+    database: str, primary: PostgreSQLNode, standby: PostgreSQLNode, capsys: pytest.CaptureFixture[str]
 ) -> None:
     url = at(database, standby.port, primary.port)
     with opened(url) as store:
-        store.store(message(store.now(), 3600))
+        store.store(message(store.now(), 3600, "by the library"))
         assert f"127.0.0.1:{standby.port},127.0.0.1:{primary.port}/" in repr(store)
-        assert store.engine.url.password not in repr(store)
+        assert str(store.engine.url.password) not in repr(store)
     run = CommandLine(capsys, {})
-    assert run("send", "--store", url, "--endpoint", "sales", "billing", "x", "--delay", "3600").code == 0
+    sent = ["--delay", "3600", "--message-id", "by command"]
+    assert run("send", "--store", url, "--endpoint", "sales", "billing", "x", *sent).code == 0
     with opened(database) as store:
-        assert store.count() == 2
+        assert store.get("by the library")
+        assert store.get("by command")
         transport = SqlQueueTransport(url)
         assert transport.shares_transaction_with(store)
         transport.close()
 
 
-def test_a_standby_can_be_asked_for(database: str, primary: PostgreSQL, standby: Standby) -> None:
+def test_a_standby_can_be_asked_for(database: str, primary: PostgreSQLNode, standby: PostgreSQLNode) -> None:
     store = store_on(at(database, primary.port, standby.port, query="?target_session_attrs=standby"))
     with store.engine.connect() as connection:
         assert connection.execute(text("SELECT pg_is_in_recovery()")).scalar() is True
     store.close()
 
 
-def test_a_frozen_host_costs_its_time_limit_once(database: str, primary: PostgreSQL, standby: Standby) -> None:
+def test_a_frozen_host_costs_its_time_limit_once(
+    database: str, primary: PostgreSQLNode, standby: PostgreSQLNode
+) -> None:
     store = store_on(at(database, standby.port, primary.port, query="?connect_timeout=2"))
     standby.pause()
     try:
@@ -106,7 +98,7 @@ def test_a_frozen_host_costs_its_time_limit_once(database: str, primary: Postgre
         store.close()
 
 
-def test_without_a_server_that_takes_writes_the_error_says_so(database: str, standby: Standby) -> None:
+def test_without_a_server_that_takes_writes_the_error_says_so(database: str, standby: PostgreSQLNode) -> None:
     store = store_on(at(database, standby.port, standby.port))
     with pytest.raises(StoreUnavailableError, match="session is read-only"):
         store.store(message(store.now(), 3600))
@@ -115,15 +107,17 @@ def test_without_a_server_that_takes_writes_the_error_says_so(database: str, sta
 
 @pytest.fixture(params=["a URL", "a URL of a serializable database", "an Engine", "an Engine of an isolation level"])
 def through_proxy(
-    request: pytest.FixtureRequest, database: str, primary: PostgreSQL, standby: Standby
-) -> Iterator[tuple[SqlDelayedMessageStore, Forwarder]]:
+    request: pytest.FixtureRequest,
+    database: str,
+    postgresql_replication: PostgreSQLReplication,
+    primary: PostgreSQLNode,
+    standby: PostgreSQLNode,
+) -> Iterator[tuple[SqlDelayedMessageStore, Proxy]]:
     """A store whose pool has three connections, which a proxy led to the standby, and now leads to the primary."""
     if request.param == "a URL of a serializable database":
-        name = make_url(database).database
-        administer(primary, f"ALTER DATABASE {name} SET default_transaction_isolation = serializable")
-        eventually(lambda: not is_there(at(database, standby.port)))
-    with Forwarder(standby.port) as forwarder:
-        url = at(database, forwarder.port)
+        set_isolation(postgresql_replication, database, "serializable")
+    with Proxy(standby.port) as proxy:
+        url = at(database, proxy.port)
         engine = create_engine(url)
         if request.param == "an Engine of an isolation level":
             engine = engine.execution_options(isolation_level="SERIALIZABLE")
@@ -131,10 +125,21 @@ def through_proxy(
         waiting = [store.engine.connect() for _ in range(3)]
         for connection in waiting:
             connection.close()
-        forwarder.target = primary.port
-        yield store, forwarder
+        proxy.switch(primary.port)
+        yield store, proxy
         store.engine.dispose()
         engine.dispose()
+    if request.param == "a URL of a serializable database":
+        set_isolation(postgresql_replication, database, "read committed")
+
+
+def set_isolation(replication: PostgreSQLReplication, database: str, level: str) -> None:
+    """What sessions of the database begin with, on the standbys too."""
+    with connect(make_url(database)) as connection:
+        name = Identifier(make_url(database).database or "")
+        connection.execute(SQL("ALTER DATABASE {} SET default_transaction_isolation = {}").format(name, level))
+    for node in replication.standbys:
+        replication.await_streaming(node)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +153,7 @@ def through_proxy(
     ids=["store", "store_many", "fetch_due", "cancel"],
 )
 def test_a_pool_does_not_stay_on_a_standby(
-    through_proxy: tuple[SqlDelayedMessageStore, Forwarder], write: Callable[[SqlDelayedMessageStore], object]
+    through_proxy: tuple[SqlDelayedMessageStore, Proxy], write: Callable[[SqlDelayedMessageStore], object]
 ) -> None:
     store, _ = through_proxy
     with pytest.raises(StoreUnavailableError, match=r"read-only standby.* add target_session_attrs=read-write"):
@@ -157,24 +162,28 @@ def test_a_pool_does_not_stay_on_a_standby(
         write(store)
 
 
-def test_a_sql_queue_does_not_stay_on_a_standby(database: str, primary: PostgreSQL, standby: Standby) -> None:
+def test_a_sql_queue_does_not_stay_on_a_standby(
+    database: str, primary: PostgreSQLNode, standby: PostgreSQLNode
+) -> None:
     direct = SqlQueueTransport(database)
     direct.declare("billing")
-    with Forwarder(standby.port) as forwarder:
-        transport = SqlQueueTransport(at(database, forwarder.port))
+    with Proxy(standby.port) as proxy:
+        transport = SqlQueueTransport(at(database, proxy.port))
         with opened(database) as store:
             sent = message(store.now())
         (outcome,) = transport.send([sent], None, 5)
         assert outcome.kind is OutcomeKind.UNSETTLED
         assert "read-only standby" in outcome.reason
-        forwarder.target = primary.port
+        proxy.switch(primary.port)
         (outcome,) = transport.send([sent], None, 5)
         assert outcome.kind is OutcomeKind.DELIVERED
         transport.close()
     direct.close()
 
 
-def test_somebodys_own_transaction_keeps_its_connection(database: str, primary: PostgreSQL, standby: Standby) -> None:
+def test_somebodys_own_transaction_keeps_its_connection(
+    database: str, primary: PostgreSQLNode, standby: PostgreSQLNode
+) -> None:
     engine = create_engine(at(database, standby.port))
     store = store_on(engine)
     with engine.connect() as connection:
@@ -186,28 +195,16 @@ def test_somebodys_own_transaction_keeps_its_connection(database: str, primary: 
     engine.dispose()
 
 
-def test_senders_go_on_after_a_fail_over(start_server: Any) -> None:
-    primary: PostgreSQL = start_server(lambda: PostgreSQL(SETTINGS))
-    standby: Standby = start_server(lambda: Standby(primary))
-    database = primary.create_database()
-    with opened(at(database, primary.port, standby.port)) as store:
+def test_senders_go_on_after_a_fail_over(
+    replicated_url: str, postgresql_replication: PostgreSQLReplication, primary: PostgreSQLNode
+) -> None:
+    with opened(postgresql_replication.url_of_all(replicated_url)) as store:
         sent = [message(store.now(), 3600, str(number)) for number in range(3)]
         store.store(sent[0])
-        eventually(lambda: is_replicated(at(database, standby.port)))
         primary.kill()
         with pytest.raises(StoreUnavailableError):
             store.store(sent[1])
-        standby.promote()
+        postgresql_replication.promote(postgresql_replication.standbys[0])
         store.store(sent[1])
         store.store(sent[2])
         assert {one.message_id for one in store.list().messages} == {"0", "1", "2"}
-
-
-def is_replicated(url: str) -> bool:
-    store = store_on(url)
-    try:
-        return store.count() == 1
-    except StoreError:
-        return False
-    finally:
-        store.close()

@@ -5,7 +5,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import psycopg
 import pytest
 from sqlalchemy import create_engine, make_url
 
@@ -17,8 +16,8 @@ from delaystore.stores.abc import ManagementOutcome
 from delaystore.transports.abc import OutcomeKind
 from delaystore.transports.sql_queue import SqlQueueTransport
 from tests.integration.sql_stores import message, opened
-from tests.integration.standby import administer
 from tests.servers import PostgreSQL
+from tests.servers.postgresql import connect
 
 CANCEL = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
 
@@ -38,13 +37,16 @@ def absent_standby(server: PostgreSQL) -> Iterator[None]:
     over = threading.Event()
 
     def cancel() -> None:
-        url = make_url(server.admin_url).set(drivername="postgresql").render_as_string(hide_password=False)
-        with psycopg.connect(url, autocommit=True) as connection:
+        with connect(make_url(server.admin_url)) as connection:
             while not over.wait(0.05):
                 connection.execute(CANCEL)
 
-    administer(server, "ALTER SYSTEM SET synchronous_standby_names = 'absent'")
-    administer(server, "SELECT pg_reload_conf()")
+    def set_synchronous(names: str) -> None:
+        with connect(make_url(server.admin_url)) as connection:
+            connection.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{names}'".encode())
+            connection.execute("SELECT pg_reload_conf()")
+
+    set_synchronous("absent")
     canceller = threading.Thread(target=cancel)
     canceller.start()
     try:
@@ -52,8 +54,7 @@ def absent_standby(server: PostgreSQL) -> Iterator[None]:
     finally:
         over.set()
         canceller.join()
-        administer(server, "ALTER SYSTEM RESET synchronous_standby_names")
-        administer(server, "SELECT pg_reload_conf()")
+        set_synchronous("")
 
 
 @pytest.fixture(params=["a URL", "an Engine"])

@@ -10,9 +10,9 @@ from delaystore.errors import StoreUnavailableError
 from delaystore.settings import TransactionMode
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.abc import ManagementOutcome
-from tests.integration.forwarder import Forwarder
 from tests.integration.sql_stores import message, opened
 from tests.integration.test_sql_store import eventually
+from tests.servers.proxy import Proxy
 
 
 @pytest.fixture(params=["postgresql", "mysql"])
@@ -27,15 +27,15 @@ def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 def test_what_a_vanished_dispatcher_has_claimed_is_free_again(store: SqlDelayedMessageStore) -> None:
     store.store(message(store.now(), -1, "claimed"))
     address = store.engine.url
-    with Forwarder(address.port or 0) as forwarder:
-        vanishing = SqlDelayedMessageStore(address.set(port=forwarder.port))
+    with Proxy(address.port or 0) as proxy:
+        vanishing = SqlDelayedMessageStore(address.set(port=proxy.port))
         vanishing.initialize("sales", TransactionMode.NONE)
         with pytest.raises(StoreUnavailableError), vanishing.transaction() as transaction:
             assert transaction.fetch_due(store.now(), 5)
-            forwarder.fall_silent()
+            proxy.swallow()
             assert store.cancel("claimed") is ManagementOutcome.BEING_DISPATCHED
             eventually(lambda: store.cancel("claimed") is ManagementOutcome.DONE)
-            forwarder.close()
+            proxy.cut()
         vanishing.close()
 
 
