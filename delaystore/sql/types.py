@@ -48,6 +48,14 @@ class UtcDateTime(TypeDecorator[datetime]):
         return value.astimezone(UTC) if _is_postgresql(dialect) else value.replace(tzinfo=UTC)
 
     @override
+    def bind_processor(self, dialect: Dialect) -> Callable[[Any], Any] | None:
+        """What is no time goes back as it came, to be compared with."""
+        write = super().bind_processor(dialect)
+        if write is None:
+            return None
+        return lambda value: write(value) if value is None or isinstance(value, datetime) else value
+
+    @override
     def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any] | None:
         """What is no time comes as the driver gives it: one such row must not make a search fail."""
         read = super().result_processor(dialect, coltype)

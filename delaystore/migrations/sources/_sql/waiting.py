@@ -28,13 +28,14 @@ def waiting(database: Database, tables: RunTables, cutoff: datetime | None) -> W
         total: int = connection.execute(database.dialect.lock_free(everything, source)).scalar_one()
     destinations: Counter[str] = Counter()
     for value, number, _, _ in rows:
-        destinations[shape.destination(value)] += number
+        known = shape.destination(value)
+        destinations[known if isinstance(known, str) else ascii(known)] += number
     count = destinations.total()
     return Waiting(
         endpoint=tables.endpoint,
         count=count,
-        earliest=min((row[2] for row in rows), default=None),
-        latest=max((row[3] for row in rows), default=None),
+        earliest=min((row[2] for row in rows if isinstance(row[2], datetime)), default=None),
+        latest=max((row[3] for row in rows if isinstance(row[3], datetime)), default=None),
         destinations=dict(sorted(destinations.items())),
         staying=max(total - count, 0),
     )
