@@ -7,6 +7,7 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary, WeakSet
 
 from sqlalchemy import Connection, Engine, event
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from delaystore.calls import CUT_AFTER, current_call, in_background
 from delaystore.clock import CarriedClock
@@ -30,6 +31,7 @@ class EngineConnections:
         event.listen(engine, "invalidate", self._lost)
         event.listen(engine, "checkout", self._used, insert=True)  # before the connection is tested
         event.listen(engine, "reset", self._used)
+        event.listen(engine, "checkin", _returned)
         for moment in ("before_cursor_execute", "commit", "rollback"):
             event.listen(engine, moment, self._used_by)
 
@@ -56,6 +58,13 @@ class EngineConnections:
     def _used_by(self, connection: Connection, *_: Any) -> None:
         if current_call() is not None and not connection.invalidated:
             self._used(connection.connection.dbapi_connection)
+
+
+def _returned(_driver: Any, record: ConnectionPoolEntry) -> None:
+    """Nobody else gets the connection of a call that was to be ended: a late cancellation would hit the next one."""
+    call = current_call()
+    if call is not None and call.overdue:
+        record.invalidate()
 
 
 class WaitingConnection:

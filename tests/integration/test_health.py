@@ -1,0 +1,124 @@
+"""What health says of a real database: how long something is overdue, that it takes no writes, that it is silent."""
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import create_engine, make_url
+
+from delaystore.dispatcher import Dispatcher
+from delaystore.stores import SqlDelayedMessageStore
+from delaystore.transports import InMemoryTransport
+from tests.dispatching import wait_until
+from tests.integration.cli import CommandLine
+from tests.integration.sql_stores import message, opened
+from tests.integration.standby import Standby
+from tests.servers import MariaDB, PostgreSQL
+from tests.servers.server import Server
+
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    return CommandLine(capsys, {})
+
+
+@pytest.fixture(params=["private_postgresql", "private_mariadb"])
+def url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """An empty database on a server that may be paused."""
+    server = request.getfixturevalue(request.param)
+    assert isinstance(server, PostgreSQL | MariaDB)
+    url = server.create_database()
+    yield url
+    server.resume()
+    server.drop_database(url)
+
+
+def failing_since_20_minutes(store: SqlDelayedMessageStore) -> None:
+    """Ten messages, one of which gives way again and again; it comes in a minute."""
+    now = store.now()
+    store.store_many([message(now, 3600) for _ in range(9)])
+    store.store(failed := message(now, -20 * 60))
+    with store.transaction() as transaction:
+        assert transaction.fetch_due(now, 10) == [failed]
+        transaction.increment_failure_count(failed, now + MINUTE)
+
+
+def test_a_message_that_gives_way_is_overdue_since_it_was_due(
+    store: SqlDelayedMessageStore, database_url: str, run: CommandLine
+) -> None:
+    assert store.status().first_due is None
+    dispatcher = Dispatcher(store, InMemoryTransport(auto_declare=True))
+    failing_since_20_minutes(store)
+    overdue = dispatcher.health().oldest_overdue
+    assert overdue is not None
+    assert 20 * MINUTE <= overdue < 25 * MINUTE
+    assert store.status().read_only is None
+    told = run("health", "--store", database_url, "--endpoint", "sales", "--json")
+    assert told.code == 1
+    assert told.document["oldest_overdue"] >= 20 * 60
+    assert told.document["waiting"] == 10
+
+
+def test_a_standby_is_not_healthy(
+    private_postgresql: PostgreSQL, start_server: Callable[[Callable[[], Server]], Server], run: CommandLine
+) -> None:
+    url = private_postgresql.create_database()
+    with opened(url) as store:
+        store.store(message(store.now(), 3600))
+    standby = start_server(lambda: Standby(private_postgresql))
+    assert isinstance(standby, Standby)
+    followed = make_url(url).set(port=standby.port).render_as_string(hide_password=False)
+    told = run("health", "--store", followed, "--endpoint", "sales")
+    assert told.code == 1
+    assert "unhealthy: the database is read-only, as a standby is" in told.out
+    with opened(url) as primary:
+        assert primary.status().read_only is None
+    store = SqlDelayedMessageStore(followed)
+    health = Dispatcher(store, InMemoryTransport(), endpoint="sales").health()
+    store.close()
+    assert health.store is not None
+    assert "read-only" in health.store
+
+
+def test_a_read_only_mariadb_is_not_healthy(private_mariadb: MariaDB, run: CommandLine) -> None:
+    url = private_mariadb.create_database()
+    engine = create_engine(private_mariadb.admin_url)
+    with opened(url), engine.connect() as administrator:
+        administrator.exec_driver_sql("SET GLOBAL read_only = 1")
+        try:
+            told = run("health", "--store", url, "--endpoint", "sales", "--json")
+        finally:
+            administrator.exec_driver_sql("SET GLOBAL read_only = 0")
+        assert told.code == 1
+        assert "read-only" in told.document["store"]
+        assert run("health", "--store", url, "--endpoint", "sales").code == 0
+    engine.dispose()
+    private_mariadb.drop_database(url)
+
+
+def test_a_database_that_freezes_is_unhealthy_in_time(
+    url: str, request: pytest.FixtureRequest, run: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command has its connection when the server freezes: that is the longest wait."""
+    server = request.getfixturevalue(request.node.callspec.params["url"])
+    ask = SqlDelayedMessageStore.status
+
+    def ask_late(store: SqlDelayedMessageStore) -> object:
+        ask(store)
+        server.pause()
+        return ask(store)
+
+    with opened(url):
+        monkeypatch.setattr(SqlDelayedMessageStore, "status", ask_late)
+        told = run("health", "--store", url, "--endpoint", "sales", "--timeout", "1")
+        assert (told.code, told.out) == (1, "unhealthy: the store does not answer within 1 s\n")
+        server.resume()
+        monkeypatch.undo()
+        wait_until(lambda: run("health", "--store", url, "--endpoint", "sales").code == 0, "it is healthy again")
+
+
+def test_some_time_must_be_given(run: CommandLine, sqlite_url: str) -> None:
+    line = run.refused("health", "--store", sqlite_url, "--endpoint", "sales", "--timeout", "0")
+    assert "--timeout is 0" in line
