@@ -15,7 +15,7 @@ RUNTIME := $(VENV)/.installed-runtime
 DEVELOPMENT := $(VENV)/.installed-development
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-mysql matrix unit lint audit format types layers servers bench bench-quick soak clean
+.PHONY: help demo test test-mysql matrix unit lint audit format types layers servers bench bench-quick soak chaos clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -61,6 +61,9 @@ bench-quick: $(DEVELOPMENT) servers ## Run every benchmark once with little data
 
 soak: $(DEVELOPMENT) servers ## Run the long campaigns: full fault counts, millions of rows
 	DELAYSTORE_SOAK=1 $(BIN)/python -m pytest -m soak --timeout=7200 $(ARGS)
+
+chaos: $(DEVELOPMENT) servers ## Kill and pause servers and processes under load (ARGS='--seed 7 --minutes 10'; --help)
+	$(BIN)/python -m tests.chaos $(ARGS)
 
 servers: ## Install PostgreSQL, RabbitMQ and MariaDB where they are missing
 	@scripts/install-servers.sh

@@ -44,7 +44,15 @@ MARIADB_FIXTURES = ("mariadb", "mariadb_url", "private_mariadb")
 CLUSTERS = "tests/clusters/"
 SPARK = "tests/spark/"
 SPARK_PROCESSES = ("test_load_faults.py", "test_load_cli.py", "test_documents_spark.py")
-LONGEST_FIRST = (SPARK, CLUSTERS, "tests/faults/", "tests/integration/", "tests/conformance/", "tests/unit/")
+LONGEST_FIRST = (
+    SPARK,
+    CLUSTERS,
+    "tests/faults/",
+    "tests/chaos/",
+    "tests/integration/",
+    "tests/conformance/",
+    "tests/unit/",
+)
 """The order in which workers get files: a long one at the end would keep one worker busy and the others waiting."""
 
 private_servers: list[Restorable] = []

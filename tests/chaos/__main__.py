@@ -1,0 +1,101 @@
+"""Runs the workload under faults, and checks the history: nothing lost, nothing early, nothing twice without a reason.
+
+`python -m tests.chaos check FILE...` checks histories that were written before.
+"""
+
+import argparse
+import random
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from tests.chaos import history, report
+from tests.chaos.checker import check
+from tests.chaos.findings import Findings
+from tests.chaos.history import Event
+from tests.chaos.program import Load
+from tests.chaos.run import Plan, UnknownFaultError, run
+from tests.chaos.topologies import TOPOLOGIES
+from tests.servers import ServerMissingError
+
+GOOD, BAD, MISTAKE, INTERRUPTED = 0, 1, 2, 130
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The exit code: 1 if something happened that must not."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
+    try:
+        return _check_files(arguments[1:]) if arguments[:1] == ["check"] else _run_all(_options(arguments))
+    except (UnknownFaultError, ServerMissingError) as error:
+        print(error, file=sys.stderr)  # noqa: T201 - a command
+        return MISTAKE
+    except KeyboardInterrupt:
+        print("interrupted; every process and server was ended", file=sys.stderr)  # noqa: T201 - a command
+        return INTERRUPTED
+
+
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument("--topology", choices=sorted(TOPOLOGIES), default="single", help="default: %(default)s")
+    parser.add_argument("--seed", type=int, help="of the schedule of faults, and of the load; default: a random one")
+    parser.add_argument("--minutes", type=float, default=3.0, help="how long faults go on; default: %(default)s")
+    parser.add_argument("--runs", type=int, default=1, help="with seeds one after the other; default: %(default)s")
+    parser.add_argument("--rate", type=float, default=Load.rate, help="messages/s of a sender; default: %(default)s")
+    parser.add_argument("--senders", type=int, default=Load.senders, help="default: %(default)s")
+    parser.add_argument("--dispatchers", type=int, default=Load.dispatchers, help="default: %(default)s")
+    parser.add_argument("--only", nargs="+", default=[], metavar="FAULT", help='such as "kill rabbitmq" or pause')
+    parser.add_argument("--history", type=Path, metavar="FILE", help="default: chaos-TOPOLOGY-SEED.jsonl")
+    return parser.parse_args(arguments)
+
+
+def _run_all(options: argparse.Namespace) -> int:
+    first = random.randrange(10_000) if options.seed is None else options.seed
+    load = Load(senders=options.senders, dispatchers=options.dispatchers, rate=options.rate)
+    total = Findings()
+    for seed in range(first, first + options.runs):
+        file = _file(options, seed)
+        plan = Plan(TOPOLOGIES[options.topology], seed, options.minutes * 60, load, history=file, only=options.only)
+        total.merge(_told(run(plan, _say), f"{options.topology}, seed {seed}, history in {file}"))
+    if options.runs > 1:
+        _say("\n" + report.table(f"all {options.runs} runs", total))
+    return GOOD if total.good else BAD
+
+
+def _check_files(names: Sequence[str]) -> int:
+    total = Findings()
+    for name in names:
+        total.merge(_told(list(history.read(Path(name))), name))
+    return GOOD if total.good else BAD
+
+
+def _told(events: Sequence[Event], title: str) -> Findings:
+    findings = check(events)
+    _say("\n" + report.table(title, findings))
+    if not findings.good:
+        _say("\n" + report.violations(findings))
+    return findings
+
+
+def _file(options: argparse.Namespace, seed: int) -> Path:
+    if options.history is None:
+        return Path(f"chaos-{options.topology}-{seed}.jsonl")
+    path: Path = options.history
+    return path if options.runs == 1 else path.with_stem(f"{path.stem}-{seed}")
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)  # noqa: T201 - a command
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # once is enough: what follows ends processes and servers
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

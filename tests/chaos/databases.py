@@ -1,0 +1,113 @@
+"""Databases under chaos."""
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.chaos.faults import Fault, killing, pausing
+from tests.chaos.topology import Part
+from tests.servers import MariaDB, PostgreSQL, PostgreSQLReplication
+from tests.servers.postgresql_replication import PostgreSQLNode
+
+POSTGRESQL_SETTINGS = {"fsync": "off", "full_page_writes": "off"}  # a killed process loses nothing it has written
+MARIADB_SETTINGS = {"innodb_flush_log_at_trx_commit": "2"}
+
+
+class OneServer(Part):
+    """One PostgreSQL or MariaDB. `left_running`: it was started by somebody else, who ends it."""
+
+    def __init__(self, server: PostgreSQL | MariaDB, *, left_running: bool = False) -> None:
+        self._server = server
+        self._left_running = left_running
+
+    def start(self) -> None:
+        self._server.start()
+        self.url = self._server.create_database()
+
+    def close(self) -> None:
+        if not self._left_running:
+            self._server.close()
+
+    def faults(self) -> Sequence[Fault]:
+        return [killing("database", self._server), pausing("database", self._server)]
+
+
+class SQLiteFile(Part):
+    """One file, no server: claims are leases."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="delaystore-")
+        self.url = f"sqlite:///{Path(self._folder.name) / 'delaystore.db'}"
+
+    def start(self) -> None:
+        pass  # nothing runs
+
+    def close(self) -> None:
+        self._folder.cleanup()
+
+    def faults(self) -> Sequence[Fault]:
+        return []
+
+
+class FailOver(Part):
+    """A PostgreSQL primary, a synchronous standby and an asynchronous one; the first is promoted again and again."""
+
+    def __init__(self) -> None:
+        self._nodes = PostgreSQLReplication(2, POSTGRESQL_SETTINGS)
+        self._victim = self._nodes.primary
+
+    def start(self) -> None:
+        self._nodes.start()
+        self._choose_standbys()
+        self.url = self._nodes.url_of_all(self._nodes.primary.create_database())
+
+    def close(self) -> None:
+        self._nodes.close()
+
+    def faults(self) -> Sequence[Fault]:
+        return [
+            Fault("kill", "database", self._kill, self._start),
+            Fault("pause", "database", self._pause, self._resume, shortest=0.5, longest=12),
+            Fault("promote", "database", self._promote, self._restore, shortest=1, longest=4, weight=2),
+            Fault("pause", "standby", self._pause_standby, self._resume, shortest=0.5, longest=12, weight=0.5),
+        ]
+
+    def _choose_standbys(self) -> None:
+        self._nodes.set_synchronous(self._nodes.standbys[:1])
+
+    def _kill(self) -> None:
+        self._victim = self._nodes.primary
+        self._victim.kill()
+
+    def _start(self) -> None:
+        self._victim.start()
+
+    def _pause(self) -> None:
+        self._pause_node(self._nodes.primary)
+
+    def _pause_standby(self) -> None:
+        self._pause_node(self._nodes.standbys[0])
+
+    def _pause_node(self, node: PostgreSQLNode) -> None:
+        self._victim = node
+        node.pause()
+
+    def _resume(self) -> None:
+        self._victim.resume()
+
+    def _promote(self) -> dict[str, object]:
+        self._nodes.promote(self._nodes.standbys[0])
+        return {"promotion": True, "offset": 0.0}
+
+    def _restore(self) -> None:
+        self._nodes.restore()
+        self._choose_standbys()
+
+
+class AsynchronousFailOver(FailOver):
+    """As above, but no commit waits for a standby: a promotion loses what has not reached it."""
+
+    asynchronous = True
+
+    def _choose_standbys(self) -> None:
+        self._nodes.set_synchronous([])
