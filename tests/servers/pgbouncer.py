@@ -42,6 +42,7 @@ class PgBouncer(Server):
             "pool_mode": self._mode,
             "default_pool_size": POOL_SIZES[self._mode],
             "max_client_conn": 200,
+            "server_login_retry": 1,
         }
         lines = "\n".join(f"{name} = {value}" for name, value in settings.items())
         upstream = f"* = host=127.0.0.1 port={self._upstream.port}"
