@@ -6,6 +6,7 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 from urllib.parse import quote
 
 from tests.servers.certificates import Certificates
@@ -74,6 +75,18 @@ class RabbitMQ(Server, RabbitMQVhosts):
         if not self.running:
             raise ServerFailedError("RabbitMQ is not running")
         return self._run([self._rabbitmqctl, "--node", self.node, "--quiet", *arguments], timeout=60)
+
+    def alarm(self, resource: Literal["memory", "disk"]) -> None:
+        """Have the broker think that it runs out of something: it reads no more from whoever publishes."""
+        if resource == "memory":
+            self.ctl("set_vm_memory_high_watermark", "0")
+        else:
+            self.ctl("set_disk_free_limit", str(10**15))
+
+    def clear_alarms(self) -> None:
+        """Undo alarm()."""
+        self.ctl("set_vm_memory_high_watermark", "0.4")
+        self.ctl("set_disk_free_limit", "50MB")
 
     def sync_queues(self) -> None:
         """Write to disk what the broker knows of its queues. Call it after declaring some, before kill().

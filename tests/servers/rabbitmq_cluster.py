@@ -39,6 +39,13 @@ class RabbitMQNode(RabbitMQ):
         """Where the other nodes find it, and where it asks for them."""
         return Endpoint(self.node.partition("@")[0], self.dist_port, self.epmd_port)
 
+    def start(self) -> None:
+        """Start the node and wait until it answers. One that fails beside another that starts, is started again."""
+        try:
+            super().start()
+        except ServerFailedError:
+            super().start()
+
     def _configuration(self) -> list[str]:
         return [*super()._configuration(), *self._discovery(), *self._settings]
 
@@ -157,7 +164,7 @@ class RabbitMQCluster:
         if not self.nodes[0].was_started:
             self.nodes[0].start()  # the others join it
         if stopped := [node for node in self.nodes if not node.running]:
-            _each(stopped, RabbitMQ.start)
+            _each(stopped, RabbitMQNode.start)
             self._await_acquaintance(time.monotonic() + START_SECONDS)
 
     def restore(self) -> None:
