@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs the servers that the tests start for themselves, where they are missing: PostgreSQL, pgbouncer, RabbitMQ, MariaDB;
-# Java with PostgreSQL's JDBC driver, for Spark and what it is compared with; and curl, for commands in the documents.
+# Installs what the tests start for themselves, where it is missing: PostgreSQL, pgbouncer, RabbitMQ, MariaDB, haproxy;
+# libfaketime, which shifts their clocks; Java with PostgreSQL's JDBC driver, for Spark and what it is compared with;
+# and curl, for commands in the documents.
 # No service is started or left enabled. Where nothing can be installed it says what to install, and fails if CI=true.
 set -euo pipefail
 # shellcheck source=scripts/apt.sh
@@ -29,6 +30,12 @@ if ! has mariadbd || ! has mariadb-install-db; then
 fi
 if ! has pgbouncer; then
     packages+=(pgbouncer) services+=(pgbouncer)
+fi
+if ! has haproxy; then
+    packages+=(haproxy) services+=(haproxy)
+fi
+if ! has faketime; then
+    packages+=(faketime)
 fi
 if ! has java; then
     packages+=(default-jre-headless)

@@ -1,12 +1,18 @@
 """Brokers under chaos."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from tests.chaos.faults import Fault, killing, pausing
 from tests.chaos.topology import Part
 from tests.servers import RabbitMQ, RabbitMQCluster
 
 NET_TICKTIME = 10  # seconds after which nodes take a silent one to be down
+
+
+def alarming(target: str, node: RabbitMQ) -> Fault:
+    """It believes itself to be out of memory, and reads from no publisher."""
+    return Fault("raise an alarm in", target, lambda: node.alarm("memory"), node.clear_alarms, 1, 15, weight=0.5)
 
 
 class OneRabbitMQ(Part):
@@ -25,7 +31,11 @@ class OneRabbitMQ(Part):
             self._server.close()
 
     def faults(self) -> Sequence[Fault]:
-        return [killing("rabbitmq", self._server), pausing("rabbitmq", self._server, longest=20)]
+        return [
+            killing("rabbitmq", self._server),
+            pausing("rabbitmq", self._server, longest=20),
+            alarming("rabbitmq", self._server),
+        ]
 
     def queues_declared(self) -> None:
         self._server.sync_queues()
@@ -55,6 +65,11 @@ class ThreeRabbitMQ(Part):
         return [
             *(Fault("kill", f"rabbitmq-{n}", node.kill, restore, longest=8) for n, node in enumerate(nodes)),
             *(Fault("pause", f"rabbitmq-{n}", node.pause, restore, 0.5, 30) for n, node in enumerate(nodes)),
+            *(
+                Fault("part", f"rabbitmq-{n}", partial(self._cluster.part, n), restore, 5, 40)
+                for n in range(len(nodes))
+            ),
+            *(alarming(f"rabbitmq-{n}", node) for n, node in enumerate(nodes)),
             Fault("take the majority of", "rabbitmq", self._kill_two, restore, 1, 30),
             Fault("kill all of", "rabbitmq", self._cluster.kill, restore, 0, 5, weight=0.5),
             Fault("restart each of", "rabbitmq", self._roll, restore, 0, 0, weight=0.5),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.chaos.faults import Fault, killing, pausing
 from tests.chaos.topology import Part
-from tests.servers import MariaDB, PostgreSQL, PostgreSQLReplication
+from tests.servers import MariaDB, PostgreSQL, PostgreSQLReplication, ShiftedClock
 from tests.servers.postgresql_replication import PostgreSQLNode
 
 POSTGRESQL_SETTINGS = {"fsync": "off", "full_page_writes": "off"}  # a killed process loses nothing it has written
@@ -52,14 +52,15 @@ class SQLiteFile(Part):
 class FailOver(Part):
     """A PostgreSQL primary, a synchronous standby and an asynchronous one; the first is promoted again and again."""
 
-    def __init__(self) -> None:
-        self._nodes = PostgreSQLReplication(2, POSTGRESQL_SETTINGS)
+    def __init__(self, clocks: Sequence[ShiftedClock] = ()) -> None:
+        self._nodes = PostgreSQLReplication(2, POSTGRESQL_SETTINGS, clocks)
         self._victim = self._nodes.primary
 
     def start(self) -> None:
         self._nodes.start()
         self._choose_standbys()
-        self.url = self._nodes.url_of_all(self._nodes.primary.create_database())
+        self._database = self._nodes.primary.create_database()
+        self.url = self._nodes.url_of_all(self._database)
 
     def close(self) -> None:
         self._nodes.close()
@@ -97,11 +98,20 @@ class FailOver(Part):
 
     def _promote(self) -> dict[str, object]:
         self._nodes.promote(self._nodes.standbys[0])
-        return {"promotion": True, "offset": 0.0}
+        clock = self._nodes.primary.clock
+        return {"promotion": True, "offset": clock.offset if clock else 0.0}
 
     def _restore(self) -> None:
         self._nodes.restore()
         self._choose_standbys()
+
+
+def clocks_apart(*offsets: float) -> Sequence[ShiftedClock]:
+    """Clocks that are ahead of the machine's by these seconds."""
+    clocks = [ShiftedClock() for _ in offsets]
+    for clock, offset in zip(clocks, offsets, strict=True):
+        clock.set(offset)
+    return clocks
 
 
 class AsynchronousFailOver(FailOver):

@@ -11,7 +11,9 @@ from tests.chaos.databases import (
     FailOver,
     OneServer,
     SQLiteFile,
+    clocks_apart,
 )
+from tests.chaos.proxied import ProxiedFailOver, ProxiedRabbitMQ
 from tests.chaos.topology import Topology
 from tests.servers import MariaDB, PostgreSQL, RabbitMQ
 
@@ -34,6 +36,8 @@ TOPOLOGIES: Final[Mapping[str, Callable[[], Topology]]] = {
     "cluster": lambda: Topology("cluster", _postgresql(), ThreeRabbitMQ()),
     "fail-over": lambda: Topology("fail-over", FailOver(), _rabbitmq()),
     "fail-over-asynchronous": lambda: Topology("fail-over-asynchronous", AsynchronousFailOver(), _rabbitmq()),
+    "clocks-apart": lambda: Topology("clocks-apart", FailOver(clocks_apart(0, -4, 3)), _rabbitmq()),
+    "proxied": lambda: Topology("proxied", ProxiedFailOver(), ProxiedRabbitMQ()),
     "production": lambda: Topology("production", FailOver(), ThreeRabbitMQ()),
     "exactly-once": lambda: Topology("exactly-once", _postgresql()),
     "exactly-once-mariadb": lambda: Topology("exactly-once-mariadb", _mariadb()),

@@ -60,13 +60,17 @@ def test_a_classic_queue_is_gone_with_its_home_node_until_that_is_back(
     assert consume_one(cluster_vhost, "queue") == b"body"
 
 
-def test_a_cluster_that_fell_apart_is_made_whole(rabbitmq_cluster: RabbitMQCluster, cluster_vhost: str) -> None:
-    rabbitmq_cluster.declare_quorum_queue(cluster_vhost, "queue")
+def test_a_node_that_is_parted_from_the_others_leads_no_longer_until_the_cluster_is_made_whole(
+    rabbitmq_cluster: RabbitMQCluster, cluster_vhost: str
+) -> None:
+    rabbitmq_cluster.declare_quorum_queue(cluster_vhost, "queue", leader=0)
     publish(cluster_vhost, "queue", b"body")
-    rabbitmq_cluster.nodes[2].pause()
-    wait_until(lambda: not rabbitmq_cluster.knows(2), "the others take the silent node to be down")
-    rabbitmq_cluster.nodes[2].resume()
-    wait_until(rabbitmq_cluster.partitioned, "they are apart")
+    rabbitmq_cluster.part(0)
+    wait_until(lambda: rabbitmq_cluster.leader_of(cluster_vhost, "queue") in (1, 2), "another node leads")
+    wait_until(lambda: not rabbitmq_cluster.knows(1), "the first node takes the second one to be down")
+    rabbitmq_cluster.heal()
+    wait_until(rabbitmq_cluster.partitioned, "they know that they were apart")
     rabbitmq_cluster.restore()
     assert not rabbitmq_cluster.partitioned()
+    wait_until(lambda: rabbitmq_cluster.leader_of(cluster_vhost, "queue") is not None, "some node leads")
     assert consume_one(cluster_vhost, "queue") == b"body"

@@ -57,6 +57,11 @@ class DispatcherProcess:
             sys.stderr.write(log)
 
     @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    @property
     def log(self) -> str:
         """What it has logged, from INFO up."""
         self._log.seek(0)

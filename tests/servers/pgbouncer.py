@@ -1,6 +1,7 @@
-"""A private pgbouncer in front of a PostgreSQL: transaction pooling, so sessions are shared."""
+"""A private pgbouncer in front of a PostgreSQL."""
 
 from collections.abc import Sequence
+from typing import Final, Literal
 
 from sqlalchemy import make_url
 
@@ -8,15 +9,19 @@ from tests.servers.ports import free_port
 from tests.servers.programs import find_program
 from tests.servers.server import Server, listens
 
-POOL_SIZE = 3
+POOL_SIZES: Final = {"transaction": 3, "session": 100}
 
 
 class PgBouncer(Server):
-    """Forwards to the server of `url`, any database; a few server connections for all clients."""
+    """Forwards to the server of `url`, any database.
+
+    `mode`: with "transaction" a few sessions serve all clients; with "session" a client keeps its own until it leaves.
+    """
 
     _account = "postgres"
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, mode: Literal["transaction", "session"] = "transaction") -> None:
+        self._mode = mode
         self._program = find_program("pgbouncer", "/usr/sbin")
         self._upstream = make_url(url)
         self.port = free_port()
@@ -34,9 +39,10 @@ class PgBouncer(Server):
             "unix_socket_dir": "",
             "auth_type": "scram-sha-256",
             "auth_file": users,
-            "pool_mode": "transaction",
-            "default_pool_size": POOL_SIZE,
+            "pool_mode": self._mode,
+            "default_pool_size": POOL_SIZES[self._mode],
             "max_client_conn": 200,
+            "server_login_retry": 1,
         }
         lines = "\n".join(f"{name} = {value}" for name, value in settings.items())
         upstream = f"* = host=127.0.0.1 port={self._upstream.port}"

@@ -13,6 +13,7 @@ from sqlalchemy import URL, make_url
 from tests.servers.ports import free_port
 from tests.servers.programs import find_program
 from tests.servers.server import Server
+from tests.servers.shifted_clock import ShiftedClock
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 PROGRAMS = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/opt/postgresql*/bin")
@@ -76,18 +77,26 @@ class PostgreSQL(Server, PostgreSQLDatabases):
     """A PostgreSQL server; passwords are checked (SCRAM), fsync and synchronous_commit are on.
 
     `settings` are server parameters, such as {"fsync": "off"}; they may be changed between a stop and a start.
+    `clock`: what it takes for the time; None: the machine's. `place`: where its directory is made; None: where
+    temporary files are.
     `url` belongs to the role `delaystore`, which may create databases and is no superuser.
     """
 
     _account = "postgres"
     _stop_signal = signal.SIGINT  # "fast": ends sessions, then shuts down cleanly
 
-    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        settings: Mapping[str, str] | None = None,
+        clock: ShiftedClock | None = None,
+        place: Path | None = None,
+    ) -> None:
+        self.clock = clock
         self._initdb = find_program("initdb", *PROGRAMS)
         self._postgres = self._program("postgres")
         self.port = free_port()
         self.settings = {"max_connections": "200", **(settings or {})}
-        Server.__init__(self)
+        Server.__init__(self, place)
         PostgreSQLDatabases.__init__(self, self._role_url("delaystore"), self._role_url("postgres"))
 
     def _program(self, name: str) -> str:
@@ -114,6 +123,10 @@ class PostgreSQL(Server, PostgreSQLDatabases):
             **self.settings,
         }
         return [self._postgres, "-D", str(self._data), *(f"--{name}={value}" for name, value in settings.items())]
+
+    def _environment(self) -> dict[str, str]:
+        shifted = {} if self.clock is None else self.clock.environment(self.directory)
+        return {**super()._environment(), **shifted}
 
     def _answers(self) -> bool:
         create = sql.SQL("CREATE ROLE delaystore LOGIN CREATEDB PASSWORD {}").format(sql.Literal(self._url.password))

@@ -3,7 +3,7 @@
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Self
+from typing import Final, Self
 
 import psycopg
 from psycopg import sql
@@ -12,6 +12,7 @@ from sqlalchemy import make_url
 from tests.servers.errors import ServerFailedError
 from tests.servers.postgresql import NOTHING, PostgreSQL, PostgreSQLDatabases, connect
 from tests.servers.server import START_SECONDS
+from tests.servers.shifted_clock import ShiftedClock
 
 _SETTINGS = {
     "max_connections": "100",
@@ -21,11 +22,21 @@ _SETTINGS = {
 }
 
 
+CHECKER: Final = "checker"
+"""A role without a password, by which proxies ask who is the primary."""
+
+
 class PostgreSQLNode(PostgreSQL):
     """One server of several: `name` is what the others know it by. `source`: whom it copies at its first start."""
 
-    def __init__(self, name: str, settings: Mapping[str, str], source: "PostgreSQLNode | None" = None) -> None:
-        super().__init__({**_SETTINGS, **settings, "cluster_name": name})
+    def __init__(
+        self,
+        name: str,
+        settings: Mapping[str, str],
+        source: "PostgreSQLNode | None" = None,
+        clock: ShiftedClock | None = None,
+    ) -> None:
+        super().__init__({**_SETTINGS, **settings, "cluster_name": name}, clock)
         self.name = name
         self._source = source
         if source is not None:
@@ -72,6 +83,8 @@ class PostgreSQLNode(PostgreSQL):
     def _prepare(self) -> None:
         if self._source is None:
             super()._prepare()
+            access = self._data / "pg_hba.conf"
+            access.write_text(f"host postgres {CHECKER} 127.0.0.1/32 trust\n{access.read_text()}")
         else:
             options = ["--write-recovery-conf", "--wal-method=stream", "--checkpoint=fast", "--no-sync"]
             program = self._program("pg_basebackup")
@@ -82,12 +95,15 @@ class PostgreSQLReplication:
     """A primary and its standbys; each of `nodes` can be killed, paused, stopped and started. A context manager.
 
     `primary` changes with promote(). The first of `standbys` is synchronous: a commit waits for it.
-    `settings`: of each server.
+    `settings`: of each server. `clocks`: of the servers, in turn; none: all have the machine's.
     """
 
-    def __init__(self, standbys: int = 2, settings: Mapping[str, str] = NOTHING) -> None:
-        self.primary = PostgreSQLNode("node0", settings)
-        others = (PostgreSQLNode(f"node{n}", settings, self.primary) for n in range(1, standbys + 1))
+    def __init__(
+        self, standbys: int = 2, settings: Mapping[str, str] = NOTHING, clocks: Sequence[ShiftedClock] = ()
+    ) -> None:
+        clock_of = dict(enumerate(clocks))
+        self.primary = PostgreSQLNode("node0", settings, clock=clock_of.get(0))
+        others = (PostgreSQLNode(f"node{n}", settings, self.primary, clock_of.get(n)) for n in range(1, standbys + 1))
         self.nodes: Sequence[PostgreSQLNode] = (self.primary, *others)
         self._retired: list[PostgreSQLNode] = []
         """Those that have what the primary has not, such as a former primary: to be rebuilt."""
@@ -151,6 +167,9 @@ class PostgreSQLReplication:
     def start(self) -> None:
         """Start the nodes that do not run, but those that were primaries once."""
         self.primary.start()
+        if not self.primary.query(f"SELECT 1 FROM pg_roles WHERE rolname = '{CHECKER}'"):
+            with connect(make_url(self.primary.admin_url)) as connection:
+                connection.execute(f"CREATE ROLE {CHECKER} LOGIN")
         for node in self.standbys:
             node.start()
             self.await_streaming(node)

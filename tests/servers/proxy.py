@@ -1,31 +1,11 @@
 """A TCP proxy in front of any server, which does to connections what networks and proxies do."""
 
-import asyncio
-import threading
-from collections.abc import Callable, Coroutine
-from typing import Any, Self
+from collections.abc import Callable
+from typing import Self
 from urllib.parse import urlsplit
 
+from tests.servers.loop_thread import LoopThread
 from tests.servers.relay import Flow, Relay
-
-
-class LoopThread:
-    """An asyncio loop in a thread of its own."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-
-    def run(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something there, and wait for it."""
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
-
-    def close(self) -> None:
-        """Stop it; what it runs is given up."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
 
 
 class Proxy:

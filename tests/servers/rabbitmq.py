@@ -6,6 +6,7 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 from urllib.parse import quote
 
 from tests.servers.certificates import Certificates
@@ -42,7 +43,7 @@ class RabbitMQ(Server, RabbitMQVhosts):
     def __init__(self, *, management: bool = False, tls: bool = False, membership: Membership | None = None) -> None:
         self._server = find_program("rabbitmq-server", *PROGRAMS)
         self._rabbitmqctl = str(Path(self._server).with_name("rabbitmqctl"))
-        self.port, self._dist_port, self._epmd_port = free_port(), free_port(), free_port()
+        self.port, self.dist_port, self.epmd_port = free_port(), free_port(), free_port()
         self.management_port = free_port() if management else None
         self.tls_port = free_port() if tls else None
         self._membership = membership or Membership()
@@ -74,6 +75,18 @@ class RabbitMQ(Server, RabbitMQVhosts):
         if not self.running:
             raise ServerFailedError("RabbitMQ is not running")
         return self._run([self._rabbitmqctl, "--node", self.node, "--quiet", *arguments], timeout=60)
+
+    def alarm(self, resource: Literal["memory", "disk"]) -> None:
+        """Have the broker think that it runs out of something: it reads no more from whoever publishes."""
+        if resource == "memory":
+            self.ctl("set_vm_memory_high_watermark", "0")
+        else:
+            self.ctl("set_disk_free_limit", str(10**15))
+
+    def clear_alarms(self) -> None:
+        """Undo alarm()."""
+        self.ctl("set_vm_memory_high_watermark", "0.4")
+        self.ctl("set_disk_free_limit", "50MB")
 
     def sync_queues(self) -> None:
         """Write to disk what the broker knows of its queues. Call it after declaring some, before kill().
@@ -154,9 +167,9 @@ class RabbitMQ(Server, RabbitMQVhosts):
             "RABBITMQ_NODENAME": self.node,
             "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
             "RABBITMQ_NODE_PORT": str(self.port),
-            "RABBITMQ_DIST_PORT": str(self._dist_port),
+            "RABBITMQ_DIST_PORT": str(self.dist_port),
             "ERL_EPMD_ADDRESS": "127.0.0.1",
-            "ERL_EPMD_PORT": str(self._epmd_port),
+            "ERL_EPMD_PORT": str(self.epmd_port),
             "RABBITMQ_MNESIA_BASE": str(directory / "mnesia"),
             "RABBITMQ_LOG_BASE": str(directory / "log"),
             "RABBITMQ_LOGS": "-",

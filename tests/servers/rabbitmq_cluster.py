@@ -1,4 +1,4 @@
-"""A private RabbitMQ cluster: nodes with a port mapper of their own."""
+"""A private RabbitMQ cluster, which can be parted."""
 
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -8,10 +8,10 @@ from urllib.parse import urlsplit
 
 import pika
 
-from tests.servers.epmd import Epmd
 from tests.servers.errors import ServerFailedError
 from tests.servers.rabbitmq import Membership, RabbitMQ
 from tests.servers.server import START_SECONDS
+from tests.servers.wires import Endpoint, Wires
 
 PartitionHandling = Literal["ignore", "pause_minority", "autoheal"]
 
@@ -29,13 +29,22 @@ case ra_leaderboard:lookup_leader(Name) of {{_, Node}} -> Node; _ -> undefined e
 class RabbitMQNode(RabbitMQ):
     """One node. It joins the node named `seed` at its first start; None: it is the first one."""
 
-    def __init__(
-        self, membership: Membership, epmd_port: int, seed: str | None, settings: Sequence[str], *, management: bool
-    ) -> None:
+    def __init__(self, membership: Membership, seed: str | None, settings: Sequence[str], *, management: bool) -> None:
         super().__init__(management=management, membership=membership)
-        self._epmd_port = epmd_port
         self._seed = seed
         self._settings = settings
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where the other nodes find it, and where it asks for them."""
+        return Endpoint(self.node.partition("@")[0], self.dist_port, self.epmd_port)
+
+    def start(self) -> None:
+        """Start the node and wait until it answers. One that fails beside another that starts, is started again."""
+        try:
+            super().start()
+        except ServerFailedError:
+            super().start()
 
     def _configuration(self) -> list[str]:
         return [*super()._configuration(), *self._discovery(), *self._settings]
@@ -71,15 +80,12 @@ class RabbitMQCluster:
         net_ticktime: int = 60,
         management: bool = True,
     ) -> None:
-        self._epmd = Epmd()
         membership = Membership()
         settings = [f"cluster_partition_handling = {partition_handling}", f"net_ticktime = {net_ticktime}"]
-        first = RabbitMQNode(membership, self._epmd.port, None, settings, management=management)
-        others = [
-            RabbitMQNode(membership, self._epmd.port, first.node, settings, management=management)
-            for _ in range(nodes - 1)
-        ]
+        first = RabbitMQNode(membership, None, settings, management=management)
+        others = [RabbitMQNode(membership, first.node, settings, management=management) for _ in range(nodes - 1)]
         self.nodes: Final[Sequence[RabbitMQNode]] = (first, *others)
+        self._wires = Wires([node.endpoint for node in self.nodes])
 
     def __enter__(self) -> Self:
         self.start()
@@ -122,13 +128,12 @@ class RabbitMQCluster:
         self._declare(vhost_url, name, home, {"x-queue-type": "classic", **arguments})
 
     def leader_of(self, vhost_url: str, queue: str) -> int | None:
-        """The index of the node that leads a quorum queue; None: the running nodes know of none that runs."""
-        answer = self._running_node().ctl(
-            "eval", _LEADER.format(vhost=self.nodes[0].vhost_name(vhost_url), queue=queue)
-        )
-        names = [node.node for node in self.nodes]
-        leader = answer.strip().strip("'")
-        return names.index(leader) if leader in names and self.nodes[names.index(leader)].running else None
+        """The index of the node that leads a quorum queue, as most running nodes say; None: it does not run."""
+        question = _LEADER.format(vhost=self.nodes[0].vhost_name(vhost_url), queue=queue)
+        answers = [node.ctl("eval", question).strip().strip("'") for node in self._running()]
+        leader = max(answers, key=answers.count)
+        running = [index for index, node in enumerate(self.nodes) if node.running and node.node == leader]
+        return running[0] if running else None
 
     def knows(self, node: int) -> bool:
         """Whether the other nodes that run take the one of this index to be up."""
@@ -138,21 +143,33 @@ class RabbitMQCluster:
         """Whether a node knows of a partition; by default such nodes stay apart until they are restarted."""
         return self._running_node().ctl("eval", _PARTITIONED).strip() == "true"
 
+    def part(self, *nodes: int) -> None:
+        """Let nothing pass between these nodes, by index, and the others, until heal(). Clients reach all of them."""
+        within = [self.nodes[index] for index in nodes]
+        for one in within:
+            for other in set(self.nodes) - set(within):
+                self._wires.hold(one.endpoint, other.endpoint)
+
+    def heal(self) -> None:
+        """Undo part(). Whether the nodes come together again is theirs: see `partition_handling`."""
+        self._wires.heal()
+
     def sync_queues(self) -> None:
         """RabbitMQ.sync_queues() on each node."""
         _each(self._running(), RabbitMQ.sync_queues)
 
     def start(self) -> None:
         """Start the nodes that do not run, and wait until they answer."""
-        self._epmd.start()
+        self._wires.start()
         if not self.nodes[0].was_started:
             self.nodes[0].start()  # the others join it
         if stopped := [node for node in self.nodes if not node.running]:
-            _each(stopped, RabbitMQ.start)
+            _each(stopped, RabbitMQNode.start)
             self._await_acquaintance(time.monotonic() + START_SECONDS)
 
     def restore(self) -> None:
         """Make it whole again: every node runs and knows the others."""
+        self.heal()
         self.resume()
         self.start()
         if self.partitioned():
@@ -180,7 +197,7 @@ class RabbitMQCluster:
         try:
             _each(self.nodes, RabbitMQ.close)
         finally:
-            self._epmd.close()
+            self._wires.close()
 
     def _declare(self, vhost_url: str, name: str, node: int, arguments: dict[str, Any]) -> None:
         with pika.BlockingConnection(pika.URLParameters(self.urls(vhost_url)[node])) as connection:

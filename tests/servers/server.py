@@ -23,7 +23,8 @@ STOP_SECONDS = 60.0
 class Server(ABC):
     """A server of our own: loopback only, free ports, a temporary directory, data that outlives kill() and start().
 
-    A context manager: `with PostgreSQL() as server`. Construction finds the programs and starts nothing.
+    A context manager: `with PostgreSQL() as server`. `place`: where the directory is made; None: where others are.
+    Construction finds the programs and starts nothing.
     Raises ServerMissingError at construction, ServerFailedError from start() and stop().
     """
 
@@ -31,7 +32,8 @@ class Server(ABC):
     """The OS user to run as when we are root."""
     _stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
 
-    def __init__(self) -> None:
+    def __init__(self, place: Path | None = None) -> None:
+        self._place = place
         self._owner = os.getpid()
         self._tree: ProcessTree | None = None
         self._directory: Path | None = None
@@ -183,7 +185,7 @@ class Server(ABC):
         return path
 
     def _make_directory(self) -> None:
-        self._directory = Path(tempfile.mkdtemp(prefix="delaystore-"))
+        self._directory = Path(tempfile.mkdtemp(prefix="delaystore-", dir=self._place))
         if account := self._run_as():
             shutil.chown(self._directory, account, account)
         atexit.register(self.close)

@@ -1,0 +1,1 @@
+"""Figures for the documents: how long deliveries stall for each kind of fault."""
