@@ -267,6 +267,12 @@ def test_what_a_former_primary_had_shown_to_be_due_is_not_early() -> None:
     assert history.at(3, "primary", offset=0.0, promotion=True).delivered("x", 3.5).violations() == []
 
 
+def test_a_new_primary_s_clock_counts_from_the_time_at_which_it_may_have_taken_over() -> None:
+    history = Writer().sent("x", 2, due=7).delivered("x", 5)
+    history.at(6, "primary", offset=3.0, promotion=True, since=4).sent("y", 6.1, due=12)
+    assert history.delivered("y", 8).violations() == [("early", "y")]
+
+
 def test_no_fault_duplicates_more_than_was_under_way() -> None:
     history = Writer().fault(5, 6)
     for number in range(401):
