@@ -67,7 +67,7 @@ def good() -> Writer:
     history.sent("b", 1, due=5).cancelled("b", 2)
     history.sent("c", 1, due=5).rescheduled("c", 2, due=9).delivered("c", 9.01)
     history.sent("d", 1, due=5, destination="nowhere").delivered("d", 5.3, "error")
-    return history.sent("e", 1, due=5, how="enlisted").delivered("e", 5.2).at(99, "order", "e").at(99, "orders_read")
+    return history.sent("e", 1, due=5, how="enlisted").delivered("e", 5.2).at(99, "order", "e").at(99, "all_read")
 
 
 def test_a_good_history_has_no_violation() -> None:
@@ -183,7 +183,7 @@ BAD: dict[str, tuple[str, Callable[[], Writer]]] = {
     "left in the store": ("waiting", lambda: Writer().sent("x", 1, due=5).at(99, "waiting", "x", failures=0)),
     "a message without its order": (
         "half",
-        lambda: Writer().sent("x", 1, due=5, how="enlisted").delivered("x", 6).at(99, "orders_read"),
+        lambda: Writer().sent("x", 1, due=5, how="enlisted").delivered("x", 6).at(99, "all_read"),
     ),
     "an id called used": ("refused", lambda: Writer().attempted("x", 1, 5).at(2, "duplicate", "x", error="used")),
     "a process that ended": ("crashed", lambda: Writer().at(2, "process_died", name="x", code=1, expected=False)),
