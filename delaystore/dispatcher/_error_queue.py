@@ -41,7 +41,7 @@ class ErrorQueue:
 
     def __init__(self, transport: Transport, settings: DelayedDeliverySettings) -> None:
         self._transport = transport
-        self._name = settings.error_queue
+        self.name: Final = settings.error_queue
         self._declaration = ErrorQueueDeclaration(transport, settings)
 
     @property
@@ -75,12 +75,12 @@ class ErrorQueue:
 
     def _copies(self, failure: Failure, now: datetime) -> Iterator[DelayedMessage]:
         """From the copy as it should be to the one that is easiest to carry."""
-        yield _copy(failure, self._name, now)
+        yield _copy(failure, self.name, now)
         short = replace(failure, reason=failure.reason[:SHORTENED])
-        copy = _copy(short, self._name, now)
+        copy = _copy(short, self.name, now)
         yield copy
         yield with_text(copy, partial(self._carries, copy))
-        yield _copy(replace(short, message=with_headers_in_body(failure.message)), self._name, now)
+        yield _copy(replace(short, message=with_headers_in_body(failure.message)), self.name, now)
 
     def _carries(self, copy: DelayedMessage, headers: Mapping[str, Any], properties: Mapping[str, Any]) -> bool:
         try:

@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 
 import pytest
 
@@ -20,6 +21,13 @@ LONG_OUTAGE = 300.0
 AFTER_RECOVERY = 120
 """Seconds. It takes less than 65, on a machine that is not noisy."""
 Outage = Callable[[], object]
+
+
+@pytest.fixture(autouse=True)
+def impatient(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In short outages messages give way for a few seconds only, so that the tests take less."""
+    if request.node.get_closest_marker("soak") is None:
+        monkeypatch.setattr("delaystore.dispatcher._retries.LONGEST_DEFERRAL", timedelta(seconds=4))
 
 
 @pytest.fixture

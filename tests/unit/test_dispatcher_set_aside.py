@@ -115,6 +115,22 @@ def test_giving_way_costs_no_retry_and_lasts_less_than_a_minute(
     assert len(transport.bodies("stuck")) == 20
 
 
+def test_what_has_given_way_for_long_has_all_its_retries(
+    store: CountingStore, transport: ScriptedTransport, later: Callable[[float], None], seconds: Seconds
+) -> None:
+    dispatcher = Dispatcher(store, transport, settings(number_of_retries=2), endpoint="sales")
+    transport.outcomes["stuck"] = UNREADY
+    store.store(message("bad", "stuck"))
+    for _ in range(9):
+        dispatcher.dispatch_due()
+        later(60)
+    transport.outcomes["stuck"] = REFUSED
+    for _ in range(2):
+        assert dispatcher.dispatch_due() == DispatchReport(fetched=1, failed=1)
+        later(3600)
+    assert dispatcher.dispatch_due() == DispatchReport(fetched=1, moved_to_error_queue=1)
+
+
 def test_messages_that_gave_way_together_do_not_come_back_together(
     dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport
 ) -> None:
@@ -146,8 +162,9 @@ def test_a_destination_set_aside_is_told_of_once_and_so_is_its_end(
 
 
 def test_what_is_on_its_way_is_not_sent_again_and_removed_once_it_has_arrived(
-    dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport, later: Callable[[float], None]
+    store: CountingStore, transport: ScriptedTransport, later: Callable[[float], None], seconds: Seconds
 ) -> None:
+    dispatcher = Dispatcher(store, transport, settings(), endpoint="sales")
     late = Late()
     transport.outcomes["slow"] = silent(late)
     store.store(message("a", "slow"))
@@ -280,6 +297,7 @@ def test_a_batch_keeps_its_size_when_destinations_take_nothing(
     store.store_many(message(f"good{n:04}") for n in range(3000))
     assert dispatcher.dispatch_due() == DispatchReport(fetched=6000, delivered=3000, gave_way=3000)
     assert max(len(batch) for batch in transport.batches) == 1000
+    assert store.asked["transaction"] < 20
     assert sum(one.startswith("stuck") for batch in transport.batches for one in batch) <= 64  # the first batch
 
 

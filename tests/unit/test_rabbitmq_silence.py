@@ -372,7 +372,9 @@ def test_what_takes_longer_than_a_batch_waits_is_sent_once(acknowledging: Mappin
     assert sorted(published) == ["a", "b"]
 
 
-def test_channels_that_are_all_taken_by_the_silent_end_the_connection(acknowledging: Mapping[type, Answer]) -> None:
+def test_channels_that_are_all_taken_by_the_silent_end_the_connection(
+    acknowledging: Mapping[type, Answer], caplog: pytest.LogCaptureFixture
+) -> None:
     few = {spec.Connection.StartOk: lambda _: spec.Connection.Tune(4, 131072, 0), spec.Channel.Close: lambda _: None}
     broker = lonely({**acknowledging, **few}, [])
 
@@ -384,6 +386,8 @@ def test_channels_that_are_all_taken_by_the_silent_end_the_connection(acknowledg
             assert other.kind is OutcomeKind.DELIVERED
 
     ended(send, broker)
+    assert "was lost: all channels wait for answers" in caplog.text
+    assert "unexpectedly" not in caplog.text
 
 
 def test_an_error_queue_that_is_not_declared_in_time_stops_no_dispatching(

@@ -1,0 +1,76 @@
+"""When the store shows a message again that was not removed."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from delaystore.dispatcher._batch import Batch
+from delaystore.dispatcher._retries import Deferrals, back_off, deferral, next_attempt
+from delaystore.message import DelayedMessage
+from delaystore.settings import DelayedDeliverySettings
+from delaystore.stores.abc import DelayedMessageStore
+
+_STILL_ON_ITS_WAY: Final = 2
+"""Times `dispatch_timeout` that a message on its way is not shown, as other dispatchers would send it again."""
+
+
+class Postponing:
+    """Decides when messages are shown again, and writes it. Threads may share it.
+
+    `random` gives numbers from 0 to 1.
+    """
+
+    def __init__(self, settings: DelayedDeliverySettings, deferrals: Deferrals, random: Callable[[], float]) -> None:
+        self._settings = settings
+        self._deferrals = deferrals
+        self._random = random
+
+    def has_retries(self, message: DelayedMessage) -> bool:
+        """Whether a refused message is to be tried again."""
+        return self._deferrals.failures(message) < self._settings.number_of_retries
+
+    def give_way(
+        self, batch: Batch, message: DelayedMessage, *, on_its_way: bool = False, at_most: float | None = None
+    ) -> None:
+        """Note in `batch` that `message` gives way to others for a while, at no retry's cost; `at_most`: seconds."""
+        gap = deferral(self._gap(message.failure_count), self._random)
+        if on_its_way:
+            gap = max(gap, _STILL_ON_ITS_WAY * self._settings.dispatch_timeout)
+        elif at_most is not None:
+            gap = min(gap, timedelta(seconds=at_most))
+        batch.giving_way.append((message, gap))
+
+    def write(self, tx: DelayedMessageStore, batch: Batch) -> None:
+        """Count failures; the store shows these messages again later, counted from now. Raises its errors."""
+        failed = [*batch.refused, *(failure.message for failure in batch.not_moved)]
+        if failed or batch.deferred or batch.giving_way:
+            now = tx.now()
+            gaps = [(message, self._gap(self._deferrals.failures(message))) for message in failed]
+            gaps += [(message, deferral(self._gap(message.failure_count), self._random)) for message in batch.deferred]
+            batch.failed = self._show_later(tx, gaps, now)
+            batch.gave_way = self._show_later(tx, batch.giving_way, now)
+        if batch.unsuited:
+            tx.increment_failure_counts([(message, self._shown_at(message.due_time)) for message in batch.unsuited])
+
+    def _show_later(
+        self, tx: DelayedMessageStore, gaps: Sequence[tuple[DelayedMessage, timedelta]], now: datetime
+    ) -> int:
+        """Count a failure of each message, and show it again after its gap; returns how many were there."""
+        if not gaps:
+            return 0
+        return tx.increment_failure_counts(
+            [(message, self._shown_at(_not_late(message, now, next_attempt(now, gap)))) for message, gap in gaps]
+        )
+
+    def _shown_at(self, time: datetime) -> datetime:
+        """The next attempt with which a message is fetched at `time`: passes fetch a horizon ahead."""
+        return next_attempt(time, self._settings.handover_horizon)
+
+    def _gap(self, earlier_failures: int) -> timedelta:
+        settings = self._settings
+        return back_off(earlier_failures + 1, settings.number_of_retries, settings.retry_span, self._random)
+
+
+def _not_late(message: DelayedMessage, now: datetime, attempt: datetime) -> datetime:
+    """`attempt`, but no later than the due time of a message that is not due yet."""
+    return min(attempt, message.due_time) if message.due_time > now else attempt
