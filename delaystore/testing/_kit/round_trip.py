@@ -58,7 +58,7 @@ class RoundTripTests(StoreTests):
         assert_only(all_taken(store, NOON), message)
 
     def test_any_message_comes_back_as_it_went_in(self, store: DelayedMessageStore) -> None:
-        @settings(max_examples=60, deadline=None)
+        @settings(max_examples=100, deadline=None)
         @given(messages())
         def comes_back(message: DelayedMessage) -> None:
             store.store(message)
