@@ -22,6 +22,7 @@ Everything delaystore raises on purpose is a `DelaystoreError`; its text says wh
     │   └── LoadLostError             its staging was lost or taken over; run it again
     └── TransportError                the transport failed
         ├── TransportUnavailableError it cannot be reached, or refuses the login
+        │   └── TransportUnansweredError it was there, and left a request without an answer
         └── TransportSetupError       what it needs cannot be declared
 """
 
@@ -127,6 +128,10 @@ class TransportError(DelaystoreError):
 
 class TransportUnavailableError(TransportError):
     """The transport cannot be reached, or refuses the login."""
+
+
+class TransportUnansweredError(TransportUnavailableError):
+    """The transport was there, and left one request without an answer: perhaps nothing else is hung."""
 
 
 class TransportSetupError(TransportError):

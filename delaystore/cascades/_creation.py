@@ -164,6 +164,4 @@ def _set(broker: BrokerClient, policy: Policy, without: str, dry_run: bool) -> P
 
 
 def _left_to_do(broker: BrokerClient, policy: Policy, advice: str) -> PolicyOutcome:
-    return PolicyOutcome(
-        PolicyState.NOT_SET, policy.name, command_for(policy, broker.broker.parameters().virtual_host), advice
-    )
+    return PolicyOutcome(PolicyState.NOT_SET, policy.name, command_for(policy, broker.broker.virtual_host), advice)

@@ -38,15 +38,14 @@ class Management:
 
     def __init__(self, url: str, broker: Broker) -> None:
         parts = _split(url)
-        parameters = broker.parameters()
         self.label = f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
-        self.virtual_host: str = parameters.virtual_host
+        self.virtual_host = broker.virtual_host
         self._vhost = _quoted(self.virtual_host)
         self._login = broker.login
         self._client = httpx.Client(
             base_url=f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}/api/",
             auth=_given_login(parts) or self._login,
-            verify=_tls(parts, parameters.ssl_options),
+            verify=_tls(parts, broker.tls),
             timeout=_TIMEOUT,
             trust_env=False,  # no proxy or .netrc of the environment: --management says it all
         )
@@ -277,12 +276,11 @@ def _given_login(parts: SplitResult) -> tuple[str, str] | None:
     return unquote(parts.username), unquote(parts.password or "")
 
 
-def _tls(parts: SplitResult, options: Any) -> ssl.SSLContext | bool:
+def _tls(parts: SplitResult, context: ssl.SSLContext | None) -> ssl.SSLContext | bool:
     """The AMQP connection's settings, where it has any: as a rule one certificate authority signs both."""
     if parts.scheme == "http":
         return False  # nothing is encrypted; the default would still read all certificates
-    context: ssl.SSLContext = ssl.create_default_context() if options is None else options.context
-    return context
+    return ssl.create_default_context() if context is None else context
 
 
 def _reason(answer: httpx.Response) -> str:

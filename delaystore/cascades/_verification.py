@@ -51,7 +51,7 @@ def verify(broker: BrokerClient, topology: CascadeTopology, *, passive: bool = F
         findings += _verify_behind_delivery(broker, topology, found.snapshot)
         if has_default_limit(found.version):
             current = current_snapshot(found.version, topology, found.snapshot, broker.management.snapshot)
-            findings += check_limits(found.version, topology, current, broker.broker.parameters().virtual_host)
+            findings += check_limits(found.version, topology, current, broker.broker.virtual_host)
     else:
         unchecked += _unknown_policies(found.version, topology)
     return Verification(
@@ -61,7 +61,7 @@ def verify(broker: BrokerClient, topology: CascadeTopology, *, passive: bool = F
 
 def _verify_behind_delivery(broker: BrokerClient, topology: CascadeTopology, snapshot: Snapshot) -> list[Finding]:
     """Messages without a destination must be caught, and destinations must not get each other's messages."""
-    virtual_host = broker.broker.parameters().virtual_host
+    virtual_host = broker.broker.virtual_host
     findings = check_policy(topology, snapshot, virtual_host)
     if not findings and snapshot.alternate_exchange(topology.delivery) == undeliverable_name(topology):
         own = undeliverable_layout(topology)

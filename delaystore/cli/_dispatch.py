@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,14 +12,16 @@ from typing_extensions import override
 from delaystore.cli._arguments import parse_duration
 from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table, TransportUrl, required
 from delaystore.cli._output import counted, print_document, printable, say
+from delaystore.cli._server_wait import when_reached
 from delaystore.cli._signals import stop_requests
-from delaystore.errors import ConfigurationError, InvalidMessageError, TransportSetupError
+from delaystore.errors import ConfigurationError, InvalidMessageError, TransportSetupError, TransportUnansweredError
 from delaystore.message import DelayedMessage, check_destination
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
 from delaystore.stores import DelayedMessageStore
 from delaystore.transports import Transport
 
 if TYPE_CHECKING:
+    from delaystore.dispatcher.dispatcher import Dispatcher
     from delaystore.dispatcher.health import DispatchReport
 
 _DEFAULTS = DelayedDeliverySettings()
@@ -48,6 +50,9 @@ def dispatch(
             "--transport.",
         ),
     ] = "0s",
+    fail_fast: Annotated[
+        bool, typer.Option("--fail-fast", help="End where store or broker cannot be reached at the start.")
+    ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more, on standard error.")] = False,
     store: StoreUrl = None,
     endpoint: Endpoint = None,
@@ -59,10 +64,12 @@ def dispatch(
     """Forward messages as they fall due.
 
     Ends at SIGTERM or SIGINT, once what is in flight is finished. Sets up the store's tables (and a SQLite file) and
-    the error queue where they are missing.
+    the error queue where they are missing. Waits for a store or a broker that cannot be reached, also at the start,
+    unless --fail-fast or --once is given.
     """
     from delaystore.cli._endpoint import EndpointOptions
     from delaystore.dispatcher.dispatcher import Dispatcher
+    from delaystore.dispatcher.health import NOTHING_DONE
 
     _log_to_standard_error()
     if verbose:
@@ -81,15 +88,18 @@ def dispatch(
     with closing(options.open_store()) as opened_store, closing(options.open_transport()) as opened_transport:
         _check_reachable(error_queue, opened_transport)
         dispatcher = Dispatcher(opened_store, opened_transport, settings, endpoint=name)
-        with stop_requests(also=dispatcher.stop):
-            _set_up(opened_store, opened_transport, error_queue)
+        what, done = "stopped", NOTHING_DONE
+        stopping = _Stopping(dispatcher)
+        with suppress(_StoppedEarly), stop_requests(also=stopping.asked):
+            _set_up(opened_store, opened_transport, error_queue, fail_fast=fail_fast or once)
             if once:
+                stopping.finishes = True
                 what, done = "done", dispatcher.dispatch_due()
             else:
                 say(f"dispatching for endpoint {name!r}")
                 dispatcher.run()
-                what, done = "stopped", dispatcher.health()
-            say(outcome_line(what, done))
+                done = dispatcher.health()
+        say(outcome_line(what, done))
     if as_json:
         print_document(done.counts())
 
@@ -131,13 +141,39 @@ def _check_reachable(error_queue: str, transport: Transport) -> None:
         raise ConfigurationError(f"--error-queue cannot be used: {error}") from None
 
 
-def _set_up(store: DelayedMessageStore, transport: Transport, error_queue: str) -> None:
-    """Find out now, while somebody is watching, what cannot work: a password, a host, a right."""
-    store.setup_infrastructure()
-    try:
-        transport.declare_error_queue(error_queue)
-    except TransportSetupError as error:
-        say(f"warning: {error}")
+class _StoppedEarly(BaseException):
+    """Asked to stop before the dispatcher runs."""
+
+
+class _Stopping:
+    """What a request to stop does: it has the dispatcher finish; before that runs, it interrupts whatever is done.
+
+    `finishes`: what is done will end by itself, and is not to be interrupted.
+    """
+
+    def __init__(self, dispatcher: "Dispatcher") -> None:
+        self._dispatcher = dispatcher
+        self.finishes = False
+
+    def asked(self) -> None:
+        """Called by a signal handler."""
+        if self._dispatcher.stop() and not self.finishes:
+            raise _StoppedEarly
+
+
+def _set_up(store: DelayedMessageStore, transport: Transport, error_queue: str, *, fail_fast: bool) -> None:
+    """Find out now, while somebody is watching, what cannot work: a right, a table, a host."""
+
+    def declare() -> None:
+        try:
+            transport.declare_error_queue(error_queue)
+        except TransportSetupError as error:
+            say(f"warning: {error}")
+        except TransportUnansweredError as error:  # other queues may be well
+            say(f"warning: the error queue {error_queue!r} could not be declared: {error}")
+
+    when_reached("the store", store.setup_infrastructure, fail_fast=fail_fast)
+    when_reached("the transport", declare, fail_fast=fail_fast)
 
 
 def outcome_line(what: str, done: "DispatchReport") -> str:

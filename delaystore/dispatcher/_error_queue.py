@@ -1,13 +1,12 @@
-"""The error queue: declaring it before it is needed, and what goes there."""
+"""The error queue, and what goes there."""
 
-import logging
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
+from delaystore.dispatcher._declaration import ErrorQueueDeclaration
 from delaystore.dispatcher._uncarriable import with_headers_in_body, with_text
 from delaystore.errors import InvalidMessageError
 from delaystore.headers import (
@@ -24,10 +23,6 @@ from delaystore.message import DelayedMessage
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.transports.abc import Transport
 
-logger = logging.getLogger("delaystore.dispatcher")
-
-DECLARE_AGAIN: Final = 30.0
-"""Seconds between attempts to declare it."""
 SHORTENED: Final = 256
 """Characters kept of an explanation that does not fit."""
 
@@ -42,41 +37,25 @@ class Failure:
 
 
 class ErrorQueue:
-    """Declares the error queue when `automatic_setup` allows, and makes the copies that go there.
+    """Makes the copies that go to the error queue, and has it declared."""
 
-    A broker that is down or forbids declaring stops nothing.
-    """
-
-    def __init__(
-        self,
-        transport: Transport,
-        settings: DelayedDeliverySettings,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, transport: Transport, settings: DelayedDeliverySettings) -> None:
         self._transport = transport
         self.name: Final = settings.error_queue
-        self._allowed = settings.automatic_setup
-        self._monotonic = monotonic
-        self._wanted = self._allowed
-        self._not_before = 0.0
-        self._warned = False
+        self._declaration = ErrorQueueDeclaration(transport, settings)
+
+    @property
+    def problem(self) -> str | None:
+        """Why the error queue is not declared; None: it is, or nobody has tried yet, or need not."""
+        return self._declaration.problem
 
     def ensure(self) -> None:
-        """Declare it, unless that was done, or tried a moment ago. Never raises."""
-        if not self._wanted or self._monotonic() < self._not_before:
-            return
-        self._not_before = self._monotonic() + DECLARE_AGAIN
-        try:
-            self._transport.declare_error_queue(self.name)
-        except Exception as error:
-            (logger.debug if self._warned else logger.warning)("cannot declare the error queue: %s", error)
-            self._warned = True
-        else:
-            self._wanted = self._warned = False
+        """Have it declared, unless that was done, or tried a moment ago. Never raises."""
+        self._declaration.ensure()
 
     def refused(self) -> None:
         """Note that it did not take a message: somebody may have deleted it, so it is declared again."""
-        self._wanted = self._allowed
+        self._declaration.again()
 
     def copy(self, failure: Failure, now: datetime) -> DelayedMessage:
         """The copy for the error queue: original id, body, headers and properties, and failure headers.

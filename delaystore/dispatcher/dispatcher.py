@@ -153,6 +153,7 @@ class Dispatcher:
             last_success=tally.last_success,
             store=store_reason,
             transport=self._transport.unavailable() if running else None,
+            error_queue=self._context.error_queue.problem,
             subscription_alive=running and self._loop is not None and self._loop.subscription.alive,
             **tally.total.counts(),
         )

@@ -80,6 +80,8 @@ class Health(DispatchReport):
     """Why the store does not answer; None: it does."""
     transport: str | None = None
     """Why nothing can be sent at present; None: it can, or that is unknown, as while the loop does not run."""
+    error_queue: str | None = None
+    """Why the error queue is not declared, so that messages for it may stay in the store; None: nothing is known."""
     subscription_alive: bool = False
     """Whether sends of other processes wake this dispatcher; False: it polls for them."""
 
@@ -90,6 +92,7 @@ class Health(DispatchReport):
             self.running
             and self.store is None
             and self.transport is None
+            and self.error_queue is None
             and BreakerState.TRIGGERED not in self.breakers.values()
             and (self.oldest_overdue is None or self.oldest_overdue < OVERDUE_ALARM)
         )

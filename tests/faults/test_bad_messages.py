@@ -234,7 +234,7 @@ def test_an_error_queue_that_somebody_deletes_is_declared_again(
     rabbitmq_url: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("delaystore.dispatcher._error_queue.DECLARE_AGAIN", 1.0)
+    monkeypatch.setattr("delaystore.dispatcher._declaration.DECLARE_AGAIN", 1.0)
     with dispatching(store, transport):
         store.store(message("nowhere"))
         wait_until(lambda: store.count() == 0, "the error queue is there")

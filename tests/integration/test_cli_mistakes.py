@@ -6,6 +6,7 @@ import pytest
 
 from tests.integration.cli import CommandLine
 from tests.servers import PostgreSQLDatabases
+from tests.servers.scripted_broker import ScriptedBroker
 
 LOOKING = [["list"], ["show", "a"], ["count"], ["health"], ["cancel", "a"], ["reschedule", "a", "--delay", "1"]]
 
@@ -98,9 +99,26 @@ def test_a_transport_that_cannot_be_had_is_named(run: CommandLine) -> None:
     assert "pass --transport URL or set DELAYSTORE_TRANSPORT" in run.refused("dispatch")
     assert "pass --transport URL or set DELAYSTORE_TRANSPORT" in run.refused("receive", "billing")
     assert "DELAYSTORE_TRANSPORT" in run.refused("setup", "--queue", "billing")
-    line = run.refused("dispatch", "--transport", "amqp://app:s3cret@127.0.0.1:1/")
-    assert "127.0.0.1:1" in line
+
+
+@pytest.mark.parametrize("option", ["--fail-fast", "--once"])
+@pytest.mark.parametrize("server", ["store", "transport"])
+def test_a_server_that_cannot_be_reached_is_named(run: CommandLine, sqlite_url: str, server: str, option: str) -> None:
+    scheme = {"store": "postgresql+psycopg", "transport": "amqp"}[server]
+    urls = {"store": sqlite_url, "transport": sqlite_url, server: f"{scheme}://app:s3cret@127.0.0.1:1/app"}
+    line = run.refused("dispatch", option, "--store", urls["store"], "--transport", urls["transport"])
+    assert "127.0.0.1" in line
     assert "s3cret" not in line
+
+
+def test_an_error_queue_that_does_not_answer_is_no_reason_to_wait(
+    run: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delaystore.transports.rabbitmq.blocking.ANSWER", 0.2)
+    with ScriptedBroker() as broker:
+        result = run("dispatch", "--once", "--transport", broker.url)
+    assert result.code == 0
+    assert "warning: the error queue 'error' could not be declared: " in result.err
 
 
 def test_a_missing_endpoint_is_named(run: CommandLine) -> None:

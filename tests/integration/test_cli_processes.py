@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -9,11 +10,14 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from pika import spec
 
 from delaystore.delivery import DelayedDelivery
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.transports import SqlQueueTransport
 from tests.integration.cli import PATIENCE, started
+from tests.servers.ports import free_port
+from tests.servers.scripted_broker import HANDSHAKE, ScriptedBroker
 
 
 @pytest.fixture
@@ -72,6 +76,60 @@ def test_a_dispatcher_stops_with_work_left_and_leaves_it_in_the_store(
         assert len(first) + len(rest) + store.count() == 200
     store.close()
     queues.close()
+
+
+STOPPED = "stopped: 0 delivered, 0 failed attempts, 0 moved to the error queue\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(("server", "scheme"), [("store", "postgresql+psycopg"), ("transport", "amqp")])
+def test_a_dispatcher_waits_for_a_server_until_it_is_asked_to_stop(
+    environment: dict[str, str], server: str, scheme: str, number: signal.Signals
+) -> None:
+    environment[f"DELAYSTORE_{server.upper()}"] = f"{scheme}://app:s3cret@127.0.0.1:{free_port()}/app"
+    process = started(["dispatch"], environment)
+    try:
+        line = first_line_of(process)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=PATIENCE)
+    finally:
+        process.kill()
+    assert line.startswith(f"waiting for the {server}: ")
+    assert line.endswith(" (--fail-fast ends instead)\n")
+    assert "s3cret" not in line
+    assert (process.returncode, out, err) == (0, "", STOPPED)
+
+
+def test_a_dispatcher_that_waits_for_a_frozen_broker_ends_at_once(environment: dict[str, str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as frozen:
+        frozen.settimeout(PATIENCE)
+        environment["DELAYSTORE_TRANSPORT"] = f"amqp://127.0.0.1:{frozen.getsockname()[1]}?connection_timeout=600"
+        process = started(["dispatch"], environment)
+        try:
+            peer, _ = frozen.accept()
+            with peer:
+                assert peer.recv(8).startswith(b"AMQP")
+                process.send_signal(signal.SIGTERM)
+                _, err = process.communicate(timeout=PATIENCE)
+        finally:
+            process.kill()
+    assert (process.returncode, err) == (0, STOPPED)
+
+
+def test_a_dispatcher_begins_when_its_broker_is_there(environment: dict[str, str]) -> None:
+    place = ("127.0.0.1", free_port())
+    environment["DELAYSTORE_TRANSPORT"] = f"amqp://{place[0]}:{place[1]}"
+    process = started(["dispatch"], environment)
+    try:
+        assert first_line_of(process).startswith("waiting for the transport: ")
+        answers = {spec.Queue.Declare: lambda declare: spec.Queue.DeclareOk(declare.queue, 0, 0)}
+        with ScriptedBroker({**HANDSHAKE, **answers}, place=place):
+            assert first_line_of(process) == "dispatching for endpoint 'sales'\n"
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=PATIENCE)
+    finally:
+        process.kill()
+    assert process.returncode == 0
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -34,7 +34,7 @@ DATABASES = [
     f"mysql://app:{QUOTED}@{CLOSED}/app",
 ]
 BROKER = f"amqp://app:{QUOTED}@{CLOSED}/"
-BROKERS = [BROKER, BROKER.replace("amqp", "amqps")]
+BROKERS = [BROKER, BROKER.replace("amqp", "amqps"), BROKER.replace(CLOSED, f"{CLOSED},localhost:1")]
 MANAGEMENT = f"http://app:{QUOTED}@{CLOSED}"
 NATIVE = [f"{url}?delays=nservicebus-v2&management={quote(MANAGEMENT, safe='')}" for url in BROKERS]
 OF_A_STORE = [

@@ -77,7 +77,7 @@ def test_no_parameter_turns_it_off(scheme: str, parameter: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "&server_name_indication=", "&server_name_indication=disable"])
 def test_every_context_verifies(name: str) -> None:
-    options = broker_from_url(f"amqps://localhost/?heartbeat=5{name}").parameters().ssl_options
+    options = broker_from_url(f"amqps://localhost/?heartbeat=5{name}").hosts[0].parameters().ssl_options
     assert options.context.verify_mode is ssl.CERT_REQUIRED
     assert options.context.check_hostname
     assert options.server_hostname in ("localhost", "disable")

@@ -27,18 +27,24 @@ _HEADER: Final = b"AMQP\x00\x00\x09\x01"
 
 
 class ScriptedBroker:
-    """Answers methods by `answers`, and those that are not there never. `greets`: False: it says nothing at all.
+    """Answers methods by `answers`, and those that are not there never.
 
-    `pace`: bytes a second that it reads, by a narrow link; None: as many as come.
+    `greets`: False: it says nothing at all, as a frozen node does. `pace`: bytes a second that it reads, by a narrow
+    link; None: as many as come. `place`: address and port; port 0: any free one.
     """
 
     def __init__(
-        self, answers: Mapping[type, Answer] = HANDSHAKE, *, greets: bool = True, pace: int | None = None
+        self,
+        answers: Mapping[type, Answer] = HANDSHAKE,
+        *,
+        greets: bool = True,
+        pace: int | None = None,
+        place: tuple[str, int] = ("127.0.0.1", 0),
     ) -> None:
         self._answers = answers
         self._greets = greets
         self._pace = pace
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server(place)
         if pace is not None:
             self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
         self._open: list[socket.socket] = []
@@ -52,9 +58,15 @@ class ScriptedBroker:
         self._threads[0].start()
 
     @property
+    def place(self) -> str:
+        """Its address and port, as a URL has them."""
+        address, port = self._listener.getsockname()[:2]
+        return f"{address}:{port}"
+
+    @property
     def url(self) -> str:
         """Its AMQP URL."""
-        return f"amqp://127.0.0.1:{self._listener.getsockname()[1]}"
+        return f"amqp://{self.place}"
 
     def __enter__(self) -> Self:
         return self

@@ -240,6 +240,31 @@ def test_a_start_while_the_former_run_is_finishing_waits_for_it(
     assert threads() == []
 
 
+def test_an_error_queue_without_an_answer_holds_up_no_message_and_shows_in_the_health(
+    store: CountingStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class SlowTransport(ScriptedTransport):
+        def declare(self, queue: str) -> None:
+            if queue == "error":
+                assert answer.wait(PATIENCE)
+            super().declare(queue)
+
+    monkeypatch.setattr("delaystore.dispatcher._declaration.GRACE", 0.05)
+    answer = threading.Event()
+    dispatcher = make(store, SlowTransport())
+    with running(dispatcher):
+        for name in "abc":
+            store.store(due(name))
+            dispatcher.wake_up()
+            wait_until(lambda: store.count() == 0)
+        health = dispatcher.health()
+        assert "no answer" in (health.error_queue or "")
+        assert not health.healthy
+        answer.set()
+        wait_until(lambda: dispatcher.health().healthy)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
 def test_health_leaves_the_transport_alone_unless_it_runs(store: CountingStore, transport: ScriptedTransport) -> None:
     dispatcher = make(store, transport)
     transport.unavailable_reason = "asked although nobody sends"
@@ -254,7 +279,7 @@ def test_start_and_stop_may_be_called_twice_or_never(store: CountingStore, trans
     assert dispatcher.stop() is True
     dispatcher.start()
     dispatcher.start()
-    assert threads() == ["delaystore-dispatcher-sales"]
+    wait_until(lambda: threads() == ["delaystore-dispatcher-sales"])
     assert dispatcher.stop(PATIENCE)
     assert dispatcher.stop(PATIENCE)
     assert not dispatcher.health().running
@@ -548,6 +573,7 @@ def test_health_tells_how_long_the_oldest_is_overdue(store: CountingStore, trans
             "claims_lost": 0,
             "store": None,
             "transport": None,
+            "error_queue": None,
             "subscription_alive": False,
         }
 

@@ -415,7 +415,7 @@ def test_a_failing_error_queue_triggers_the_recovery_breaker(
 def test_an_error_queue_that_was_deleted_is_declared_again(
     dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delaystore.dispatcher._error_queue.DECLARE_AGAIN", 0.0)
+    monkeypatch.setattr("delaystore.dispatcher._declaration.DECLARE_AGAIN", 0.0)
     transport.outcomes |= {"nowhere": UNROUTABLE, "error": UNROUTABLE}
     store.store(message("bad", "nowhere"))
     dispatcher.dispatch_due()
@@ -430,6 +430,7 @@ def test_an_error_queue_that_cannot_be_declared_stops_nothing(
     store.store(message("a"))
     assert dispatcher.dispatch_due().delivered == 1
     assert [record.getMessage() for record in caplog.records] == ["cannot declare the error queue: not now"]
+    assert dispatcher.health().error_queue == "not now"
 
 
 def test_without_automatic_setup_nothing_is_declared(store: CountingStore, transport: ScriptedTransport) -> None:

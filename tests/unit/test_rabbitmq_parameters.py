@@ -9,7 +9,7 @@ from tests.servers.certificates import Certificates
 
 
 def test_a_url_says_where_and_who() -> None:
-    parameters = broker_from_url("amqp://ann:p%40ss%2F@broker.example:5673/a%2Fb?heartbeat=7").parameters()
+    parameters = broker_from_url("amqp://ann:p%40ss%2F@broker.example:5673/a%2Fb?heartbeat=7").hosts[0].parameters()
     assert (parameters.host, parameters.port, parameters.virtual_host) == ("broker.example", 5673, "a/b")
     assert (parameters.credentials.username, parameters.credentials.password) == ("ann", "p@ss/")
     assert parameters.heartbeat == 7
@@ -18,19 +18,19 @@ def test_a_url_says_where_and_who() -> None:
 
 @pytest.mark.parametrize("url", ["amqp://", "amqp://localhost", "amqp://localhost/", "AMQP://localhost:5672/%2F"])
 def test_what_a_url_leaves_out_is_the_usual(url: str) -> None:
-    parameters = broker_from_url(url).parameters()
+    parameters = broker_from_url(url).hosts[0].parameters()
     assert (parameters.host, parameters.port, parameters.virtual_host) == ("localhost", 5672, "/")
     assert (parameters.credentials.username, parameters.credentials.password) == ("guest", "guest")
 
 
 def test_an_address_of_ipv6_may_be_given() -> None:
-    assert broker_from_url("amqp://[::1]:5673").parameters().host == "::1"
+    assert broker_from_url("amqp://[::1]:5673").hosts[0].parameters().host == "::1"
 
 
 def test_arguments_win_over_the_query() -> None:
     broker = broker_from_url("amqp://h?heartbeat=7&connection_name=url", heartbeat=0, connection_name="argument")
-    assert broker.parameters().heartbeat == 0
-    assert broker.parameters().client_properties == {"connection_name": "argument"}
+    assert broker.hosts[0].parameters().heartbeat == 0
+    assert broker.hosts[0].parameters().client_properties == {"connection_name": "argument"}
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_nothing_shows_the_credentials() -> None:
 def test_certificates_may_be_named_in_the_url(tmp_path: Path) -> None:
     files = Certificates.create(tmp_path)
     url = f"amqps://h?cacertfile={files.ca_file}&certfile={files.client_cert}&keyfile={files.client_key}"
-    parameters = broker_from_url(url).parameters()
+    parameters = broker_from_url(url).hosts[0].parameters()
     assert parameters.port == 5671
     assert parameters.ssl_options.server_hostname == "h"
     assert len(parameters.ssl_options.context.get_ca_certs()) == 1

@@ -388,3 +388,23 @@ def test_channels_that_are_all_taken_by_the_silent_end_the_connection(
     ended(send, broker)
     assert "was lost: all channels wait for answers" in caplog.text
     assert "unexpectedly" not in caplog.text
+
+
+def test_an_error_queue_that_is_not_declared_in_time_stops_no_dispatching(
+    acknowledging: Mapping[type, Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delaystore.transports.rabbitmq.punctual.ANSWER", LONG)
+    monkeypatch.setattr("delaystore.transports.rabbitmq.blocking.ANSWER", LONG)
+    monkeypatch.setattr("delaystore.dispatcher._declaration.GRACE", SHORT)
+    broker = scripted({**acknowledging, spec.Queue.Declare: lambda _: None})
+    store = InMemoryDelayedMessageStore()
+
+    def dispatch() -> str | None:
+        with closing(RabbitMQTransport(broker.url)) as transport:
+            dispatcher = Dispatcher(store, transport, endpoint="sales")
+            for name in "ab":
+                store.store(DelayedMessage(message_id=name, destination="q", due_time=datetime.now(UTC), body=b""))
+                assert dispatcher.dispatch_due().delivered == 1
+            return dispatcher.health().error_queue
+
+    assert "no answer" in (ended(dispatch, broker) or "")

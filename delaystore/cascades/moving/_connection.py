@@ -6,14 +6,11 @@ from typing import Any, Final, NamedTuple
 
 import pika
 from pika import exceptions, frame, spec
-from pika.adapters.utils.connection_workflow import AMQPConnectorException
 from typing_extensions import override
 
 from delaystore.cascades.moving._raw import RawProperties
-from delaystore.errors import TransportUnavailableError
+from delaystore.transports.rabbitmq.opening import open_connection
 from delaystore.transports.rabbitmq.parameters import Broker
-from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
-from delaystore.transports.rabbitmq.punctual import PunctualConnection
 
 _FRAME: Final = struct.Struct(">BHI")
 _CONTENT: Final = struct.Struct(">HHQ")
@@ -142,8 +139,4 @@ def _text(key: bytes) -> str | bytes:
 
 def open_raw(broker: Broker) -> Any:
     """A blocking connection whose messages have `RawProperties`; raises TransportUnavailableError."""
-    try:
-        with quiet_pika():
-            return PunctualConnection(broker.parameters(heartbeat=_HEARTBEAT), _impl_class=RawConnection)
-    except (exceptions.AMQPError, AMQPConnectorException, OSError) as error:
-        raise TransportUnavailableError(f"RabbitMQ at {broker.label} cannot be reached: {reason_of(error)}") from None
+    return open_connection(broker, heartbeat=_HEARTBEAT, impl_class=RawConnection)

@@ -21,10 +21,11 @@ from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.existence import QueueLook
 from delaystore.transports.rabbitmq.native import CascadeDelay, NativeDelay, delay_named
 from delaystore.transports.rabbitmq.owner import Owner
-from delaystore.transports.rabbitmq.parameters import broker_from_url, take_parameter
+from delaystore.transports.rabbitmq.parameters import broker_from_url
 from delaystore.transports.rabbitmq.publication import Publication, publication_of
 from delaystore.transports.rabbitmq.publisher import Sending
 from delaystore.transports.rabbitmq.topology import CascadeTopology
+from delaystore.transports.rabbitmq.urls import take_parameter
 
 _IMPATIENCE: Final = {"heartbeat": 2, "socket_timeout": 3, "stack_timeout": 4}
 """Seconds. Messages are claimed while their native delay is prepared, so outages are noticed soon."""
@@ -35,7 +36,8 @@ PREPARING: Final = 10.0
 class RabbitMQTransport(Transport):
     """Publishes to RabbitMQ queues and exchanges, with publisher confirms, pipelined, and `mandatory`.
 
-    `url`: `amqp[s]://user:password@host:port/vhost`; see `broker_from_url` for its query parameters.
+    `url`: `amqp[s]://user:password@host:port,host:port/vhost`, or several of them for the hosts of one broker; see
+    `broker_from_url`. The hosts, and each address of each, are tried in turn, from a random one on.
     `ca_file`, `client_certificate`, `client_key`: PEM files for amqps://.
     `heartbeat`: seconds, 0 for none. `connection_name`: how the broker's management shows the connection.
     `queue_type`: what `declare` creates, quorum or classic.
@@ -48,7 +50,7 @@ class RabbitMQTransport(Transport):
 
     def __init__(
         self,
-        url: str,
+        url: str | Sequence[str],
         *,
         ca_file: str | None = None,
         client_certificate: str | None = None,
@@ -60,9 +62,9 @@ class RabbitMQTransport(Transport):
     ) -> None:
         if queue_type not in queues.QUEUE_TYPES:
             raise ConfigurationError(f"queue_type must be one of {', '.join(queues.QUEUE_TYPES)}, not {queue_type!r}")
-        url, named = take_parameter(url, "delays")
+        urls, named = _without_delays([url] if isinstance(url, str) else url)
         self._broker = broker_from_url(
-            url,
+            urls,
             ca_file=ca_file,
             client_certificate=client_certificate,
             client_key=client_key,
@@ -208,3 +210,12 @@ class RabbitMQTransport(Transport):
         self._blocking.disown()
         self._preparing.disown()
         self._looking.disown()
+
+
+def _without_delays(urls: Sequence[str]) -> tuple[Sequence[str], str | None]:
+    """`urls` without the query parameter `delays`, and its value; None: none has it."""
+    taken = [take_parameter(url, "delays") for url in urls]
+    values = {value for _, value in taken if value is not None}
+    if len(values) > 1:
+        raise ConfigurationError("the AMQP URLs differ in their parameter delays; give it once")
+    return [url for url, _ in taken], next(iter(values), None)

@@ -5,13 +5,14 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from pika import exceptions
-from pika.adapters.utils.connection_workflow import AMQPConnectorException
 
-from delaystore.errors import TransportUnavailableError
+from delaystore.errors import TransportUnansweredError, TransportUnavailableError
+from delaystore.transports.rabbitmq.nodes import Node
+from delaystore.transports.rabbitmq.opening import open_connection
 from delaystore.transports.rabbitmq.owner import drop_socket
 from delaystore.transports.rabbitmq.parameters import Broker
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
-from delaystore.transports.rabbitmq.punctual import ANSWER, PunctualConnection, SilenceError, answered_within
+from delaystore.transports.rabbitmq.punctual import ANSWER, SilenceError, answered_within
 
 _HEARTBEAT: Final = 60
 """Seconds. Nobody answers heartbeats while the caller handles messages, so it has about two minutes for that."""
@@ -20,13 +21,10 @@ OPENING: Final = 10
 """Seconds that a broker has to open or close a channel or a connection."""
 
 
-class UnansweredError(TransportUnavailableError):
-    """The broker was there, and left one request without an answer."""
-
-
 class BlockingConnections:
     """Connections that one thread at a time uses, kept for the next.
 
+    A new one leads to the node that the last one worked with; if that failed, to any other node first.
     `answer`: seconds that the broker has for each answer; None: ANSWER. `parameters`: of pika, in place of `broker`'s.
     """
 
@@ -35,13 +33,15 @@ class BlockingConnections:
         self._answer = ANSWER if answer is None else answer
         self._parameters = {"heartbeat": _HEARTBEAT, **parameters}
         self._idle: list[Any] = []
+        self._worked: Node | None = None
+        self._failed: Node | None = None
 
     @contextmanager
     def channel(self) -> Iterator[Any]:
         """A fresh channel for the block, closed after it: what was not acknowledged goes back to its queue.
 
         Raises TransportUnavailableError if there is no connection to be had, or if it is lost within the block, and
-        UnansweredError if that is because an answer did not come in time.
+        TransportUnansweredError if that is because an answer did not come in time.
         The broker's refusals (pika's ChannelClosedByBroker) pass through. An interrupt drops the connection.
         """
         with quiet_pika():
@@ -83,23 +83,32 @@ class BlockingConnections:
         except exceptions.AMQPConnectionError as error:
             if connection.is_open:
                 raise  # the caller's own
-            problem = UnansweredError if isinstance(error, SilenceError) else TransportUnavailableError
-            raise problem(f"the connection to RabbitMQ at {self._broker.label} was lost: {reason_of(error)}") from None
+            problem = TransportUnansweredError if isinstance(error, SilenceError) else TransportUnavailableError
+            raise problem(
+                f"the connection to RabbitMQ at {connection.node.label} was lost: {reason_of(error)}"
+            ) from None
 
     def _open_channel(self) -> tuple[Any, Any]:
-        while (connection := self._take()) is not None:
+        connection = self._take()
+        if connection is not None:
             try:
                 with answered_within(connection, OPENING):
                     return connection, connection.channel()
             except exceptions.AMQPError:
-                _close(connection)  # it died while it was idle
+                self._give_up(connection)
+        connection = open_connection(
+            self._broker, first=self._worked, last=self._failed, answer=self._answer, **self._parameters
+        )
         try:
-            connection = PunctualConnection(self._broker.parameters(**self._parameters), answer=self._answer)
-            return connection, connection.channel()
-        except (exceptions.AMQPError, AMQPConnectorException, OSError) as error:
+            with answered_within(connection, OPENING):
+                channel = connection.channel()
+        except exceptions.AMQPError as error:
+            self._give_up(connection)
             raise TransportUnavailableError(
-                f"RabbitMQ at {self._broker.label} cannot be reached: {reason_of(error)}"
+                f"RabbitMQ at {connection.node.label} opens no channel: {reason_of(error)}"
             ) from None
+        self._worked, self._failed = connection.node, None
+        return connection, channel
 
     def _put_back(self, connection: Any, channel: Any) -> None:
         with quiet_pika():
@@ -108,12 +117,26 @@ class BlockingConnections:
                     with answered_within(connection, OPENING):
                         channel.close()
             except exceptions.AMQPError:
-                _close(connection)
+                self._give_up(connection)
                 return
-            if connection.is_open and len(self._idle) < _IDLE_CONNECTIONS:
+            if not connection.is_open:
+                self._give_up(connection)
+            elif len(self._idle) < _IDLE_CONNECTIONS:
                 self._idle.append(connection)
             else:
                 _close(connection)
+
+    def _give_up(self, connection: Any) -> None:
+        """Note that the node of `connection` failed. What is idle to it has died as well, or would be waited for."""
+        _close(connection)
+        self._worked, self._failed = None, connection.node
+        kept = []
+        while (idle := self._take()) is not None:
+            if idle.node == connection.node:
+                _drop(idle)
+            else:
+                kept.append(idle)
+        self._idle.extend(kept)
 
 
 def _drop(connection: Any) -> None:

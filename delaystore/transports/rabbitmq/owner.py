@@ -11,17 +11,16 @@ from typing import Any, Final
 import pika
 from pika import exceptions
 from pika.adapters.select_connection import IOLoop
-from tenacity import RetryCallState, Retrying, wait_exponential, wait_random
 
 from delaystore.transports.rabbitmq._carriage import Carriage
 from delaystore.transports.rabbitmq._in_flight import Closure, InFlightBatch
 from delaystore.transports.rabbitmq._watch import Watch
+from delaystore.transports.rabbitmq.connector import Connector
 from delaystore.transports.rabbitmq.parameters import Broker
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
 from delaystore.transports.rabbitmq.punctual import SilenceError
 
 THREAD_NAME: Final = "delaystore-rabbitmq"
-_RECONNECT_WAIT: Final = wait_exponential(multiplier=0.1, max=5) + wait_random(0, 0.1)
 _CLOSE_SECONDS: Final = 2.0
 """Seconds that closing waits for the broker's answer; a broker with an alarm gives none."""
 _MESSAGE_FAULTS: Final = frozenset({311, 403, 404, 405, 406, 501, 502, 503, 504, 505, 506, 540, 541})
@@ -58,21 +57,27 @@ class Owner:
 
     def __init__(self, broker: Broker, connection_type: Any = pika.SelectConnection) -> None:
         self._broker = broker
-        self._connection_type = connection_type
         self._changed = threading.Condition()
         self._obstacle: str | None = _CONNECTING
         self._batches: set[InFlightBatch] = set()
         self._closing = False
         self._loop = IOLoop()
-        self._connection: Any = None
+        self._connector = Connector(
+            broker,
+            self._loop,
+            connection_type,
+            on_open=self._opened,
+            on_failed=self._failed,
+            on_close=self._closed,
+        )
         self._carriage: Carriage | None = None
         """The channels of the connection; None: it is not open."""
         self._watch: Watch | None = None
         self._ticking = False
         self._silence = f"RabbitMQ at {broker.label} does not answer"
         self._alarm: str | None = None
-        self._attempts = RetryCallState(Retrying(), None, (), {})
-        self._was_open = False
+        self._told = False
+        """Whether the log knows of this outage."""
         self._thread = threading.Thread(target=self._run, name=f"{THREAD_NAME} {broker.label}", daemon=True)
         self._thread.start()
 
@@ -138,7 +143,7 @@ class Owner:
     def _run(self) -> None:
         try:
             with quiet_pika():
-                self._connect()
+                self._connector.connect()
                 self._loop.start()
         except Exception:
             if self._closing:  # pika objects to being closed in the middle of a handshake
@@ -154,63 +159,60 @@ class Owner:
             self._lose(Closure("the transport was closed"), "closed")
             self._loop.close()
 
-    def _connect(self) -> None:
-        if not self._closing:
-            self._connection = self._connection_type(
-                self._broker.parameters(),
-                on_open_callback=self._opened,
-                on_open_error_callback=self._failed,
-                on_close_callback=self._closed,
-                custom_ioloop=self._loop,
-            )
+    @property
+    def _connection(self) -> Any:
+        """The connection, open or being opened; None: there is none."""
+        return self._connector.connection
+
+    @property
+    def _node(self) -> str:
+        """The node that is connected to, or was, for people to read."""
+        return self._broker.label if self._connector.node is None else self._connector.node.label
 
     def _opened(self, connection: Any) -> None:
         connection.add_on_connection_blocked_callback(self._blocked)
         connection.add_on_connection_unblocked_callback(self._unblocked)
-        self._attempts.attempt_number = 1
-        self._was_open = True
         self._carriage = Carriage(connection, self._ended)
         self._watch = Watch(connection, self._report)
-        log.info("connected to RabbitMQ at %s", self._broker.label)
+        self._told = False
+        self._silence = f"RabbitMQ at {self._node} does not answer"
+        log.info("connected to RabbitMQ at %s", self._node)
         self._report()
 
     def _blocked(self, _connection: Any, frame: Any) -> None:
-        self._alarm = f"RabbitMQ at {self._broker.label} blocks publishers: {frame.method.reason}"
+        self._alarm = f"RabbitMQ at {self._node} blocks publishers: {frame.method.reason}"
         log.warning("%s", self._alarm)
         self._report()
 
     def _unblocked(self, _connection: Any, _frame: Any) -> None:
         self._alarm = None
-        log.info("RabbitMQ at %s accepts messages again", self._broker.label)
+        log.info("RabbitMQ at %s accepts messages again", self._node)
         self._report()
 
-    def _failed(self, _connection: Any, error: BaseException) -> None:
-        reason = f"RabbitMQ at {self._broker.label} cannot be reached: {reason_of(error)}"
-        if self._attempts.attempt_number == 1 and not self._was_open and not self._closing:
+    def _failed(self, reason: str) -> None:
+        if not self._told and not self._closing:
             log.warning("%s; trying again", reason)
-        self._lost(Closure(reason), reason)
+        self._told = True
+        self._lose(Closure(reason), reason)
+        if self._closing:
+            self._loop.stop()
 
     def _closed(self, _connection: Any, error: BaseException) -> None:
         code = error.reply_code if isinstance(error, exceptions.ConnectionClosedByBroker) else 0
         why = reason_of(error)
-        reason = f"the connection to RabbitMQ at {self._broker.label} was lost: {why}"
+        reason = f"the connection to RabbitMQ at {self._node} was lost: {why}"
         if not self._closing:
             log.warning("%s; reconnecting", reason)
+        self._told = True
         by_message = code in _MESSAGE_FAULTS
-        self._lost(Closure(why if by_message else reason, code, by_message=by_message), reason)
-
-    def _lost(self, closure: Closure, obstacle: str) -> None:
-        self._lose(closure, obstacle)
+        self._lose(Closure(why if by_message else reason, code, by_message=by_message), reason)
         if self._closing:
             self._loop.stop()
-            return
-        wait = 0.0 if closure.by_message else _RECONNECT_WAIT(self._attempts)
-        self._attempts.attempt_number += 1
-        self._loop.call_later(wait, self._connect)
+        else:
+            self._connector.connect(at_once=by_message)
 
     def _lose(self, closure: Closure, obstacle: str) -> None:
         """End all batches with `closure`."""
-        self._connection = None
         self._alarm = None
         self._carriage = self._watch = None
         with self._changed:
@@ -297,6 +299,7 @@ class Owner:
         self._connection._terminate_stream(reason)
 
     def _shut(self) -> None:
+        self._connector.stop()
         connection = self._connection
         if connection is None or connection.is_closed:
             self._loop.stop()

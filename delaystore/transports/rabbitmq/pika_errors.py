@@ -6,6 +6,7 @@ the pika logger in question is enabled for DEBUG. What a program does with pika 
 """
 
 import logging
+import re
 import ssl
 import threading
 from collections.abc import Iterator
@@ -19,6 +20,13 @@ from typing_extensions import override
 
 _RESOLVER: Final = "pika.adapters.utils.selector_ioloop_adapter"
 """Logs failed name look-ups from a thread of its own, which hides whose connection they are for; raises them too."""
+_GIVEN_UP: Final = (connection_workflow.AMQPConnectorStackTimeout, exceptions.ConnectionOpenAborted)
+"""What pika raises, beside TimeoutError, for a connection that it did not have in time."""
+_SYSTEM_ERROR: Final = re.compile(r"\(-?\d+, ['\"](.*?)['\"]\)")
+"""In the repr of an OSError: what it says."""
+_HOME_NODE_DOWN: Final = "down or inaccessible"
+"""In what RabbitMQ says of a classic queue whose only node is not there (404)."""
+_WAIT_FOR_NODE: Final = "; wait for that node, on which alone a classic queue lives, or use a quorum queue"
 _local = threading.local()
 
 
@@ -42,18 +50,31 @@ def quiet_pika() -> Iterator[None]:
         _local.ours = before
 
 
-def reason_of(error: BaseException | None) -> str:
-    """What `error`, as pika reports it, means to a person."""
+def reason_of(error: BaseException | None, patience: float | None = None) -> str:
+    """What `error`, as pika reports it, means to a person. `patience`: seconds that an attempt to connect had."""
     error = _innermost(error)
     text = " ".join(str(argument) for argument in getattr(error, "args", ())) or type(error).__name__
-    if isinstance(error, exceptions.ProbableAuthenticationError | exceptions.AuthenticationError):
+    if _login_refused(error):
         return "login refused; check user name and password"
+    if isinstance(error, exceptions.ProbableAuthenticationError):
+        return "it closed the connection during the login"
     if isinstance(error, exceptions.ProbableAccessDeniedError):
-        return f"access to the virtual host refused ({_after_code(text)})"
+        return _of_virtual_host(text)
     if isinstance(error, exceptions.IncompatibleProtocolError):
-        return "it does not speak AMQP 0-9-1; check the port"
+        return (
+            "it does not speak AMQP 0-9-1, or closed the connection at once; check the port, and where that is a "
+            "proxy's, the brokers behind it"
+        )
     if isinstance(error, exceptions.ConnectionClosed | exceptions.ChannelClosed):
-        return f"{error.reply_code} {error.reply_text}"
+        advice = _WAIT_FOR_NODE if home_node_is_down(error) else ""
+        return f"{error.reply_code} {error.reply_text}{advice}"
+    if isinstance(error, _GIVEN_UP) or (isinstance(error, TimeoutError) and error.errno is None):
+        within = "in time" if patience is None else f"within {patience:g} s"
+        return f"no answer to the connection attempt {within}"
+    if type(error) is exceptions.AMQPHeartbeatTimeout:
+        return "no sign of life, not even heartbeats"
+    if isinstance(error, exceptions.StreamLostError):
+        return _of_lost_stream(text)
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its TLS certificate was not accepted: {error.verify_message}"
     if isinstance(error, ssl.SSLError):
@@ -61,6 +82,32 @@ def reason_of(error: BaseException | None) -> str:
     if isinstance(error, OSError):
         return error.strerror or text
     return text
+
+
+def home_node_is_down(error: BaseException) -> bool:
+    """Whether the broker closed a channel since a classic queue's only node is not there; the queue is, with it."""
+    return isinstance(error, exceptions.ChannelClosed) and _HOME_NODE_DOWN in error.reply_text
+
+
+def _login_refused(error: BaseException | None) -> bool:
+    """Whether the broker said that it does not know this user, or not by this password."""
+    if isinstance(error, exceptions.ProbableAuthenticationError):
+        return "ConnectionClosedByBroker" in str(error.args)  # otherwise the connection was lost just then
+    return isinstance(error, exceptions.AuthenticationError)
+
+
+def _of_virtual_host(text: str) -> str:
+    if "ConnectionClosedByBroker" not in text:
+        return "it closed the connection when the virtual host was opened"
+    return f"access to the virtual host refused ({_after_code(text)})"
+
+
+def _of_lost_stream(text: str) -> str:
+    """Out of pika's repr of the system's error, as in ConnectionResetError(104, 'Connection reset by peer')."""
+    if "EOF" in text:
+        return "it closed the connection"
+    found = _SYSTEM_ERROR.search(text)
+    return found[1] if found else text
 
 
 def _innermost(error: Any) -> Any:

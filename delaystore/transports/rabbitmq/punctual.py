@@ -12,6 +12,8 @@ import pika
 from pika import exceptions
 from typing_extensions import override
 
+from delaystore.transports.rabbitmq.nodes import Node
+
 ANSWER: Final = 30.0
 """Seconds that a broker has for an answer, unless told otherwise. Declaring a queue may take a busy one some."""
 
@@ -23,12 +25,20 @@ class SilenceError(exceptions.AMQPHeartbeatTimeout):  # type: ignore[misc] # pik
 class PunctualConnection(pika.BlockingConnection):  # type: ignore[misc] # pika's class is untyped here
     """A connection that ends, as after missed heartbeats, where an answer does not come within `answer` seconds.
 
-    `answer` None: ANSWER. Every wait of pika's passes `_flush_output`. A wait for messages may last longer, by as
-    much as its caller says.
+    `answer` None: ANSWER. `node`: the one that it leads to. Every wait of pika's passes `_flush_output`. A
+    wait for messages may last longer, by as much as its caller says.
     """
 
-    def __init__(self, parameters: pika.ConnectionParameters, *, answer: float | None = None, **more: Any) -> None:
+    def __init__(
+        self,
+        parameters: pika.ConnectionParameters,
+        node: Node,
+        *,
+        answer: float | None = None,
+        **more: Any,
+    ) -> None:
         super().__init__(parameters, **more)
+        self.node = node
         self._answer = ANSWER if answer is None else answer
         self._asked_for = 0.0
 

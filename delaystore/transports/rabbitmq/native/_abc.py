@@ -10,11 +10,16 @@ from typing import Final
 from uuid import uuid4
 
 from delaystore.address import queue_or_none
-from delaystore.errors import ConfigurationError, TransportSetupError, UnsupportedMessageError
+from delaystore.errors import (
+    ConfigurationError,
+    TransportSetupError,
+    TransportUnansweredError,
+    UnsupportedMessageError,
+)
 from delaystore.message import DelayedMessage
 from delaystore.names import control_character
 from delaystore.transports.abc import Outcome, OutcomeKind
-from delaystore.transports.rabbitmq.blocking import BlockingConnections, UnansweredError
+from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.declaring import declare
 from delaystore.transports.rabbitmq.delay_headers import to_be_delayed
 from delaystore.transports.rabbitmq.existence import queue_exists
@@ -86,7 +91,7 @@ class NativeDelay(ABC):
                     reasons[queue] = f"no queue {queue!r}"
             except TransportSetupError as error:
                 reasons[queue] = str(error)
-            except UnansweredError as error:
+            except TransportUnansweredError as error:
                 if unanswered:
                     raise  # it is not the queue
                 unanswered = True
