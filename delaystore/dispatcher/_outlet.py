@@ -44,26 +44,29 @@ class Outlet:
         """Give `messages` out; what is held back is UNREADY."""
         now = self._monotonic()
         if not self.set_aside:
-            outcomes = self._give(messages, give, self._timeout, now)
-            return Given(outcomes, {outcome.kind for outcome in outcomes}, now)
+            outcomes, kinds = self._give(messages, give, self._timeout, now)
+            return Given(outcomes, kinds, now)
         parts = self.set_aside.parts(messages)
-        send = self._give(_of(Part.SEND, messages, parts), give, self._timeout, now)
+        send, sent_kinds = self._give(_of(Part.SEND, messages, parts), give, self._timeout, now)
         probing = _of(Part.PROBE, messages, parts)
-        probe = self._give(probing, give, min(PROBE_SECONDS, self._timeout), now)
+        probe, probe_kinds = self._give(probing, give, min(PROBE_SECONDS, self._timeout), now)
         given = {Part.SEND: iter(send), Part.PROBE: iter(probe)}
         outcomes = [
             self._held(message) if part is Part.HOLD else next(given[part])
             for message, part in zip(messages, parts, strict=True)
         ]
-        kinds = {outcome.kind for outcome in (*send, *probe)}
-        return Given(outcomes, kinds, now, {message.message_id for message in probing})
+        return Given(outcomes, sent_kinds | probe_kinds, now, {message.message_id for message in probing})
 
-    def _give(self, messages: Sequence[DelayedMessage], give: Give, timeout: float, now: float) -> Sequence[Outcome]:
+    def _give(
+        self, messages: Sequence[DelayedMessage], give: Give, timeout: float, now: float
+    ) -> tuple[Sequence[Outcome], set[OutcomeKind]]:
         if not messages:
-            return ()
+            return (), set()
         outcomes = give(messages, timeout)
-        self.set_aside.note(messages, outcomes, now)
-        return outcomes
+        kinds = {outcome.kind for outcome in outcomes}
+        if self.set_aside or OutcomeKind.UNREADY in kinds:
+            self.set_aside.note(messages, outcomes, now)
+        return outcomes, kinds
 
     def _held(self, message: DelayedMessage) -> Outcome:
         return Outcome(OutcomeKind.UNREADY, self.set_aside.reason(message.destination))

@@ -96,8 +96,6 @@ class SetAside:
             for message, outcome in zip(messages, outcomes, strict=True)
             if outcome.kind is OutcomeKind.UNREADY
         }
-        if not unready and not self._entries:
-            return
         answered = {
             message.destination
             for message, outcome in zip(messages, outcomes, strict=True)

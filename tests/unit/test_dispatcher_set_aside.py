@@ -1,8 +1,8 @@
 """Destinations that take nothing: they hold up no others, and cost no retries."""
 
 import logging
-from collections.abc import Callable
-from datetime import timedelta
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -384,3 +384,27 @@ def test_not_more_are_set_aside_than_memory_holds(
     messages: list[Any] = [message(name, name) for name in names]
     set_aside.note(messages, [DELIVERED] * 5, seconds.now)
     assert not set_aside
+
+
+class Delaying(ScriptedTransport):
+    """Its native delay takes nothing."""
+
+    @property
+    def longest_native_delay(self) -> timedelta:
+        return timedelta(hours=1)
+
+    def send_delayed(self, messages: Sequence[DelayedMessage], now: datetime, timeout: float) -> Sequence[Outcome]:
+        return [UNREADY] * len(messages)
+
+
+def test_a_native_delay_that_takes_nothing_makes_nothing_late(
+    store: CountingStore, later: Callable[[float], None], seconds: Seconds
+) -> None:
+    transport = Delaying()
+    dispatcher = Dispatcher(store, transport, settings(handover_horizon=600), endpoint="sales")
+    store.store_many([message("early", due_time=NOON + timedelta(seconds=90)), message("due")])
+    assert dispatcher.dispatch_due() == DispatchReport(fetched=2, delivered=1, gave_way=1)
+    for _ in range(90):
+        later(1)
+        dispatcher.dispatch_due()
+    assert transport.bodies("billing") == [b"due", b"early"]

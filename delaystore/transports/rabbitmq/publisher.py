@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from delaystore.address import DEFAULT_EXCHANGE, Address
-from delaystore.transports.abc import Outcome, OutcomeKind
+from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind
 from delaystore.transports.rabbitmq._in_flight import Closure, InFlightBatch, LateConfirm
 from delaystore.transports.rabbitmq._verdicts import may_refuse, of_nack, of_return, of_second_nack
 from delaystore.transports.rabbitmq.channel import NACKED
@@ -110,7 +110,9 @@ class Sending:
         """Take over the outcomes of `in_flight`; returns the positions without one."""
         rest = []
         for position, outcome in zip(positions, in_flight.outcomes, strict=True):
-            if outcome is None:
+            if outcome is DELIVERED:
+                self._outcomes[position] = outcome
+            elif outcome is None:
                 rest.append(position)
             elif outcome is NACKED and position in self._nacked:
                 self._outcomes[position] = of_second_nack(self._nacked[position])
