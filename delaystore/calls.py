@@ -4,6 +4,7 @@ A server that is frozen keeps its connections open and says nothing: nobody but 
 thread of the process watches all calls.
 """
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +16,8 @@ from delaystore.errors import StoreUnavailableError
 from delaystore.forks import renew_in_children
 
 T = TypeVar("T")
+
+logger: Final = logging.getLogger("delaystore.stores")
 
 SLOW: Final = 5.0
 """Seconds from which a call is slow."""
@@ -220,7 +223,10 @@ class _Watch:
             self._wanted.wait()
             sleep(_LOOK_EVERY)
             for call in self.all():
-                call.look()
+                try:
+                    call.look()
+                except Exception:
+                    logger.exception("watching a store call failed; the others are watched on")
             if not self._calls:
                 self._wanted.clear()
                 if self._calls:  # one has begun meanwhile

@@ -16,7 +16,7 @@ from delaystore.dispatcher._settlement import ClaimsLostError, Settler
 from delaystore.dispatcher._wakeup import AT_ONCE
 from delaystore.dispatcher.breakers import BreakerState
 from delaystore.dispatcher.health import NOTHING_DONE, DispatchReport
-from delaystore.errors import TransportError
+from delaystore.errors import StoreUnavailableError, TransportError
 from delaystore.stores.abc import DelayedMessageStore
 
 logger = logging.getLogger("delaystore.dispatcher")
@@ -122,6 +122,8 @@ class DispatchPass:
             return PassResult(at=at)
         if isinstance(error, TransportRaisedError):
             return PassResult(at=at, delay=self._breakers.dispatch.failure(error))
+        if isinstance(error, StoreUnavailableError) and not batch.messages:
+            self._sizer.slow_down()  # a batch too large for the network never comes within store_timeout
         if batch.counting:
             self._breakers.recovery.failure(error)
         if batch.arrived and not self._context.exactly_once:

@@ -52,8 +52,13 @@ class EngineConnections:
         if isinstance(former, WaitingConnection) and former.driver is driver:
             return
         descriptor = self._dialect.socket_of(driver)
-        if descriptor is not None:
-            call.wait_for(WaitingConnection(driver, os.dup(descriptor), self._dialect))
+        if descriptor is None:
+            return
+        try:
+            duplicate = os.dup(descriptor)
+        except OSError:  # too many open files: better a call without an end than none
+            return
+        call.wait_for(WaitingConnection(driver, duplicate, self._dialect))
 
     def _used_by(self, connection: Connection, *_: Any) -> None:
         if current_call() is not None and not connection.invalidated:

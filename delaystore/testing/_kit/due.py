@@ -27,6 +27,13 @@ class DueTests(StoreTests):
             assert list(transaction.fetch_due(NOON, 10)) == []
         assert store.next() is None
 
+    def test_the_status_knows_the_first_that_waits_and_that_it_can_be_written(self, store: DelayedMessageStore) -> None:
+        status = store.status()
+        assert (status.first_due, status.read_only) == (None, None)
+        store.store(a_message("a", NOON + SECOND))
+        store.store(a_message("b", NOON))
+        assert store.status().first_due == NOON
+
     def test_a_message_is_due_at_its_due_time_and_not_a_microsecond_sooner(self, store: DelayedMessageStore) -> None:
         due_time = NOON + timedelta(microseconds=123456)
         store.store(a_message("a", due_time))
