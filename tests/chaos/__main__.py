@@ -15,11 +15,11 @@ from typing import NoReturn
 from tests.chaos import history, report
 from tests.chaos.checker import check
 from tests.chaos.findings import Findings
-from tests.chaos.history import Event
+from tests.chaos.history import LAST, Event
 from tests.chaos.program import Load
 from tests.chaos.run import Plan, UnknownFaultError, run
 from tests.chaos.topologies import TOPOLOGIES
-from tests.servers import ServerMissingError
+from tests.servers import ServerError
 
 GOOD, BAD, MISTAKE, INTERRUPTED = 0, 1, 2, 130
 
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str]) -> int:
         signal.signal(number, _interrupt)
     try:
         return _check_files(arguments[1:]) if arguments[:1] == ["check"] else _run_all(_options(arguments))
-    except (UnknownFaultError, ServerMissingError) as error:
+    except (UnknownFaultError, ServerError) as error:
         print(error, file=sys.stderr)  # noqa: T201 - a command
         return MISTAKE
     except KeyboardInterrupt:
@@ -75,6 +75,8 @@ def _check_files(names: Sequence[str]) -> int:
 def _told(events: Sequence[Event], title: str) -> Findings:
     findings = check(events)
     _say("\n" + report.table(title, findings))
+    if not any(event.kind == LAST for event in events):
+        _say("\nThe run did not come to its end: what was still to arrive counts as lost.")
     if not findings.good:
         _say("\n" + report.violations(findings))
     return findings

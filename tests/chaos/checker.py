@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from delaystore.settings import TransactionMode
 from tests.chaos.findings import Findings
-from tests.chaos.history import Event, in_order
+from tests.chaos.history import LAST, Event, in_order
 from tests.chaos.program import AT_ONCE, ERROR, MISSING
 from tests.chaos.stalls import stalls
 from tests.chaos.story import DONE, Span, Story, stories
@@ -37,7 +37,7 @@ class Checker:
         self._exactly_once = run is not None and run["mode"] == TransactionMode.TRANSACTION_SCOPE
         self._asynchronous = run is not None and bool(run["asynchronous"])
         self._at_risk = (run["dispatchers"] if run is not None else 1) * WORKERS * AT_ONCE
-        self._orders_known = any(event.kind == "orders_read" for event in events)
+        self._ended = any(event.kind == LAST for event in events)
         self._faults, self._clocks = Faults(events), PrimaryClocks(events)
         self._near_faults: Counter[FaultTime] = Counter()
         self._found = Findings()
@@ -128,7 +128,7 @@ class Checker:
                 self._found.violate("duplicated", f"fault {fault.number} ({fault.name})", what)
 
     def _check_order(self, story: Story) -> None:
-        if not self._orders_known or not story.enlisted or story.of("order"):
+        if not self._ended or not story.enlisted or story.of("order"):
             return
         written = story.of("delivered", "waiting")
         if written and not self._in_a_tail(written[0].time):

@@ -17,19 +17,23 @@ START_AGAIN = 0.5  # seconds
 
 
 def lingering(transport: Transport, longest: float) -> Transport:
-    """The same transport, but each batch lingers for up to so many seconds before it is sent, and after: faults then
-    find it under way.
+    """The same transport, but each batch lingers for up to so many seconds before it is sent, and after, some ten times
+    as long: faults then find it under way.
     """
     send = transport.send
 
     def slowly(*arguments: Any) -> Sequence[Outcome]:
-        time.sleep(random.uniform(0, longest))
+        _linger(longest)
         outcomes = send(*arguments)
-        time.sleep(random.uniform(0, longest))
+        _linger(longest)
         return outcomes
 
     transport.send = slowly  # type: ignore[method-assign, assignment]
     return transport
+
+
+def _linger(longest: float) -> None:
+    time.sleep(random.uniform(0, longest * (10 if random.random() < 0.1 else 1)))
 
 
 def main(program: Program) -> None:

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any, Self
 
 SUFFIX = ".jsonl"
+LAST = "all_read"
+"""The kind of the event that is noted once all that waits, and all orders, were read at the end of a run."""
 STAMP = len("2027-01-01 12:00:00,000")
 
 

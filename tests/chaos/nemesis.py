@@ -80,17 +80,20 @@ class Nemesis:
 
     def _begin(self, fault: Fault) -> int:
         self._number += 1
-        self._recorder.note("fault_began", number=self._number, fault=fault.name, target=fault.target)
-        self._note_clock(fault.begin())
+        began = self._recorder.note("fault_began", number=self._number, fault=fault.name, target=fault.target)
+        self._note_clock(fault.begin(), began.time)
         return self._number
 
     def _end(self, fault: Fault, number: int) -> None:
+        ending = time.monotonic()
         try:
-            self._note_clock(fault.end())
+            self._note_clock(fault.end(), ending)
         finally:
             self._recorder.note("fault_ended", number=number, fault=fault.name, target=fault.target)
 
-    def _note_clock(self, details: object) -> None:
-        """Note a new primary, or a new clock of the old one, from what a fault's function returned."""
+    def _note_clock(self, details: object, since: float) -> None:
+        """Note a new primary, or a new clock of the old one, from what a fault's function returned; it took over at
+        some time from `since` on.
+        """
         if isinstance(details, dict):
-            self._recorder.note("primary", **details)
+            self._recorder.note("primary", since=since, **details)

@@ -6,7 +6,6 @@ Its ids are its own, and a send that fails is repeated with the same id until it
 import os
 import random
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -19,10 +18,10 @@ from delaystore.message import DelayedMessage
 from delaystore.stores.abc import ManagementOutcome
 from tests.chaos.program import CLASSIC, ENDPOINT, MISSING, ORDERS, QUORUM, Program
 from tests.chaos.recording_store import Notebook, RecordingStore, body_of
+from tests.chaos.remembered import Remembered
 
 REPEAT_AFTER = 0.2  # seconds
 GIVE_UP = 15.0  # seconds that an attempt is repeated after SIGTERM
-REMEMBERED = 200
 ROLLED_BACK = 0.2
 """How many of the orders."""
 FAILURES = (StoreError, exc.SQLAlchemyError)
@@ -42,7 +41,7 @@ class Sender:
         self._random = random.Random(f"{options.seed} {options.name}")
         self._mark = f"{options.name}.{os.getpid()}"
         self._number = 0
-        self._recent: OrderedDict[str, None] = OrderedDict()  # ids that are acknowledged, and mean one message each
+        self._sent = Remembered(self._random)
         self._store = RecordingStore(options.store_url, lease=timedelta(seconds=options.load.lease))
         self._notebook = self._store.notebook = Notebook(program.recorder)
         self._delivery = DelayedDelivery(ENDPOINT, self._store, settings=options.settings())
@@ -53,7 +52,7 @@ class Sender:
             self._cancel: 6,
             self._reschedule: 10,
             self._replace: 4,
-            self._send_again: 3,
+            self._send_again: 15,
         }
 
     def run(self) -> None:
@@ -80,7 +79,7 @@ class Sender:
             )
 
         if self._until_acknowledged(attempt, fresh=fresh):
-            self._remember(message_id)
+            self._sent.add(message_id, time.time() + delay)
 
     def _send_many(self) -> int:
         keys = [self._new_key() for _ in range(self._load.batch)]
@@ -100,8 +99,8 @@ class Sender:
             self._delivery.send_many(messages)
 
         if self._until_acknowledged(attempt):
-            for key in keys:
-                self._remember(key)
+            for message in messages:
+                self._sent.add(message.message_id, message.due_time.timestamp())
         return len(keys)
 
     def _enlist(self) -> int:
@@ -126,12 +125,12 @@ class Sender:
 
         with suppress(RolledBackError):
             if self._until_acknowledged(attempt):
-                self._remember(key)
+                self._sent.add(key, at.timestamp())
         return 1
 
     def _cancel(self) -> int:
-        if self._recent:
-            self._cancel_one(self._random.choice(list(self._recent)))
+        if (message_id := self._sent.recent()) is not None:
+            self._cancel_one(message_id)
         return 1
 
     def _cancel_one(self, message_id: str) -> bool:
@@ -141,28 +140,27 @@ class Sender:
             return False
 
     def _reschedule(self) -> int:
-        if self._recent:
-            message_id, delay = self._random.choice(list(self._recent)), self._delay()
+        if (message_id := self._sent.recent()) is not None:
             with suppress(StoreError):  # noted; whether it is done nobody knows
-                self._delivery.reschedule(message_id, delay=delay)
+                self._delivery.reschedule(message_id, delay=self._delay())
         return 1
 
     def _replace(self) -> int:
         """Cancel a message, and send another with its id."""
-        if self._recent:
-            message_id = self._random.choice(list(self._recent))
-            if self._cancel_one(message_id):
-                self._forget(message_id)
-                self._send_one(self._new_key(), message_id, fresh=False)
+        message_id = self._sent.recent()
+        if message_id is not None and self._cancel_one(message_id):
+            self._use_again(message_id)
         return 1
 
     def _send_again(self) -> int:
-        """Use an id again, whose message has perhaps arrived long ago."""
-        if self._recent:
-            message_id = next(iter(self._recent))
-            self._forget(message_id)
-            self._send_one(self._new_key(), message_id, fresh=False)
+        """Use an id again, whose message has probably arrived."""
+        if (message_id := self._sent.arrived()) is not None:
+            self._use_again(message_id)
         return 1
+
+    def _use_again(self, message_id: str) -> None:
+        self._sent.forget(message_id)
+        self._send_one(self._new_key(), message_id, fresh=False)
 
     def _until_acknowledged(self, attempt: Callable[[], None], *, fresh: bool = True) -> bool:
         """Repeat it after each failure. False: it gave up, or the id belongs to an older message."""
@@ -199,14 +197,6 @@ class Sender:
             except StoreError:
                 if self._program.ended.wait(REPEAT_AFTER):
                     raise SystemExit from None
-
-    def _remember(self, message_id: str) -> None:
-        self._recent[message_id] = None
-        if len(self._recent) > REMEMBERED:
-            self._recent.popitem(last=False)
-
-    def _forget(self, message_id: str) -> None:
-        self._recent.pop(message_id, None)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """When faults were, and what the clock of the database said."""
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -51,18 +50,17 @@ class PrimaryClocks:
     """The clock of whatever database was the primary: this machine's, and an offset that a promotion changes."""
 
     def __init__(self, events: Sequence[Event]) -> None:
-        self.promotions = [event.time for event in events if event.kind == "primary" and event["promotion"]]
         changes = [event for event in events if event.kind == "primary"]
-        self._offsets = [0.0, *(event["offset"] or 0.0 for event in changes)]
-        self._changes = changes
-        self._times = [event.time for event in changes]
+        self.promotions = [event.time for event in changes if event["promotion"]]
+        offsets = [0.0, *(event["offset"] or 0.0 for event in changes)]
+        begins = [0.0, *(event["since"] or event.time for event in changes)]
+        self._reigns = list(zip(begins, offsets, [*changes, None], strict=True))
+        """Of each primary: when it may have begun, its clock's offset, the event that its successor is there."""
 
     def reached(self, due: float, by: Event) -> bool:
         """Whether some primary's clock showed `due`, a POSIX time, while it was the primary, not after `by`."""
-        current = bisect_right(self._times, by.time)
-        if by.wall + self._offsets[current] + GRACE >= due:
-            return True
-        return any(
-            change.wall + offset + GRACE >= due
-            for offset, change in zip(self._offsets, self._changes[:current], strict=False)
-        )
+        for began, offset, ended in self._reigns:
+            last = by if ended is None or by.time < ended.time else ended
+            if began <= by.time and last.wall + offset + GRACE >= due:
+                return True
+        return False

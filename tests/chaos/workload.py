@@ -14,7 +14,7 @@ from delaystore.delivery import DelayedDelivery
 from delaystore.errors import StoreError
 from delaystore.stores.sql import SqlDelayedMessageStore
 from delaystore.transports import SqlQueueTransport
-from tests.chaos.history import Recorder
+from tests.chaos.history import LAST, Recorder
 from tests.chaos.processes import Process, Processes
 from tests.chaos.program import CLASSIC, ENDPOINT, ERROR, ORDERS, QUEUES, QUORUM, Load, Options
 from tests.chaos.recording_store import key_of
@@ -150,7 +150,7 @@ class Workload:
         with self._store.engine.connect() as connection, suppress(exc.NoSuchTableError):
             for (key,) in connection.execute(text(f"SELECT id FROM {ORDERS}")):
                 self._recorder.note("order", key=key)
-        self._recorder.note("orders_read")
+        self._recorder.note(LAST)
 
 
 def await_true(condition: Callable[[], object], patience: float) -> bool:

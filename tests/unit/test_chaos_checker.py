@@ -67,7 +67,7 @@ def good() -> Writer:
     history.sent("b", 1, due=5).cancelled("b", 2)
     history.sent("c", 1, due=5).rescheduled("c", 2, due=9).delivered("c", 9.01)
     history.sent("d", 1, due=5, destination="nowhere").delivered("d", 5.3, "error")
-    return history.sent("e", 1, due=5, how="enlisted").delivered("e", 5.2).at(99, "order", "e").at(99, "orders_read")
+    return history.sent("e", 1, due=5, how="enlisted").delivered("e", 5.2).at(99, "order", "e").at(99, "all_read")
 
 
 def test_a_good_history_has_no_violation() -> None:
@@ -183,7 +183,7 @@ BAD: dict[str, tuple[str, Callable[[], Writer]]] = {
     "left in the store": ("waiting", lambda: Writer().sent("x", 1, due=5).at(99, "waiting", "x", failures=0)),
     "a message without its order": (
         "half",
-        lambda: Writer().sent("x", 1, due=5, how="enlisted").delivered("x", 6).at(99, "orders_read"),
+        lambda: Writer().sent("x", 1, due=5, how="enlisted").delivered("x", 6).at(99, "all_read"),
     ),
     "an id called used": ("refused", lambda: Writer().attempted("x", 1, 5).at(2, "duplicate", "x", error="used")),
     "a process that ended": ("crashed", lambda: Writer().at(2, "process_died", name="x", code=1, expected=False)),
@@ -265,6 +265,12 @@ def test_a_reschedule_that_was_refused_or_has_no_answer_leaves_the_old_time() ->
 def test_what_a_former_primary_had_shown_to_be_due_is_not_early() -> None:
     history = Writer().at(1, "primary", offset=4.0).sent("x", 2, due=6)
     assert history.at(3, "primary", offset=0.0, promotion=True).delivered("x", 3.5).violations() == []
+
+
+def test_a_new_primary_s_clock_counts_from_the_time_at_which_it_may_have_taken_over() -> None:
+    history = Writer().sent("x", 2, due=7).delivered("x", 5)
+    history.at(6, "primary", offset=3.0, promotion=True, since=4).sent("y", 6.1, due=12)
+    assert history.delivered("y", 8).violations() == [("early", "y")]
 
 
 def test_no_fault_duplicates_more_than_was_under_way() -> None:
