@@ -15,6 +15,7 @@ from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.abc import ManagementOutcome
 from delaystore.transports.abc import OutcomeKind
 from delaystore.transports.sql_queue import SqlQueueTransport
+from tests.dispatching import wait_until
 from tests.integration.sql_stores import message, opened
 from tests.servers import PostgreSQL
 from tests.servers.postgresql import connect
@@ -50,11 +51,21 @@ def absent_standby(server: PostgreSQL) -> Iterator[None]:
     canceller = threading.Thread(target=cancel)
     canceller.start()
     try:
+        wait_until(lambda: commit_waits(server), "commits wait")
         yield
     finally:
         over.set()
         canceller.join()
         set_synchronous("")
+
+
+def commit_waits(server: PostgreSQL) -> bool:
+    """Whether a commit waited for the standby: the server takes a moment to heed the setting."""
+    told: list[object] = []
+    with connect(make_url(server.admin_url)) as connection:
+        connection.add_notice_handler(told.append)
+        connection.execute("COMMENT ON SCHEMA public IS 'written'")
+    return bool(told)
 
 
 @pytest.fixture(params=["a URL", "an Engine"])
