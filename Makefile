@@ -15,7 +15,7 @@ RUNTIME := $(VENV)/.installed-runtime
 DEVELOPMENT := $(VENV)/.installed-development
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-mysql matrix unit lint audit format types layers servers bench bench-quick soak chaos clean
+.PHONY: help demo test test-mysql matrix unit lint audit format types layers servers bench bench-quick soak chaos stalls clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -65,7 +65,10 @@ soak: $(DEVELOPMENT) servers ## Run the long campaigns: full fault counts, milli
 chaos: $(DEVELOPMENT) servers ## Kill and pause servers and processes under load (ARGS='--seed 7 --minutes 10'; --help)
 	$(BIN)/python -m tests.chaos $(ARGS)
 
-servers: ## Install PostgreSQL, RabbitMQ and MariaDB where they are missing
+stalls: $(DEVELOPMENT) servers ## Measure how long deliveries stall for each kind of fault (ARGS=--quick; --help)
+	$(BIN)/python -m tests.chaos.figures $(ARGS)
+
+servers: ## Install the servers that tests start, where they are missing
 	@scripts/install-servers.sh
 
 clean: ## Remove everything that was made

@@ -122,11 +122,9 @@ class PostgreSQL(Server, PostgreSQLDatabases):
             "dynamic_shared_memory_type": "mmap",  # in the data directory: nothing stays in /dev/shm after a kill
             **self.settings,
         }
-        return [self._postgres, "-D", str(self._data), *(f"--{name}={value}" for name, value in settings.items())]
-
-    def _environment(self) -> dict[str, str]:
-        shifted = {} if self.clock is None else self.clock.environment(self.directory)
-        return {**super()._environment(), **shifted}
+        options = [f"--{name}={value}" for name, value in settings.items()]
+        command = [self._postgres, "-D", str(self._data), *options]
+        return command if self.clock is None else self.clock.wrap(command, self.directory)
 
     def _answers(self) -> bool:
         create = sql.SQL("CREATE ROLE delaystore LOGIN CREATEDB PASSWORD {}").format(sql.Literal(self._url.password))

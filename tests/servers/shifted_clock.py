@@ -2,6 +2,7 @@
 
 import glob
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.servers.errors import ServerMissingError
@@ -10,7 +11,7 @@ LIBRARIES = ("/usr/lib/*/faketime/libfaketimeMT.so.1", "/usr/local/lib/faketime/
 
 
 class ShiftedClock:
-    """The machine's clock and an offset. `environment()`: what a server has to be started with to go by it.
+    """The machine's clock and an offset. `wrap()`: the command by which a server goes by it.
 
     Raises ServerMissingError if libfaketime is not installed.
     """
@@ -24,17 +25,18 @@ class ShiftedClock:
         self.offset = 0.0
         """Seconds by which it is ahead."""
 
-    def environment(self, directory: Path) -> dict[str, str]:
-        """What a server with this directory needs; its offset is kept there."""
+    def wrap(self, command: Sequence[str], directory: Path) -> Sequence[str]:
+        """The command line of a server that has this directory; the offset is kept there."""
         self._file = directory / "clock"
         self._write(self._file)
-        return {
+        variables = {
             "LD_PRELOAD": self._library,
             "FAKETIME_TIMESTAMP_FILE": str(self._file),
             "FAKETIME_NO_CACHE": "1",
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
             "NO_FAKE_STAT": "1",
         }
+        return ["env", *(f"{name}={value}" for name, value in variables.items()), *command]
 
     def set(self, offset: float) -> None:
         """Be ahead by so many seconds from now on; behind, if they are negative."""

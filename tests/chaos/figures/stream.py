@@ -25,7 +25,7 @@ TIMEOUT = 3.0
 class Stream:
     """Sends to `queues` in turn as long as the context lasts, each message until it is acknowledged.
 
-    `consumer_urls`: the broker's nodes; consumers try them in turn. Nothing is redelivered to them on purpose.
+    `consumer_urls`: the broker's nodes; consumers try them in turn.
     """
 
     def __init__(self, delivery: DelayedDelivery, queues: Sequence[str], consumer_urls: Sequence[str]) -> None:
@@ -127,8 +127,13 @@ class Stream:
         with pika.BlockingConnection(parameters) as connection:
             channel = connection.channel()
             while not self._consuming.is_set():
-                method, properties, _ = channel.basic_get(queue, auto_ack=True)
+                method, properties, _ = channel.basic_get(queue)
                 if method is None:
                     connection.sleep(LOOK)
                 else:
-                    self.arrived.append((time.monotonic(), queue, properties.message_id))
+                    self._note(queue, properties.message_id, redelivered=method.redelivered)
+                    channel.basic_ack(method.delivery_tag)
+
+    def _note(self, queue: str, key: str, *, redelivered: bool) -> None:
+        if not redelivered or all(key != other for _, _, other in self.arrived):
+            self.arrived.append((time.monotonic(), queue, key))
