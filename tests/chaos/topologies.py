@@ -39,6 +39,7 @@ TOPOLOGIES: Final[Mapping[str, Callable[[], Topology]]] = {
     "clocks-apart": lambda: Topology("clocks-apart", FailOver(clocks_apart(0, -4, 3)), _rabbitmq()),
     "proxied": lambda: Topology("proxied", ProxiedFailOver(), ProxiedRabbitMQ()),
     "production": lambda: Topology("production", FailOver(), ThreeRabbitMQ()),
+    "sqlite-rabbitmq": lambda: Topology("sqlite-rabbitmq", SQLiteFile(), _rabbitmq()),
     "exactly-once": lambda: Topology("exactly-once", _postgresql()),
     "exactly-once-mariadb": lambda: Topology("exactly-once-mariadb", _mariadb()),
     "exactly-once-fail-over": lambda: Topology("exactly-once-fail-over", FailOver()),
