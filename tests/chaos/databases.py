@@ -2,15 +2,21 @@
 
 import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
+
+import psycopg
+from sqlalchemy import make_url
 
 from tests.chaos.faults import Fault, killing, pausing
 from tests.chaos.topology import Part
-from tests.servers import MariaDB, PostgreSQL, PostgreSQLReplication, ShiftedClock
+from tests.servers import MariaDB, PostgreSQL, PostgreSQLReplication, ShiftedClock, SmallDisk
+from tests.servers.postgresql import connect
 from tests.servers.postgresql_replication import PostgreSQLNode
 
 POSTGRESQL_SETTINGS = {"fsync": "off", "full_page_writes": "off"}  # a killed process loses nothing it has written
 MARIADB_SETTINGS = {"innodb_flush_log_at_trx_commit": "2"}
+NO_LOG_AHEAD = {"min_wal_size": "32MB", "max_wal_size": "32MB", "wal_recycle": "off"}  # a full disk is felt at once
 
 
 class OneServer(Part):
@@ -30,6 +36,31 @@ class OneServer(Part):
 
     def faults(self) -> Sequence[Fault]:
         return [killing("database", self._server), pausing("database", self._server)]
+
+
+class FullDisk(OneServer):
+    """One PostgreSQL on a small disk, which is filled: then it writes no more, or ends."""
+
+    def __init__(self) -> None:
+        self._mounted = ExitStack()
+        self._disk = self._mounted.enter_context(SmallDisk(megabytes=300))
+        super().__init__(PostgreSQL({**POSTGRESQL_SETTINGS, **NO_LOG_AHEAD}, place=self._disk.path))
+
+    def close(self) -> None:
+        with self._mounted:
+            super().close()
+
+    def faults(self) -> Sequence[Fault]:
+        return [*super().faults(), Fault("fill the disk of", "database", self._fill, self._free, 0.5, 10)]
+
+    def _fill(self) -> None:
+        self._disk.fill()
+        with suppress(psycopg.Error), connect(make_url(self._server.admin_url)) as connection:
+            connection.execute("SELECT pg_switch_wal()")  # the next file of the log finds no room
+
+    def _free(self) -> None:
+        self._disk.free()
+        self._server.start()
 
 
 class SQLiteFile(Part):

@@ -9,7 +9,7 @@ from tests.chaos.figures.experiments import EXPERIMENTS, Figure, Scale
 from tests.chaos.figures.ground import ground
 
 QUICK = Scale(frozen=40, without_quorum=20, waiting=5_000)
-HEAD = "| fault | measured | aim | lost | copies | error queue | |\n|---|---|---|---|---|---|---|"
+HEAD = "| fault | measured | aim | not arrived | copies | error queue | |\n|---|---|---|---|---|---|---|"
 
 
 def main(arguments: Sequence[str]) -> int:
