@@ -18,6 +18,7 @@ from tests.faults.patience import PATIENCE, wait_until
 PAUSE = 0.02  # seconds between two messages
 DELAY = 0.2  # seconds that each waits in the store
 LOOK = 0.02
+PREFETCH = 200
 AGAIN = 0.2  # seconds before a connection or a send is tried again
 TIMEOUT = 3.0
 
@@ -126,13 +127,13 @@ class Stream:
         parameters.socket_timeout = parameters.stack_timeout = parameters.blocked_connection_timeout = TIMEOUT
         with pika.BlockingConnection(parameters) as connection:
             channel = connection.channel()
-            while not self._consuming.is_set():
-                method, properties, _ = channel.basic_get(queue)
-                if method is None:
-                    connection.sleep(LOOK)
-                else:
+            channel.basic_qos(prefetch_count=PREFETCH)
+            for method, properties, _ in channel.consume(queue, inactivity_timeout=LOOK):
+                if method is not None:
                     self._note(queue, properties.message_id, redelivered=method.redelivered)
                     channel.basic_ack(method.delivery_tag)
+                if self._consuming.is_set():
+                    return
 
     def _note(self, queue: str, key: str, *, redelivered: bool) -> None:
         if not redelivered or all(key != other for _, _, other in self.arrived):
