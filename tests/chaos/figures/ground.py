@@ -1,6 +1,7 @@
 """What the figures are measured on: a cluster, a primary with standbys, one dispatcher in a process of its own."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -63,6 +64,19 @@ class Ground:
         with pika.BlockingConnection(pika.URLParameters(self.consumer_urls[0])) as connection:
             count: int = connection.channel().queue_declare(queue, passive=True).method.message_count
             return count
+
+    def taken(self, queue: str) -> Counter[str]:
+        """How often each message_id is in a queue; it is empty then."""
+        found: Counter[str] = Counter()
+        with pika.BlockingConnection(pika.URLParameters(self.consumer_urls[0])) as connection:
+            channel = connection.channel()
+            channel.basic_qos(prefetch_count=1000)
+            for method, properties, _ in channel.consume(queue, inactivity_timeout=2):
+                if method is None:
+                    return found
+                found[properties.message_id] += 1
+                channel.basic_ack(method.delivery_tag)
+        return found
 
     def close(self) -> None:
         """Give back what this process has open."""
