@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from pika import spec
 
+from delaystore.errors import TransportSetupError
 from delaystore.message import DelayedMessage
 from delaystore.transports import RabbitMQTransport
 from delaystore.transports.abc import Outcome, OutcomeKind
 from delaystore.transports.rabbitmq import _verdicts
 from delaystore.transports.rabbitmq._verdicts import of_return
-from delaystore.transports.rabbitmq.existence import QueueLook, Standing
+from delaystore.transports.rabbitmq.existence import QueueLook, Standing, queue_exists
 from tests.servers.scripted_broker import HANDSHAKE, ScriptedBroker
 
 LONG = 60.0
@@ -149,3 +150,22 @@ def test_looks_have_one_deadline_together(transport: RabbitMQTransport, queue: Q
     looks = _verdicts.look_at_all(transport._looking, addresses, 0.3)
     assert {look.standing for look in looks.values()} == {Standing.UNKNOWN}
     assert queue.looks <= 10
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        DOWN,
+        "NOT_FOUND - queue 'q' in vhost '/' process is stopped by supervisor",
+        "NOT_FOUND - queue 'q' in vhost '/' has crashed and failed to restart",
+        "NOT_FOUND - failed to perform operation on queue 'q' in vhost '/' due to timeout",
+    ],
+)
+def test_a_queue_that_is_not_there_now_is_not_taken_to_be_missing(
+    transport: RabbitMQTransport, queue: Queue, text: str
+) -> None:
+    queue.error = text
+    with pytest.raises(TransportSetupError, match="cannot be looked up"):
+        queue_exists(transport._looking, "q")
+    queue.error = MISSING
+    assert not queue_exists(transport._looking, "q")

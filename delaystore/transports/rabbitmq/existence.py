@@ -9,7 +9,7 @@ from pika import exceptions
 
 from delaystore.errors import TransportSetupError
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
-from delaystore.transports.rabbitmq.pika_errors import home_node_is_down, quiet_pika, reason_of
+from delaystore.transports.rabbitmq.pika_errors import queue_is_down, quiet_pika, reason_of
 from delaystore.transports.rabbitmq.topology.layout import Exchange, Queue
 
 NOT_FOUND: Final = 404
@@ -99,7 +99,7 @@ def _counts(connections: BlockingConnections, parts: Sequence[Exchange | Queue])
                         channel.exchange_declare(part.name, passive=True)
                         counts.append(0)
         except exceptions.ChannelClosedByBroker as error:
-            if error.reply_code != NOT_FOUND or home_node_is_down(error):
+            if error.reply_code != NOT_FOUND or queue_is_down(error):
                 reason = reason_of(error)
                 raise TransportSetupError(f"{parts[len(counts)]} cannot be looked up: {reason}") from None
             counts.append(None)

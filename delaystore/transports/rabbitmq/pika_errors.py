@@ -24,8 +24,14 @@ _GIVEN_UP: Final = (connection_workflow.AMQPConnectorStackTimeout, exceptions.Co
 """What pika raises, beside TimeoutError, for a connection that it did not have in time."""
 _SYSTEM_ERROR: Final = re.compile(r"\(-?\d+, ['\"](.*?)['\"]\)")
 """In the repr of an OSError: what it says."""
-_HOME_NODE_DOWN: Final = "down or inaccessible"
-"""In what RabbitMQ says of a classic queue whose only node is not there (404)."""
+_NOT_THERE_NOW: Final = (
+    "down or inaccessible",
+    "stopped by supervisor",
+    "crashed and failed to restart",
+    "due to timeout",
+)
+"""In what RabbitMQ says of a queue that exists, with the code of one that does not (404): a classic queue's node is not
+there, or just going; it has crashed; it does not answer (rabbit_amqqueue)."""
 _WAIT_FOR_NODE: Final = "; wait for that node, on which alone a classic queue lives, or use a quorum queue"
 _local = threading.local()
 
@@ -66,7 +72,7 @@ def reason_of(error: BaseException | None, patience: float | None = None) -> str
             "proxy's, the brokers behind it"
         )
     if isinstance(error, exceptions.ConnectionClosed | exceptions.ChannelClosed):
-        advice = _WAIT_FOR_NODE if home_node_is_down(error) else ""
+        advice = _WAIT_FOR_NODE if queue_is_down(error) else ""
         return f"{error.reply_code} {error.reply_text}{advice}"
     if isinstance(error, _GIVEN_UP) or (isinstance(error, TimeoutError) and error.errno is None):
         within = "in time" if patience is None else f"within {patience:g} s"
@@ -84,9 +90,9 @@ def reason_of(error: BaseException | None, patience: float | None = None) -> str
     return text
 
 
-def home_node_is_down(error: BaseException) -> bool:
-    """Whether the broker closed a channel since a classic queue's only node is not there; the queue is, with it."""
-    return isinstance(error, exceptions.ChannelClosed) and _HOME_NODE_DOWN in error.reply_text
+def queue_is_down(error: BaseException) -> bool:
+    """Whether the broker closed a channel since a queue is not there now, although it exists."""
+    return isinstance(error, exceptions.ChannelClosed) and any(text in error.reply_text for text in _NOT_THERE_NOW)
 
 
 def _login_refused(error: BaseException | None) -> bool:
