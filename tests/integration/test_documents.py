@@ -14,8 +14,10 @@ from sqlalchemy import create_engine
 from sqlalchemy import text as sql_text
 
 from delaystore import DelayedDelivery
+from delaystore.sql.engine import create_store_engine
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.transports import open_transport
+from delaystore.transports.rabbitmq.parameters import broker_from_url
 from tests.dispatching import wait_until
 from tests.servers import RabbitMQVhosts
 
@@ -26,8 +28,12 @@ create table "My_Sales_TimeoutData" ("Id" uuid primary key, "Destination" varcha
 """
 
 
+def text_of(document: str) -> str:
+    return (ROOT / document).read_text()
+
+
 def blocks(document: str, language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
+    return re.findall(rf"```{language}\n(.*?)```", text_of(document), re.DOTALL)
 
 
 def test_the_readmes_program_runs(postgresql_url: str, rabbitmq_url: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -40,6 +46,18 @@ def test_the_readmes_program_runs(postgresql_url: str, rabbitmq_url: str, capsys
     with closing(names["delivery"]) as delivery:
         assert delivery.count() == 2
     names["engine"].dispose()
+
+
+@pytest.mark.parametrize(
+    "url", re.findall(r"`((?:amqp|postgresql|mysql)\S*://[^`\s.]+)`", text_of("docs/high-availability.md"))
+)
+def test_the_urls_for_high_availability_can_be_read(url: str) -> None:
+    if url.startswith("amqp"):
+        assert len(broker_from_url(url).hosts) == 3
+    else:
+        engine = create_store_engine(url)
+        assert "h2" in str(engine.url)
+        engine.dispose()
 
 
 def test_the_guides_observer_counts_what_is_dispatched() -> None:
