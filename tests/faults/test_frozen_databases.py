@@ -16,7 +16,8 @@ from delaystore.dispatcher import store_calls
 from delaystore.errors import DuplicateMessageError, StoreError, StoreUnavailableError
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
 from delaystore.stores import SqlDelayedMessageStore
-from delaystore.transports import InMemoryTransport
+from delaystore.transports import InMemoryTransport, SqlQueueTransport
+from delaystore.transports.abc import OutcomeKind
 from tests.dispatching import wait_until
 from tests.integration.sql_stores import message
 from tests.servers import MariaDB, PostgreSQL
@@ -180,3 +181,20 @@ def test_a_commit_that_waits_for_a_standby_leaves_nothing_behind(start_server: o
             waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
             assert connection.exec_driver_sql(waiting).scalar_one() == 0
         assert delivery.count() == 3
+
+
+def test_a_batch_for_queues_in_a_frozen_database_has_an_end(
+    database: Database, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delaystore.transports.sql_queue._transport.UNANSWERED", 1.0)
+    with closing(SqlQueueTransport(url)) as transport, ThreadPoolExecutor() as pool:
+        transport.declare("billing")
+        batch = [message(datetime.now(UTC), 0, "waiting")]
+        with frozen(database):
+            sending = pool.submit(transport.send, batch, None, 1.0)
+            with suppress(TimeoutError):
+                sending.result(30)
+            ended = sending.done()
+        assert ended
+        assert sending.result()[0].kind is OutcomeKind.UNSETTLED
+        assert transport.send(batch, None, 30)[0].kind is OutcomeKind.DELIVERED
