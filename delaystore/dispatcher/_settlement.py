@@ -101,10 +101,10 @@ class Settler:
                 others.append(message)
             elif not known.late.arrived:
                 self._postponing.give_way(batch, message, on_its_way=True)
-            elif known.failure is None:
+            elif known.failed is None:
                 delivered.append(message)
             else:
-                batch.moved.append(known.failure)
+                batch.moved.append(Failure(message, *known.failed))
         self._on_their_way.forget(others)
         return others
 
@@ -112,7 +112,7 @@ class Settler:
         """Whether what was sent will not arrive, as far as anybody can tell."""
         if underway.late.arrived is not None:
             return not underway.late.arrived
-        destination = message.destination if underway.failure is None else self._error_queue.name
+        destination = message.destination if underway.failed is None else self._error_queue.name
         return self._forwarder.sending.set_aside.overtaken(destination, underway.sent_at)
 
     def _sort(self, batch: Batch, message: DelayedMessage, outcome: Outcome, probe: bool) -> None:
