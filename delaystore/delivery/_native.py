@@ -15,7 +15,8 @@ logger = logging.getLogger("delaystore.delivery")
 class NativeSender:
     """Hands messages to a transport that delays natively; the rest is for the store.
 
-    `now`: the store's clock. `timeout`: seconds to wait for the broker's answer. Raises ConfigurationError where native delays are switched off.
+    `now`: the store's clock. `timeout`: seconds to wait for the broker's answer. Raises ConfigurationError where native
+    delays are switched off.
     """
 
     def __init__(self, now: Callable[[], datetime], transport: Transport | None, timeout: float) -> None:
