@@ -91,11 +91,11 @@ class Call:
         """Whether `watcher` is told of it."""
         return self._watcher is watcher
 
-    def wait_for(self, waits_for: Interruptible) -> None:
-        """Note what the call waits for from now on. A call that is overdue waits no more."""
+    def wait_for(self, waits_for: Interruptible | None) -> None:
+        """Note what the call waits for from now on; None: nothing that could be ended. If it is overdue, end that."""
         with self._lock:
             former, self._waits_for = self._waits_for, waits_for
-            if self.overdue:
+            if self.overdue and waits_for is not None:
                 waits_for.cut()
         if former is not None:
             former.release()

@@ -77,7 +77,7 @@ class DelayedDelivery(Sender):
         )
         self._composer = Composer(self._now, transport, self._settings.max_body_bytes)
         timeout = self._settings.dispatch_timeout.total_seconds()
-        self._native = NativeSender(store, transport, timeout) if native else None
+        self._native = NativeSender(self._now, transport, timeout) if native else None
         self._ready = not self._settings.automatic_setup
         self._renew_after_fork()
         renew_in_children(self, DelayedDelivery._renew_after_fork)

@@ -1,13 +1,12 @@
 """Sending straight into the transport's native delay, without the store."""
 
 import logging
-from collections.abc import Iterator, Sequence
-from datetime import timedelta
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
 from itertools import compress
 
 from delaystore.errors import ConfigurationError
 from delaystore.message import DelayedMessage
-from delaystore.stores.abc import DelayedMessageStore
 from delaystore.transports.abc import Outcome, OutcomeKind, Transport
 
 logger = logging.getLogger("delaystore.delivery")
@@ -16,14 +15,15 @@ logger = logging.getLogger("delaystore.delivery")
 class NativeSender:
     """Hands messages to a transport that delays natively; the rest is for the store.
 
-    `timeout`: seconds to wait for the broker's answer. Raises ConfigurationError where native delays are switched off.
+    `now`: the store's clock. `timeout`: seconds to wait for the broker's answer. Raises ConfigurationError where native
+    delays are switched off.
     """
 
-    def __init__(self, store: DelayedMessageStore, transport: Transport | None, timeout: float) -> None:
+    def __init__(self, now: Callable[[], datetime], transport: Transport | None, timeout: float) -> None:
         longest = None if transport is None else transport.longest_native_delay
         if transport is None or longest is None:
             raise ConfigurationError("native=True needs a transport with native delays, as in delays=NSERVICEBUS_V2")
-        self._store = store
+        self._now = now
         self._transport = transport
         self._longest = longest
         self._timeout = timeout
@@ -34,7 +34,7 @@ class NativeSender:
         The others are due already, or due after the longest delay, or unsuited, or the broker did not confirm them. An
         unconfirmed message may be in the broker nevertheless: it then arrives twice, with the same message_id.
         """
-        now = self._store.now()
+        now = self._now()
         fits = [timedelta(0) < message.due_time - now <= self._longest for message in messages]
         fitting = list(compress(messages, fits))
         outcomes = iter(self._transport.send_delayed(fitting, now, self._timeout) if fitting else ())

@@ -49,7 +49,7 @@ class Batch:
     failed: int = 0
     """Failures that the store has counted."""
     gave_way: int = 0
-    """How many of `giving_way` the store shows later."""
+    """How many of `deferred` and `giving_way` the store shows later."""
     claims_lost: int = 0
     undone: Exception | None = None
     """Why its transaction was undone; None: it was not."""

@@ -30,8 +30,11 @@ class ErrorCopies:
 
     def send(self, tx: DelayedMessageStore, batch: Batch) -> None:
         """Send copies of what cannot be delivered. In an outage the messages stay as they were."""
-        if not batch.undeliverable:
-            return
+        if batch.undeliverable:
+            self._send(tx, batch)
+        self._log(batch.moved)
+
+    def _send(self, tx: DelayedMessageStore, batch: Batch) -> None:
         now = tx.now()
         copied: list[tuple[Failure, DelayedMessage]] = []
         for failure in batch.undeliverable:
@@ -45,7 +48,6 @@ class ErrorCopies:
             if outcome.late is not None:
                 self._on_their_way.note(failure.message, outcome.late, sent.sent_at, failure)
             self._sort(batch, failure, outcome)
-        self._log(batch.moved)
 
     def _sort(self, batch: Batch, failure: Failure, outcome: Outcome) -> None:
         """Note what is to become of a message whose copy was sent."""

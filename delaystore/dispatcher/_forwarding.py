@@ -1,8 +1,8 @@
 """Giving a batch to the transport: due messages are sent, others are handed over into its native delay."""
 
 import logging
-from collections.abc import Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
@@ -31,8 +31,8 @@ class Sent:
     """Why the transport could send nothing more; None: it could, or everything was delivered."""
     sent_at: float = 0.0
     """By time.monotonic."""
-    probes: Set[str] = frozenset()
-    """By message_id: what tried a destination that was set aside."""
+    probes: Mapping[str, float] = field(default_factory=dict)
+    """By message_id of what tried a destination that was set aside: seconds until that is tried again."""
 
 
 class Forwarder:
@@ -58,7 +58,7 @@ class Forwarder:
         ways = iter(sent.outcomes), iter(handed_over.outcomes)
         outcomes = [next(ways[message.due_time > now]) for message in messages]
         return self._answer(
-            Given(outcomes, sent.kinds | handed_over.kinds, sent.sent_at, sent.probes | handed_over.probes)
+            Given(outcomes, sent.kinds | handed_over.kinds, sent.sent_at, {**sent.probes, **handed_over.probes})
         )
 
     def send(self, tx: DelayedMessageStore, messages: Sequence[DelayedMessage]) -> Sent:

@@ -19,8 +19,9 @@ class Underway:
     """A message on its way, or its copy for the error queue."""
 
     late: LateAnswer
-    failure: Failure | None
-    """Why a copy of it is on its way to the error queue; None: it is itself on its way to its destination."""
+    failed: tuple[str, str] | None
+    """Kind and reason of the failure for which a copy of it is on its way to the error queue; None: it is itself on its
+    way to its destination."""
     sent_at: float
     """By time.monotonic."""
     fingerprint: bytes
@@ -40,7 +41,8 @@ class OnTheirWay:
 
     def note(self, message: DelayedMessage, late: LateAnswer, sent_at: float, failure: Failure | None = None) -> None:
         """Remember that `message` is on its way; `failure`: its copy for the error queue is."""
-        underway = Underway(late, failure, sent_at, fingerprint(message, ATTEMPTS))
+        failed = None if failure is None else (failure.kind, failure.reason)
+        underway = Underway(late, failed, sent_at, fingerprint(message, ATTEMPTS))
         with self._lock:
             self._known.pop(message.message_id, None)
             self._known[message.message_id] = underway

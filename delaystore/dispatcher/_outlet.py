@@ -1,8 +1,8 @@
 """One way out of the store: sending, or handing over. Destinations that take nothing hold up no others."""
 
 import time
-from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from typing import Final
 
 from delaystore.dispatcher._set_aside import Part, SetAside
@@ -25,8 +25,8 @@ class Given:
     """The kinds of outcomes that the transport returned: of what was held back it knows nothing."""
     sent_at: float
     """By time.monotonic."""
-    probes: Set[str] = frozenset()
-    """By message_id: what was sent to try a destination that was set aside."""
+    probes: Mapping[str, float] = field(default_factory=dict)
+    """By message_id of what was sent to try a destination that was set aside: seconds until that is tried again."""
 
 
 class Outlet:
@@ -55,7 +55,8 @@ class Outlet:
             self._held(message) if part is Part.HOLD else next(given[part])
             for message, part in zip(messages, parts, strict=True)
         ]
-        return Given(outcomes, sent_kinds | probe_kinds, now, {message.message_id for message in probing})
+        probes = {message.message_id: self.set_aside.gap(message.destination) for message in probing}
+        return Given(outcomes, sent_kinds | probe_kinds, now, probes)
 
     def _give(
         self, messages: Sequence[DelayedMessage], give: Give, timeout: float, now: float

@@ -48,9 +48,9 @@ class Postponing:
         if failed or batch.deferred or batch.giving_way:
             now = tx.now()
             gaps = [(message, self._gap(self._deferrals.failures(message))) for message in failed]
-            gaps += [(message, min(self._gap(message.failure_count), _LONGEST)) for message in batch.deferred]
+            deferred = [(each, min(self._gap(each.failure_count), _LONGEST)) for each in batch.deferred]
             batch.failed = self._show_later(tx, gaps, now)
-            batch.gave_way = self._show_later(tx, batch.giving_way, now)
+            batch.gave_way = self._show_later(tx, [*deferred, *batch.giving_way], now)
         if batch.unsuited:
             tx.increment_failure_counts([(message, self._shown_at(message.due_time)) for message in batch.unsuited])
 

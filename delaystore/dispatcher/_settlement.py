@@ -85,7 +85,7 @@ class Settler:
             if outcome.kind is OutcomeKind.DELIVERED:
                 delivered.append(message)
             else:
-                self._sort(batch, message, outcome, message.message_id in sent.probes)
+                self._sort(batch, message, outcome, sent.probes.get(message.message_id))
                 if outcome.late is not None:
                     self._on_their_way.note(message, outcome.late, sent.sent_at)
 
@@ -101,10 +101,10 @@ class Settler:
                 others.append(message)
             elif not known.late.arrived:
                 self._postponing.give_way(batch, message, on_its_way=True)
-            elif known.failure is None:
+            elif known.failed is None:
                 delivered.append(message)
             else:
-                batch.moved.append(known.failure)
+                batch.moved.append(Failure(message, *known.failed))
         self._on_their_way.forget(others)
         return others
 
@@ -112,14 +112,16 @@ class Settler:
         """Whether what was sent will not arrive, as far as anybody can tell."""
         if underway.late.arrived is not None:
             return not underway.late.arrived
-        destination = message.destination if underway.failure is None else self._error_queue.name
+        destination = message.destination if underway.failed is None else self._error_queue.name
         return self._forwarder.sending.set_aside.overtaken(destination, underway.sent_at)
 
-    def _sort(self, batch: Batch, message: DelayedMessage, outcome: Outcome, probe: bool) -> None:
-        """Note what is to become of a message that was not delivered. `probe`: it tried its destination."""
+    def _sort(self, batch: Batch, message: DelayedMessage, outcome: Outcome, soon: float | None) -> None:
+        """Note what is to become of a message that was not delivered.
+
+        `soon`: it tried a destination that was set aside, which is tried again in so many seconds; None: it did not.
+        """
         on_its_way = outcome.late is not None
         if outcome.kind is OutcomeKind.UNREADY or (on_its_way and batch.outage is None):
-            soon = self._forwarder.sending.set_aside.gap(message.destination) if probe else None
             self._postponing.give_way(batch, message, on_its_way=on_its_way, at_most=soon)
         elif outcome.kind is OutcomeKind.UNSETTLED:
             batch.leave_unsettled(message, outcome.reason)

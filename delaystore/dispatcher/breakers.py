@@ -126,9 +126,11 @@ class RepeatedFailuresOverTimeCircuitBreaker:
         with self._lock:
             before = self._state
             now = self._monotonic()
+            began = now - self._failing_for(lasted)
             if before is BreakerState.DISARMED:
                 self._state = BreakerState.ARMED
-                self._armed_at = now - self._failing_for(lasted)
+                self._armed_at = now
+            self._armed_at = min(self._armed_at, began)
             if now > self._armed_at and now - self._armed_at >= self._seconds_to_trigger:
                 self._state = BreakerState.TRIGGERED
             return before, self._state

@@ -26,7 +26,7 @@ class DispatchReport:
     failed: int = 0
     """Failed attempts that were counted and will be made again."""
     gave_way: int = 0
-    """Shown again later, at no retry's cost: their destination took nothing, or they were still on their way."""
+    """Shown again later, at no retry's cost: their destination took nothing, or gave no answer in time."""
     unsettled: int = 0
     """No answer from the broker: left as they were."""
     unsuited: int = 0

@@ -65,10 +65,17 @@ class EngineConnections:
             self._used(connection.connection.dbapi_connection)
 
 
-def _returned(_driver: Any, record: ConnectionPoolEntry) -> None:
-    """Nobody else gets the connection of a call that was to be ended: a late cancellation would hit the next one."""
+def _returned(driver: Any, record: ConnectionPoolEntry) -> None:
+    """From now on the call ends nothing on the connection, which another thread may take.
+
+    Nobody gets the connection of a call that was to be ended: a late cancellation would hit the next one.
+    """
     call = current_call()
-    if call is not None and call.overdue:
+    if call is None:
+        return
+    if isinstance(call.waits_for, WaitingConnection) and call.waits_for.driver is driver:
+        call.wait_for(None)
+    if call.overdue:
         record.invalidate()
 
 

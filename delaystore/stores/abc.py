@@ -163,6 +163,7 @@ class ManagementOutcome(StrEnum):
     """What became of a cancel or reschedule."""
 
     DONE = "done"
+    """It is changed. If an earlier attempt to forward the message got no answer, that may arrive nevertheless."""
     BEING_DISPATCHED = "being_dispatched"
     """A dispatcher has claimed the message: it may already be at its destination."""
     NOT_FOUND = "not_found"

@@ -3,20 +3,23 @@
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import pytest
+from typing_extensions import override
 
 from delaystore.delivery import DelayedDelivery
 from delaystore.dispatcher import store_calls
 from delaystore.errors import DuplicateMessageError, StoreError, StoreUnavailableError
+from delaystore.message import DelayedMessage
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
 from delaystore.stores import SqlDelayedMessageStore
-from delaystore.transports import InMemoryTransport
+from delaystore.transports import InMemoryTransport, SqlQueueTransport
+from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind
 from tests.dispatching import wait_until
 from tests.integration.sql_stores import message
 from tests.servers import MariaDB, PostgreSQL
@@ -180,3 +183,50 @@ def test_a_commit_that_waits_for_a_standby_leaves_nothing_behind(start_server: o
             waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
             assert connection.exec_driver_sql(waiting).scalar_one() == 0
         assert delivery.count() == 3
+
+
+class NativelyDelaying(InMemoryTransport):
+    """Takes all that it is to delay."""
+
+    @property
+    @override
+    def longest_native_delay(self) -> timedelta | None:
+        return timedelta(days=1)
+
+    @override
+    def send_delayed(self, messages: Sequence[DelayedMessage], now: datetime, timeout: float) -> Sequence[Outcome]:
+        return [DELIVERED] * len(messages)
+
+
+def test_a_native_send_ends_that_only_asks_for_the_time(
+    database: Database, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delaystore.stores.sql._clock.FRESH_FOR", 0.0)
+    store = SqlDelayedMessageStore(url)
+    with (
+        DelayedDelivery("sales", store, NativelyDelaying(), HASTY, native=True) as delivery,
+        ThreadPoolExecutor() as pool,
+    ):
+        assert delivery.stop(30)
+        later = store.now() + timedelta(hours=1)
+        with frozen(database):
+            sending = pool.submit(delivery.send, "billing", b"", at=later)
+            with pytest.raises(StoreUnavailableError, match="within 2 s"):
+                sending.result(30)
+
+
+def test_a_batch_for_queues_in_a_frozen_database_has_an_end(
+    database: Database, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delaystore.transports.sql_queue._transport.UNANSWERED", 1.0)
+    with closing(SqlQueueTransport(url)) as transport, ThreadPoolExecutor() as pool:
+        transport.declare("billing")
+        batch = [message(datetime.now(UTC), 0, "waiting")]
+        with frozen(database):
+            sending = pool.submit(transport.send, batch, None, 1.0)
+            with suppress(TimeoutError):
+                sending.result(30)
+            ended = sending.done()
+        assert ended
+        assert sending.result()[0].kind is OutcomeKind.UNSETTLED
+        assert transport.send(batch, None, 30)[0].kind is OutcomeKind.DELIVERED

@@ -5,7 +5,7 @@ import threading
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -20,11 +20,12 @@ from delaystore.errors import TransportError, TransportSetupError, TransportUnav
 from delaystore.message import DelayedMessage, new_message_id
 from delaystore.transports import RabbitMQTransport, open_transport
 from delaystore.transports.abc import Outcome, OutcomeKind
+from delaystore.transports.rabbitmq import _carriage as carriage_module
 from delaystore.transports.rabbitmq import _watch as watch_module
 from delaystore.transports.rabbitmq import channel as channel_module
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.parameters import broker_from_url
-from tests.servers import RabbitMQ, RabbitMQVhosts
+from tests.servers import Proxy, RabbitMQ, RabbitMQVhosts
 
 DELIVERED, UNROUTABLE = OutcomeKind.DELIVERED, OutcomeKind.UNROUTABLE
 REFUSED, UNSETTLED, UNREADY = OutcomeKind.REFUSED, OutcomeKind.UNSETTLED, OutcomeKind.UNREADY
@@ -446,6 +447,55 @@ def test_a_memory_alarm_holds_messages_up_and_says_why(
     wait_until(lambda: transport.unavailable() is None, "the end of the alarm")
     assert kinds(transport.send([message("alarmed")], None, LONG)) == [DELIVERED]
     assert "was lost" not in caplog.text  # a new connection would be sent a batch, and be blocked as well
+
+
+def test_what_waits_for_the_end_of_an_alarm_is_not_given_up(
+    private_rabbitmq: RabbitMQ, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(carriage_module, "PATIENCE", 0.5)
+    transport = connect(private_rabbitmq.url, queue_type="classic")
+    transport.declare("alarmed")
+    assert kinds(transport.send([message("alarmed")], None, LONG)) == [DELIVERED]
+    private_rabbitmq.alarm("memory")
+    try:
+        waiting = [message("alarmed") for _ in range(20)]
+        outcomes = transport.send(waiting, None, 0.5)
+        assert set(kinds(outcomes)) == {UNSETTLED}
+        wait_until(lambda: "blocks publishers" in str(transport.unavailable()), "the reason")
+        time.sleep(2)
+        assert fates(outcomes) == {None}
+        monkeypatch.setattr(carriage_module, "PATIENCE", LONG)
+    finally:
+        private_rabbitmq.clear_alarms()
+    wait_until(lambda: None not in fates(outcomes), "the late confirms")
+    assert fates(outcomes) == {True}
+
+
+def test_what_has_not_left_this_machine_is_not_given_up(
+    rabbitmq_url: str, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch_module, "SILENCE_SECONDS", LONG)
+    monkeypatch.setattr(carriage_module, "PATIENCE", 0.5)
+    with Proxy(urlsplit(rabbitmq_url).port or 0) as network:
+        transport = connect(network.url_of(rabbitmq_url))
+        transport.declare("far away")
+        assert kinds(transport.send([message("far away")], None, LONG)) == [DELIVERED]  # there is a channel
+        network.hold()
+        outcomes = transport.send([message("far away", body=bytes(15_000_000))], None, 0.5)
+        assert set(kinds(outcomes)) == {UNSETTLED}
+        time.sleep(2)
+        assert fates(outcomes) == {None}
+        monkeypatch.setattr(carriage_module, "PATIENCE", LONG)
+        network.pass_on()
+        wait_until(lambda: None not in fates(outcomes), "the late confirm")
+        assert fates(outcomes) == {True}
+        transport.close()
+
+
+def fates(outcomes: Sequence[Outcome]) -> set[bool | None]:
+    """What has become of messages that were on their way."""
+    assert all(outcome.late for outcome in outcomes)
+    return {outcome.late.arrived for outcome in outcomes if outcome.late}
 
 
 def test_closing_does_not_wait_for_a_broker_that_does_not_listen(private_rabbitmq: RabbitMQ, connect: Connect) -> None:

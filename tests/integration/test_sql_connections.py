@@ -5,10 +5,13 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from sqlalchemy import Engine, create_engine
+from sqlalchemy import Engine, create_engine, func, select
 from sqlalchemy.orm import Session
+from sqlalchemy.pool import QueuePool
 
+from delaystore.calls import Call
 from delaystore.delivery import DelayedDelivery
+from delaystore.errors import StoreUnavailableError
 from delaystore.message import DelayedMessage
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
 from delaystore.stores import SqlDelayedMessageStore
@@ -101,3 +104,26 @@ def forget_the_clock(delivery: DelayedDelivery) -> None:
     store._parts.clock._shared.forget()
     with store.transaction() as transaction:
         transaction.connection.info.clear()
+
+
+def test_a_call_that_takes_too_long_ends_nobody_elses_statement(single: Engine) -> None:
+    """It has given its connection back, and waits for one, while somebody else uses that very one."""
+    store = SqlDelayedMessageStore(single)
+    store.initialize("sales", TransactionMode.RECEIVE_ONLY)
+    store.setup_infrastructure()
+    pool = single.pool
+    assert isinstance(pool, QueuePool)
+    with ThreadPoolExecutor(1) as somebody_else:
+        with pytest.raises(StoreUnavailableError, match="not answered within"), Call("counting", limit=0.3):
+            store.now()
+            slept = somebody_else.submit(sleep_on_the_server, single, 3)
+            wait_until(lambda: pool.checkedout() == 1, "somebody else has the connection")
+            store.count()  # in vain, for a second
+        assert slept.result() == "slept"
+
+
+def sleep_on_the_server(engine: Engine, seconds: int) -> str:
+    function = func.pg_sleep if engine.dialect.name == "postgresql" else func.sleep
+    with engine.connect() as connection:
+        connection.execute(select(function(seconds)))
+    return "slept"

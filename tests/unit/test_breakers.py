@@ -191,3 +191,14 @@ def test_the_end_of_the_window_disarms_the_rate_breaker(seconds: Seconds, calls:
     breaker.failure(OUTAGE, 3)
     assert breaker.state is BreakerState.ARMED
     assert not calls
+
+
+def test_a_call_that_goes_on_for_long_triggers_it_though_another_has_just_failed(
+    breaker: RepeatedFailuresOverTimeCircuitBreaker, seconds: Seconds
+) -> None:
+    seconds.now += 29
+    breaker.failure(OUTAGE)
+    seconds.now += 1
+    assert breaker.would_trigger(30)
+    breaker.failure(OUTAGE, lasted=30)
+    assert breaker.state is BreakerState.TRIGGERED

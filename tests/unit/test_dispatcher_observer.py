@@ -116,7 +116,7 @@ OUTCOMES: Mapping[str, tuple[dict[str, Any], DispatchReport]] = {
     "refused": ({"there": REFUSED}, DispatchReport(fetched=1, failed=1)),
     "unroutable": ({"there": UNROUTABLE}, DispatchReport(fetched=1, moved_to_error_queue=1)),
     "not moved": ({"there": UNROUTABLE, "error": REFUSED}, DispatchReport(fetched=1, failed=1)),
-    "gave way": ({"there": UNSETTLED}, DispatchReport(fetched=1, failed=1)),
+    "gave way": ({"there": UNSETTLED}, DispatchReport(fetched=1, gave_way=1)),
 }
 
 
@@ -281,7 +281,7 @@ def test_without_an_observer_nothing_is_computed(
     transport.outcomes["there"] = UNSETTLED
     store.store_many([message("a"), message("b", "there")])
     dispatcher = Dispatcher(store, transport, settings(), endpoint="sales")
-    assert dispatcher.dispatch_due() == DispatchReport(fetched=2, delivered=1, failed=1)
+    assert dispatcher.dispatch_due() == DispatchReport(fetched=2, delivered=1, gave_way=1)
 
 
 def test_it_hears_of_the_stores_breaker_too(recorder: Recorder) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from delaystore.dispatcher import _on_their_way as module
+from delaystore.dispatcher._error_queue import Failure
 from delaystore.dispatcher._on_their_way import OnTheirWay
 from delaystore.message import DelayedMessage
 from delaystore.transports.abc import LateAnswer
@@ -48,9 +49,12 @@ def test_what_is_forgotten_is_not_known() -> None:
     assert on_their_way.among([ONE]) == {}
 
 
-def test_no_bodies_are_kept() -> None:
-    on_their_way = under_way(ONE)
-    assert not [thing for thing in gc.get_referents(on_their_way._known["a"]) if isinstance(thing, DelayedMessage)]
+@pytest.mark.parametrize("failure", [None, Failure(ONE, "Refused", "nacked")])
+def test_no_bodies_are_kept(failure: Failure | None) -> None:
+    on_their_way = OnTheirWay()
+    on_their_way.note(ONE, Late(), 0, failure)
+    kept = gc.get_referents(on_their_way._known["a"])
+    assert not [thing for thing in [*kept, *gc.get_referents(*kept)] if isinstance(thing, DelayedMessage)]
 
 
 def test_the_oldest_are_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -259,6 +259,7 @@ def test_a_copy_on_its_way_to_the_error_queue_is_waited_for(
     store: CountingStore,
     transport: ScriptedTransport,
     later: Callable[[float], None],
+    caplog: pytest.LogCaptureFixture,
     arrives: bool,
 ) -> None:
     late = Late()
@@ -272,6 +273,7 @@ def test_a_copy_on_its_way_to_the_error_queue_is_waited_for(
     assert dispatcher.dispatch_due() == DispatchReport(fetched=1, moved_to_error_queue=1)
     assert len(transport.batches) == (2 if arrives else 4)
     assert store.count() == 0
+    assert caplog.text.count("moved 1 messages to the error queue 'error'; first 'bad' to 'nowhere'") == 1
     assert dispatcher.health().breakers["recovery"] == "disarmed"
 
 
@@ -389,11 +391,14 @@ def test_not_more_are_set_aside_than_memory_holds(
 class Delaying(ScriptedTransport):
     """Its native delay takes nothing."""
 
+    tried = 0
+
     @property
     def longest_native_delay(self) -> timedelta:
         return timedelta(hours=1)
 
     def send_delayed(self, messages: Sequence[DelayedMessage], now: datetime, timeout: float) -> Sequence[Outcome]:
+        self.tried += len(messages)
         return [UNREADY] * len(messages)
 
 
@@ -408,3 +413,15 @@ def test_a_native_delay_that_takes_nothing_makes_nothing_late(
         later(1)
         dispatcher.dispatch_due()
     assert transport.bodies("billing") == [b"due", b"early"]
+
+
+def test_a_native_delay_that_takes_nothing_is_tried_every_few_seconds(
+    store: CountingStore, later: Callable[[float], None], seconds: Seconds
+) -> None:
+    transport = Delaying()
+    dispatcher = Dispatcher(store, transport, settings(handover_horizon=600), endpoint="sales")
+    store.store(message("early", due_time=NOON + timedelta(seconds=400)))
+    for _ in range(300):
+        dispatcher.dispatch_due()
+        later(1)
+    assert transport.tried > 40

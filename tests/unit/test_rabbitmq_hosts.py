@@ -20,6 +20,7 @@ from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.nodes import Nodes, nodes_of
 from delaystore.transports.rabbitmq.opening import open_connection
 from delaystore.transports.rabbitmq.parameters import broker_from_url
+from tests.servers import Proxy
 from tests.servers.ports import free_port
 from tests.servers.scripted_broker import HANDSHAKE, Answer, ScriptedBroker
 
@@ -214,6 +215,21 @@ def test_a_connection_leads_where_the_last_one_worked_and_away_from_where_it_fai
     connections.close()
     assert node() == second.place
     connections.close()
+
+
+def test_a_connection_that_ends_while_it_is_idle_is_made_again_to_the_same_node(start: Start) -> None:
+    """A broker ends it where nobody answers heartbeats; another node may be a frozen one."""
+    with Proxy(port_of(start())) as first, Proxy(port_of(start())) as second:
+        connections = BlockingConnections(broker_from_url(f"amqp://127.0.0.1:{first.port},127.0.0.1:{second.port}"))
+        for _ in range(2):
+            with connections.channel() as channel:
+                assert channel.connection.node.label == f"127.0.0.1:{first.port}"
+            first.cut()
+        connections.close()
+
+
+def port_of(broker: ScriptedBroker) -> int:
+    return int(broker.place.rpartition(":")[2])
 
 
 MISTAKES = [

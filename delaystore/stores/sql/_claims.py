@@ -10,7 +10,6 @@ from sqlalchemy import Connection, Row
 from typing_extensions import override
 
 from delaystore.message import Position
-from delaystore.sql.dialects import store_dialect_of
 from delaystore.stores.sql._fitting import fitting
 from delaystore.stores.sql._statements import Statements, search
 from delaystore.stores.sql._unreadable import time_or_earliest
@@ -65,9 +64,9 @@ class RowLocks(Claims):
 
     @override
     def claim(self, at: datetime, limit: int, most_bytes: int, after: Position | None) -> Rows:
-        statement, position = search(self._sql.due, self._sql.due_behind, after)
-        if self._committing:
-            statement = store_dialect_of(self._connection).limit_idling(statement)
+        sql = self._sql
+        due = (sql.due_in_own, sql.due_behind_in_own) if self._committing else (sql.due, sql.due_behind)
+        statement, position = search(*due, after)
         values = {"at": at, "limit": limit, "most_bytes": most_bytes, **position}
         return self._connection.execute(statement, values).all()
 

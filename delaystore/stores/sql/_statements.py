@@ -55,6 +55,9 @@ class Statements:
         if dialect.claiming is Claiming.ROW_LOCKS:
             self.due = locked_and_fitting(dialect.claimed(due, table))
             self.due_behind = locked_and_fitting(dialect.claimed(due.where(is_behind), table))
+            # built once as well: to build them takes longer than to run them
+            self.due_in_own = dialect.limit_idling(self.due)
+            self.due_behind_in_own = dialect.limit_idling(self.due_behind)
         is_time = table.c.next_attempt <= literal(LATEST_DUE_TIME, UtcDateTime)  # text in SQLite may be later
         first = select(table.c.next_attempt).where(is_time).order_by(*order).limit(1)
         self.first = first

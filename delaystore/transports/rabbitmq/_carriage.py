@@ -15,9 +15,9 @@ from delaystore.transports.rabbitmq.pika_errors import reason_of
 
 _IDLE_CHANNELS: Final = 8
 PATIENCE: Final = 60.0
-"""Seconds without any answer after which a batch is given up that nobody waits for. A queue whose leader was frozen, or
-moved, may answer on fresh channels for minutes before it does on an old one; after that, a second copy is likelier to
-arrive than an answer."""
+"""Seconds without any answer after which a batch is given up that nobody waits for, counted while all of it has left
+this machine and the broker has no alarm. A queue whose leader was frozen, or moved, may answer on fresh channels for
+minutes before it does on an old one; after that, a second copy is likelier to arrive than an answer."""
 MOST_LEFT: Final = 64
 """Batches that nobody waits for, at most; the oldest is given up for one more."""
 
@@ -58,12 +58,18 @@ class Carriage:
         if len(self._left) > MOST_LEFT:
             self._drop(next(iter(self._left)), Closure("given up for newer ones"))
 
-    def go_on(self) -> None:
-        """Publish what had no room; give up what nobody waits for any more, and has had no answer for long."""
+    def go_on(self, gone: int, *, alarm: bool) -> None:
+        """Publish what had no room; give up what nobody waits for any more, and has had no answer for long.
+
+        `gone`: bytes of the connection that have left this machine. `alarm`: the broker says that it reads nothing.
+        """
+        now = time.monotonic()
         for batch, channel in list(self._carrying.items()):
             if not batch.left:
                 channel.pump()
-            elif time.monotonic() - batch.heard_at > PATIENCE:
+            elif alarm or gone < batch.reaches:
+                batch.answerable_at = now
+            elif now - max(batch.heard_at, batch.answerable_at) > PATIENCE:
                 self._drop(batch, Closure(f"no answer within {PATIENCE:g} s"))
 
     def _wear(self, channel: ConfirmChannel) -> None:

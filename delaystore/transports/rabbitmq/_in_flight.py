@@ -54,8 +54,12 @@ class InFlightBatch:
         self.total = len(publications)
         """How many are to be sent."""
         self.unsettled_bytes = 0
+        self.reaches = 0
+        """How many bytes of the connection there are up to its last one on the wire."""
         self.began_at = self.heard_at = time.monotonic()
         """When it was made; when the broker last answered for any of it, or at first the same."""
+        self.answerable_at = self.began_at
+        """When it was last known not to have reached a broker that reads; at first when it was made."""
         self._settled = 0
         self._sent: list[int] = []
         """Positions in the order of their delivery tags."""

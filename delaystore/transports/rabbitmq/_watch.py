@@ -35,7 +35,7 @@ class Watch:
         """When the broker last gave a sign of life."""
         self._moved_at = 0.0
         """When bytes were last seen to have left."""
-        self._gone = 0
+        self.gone = 0
         """Bytes that had left at the last look."""
         self._backlog = 0
         """Bytes that had not, then."""
@@ -118,6 +118,6 @@ class Watch:
     def _look(self) -> None:
         before, self._backlog = self._backlog, unsent(self._connection)
         gone = self._connection.bytes_sent - self._backlog
-        if gone > self._gone and before >= _BACKLOG:
+        if gone > self.gone and before >= _BACKLOG:
             self._moved_at = time.monotonic()
-        self._gone = gone
+        self.gone = gone

@@ -24,7 +24,8 @@ OPENING: Final = 10
 class BlockingConnections:
     """Connections that one thread at a time uses, kept for the next.
 
-    A new one leads to the node that the last one worked with; if that failed, to any other node first.
+    A new one leads to the node that the last one worked with; if that failed, to any other node first. That an idle one
+    has ended is no failure of its node.
     `answer`: seconds that the broker has for each answer; None: ANSWER. `parameters`: of pika, in place of `broker`'s.
     """
 
@@ -94,8 +95,10 @@ class BlockingConnections:
             try:
                 with answered_within(connection, OPENING):
                     return connection, connection.channel()
-            except exceptions.AMQPError:
+            except SilenceError:
                 self._give_up(connection)
+            except exceptions.AMQPError:
+                _close(connection)  # it ended while it was idle, and nobody answered heartbeats: its node may be well
         connection = open_connection(
             self._broker, first=self._worked, last=self._failed, answer=self._answer, **self._parameters
         )

@@ -71,12 +71,12 @@ class ConfirmChannel:
                 pieces.append(marshalled)
                 size += len(marshalled)
             if size >= _WRITE_BYTES:
-                self._write(b"".join(pieces))
+                self._write(batch, b"".join(pieces))
                 pieces, size = [], 0
                 if unsent_by_us(self._connection) >= WINDOW_BYTES:
                     break
         if pieces:
-            self._write(b"".join(pieces))
+            self._write(batch, b"".join(pieces))
         self._release_if_complete(batch)
 
     def discard(self) -> bool:
@@ -128,14 +128,15 @@ class ConfirmChannel:
             method = self._methods[address] = publish_method(self._pika.channel_number, address)
         return method
 
-    def _write(self, frames: bytes) -> None:
-        """Hand marshalled publishes to the socket.
+    def _write(self, batch: InFlightBatch, frames: bytes) -> None:
+        """Hand marshalled publishes of `batch` to the socket.
 
         `Channel.basic_publish` would write every frame by itself. What it does beyond that is to check that the
         channel is open, and to validate types; delivery tags are counted by the user of an asynchronous channel.
         """
         if self._pika.is_open:
             self._connection._output_marshaled_frames([frames])
+            batch.reaches = self._connection.bytes_sent
 
     def _on_answer(self, frame: Any) -> None:
         batch = self.batch

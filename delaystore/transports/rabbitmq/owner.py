@@ -260,7 +260,7 @@ class Owner:
         if carriage is None or watch is None or not self._connection.is_open:
             return
         with self._channels_sufficing():
-            carriage.go_on()
+            carriage.go_on(watch.gone, alarm=self._alarm is not None)
             if carriage.batches:
                 watch.heed(carriage.batches, alarm=self._alarm is not None)
         self._report()

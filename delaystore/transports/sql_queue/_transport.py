@@ -11,9 +11,11 @@ from sqlalchemy.schema import CreateTable, DropTable
 from typing_extensions import override
 
 from delaystore.address import named_queue, queue_of
+from delaystore.calls import Call
 from delaystore.errors import ConfigurationError, StoreError, TransportError, UnsupportedMessageError
 from delaystore.message import DelayedMessage
 from delaystore.sql.codec import decode_mapping
+from delaystore.sql.connections import connections_of
 from delaystore.sql.dialects import Claiming, store_dialect_of
 from delaystore.sql.engine import Connections, create_store_engine, same_database
 from delaystore.sql.errors import translate
@@ -30,6 +32,8 @@ from delaystore.transports.sql_queue._tables import QueueTables
 
 LEASE: Final = timedelta(seconds=60)
 """How long a SQLite reader may take before another reader gets the same messages."""
+UNANSWERED: Final = 30.0
+"""Seconds that a database has for a batch beyond the waits for locks: a frozen one keeps the connection for ever."""
 _FIRST_PAUSE: Final = 0.005
 _LONGEST_PAUSE: Final = 0.05
 _CREATE_ATTEMPTS: Final = 5
@@ -54,6 +58,7 @@ class SqlQueueTransport(Transport):
         if schema is not None:
             check_identifier(schema, self._dialect, "the schema")
         self._engine = engine
+        connections_of(engine)  # so that a call knows the connection that it waits for
         self._connections = Connections(engine, None if self._own_engine else self._dialect.transaction_isolation)
         self._tables = QueueTables(schema, self._dialect)
 
@@ -66,13 +71,13 @@ class SqlQueueTransport(Transport):
     ) -> Sequence[Outcome]:
         """Insert `messages`, into the transaction of `transaction` if given, else committed before this returns.
 
-        `timeout` bounds each wait for a lock where the transaction is not shared. Raises TransportError where a shared
-        transaction may be lost or half done; the caller must roll it back.
+        `timeout` bounds each wait for a lock where the transaction is not shared, and all of it ends UNANSWERED seconds
+        later. Raises TransportError where a shared transaction may be lost or half done; the caller must roll it back.
         """
         if isinstance(transaction, BoundSqlStore):
             return self._send_within(transaction, messages)
         try:
-            with writing(self._connections, timeout) as connection:
+            with Call("inserting into queues", timeout + UNANSWERED), writing(self._connections, timeout) as connection:
                 return Insertion(connection, self._tables, messages).run()
         except (StoreError, exc.SQLAlchemyError) as error:
             return [Outcome(OutcomeKind.UNSETTLED, _reason(error))] * len(messages)
