@@ -5,13 +5,15 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from delaystore.dispatcher._batch import Batch
-from delaystore.dispatcher._retries import Deferrals, back_off, deferral, next_attempt
+from delaystore.dispatcher._retries import LONGEST_GAP_PAST_RETRIES, Deferrals, back_off, deferral, next_attempt
 from delaystore.message import DelayedMessage
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores.abc import DelayedMessageStore
 
 _STILL_ON_ITS_WAY: Final = 2
 """Times `dispatch_timeout` that a message on its way is not shown, as other dispatchers would send it again."""
+_LONGEST: Final = timedelta(seconds=LONGEST_GAP_PAST_RETRIES)
+"""The longest that a message is not shown that is UNSETTLED while the broker answers others."""
 
 
 class Postponing:
@@ -46,7 +48,7 @@ class Postponing:
         if failed or batch.deferred or batch.giving_way:
             now = tx.now()
             gaps = [(message, self._gap(self._deferrals.failures(message))) for message in failed]
-            gaps += [(message, deferral(self._gap(message.failure_count), self._random)) for message in batch.deferred]
+            gaps += [(message, min(self._gap(message.failure_count), _LONGEST)) for message in batch.deferred]
             batch.failed = self._show_later(tx, gaps, now)
             batch.gave_way = self._show_later(tx, batch.giving_way, now)
         if batch.unsuited:
