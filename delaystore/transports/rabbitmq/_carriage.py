@@ -74,8 +74,8 @@ class Carriage:
     def _wear(self, channel: ConfirmChannel) -> None:
         """Let nothing more be published on `channel`, nor on those that are idle: they may know an old leader.
 
-        Those that have published nothing know none. Where the broker answers slowly, a batch may not wait for as long as
-        it takes to open a channel: then it is there for the next one.
+        Those that have published nothing know none. Where a broker takes longer to open one than a batch waits, it is
+        there for the next batch.
         """
         channel.worn = True
         idle, self._idle = self._idle, []
