@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from delaystore.cascades import BrokerClient
 from delaystore.errors import TransportError, TransportSetupError
 from delaystore.message import DelayedMessage, new_message_id
 from delaystore.transports import RabbitMQTransport
@@ -83,3 +84,10 @@ def test_a_classic_queue_whose_node_is_down_is_waited_for(
             call("queue")
     with pytest.raises(TransportError, match=advice), transport.receive("queue"):
         pass
+
+
+def test_the_management_api_may_be_another_nodes(rabbitmq_cluster: RabbitMQCluster, cluster_vhost: str) -> None:
+    """A cluster that was given no name has another one on each node."""
+    for node in rabbitmq_cluster.nodes:
+        with BrokerClient(cluster_vhost, node.management_url) as client:
+            client.check_same_cluster()
