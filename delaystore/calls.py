@@ -266,7 +266,7 @@ class Question(Generic[T]):
 
     def answer(self) -> T:
         """Wait for the answer. Raises StoreUnavailableError where there is none in time, and what asking raised."""
-        self._done.wait(max(0.0, self._ends - monotonic()))
+        self._done.wait(min(max(0.0, self._ends - monotonic()), threading.TIMEOUT_MAX))
         if self.open or self._call.overdue:
             raise StoreUnavailableError(f"the store does not answer within {self._seconds:g} s")
         if self._error is not None:

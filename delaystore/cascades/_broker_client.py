@@ -44,10 +44,14 @@ class BrokerClient:
         if self.management is None:
             return
         ours, theirs = self._properties().get("cluster_name"), self.management.cluster_name()
-        if ours is not None and ours != theirs:
+        if ours is None or ours == theirs:
+            return
+        # each node of a cluster that was given no name has another one for it, with an @
+        if "@" not in theirs or not self.management.has_node(str(ours)):
             raise ConfigurationError(
                 f"the management API at {self.management.label} belongs to cluster {theirs!r}, and the broker at "
-                f"{self.label} to {ours!r}; give the API of the same broker"
+                f"{self.label} to {ours!r}; give the API of the same broker, or if they are nodes of one cluster, name "
+                "it: rabbitmqctl set_cluster_name NAME"
             )
 
     def close(self) -> None:

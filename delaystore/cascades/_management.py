@@ -71,6 +71,18 @@ class Management:
         """The name of the broker's cluster. A single node is a cluster, too."""
         return self._read("overview", lambda overview: str(overview["cluster_name"]))
 
+    def has_node(self, default_name: str) -> bool:
+        """Whether a node of the cluster calls it so where it was given no name: by its own, with the machine's in full.
+
+        False as well: the user may not see the nodes, which takes the tag monitoring.
+        """
+        name, _, machine = default_name.partition("@")
+        try:
+            nodes = self._read("nodes", lambda answer: [str(one["name"]).partition("@") for one in answer])
+        except ManagementRefusedError:
+            return False
+        return any(node == name and host in ("localhost", machine, machine.split(".")[0]) for node, _, host in nodes)
+
     def feature_flags(self) -> Mapping[str, bool] | None:
         """Whether each feature flag is enabled, by its name. None: only administrators see them, before RabbitMQ 4."""
         try:

@@ -30,7 +30,7 @@ def _from_file(option: str) -> Callable[[str | None], str | None]:
         if given is None or not given.startswith("@"):
             return given
         try:
-            lines = Path(given[1:]).read_text(encoding="utf-8").strip().splitlines()
+            lines = Path(given[1:]).read_text(encoding="utf-8-sig").strip().splitlines()
         except OSError as error:
             raise ConfigurationError(f"{option} {given}: the file cannot be read: {error.strerror}") from None
         except ValueError:

@@ -18,6 +18,7 @@ from delaystore.dispatcher.breakers import RepeatedFailuresOverTimeCircuitBreake
 from delaystore.dispatcher.dispatcher import Dispatcher
 from delaystore.dispatcher.health import STATUS_TIMEOUT, Health
 from delaystore.dispatcher.observer import DispatchObserver, guarded
+from delaystore.dispatcher.status_check import StatusCheck
 from delaystore.dispatcher.store_calls import StoreCalls
 from delaystore.errors import (
     ConfigurationError,
@@ -197,7 +198,11 @@ class DelayedDelivery(Sender):
 
     def health(self, timeout: timedelta = STATUS_TIMEOUT) -> Health:
         """How dispatching and storing are doing. Asks the store, for `timeout` at most; raises nothing."""
-        health = Health(running=False) if self._dispatcher is None else self._dispatcher.health(timeout)
+        if self._dispatcher is None:
+            store = self._status_check.health(timeout)
+            health = Health(running=False, oldest_overdue=store.oldest_overdue, store=store.problem)
+        else:
+            health = self._dispatcher.health(timeout)
         slow = [each for each in (self._calls.longest(), health.slow_store_call) if each is not None]
         return replace(
             health,
@@ -215,6 +220,7 @@ class DelayedDelivery(Sender):
             on_change=listener_of("store", None if self._observer is None else self._observer.breaker_changed),
         )
         self._calls = StoreCalls(self._store_breaker, self._settings.store_timeout)
+        self._status_check = StatusCheck(self._store)
 
     def __enter__(self) -> Self:
         if self._dispatcher is None:

@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 from delaystore.dispatcher._context import DispatchContext
 from delaystore.dispatcher._loop import DispatchLoop
 from delaystore.dispatcher._passes import DispatchPass
-from delaystore.dispatcher._status_check import StatusCheck
 from delaystore.dispatcher._wakeup import WakeUp
 from delaystore.dispatcher.health import STATUS_TIMEOUT, DispatchReport, Health
 from delaystore.dispatcher.observer import DispatchObserver
+from delaystore.dispatcher.status_check import StatusCheck
 from delaystore.errors import ConfigurationError, TransportUnavailableError, UnsupportedModeError
 from delaystore.forks import renew_in_children
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
@@ -138,21 +138,15 @@ class Dispatcher:
 
         The transport is asked only while the loop runs: asking it may make it connect.
         """
-        overdue = store_reason = None
-        try:
-            status = self._status_check.ask(timeout)
-            store_reason, first = status.read_only, status.first_due
-            overdue = None if first is None or first >= status.now else status.now - first
-        except Exception as error:
-            store_reason = str(error) or type(error).__name__
+        store = self._status_check.health(timeout)
         running = self._is_running()
         tally = self._context.tally
         return Health(
             running=running,
             breakers=self._context.breakers.states(),
-            oldest_overdue=overdue,
+            oldest_overdue=store.oldest_overdue,
             last_success=tally.last_success,
-            store=store_reason,
+            store=store.problem,
             slow_store_call=self._context.store_calls.longest(),
             transport=self._transport.unavailable() if running else None,
             error_queue=self._context.error_queue.problem,

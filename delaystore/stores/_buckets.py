@@ -13,10 +13,9 @@ _FIRST: Final = datetime.min.replace(tzinfo=UTC)
 
 def seconds_of(bucket: timedelta) -> int:
     """The length of a bucket in seconds; raises ConfigurationError for one that is not whole, or too long."""
-    seconds = int(bucket.total_seconds())
-    if seconds < 1 or timedelta(seconds=seconds) != bucket or bucket > LONGEST:
+    if not timedelta(seconds=1) <= bucket <= LONGEST or bucket.microseconds:
         raise ConfigurationError(f"bucket must be a whole number of seconds, from 1 to {LONGEST}, not {bucket!r}")
-    return seconds
+    return int(bucket.total_seconds())
 
 
 def number_of(instant: datetime, bucket: timedelta) -> int:

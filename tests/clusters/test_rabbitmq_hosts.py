@@ -7,10 +7,13 @@ from datetime import UTC, datetime
 
 import pytest
 
+from delaystore.cascades import BrokerClient
+from delaystore.cascades.moving.broker_cascade import BrokerCascade
 from delaystore.errors import TransportError, TransportSetupError
 from delaystore.message import DelayedMessage, new_message_id
 from delaystore.transports import RabbitMQTransport
 from delaystore.transports.abc import OutcomeKind
+from delaystore.transports.rabbitmq.topology import NSERVICEBUS_V2
 from tests.faults.patience import wait_until
 from tests.servers import RabbitMQCluster
 
@@ -83,3 +86,17 @@ def test_a_classic_queue_whose_node_is_down_is_waited_for(
             call("queue")
     with pytest.raises(TransportError, match=advice), transport.receive("queue"):
         pass
+
+
+def test_the_management_api_may_be_another_nodes(rabbitmq_cluster: RabbitMQCluster, cluster_vhost: str) -> None:
+    """A cluster that was given no name has another one on each node."""
+    for node in rabbitmq_cluster.nodes:
+        with BrokerClient(cluster_vhost, node.management_url) as client:
+            client.check_same_cluster()
+
+
+def test_two_nodes_of_a_cluster_are_one_broker(rabbitmq_cluster: RabbitMQCluster, cluster_vhost: str) -> None:
+    """Or messages would be moved from a cascade into itself."""
+    first, second, _ = rabbitmq_cluster.urls(cluster_vhost)
+    with BrokerCascade(first, NSERVICEBUS_V2, "v2") as one, BrokerCascade(second, NSERVICEBUS_V2, "v2") as other:
+        assert one.same_broker(other)

@@ -162,6 +162,16 @@ def test_many_at_once_are_listed_and_counted_and_go_to_the_error_queue(
     assert store.count() == len(good)
 
 
+def test_health_tells_of_the_messages_beside_them(
+    store: SqlDelayedMessageStore, garbled: dict[str, dict[str, str]]
+) -> None:
+    earlier = datetime(2019, 1, 1, tzinfo=UTC)
+    store.store(message(due_time=earlier))
+    for number, columns in enumerate(garbled.values()):
+        write(store, **{"message_id": f"'bad {number}'", **columns})
+    assert store.status().first_due == earlier
+
+
 def test_an_id_that_is_none_is_tried_again_while_the_error_queue_refuses(
     store: SqlDelayedMessageStore, garbled: dict[str, dict[str, str]]
 ) -> None:

@@ -1,6 +1,6 @@
 """What health says of a real database: how long something is overdue, that it takes no writes, that it is silent."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
@@ -12,9 +12,7 @@ from delaystore.transports import InMemoryTransport
 from tests.dispatching import wait_until
 from tests.integration.cli import CommandLine
 from tests.integration.sql_stores import message, opened
-from tests.integration.standby import Standby
-from tests.servers import MariaDB, PostgreSQL
-from tests.servers.server import Server
+from tests.servers import MariaDB, PostgreSQL, PostgreSQLReplication
 
 MINUTE = timedelta(minutes=1)
 
@@ -62,18 +60,17 @@ def test_a_message_that_gives_way_is_overdue_since_it_was_due(
 
 
 def test_a_standby_is_not_healthy(
-    private_postgresql: PostgreSQL, start_server: Callable[[Callable[[], Server]], Server], run: CommandLine
+    postgresql_replication: PostgreSQLReplication, replicated_url: str, run: CommandLine
 ) -> None:
-    url = private_postgresql.create_database()
-    with opened(url) as store:
+    with opened(replicated_url) as store:
         store.store(message(store.now(), 3600))
-    standby = start_server(lambda: Standby(private_postgresql))
-    assert isinstance(standby, Standby)
-    followed = make_url(url).set(port=standby.port).render_as_string(hide_password=False)
+    standby = postgresql_replication.standbys[0]
+    postgresql_replication.await_streaming(standby)
+    followed = make_url(replicated_url).set(port=standby.port).render_as_string(hide_password=False)
     told = run("health", "--store", followed, "--endpoint", "sales")
     assert told.code == 1
     assert "unhealthy: the database is read-only, as a standby is" in told.out
-    with opened(url) as primary:
+    with opened(replicated_url) as primary:
         assert primary.status().read_only is None
     store = SqlDelayedMessageStore(followed)
     health = Dispatcher(store, InMemoryTransport(), endpoint="sales").health()
@@ -122,3 +119,9 @@ def test_a_database_that_freezes_is_unhealthy_in_time(
 def test_some_time_must_be_given(run: CommandLine, sqlite_url: str) -> None:
     line = run.refused("health", "--store", sqlite_url, "--endpoint", "sales", "--timeout", "0")
     assert "--timeout is 0" in line
+
+
+def test_any_length_of_time_may_be_given(run: CommandLine, sqlite_url: str) -> None:
+    with opened(sqlite_url):
+        told = run("health", "--store", sqlite_url, "--endpoint", "sales", "--timeout", "9999999d")
+    assert (told.code, told.out) == (0, "healthy: 0 waiting, nothing is overdue\n")

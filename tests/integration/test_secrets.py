@@ -33,6 +33,8 @@ DATABASES = [
     f"postgresql://app@{CLOSED}/app?password={QUOTED}",
     f"mysql://app:{QUOTED}@{CLOSED}/app",
     f"mysql://app@{CLOSED}/app?passwd={QUOTED}",
+    f"postgresql://app:{QUOTED}@{CLOSED},localhost:1/app",
+    f"mysql://app:{QUOTED}@{CLOSED},localhost:1/app",
 ]
 BROKER = f"amqp://app:{QUOTED}@{CLOSED}/"
 BROKERS = [BROKER, BROKER.replace("amqp", "amqps"), BROKER.replace(CLOSED, f"{CLOSED},localhost:1")]
@@ -220,7 +222,7 @@ def test_of_whatever_is_made_of_a_url(tmp_path: Path) -> None:
 
 def test_a_url_may_be_in_a_file(run: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As containers get secrets: then no password is in an environment or a list of processes."""
-    (tmp_path / "store").write_text("sqlite:///my app.db\n")
+    (tmp_path / "store").write_text("\ufeffsqlite:///my app.db\n", encoding="utf-8")  # as editors of Windows begin it
     assert run("setup", "--store", f"@{tmp_path}/store").code == 0
     monkeypatch.setenv("DELAYSTORE_STORE", "@store")
     assert run("count").out == "0\n"

@@ -19,7 +19,7 @@ from delaystore.errors import (
 )
 from delaystore.message import DelayedMessage
 from delaystore.settings import TransactionMode
-from delaystore.stores.abc import ManagementOutcome
+from delaystore.stores.abc import ManagementOutcome, StoreStatus
 from delaystore.testing import SettableClock
 from delaystore.transports.memory import InMemoryTransport
 from tests.dispatching import (
@@ -351,3 +351,19 @@ def test_closing_does_not_wait_without_end_for_what_is_in_flight(
     assert "still finishing" in caplog.text
     answer.set()
     assert delivery.stop(30)
+
+
+def test_health_asks_the_store_of_a_process_that_only_sends(
+    clock: SettableClock, store: SetUpStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delivery = DelayedDelivery("sales", store)
+    delivery.send("billing", b"", delay=1)
+    clock.advance(61)
+    health = delivery.health()
+    assert (health.oldest_overdue, health.store) == (timedelta(minutes=1), None)
+
+    def fail() -> StoreStatus:
+        raise StoreUnavailableError("gone")
+
+    monkeypatch.setattr(store, "status", fail)
+    assert delivery.health().store == "gone"

@@ -155,6 +155,8 @@ def test_it_refuses_what_it_cannot_honour() -> None:
         store.list(limit=0)
     with pytest.raises(ConfigurationError, match="bucket"):
         store.count_by_due_time(timedelta(seconds=1.5))
+    with pytest.raises(ConfigurationError, match="bucket"):
+        store.count_by_due_time(timedelta.max)
 
 
 def test_a_name_in_the_url_is_one_store_in_this_process() -> None:

@@ -37,6 +37,8 @@ def test_arguments_win_over_the_query() -> None:
     "url",
     [
         "http://ann:secret@h",
+        "amqp:ann:secret@h",
+        "amqp:/h",
         "amqp://ann:secret@h:port",
         "amqp://ann:sec/ret@h",
         "amqp://ann:secret@h:99999",

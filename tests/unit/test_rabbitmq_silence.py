@@ -313,6 +313,44 @@ def test_what_stays_silent_is_given_up_at_last(
     ended(send, broker)
 
 
+def test_a_channel_that_takes_longer_to_open_than_a_batch_waits_is_there_for_the_next(
+    acknowledging: Mapping[type, Answer],
+) -> None:
+    opened: list[str] = []
+
+    def select(_: Any) -> Any:
+        opened.append("a channel")
+        time.sleep(2 * SHORT)
+        return spec.Confirm.SelectOk()
+
+    broker = scripted({**acknowledging, spec.Confirm.Select: select})
+
+    def send() -> None:
+        with closing(RabbitMQTransport(broker.url)) as transport:
+            wait_for(lambda: transport.unavailable() is None)
+            (first,) = transport.send([a_message("q")], None, SHORT / 4)
+            assert first.kind is not OutcomeKind.DELIVERED
+            wait_for(lambda: transport.send([a_message("q")], None, SHORT / 4)[0].kind is OutcomeKind.DELIVERED)
+
+    ended(send, broker)
+    assert opened == ["a channel"]
+
+
+def test_a_channel_that_never_opens_is_given_up_at_last(
+    acknowledging: Mapping[type, Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delaystore.transports.rabbitmq._carriage.PATIENCE", SHORT)
+    asked = count()
+    select = {spec.Confirm.Select: lambda _: None if next(asked) == 0 else spec.Confirm.SelectOk()}
+    broker = scripted({**acknowledging, **select})
+
+    def send() -> None:
+        with closing(RabbitMQTransport(broker.url)) as transport:
+            wait_for(lambda: transport.send([a_message("q")], None, SHORT)[0].kind is OutcomeKind.DELIVERED)
+
+    ended(send, broker)
+
+
 def test_closing_ends_what_is_on_its_way(acknowledging: Mapping[type, Answer]) -> None:
     broker = lonely(acknowledging, [])
 

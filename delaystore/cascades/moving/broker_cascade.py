@@ -88,7 +88,7 @@ class BrokerCascade(BrokerClient):
         if self.broker.label == other.broker.label:
             return True
         with self.connections.channel() as ours, other.connections.channel() as theirs, quiet_pika():
-            if _identity(ours) != _identity(theirs):
+            if not _may_be_one(ours, theirs):
                 return False
             try:
                 name = ours.queue_declare("", exclusive=True, auto_delete=True).method.queue
@@ -127,6 +127,11 @@ class BrokerCascade(BrokerClient):
             return self._owner
 
 
-def _identity(channel: Any) -> tuple[Any, str]:
-    impl = channel.connection._impl
-    return impl.server_properties.get("cluster_name"), impl.params.virtual_host
+def _may_be_one(ours: Any, theirs: Any) -> bool:
+    """Whether two channels may lead to one virtual host of one cluster."""
+    one, other = ours.connection._impl, theirs.connection._impl
+    if one.params.virtual_host != other.params.virtual_host:
+        return False
+    names = {str(impl.server_properties.get("cluster_name")) for impl in (one, other)}
+    # each node of a cluster that was given no name has another one for it, with an @
+    return len(names) == 1 or all("@" in name for name in names)

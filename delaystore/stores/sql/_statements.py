@@ -19,7 +19,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.dml import ReturningUpdate
 
-from delaystore.message import LATEST_DUE_TIME, Position
+from delaystore.message import EARLIEST_DUE_TIME, LATEST_DUE_TIME, Position
 from delaystore.sql.columns import in_order, message_columns
 from delaystore.sql.dialects import Claiming, StoreDialect
 from delaystore.sql.dialects.base import row_with
@@ -100,7 +100,8 @@ class Statements:
     def _status(self, dialect: StoreDialect, ahead: Select[Any]) -> Select[Any]:
         """One row of `now` (where the database has a clock), `read_only` and `first_due`."""
         due_times = ahead.subquery("ahead")
-        first_due = select(func.min(due_times.c.due_time)).scalar_subquery()
+        is_time = due_times.c.due_time >= literal(EARLIEST_DUE_TIME, UtcDateTime)  # not so a zero of MariaDB
+        first_due = select(func.min(due_times.c.due_time)).where(is_time).scalar_subquery()
         clock, read_only = dialect.clock(), dialect.read_only()
         return select(
             (null() if clock is None else clock).label("now"),

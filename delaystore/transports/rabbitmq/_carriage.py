@@ -50,6 +50,11 @@ class Carriage:
         if channel is None:
             return
         batch.leave()
+        if channel.unused and time.monotonic() - channel.made_at < PATIENCE:
+            self._take_off(channel)
+            self._idle.append(channel)
+            batch.end()
+            return
         self._wear(channel)
         if batch.complete:
             self._drop(batch, None)
@@ -73,10 +78,18 @@ class Carriage:
                 self._drop(batch, Closure(f"no answer within {PATIENCE:g} s"))
 
     def _wear(self, channel: ConfirmChannel) -> None:
-        """Let nothing more be published on `channel`, nor on those that are idle: they may know an old leader."""
+        """Let nothing more be published on `channel`, nor on those that are idle: they may know an old leader.
+
+        Those that have published nothing know none. Where a broker takes longer to open one than a batch waits, it is
+        there for the next batch.
+        """
         channel.worn = True
-        while self._idle:
-            self._idle.pop().discard()
+        idle, self._idle = self._idle, []
+        for each in idle:
+            if each.unused:
+                self._idle.append(each)
+            else:
+                each.discard()
 
     def _freed(self, channel: ConfirmChannel) -> None:
         self._take_off(channel)

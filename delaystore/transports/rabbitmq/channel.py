@@ -3,6 +3,7 @@
 Everything here runs in the owner thread.
 """
 
+import time
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -40,6 +41,8 @@ class ConfirmChannel:
         self.worn = False
         """Whether it is to carry nothing more: a queue without a leader nacks the first message of a channel, and
         leaves later ones without an answer even when it has one again."""
+        self.made_at = time.monotonic()
+        """When the broker was asked to open it."""
         self._connection = connection
         self._on_idle = on_idle
         self._on_closed = on_closed
@@ -49,6 +52,11 @@ class ConfirmChannel:
         self._first_tag = 1
         self._pika = connection.channel(on_open_callback=self._select)
         self._pika.add_on_close_callback(self._closed)
+
+    @property
+    def unused(self) -> bool:
+        """Whether nothing was published on it yet: it may be about to be opened."""
+        return self._next_tag == 1
 
     def carry(self, batch: InFlightBatch) -> None:
         """Publish `batch`; the channel must be idle."""

@@ -40,7 +40,7 @@ def split(url: str) -> SplitResult:
         raise ConfigurationError(
             "the AMQP URL cannot be read; check host and port, and percent-encode special characters in the password"
         )
-    if parts.scheme not in ("amqp", "amqps"):
+    if parts.scheme not in ("amqp", "amqps") or "://" not in url:
         raise ConfigurationError("an AMQP URL starts with amqp:// or amqps://, as in amqp://localhost")
     if parts.fragment:
         raise ConfigurationError("the AMQP URL contains a '#'; percent-encode it as %23")
@@ -67,4 +67,5 @@ def take_parameter(url: str, name: str) -> tuple[str, str | None]:
         return url, None
     found = _AUTHORITY.fullmatch(url)
     authority = parts.netloc if found is None else found["authority"]
-    return urlunsplit(parts._replace(netloc=authority, query=urlencode(query))), value
+    path = urlunsplit(("", "", parts.path, urlencode(query), ""))  # which writes no "//" before an empty authority
+    return f"{parts.scheme}://{authority}{path}", value

@@ -93,7 +93,8 @@ DELETE FROM `my schema`.`sales_delayed` WHERE `my schema`.`sales_delayed`.messag
 SELECT utc_timestamp(%(utc_timestamp_1)s) AS now, (CAST(@@GLOBAL.read_only AS CHAR) NOT IN ('0', 'OFF')) AS read_only, (SELECT min(ahead.due_time) AS min_1
 FROM (SELECT `my schema`.`sales_delayed`.due_time AS due_time
 FROM `my schema`.`sales_delayed` ORDER BY `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id
- LIMIT %(param_1)s) AS ahead) AS first_due
+ LIMIT %(param_1)s) AS ahead
+WHERE ahead.due_time >= %(param_2)s) AS first_due
 -- {'utc_timestamp_1': 6, 'param_1': 1000}
 
 -- # status_behind
@@ -101,7 +102,8 @@ SELECT utc_timestamp(%(utc_timestamp_1)s) AS now, (CAST(@@GLOBAL.read_only AS CH
 FROM (SELECT `my schema`.`sales_delayed`.due_time AS due_time
 FROM `my schema`.`sales_delayed`
 WHERE `my schema`.`sales_delayed`.next_attempt >= %(after_next_attempt)s AND (`my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id) > (%(after_next_attempt)s, %(after_message_id)s) ORDER BY `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id
- LIMIT %(param_1)s) AS ahead) AS first_due
+ LIMIT %(param_1)s) AS ahead
+WHERE ahead.due_time >= %(param_2)s) AS first_due
 -- {'utc_timestamp_1': 6, 'param_1': 1000}
 
 -- # clock

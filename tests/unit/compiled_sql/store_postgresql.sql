@@ -131,7 +131,8 @@ DELETE FROM "my schema"."sales_delayed" WHERE "my schema"."sales_delayed".messag
 SELECT clock_timestamp() AS now, current_setting(%(current_setting_1)s::VARCHAR) = %(current_setting_2)s::VARCHAR AS read_only, (SELECT min(ahead.due_time) AS min_1
 FROM (SELECT "my schema"."sales_delayed".due_time AS due_time
 FROM "my schema"."sales_delayed" ORDER BY "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id
- LIMIT %(param_1)s::INTEGER) AS ahead) AS first_due
+ LIMIT %(param_1)s::INTEGER) AS ahead
+WHERE ahead.due_time >= %(param_2)s::TIMESTAMP WITH TIME ZONE) AS first_due
 -- {'current_setting_1': 'transaction_read_only', 'current_setting_2': 'on', 'param_1': 1000}
 
 -- # status_behind
@@ -139,7 +140,8 @@ SELECT clock_timestamp() AS now, current_setting(%(current_setting_1)s::VARCHAR)
 FROM (SELECT "my schema"."sales_delayed".due_time AS due_time
 FROM "my schema"."sales_delayed"
 WHERE ("my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id) > (%(after_next_attempt)s::TIMESTAMP WITH TIME ZONE, %(after_message_id)s::VARCHAR COLLATE "C") ORDER BY "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id
- LIMIT %(param_1)s::INTEGER) AS ahead) AS first_due
+ LIMIT %(param_1)s::INTEGER) AS ahead
+WHERE ahead.due_time >= %(param_2)s::TIMESTAMP WITH TIME ZONE) AS first_due
 -- {'current_setting_1': 'transaction_read_only', 'current_setting_2': 'on', 'param_1': 1000}
 
 -- # clock

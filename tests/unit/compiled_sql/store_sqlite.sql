@@ -109,7 +109,8 @@ DELETE FROM "sales_delayed" WHERE (typeof("sales_delayed".message_id) || hex("sa
 SELECT NULL AS now, 0 AS read_only, (SELECT min(ahead.due_time) AS min_1
 FROM (SELECT "sales_delayed".due_time AS due_time
 FROM "sales_delayed" ORDER BY "sales_delayed".next_attempt, "sales_delayed".message_id
- LIMIT ? OFFSET ?) AS ahead) AS first_due
+ LIMIT ? OFFSET ?) AS ahead
+WHERE ahead.due_time >= ?) AS first_due
 -- {'param_1': 1000, 'param_2': 0}
 
 -- # status_behind
@@ -117,7 +118,8 @@ SELECT NULL AS now, 0 AS read_only, (SELECT min(ahead.due_time) AS min_1
 FROM (SELECT "sales_delayed".due_time AS due_time
 FROM "sales_delayed"
 WHERE ("sales_delayed".next_attempt, "sales_delayed".message_id) > (?, ?) ORDER BY "sales_delayed".next_attempt, "sales_delayed".message_id
- LIMIT ? OFFSET ?) AS ahead) AS first_due
+ LIMIT ? OFFSET ?) AS ahead
+WHERE ahead.due_time >= ?) AS first_due
 -- {'param_1': 1000, 'param_2': 0}
 
 -- # clock

@@ -1,10 +1,19 @@
 """Asking the store how it is, without waiting for as long as it may take."""
 
 import threading
+from dataclasses import dataclass
 from datetime import timedelta
 
 from delaystore.calls import Question
 from delaystore.stores.abc import DelayedMessageStore, StoreStatus
+
+
+@dataclass(frozen=True, slots=True)
+class StoreHealth:
+    """How a store is, as in `Health`."""
+
+    oldest_overdue: timedelta | None = None
+    problem: str | None = None
 
 
 class StatusCheck:
@@ -14,6 +23,16 @@ class StatusCheck:
         self._store = store
         self._lock = threading.Lock()
         self._question: Question[StoreStatus] | None = None
+
+    def health(self, timeout: timedelta) -> StoreHealth:
+        """How the store is, asked for `timeout` at most; raises nothing."""
+        try:
+            status = self.ask(timeout)
+        except Exception as error:
+            return StoreHealth(problem=str(error) or type(error).__name__)
+        first = status.first_due
+        overdue = None if first is None or first >= status.now else status.now - first
+        return StoreHealth(overdue, status.read_only)
 
     def ask(self, timeout: timedelta) -> StoreStatus:
         """The store's status. An earlier question without an answer is waited for until its own time is over.
