@@ -85,8 +85,7 @@ def test_every_column_comes_back_as_it_was_stored(spark: SparkSession, database_
     ]
     with opened(database_url) as store:
         store.store_many(messages)
-        failed = store.get("plain")
-        assert failed is not None
+        (failed,) = (message for message in store.fetch_due(NOON, 10) if message.message_id == "plain")
         assert store.increment_failure_count(failed, NOON + timedelta(hours=1))
     rows = reading(spark, database_url).selectExpr(*EXACT, *VALUES).collect()
     expected = {
