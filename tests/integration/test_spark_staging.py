@@ -29,7 +29,7 @@ from delaystore.errors import (
     StorePermissionError,
     StoreUnavailableError,
 )
-from delaystore.message import DelayedMessage
+from delaystore.message import LATEST_DUE_TIME, DelayedMessage
 from delaystore.spark.options import OnDuplicate, StoreOptions, new_load_id
 from delaystore.spark.staging import (
     LoadKey,
@@ -255,9 +255,10 @@ def test_duplicates_can_be_ignored(store: SqlDelayedMessageStore, database_url: 
 
 
 def test_duplicates_can_be_replaced(store: SqlDelayedMessageStore, database_url: str) -> None:
-    failed = row("m-00001", 99, body=b"first", headers={"a": 1})
-    store.store(failed)
-    store.increment_failure_count(failed, DUE + timedelta(days=3))
+    store.store(row("m-00001", 99, body=b"first", headers={"a": 1}))
+    with store.transaction() as claimed:
+        (failed,) = claimed.fetch_due(LATEST_DUE_TIME, 1)
+        assert claimed.increment_failure_count(failed, DUE + timedelta(days=3))
     assert load(database_url, "one", rows(3), OnDuplicate.REPLACE).stored == 3
     assert everything(store) == {message.message_id: message for message in rows(3)}
 

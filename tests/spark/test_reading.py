@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from sqlalchemy import make_url
 
 from delaystore.errors import ConfigurationError, StoreError, StoreSetupError, StoreUnavailableError
-from delaystore.message import DelayedMessage
+from delaystore.message import LATEST_DUE_TIME, DelayedMessage
 from delaystore.settings import TransactionMode
 from delaystore.spark import _tables as stores
 from delaystore.spark._reading.columns import SCHEMA, arrow_schema
@@ -85,8 +85,9 @@ def test_every_column_comes_back_as_it_was_stored(spark: SparkSession, database_
     ]
     with opened(database_url) as store:
         store.store_many(messages)
-        (failed,) = (message for message in store.fetch_due(NOON, 10) if message.message_id == "plain")
-        assert store.increment_failure_count(failed, NOON + timedelta(hours=1))
+        with store.transaction() as claimed:
+            (failed,) = (message for message in claimed.fetch_due(NOON, 10) if message.message_id == "plain")
+            assert claimed.increment_failure_count(failed, NOON + timedelta(hours=1))
     rows = reading(spark, database_url).selectExpr(*EXACT, *VALUES).collect()
     expected = {
         (
@@ -195,9 +196,9 @@ def filtered_urls(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
     for url in urls.values():
         with opened(url) as store:
             store.store_many(many(400, float))
-            failed = store.get("m00001")
-            assert failed is not None
-            store.increment_failure_count(failed, NOON + timedelta(hours=1))
+            with store.transaction() as claimed:
+                (failed,) = (one for one in claimed.fetch_due(LATEST_DUE_TIME, 400) if one.message_id == "m00001")
+                assert claimed.increment_failure_count(failed, NOON + timedelta(hours=1))
     yield urls
     for name, server in servers.items():
         server.drop_database(urls[name])
