@@ -4,28 +4,20 @@ A server that is frozen keeps its connections open and says nothing: nobody but 
 thread of the process watches all calls.
 """
 
-import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from time import monotonic, sleep
+from time import monotonic
 from types import TracebackType
-from typing import Final, Generic, Protocol, Self, TypeVar
+from typing import Final, Protocol, Self
 
+from delaystore.calls._watch import Watch
 from delaystore.errors import StoreUnavailableError
-from delaystore.forks import renew_in_children
-
-T = TypeVar("T")
-
-logger: Final = logging.getLogger("delaystore.stores")
 
 SLOW: Final = 5.0
 """Seconds from which a call is slow."""
 CUT_AFTER: Final = 3.0
 """Seconds that a server has for ending a call by itself, once it was asked to."""
-WATCH_NAME: Final = "delaystore.watch"
-"""It lives as long as the process; `delaystore-...` are threads that end with what has started them."""
-_LOOK_EVERY: Final = 0.25
 
 
 class Interruptible(Protocol):
@@ -182,110 +174,5 @@ class _Thread(threading.local):
     call: Call | None = None
 
 
-class _Watch:
-    """Looks at the calls in progress, in a thread that starts with the first call and sleeps while there is none."""
-
-    def __init__(self) -> None:
-        self.renew()
-
-    def renew(self) -> None:
-        """Start afresh, at first and in a forked child, where the thread is missing."""
-        self._calls: dict[int, Call] = {}
-        self._wanted = threading.Event()
-        self._starting = threading.Lock()
-        self._started = False
-
-    def add(self, call: Call) -> None:
-        self._calls[id(call)] = call
-        if not self._wanted.is_set():
-            self._wanted.set()
-            if not self._started:
-                self._start()
-
-    def remove(self, call: Call) -> None:
-        self._calls.pop(id(call), None)
-
-    def all(self) -> list[Call]:
-        return list(self._calls.values())
-
-    def _start(self) -> None:
-        with self._starting:
-            if self._started:
-                return
-            try:
-                threading.Thread(target=self._run, name=WATCH_NAME, daemon=True).start()
-            except RuntimeError:
-                return  # no thread can be started now: the next call tries again
-            self._started = True
-
-    def _run(self) -> None:
-        while True:
-            self._wanted.wait()
-            sleep(_LOOK_EVERY)
-            for call in self.all():
-                try:
-                    call.look()
-                except Exception:
-                    logger.exception("watching a store call failed; the others are watched on")
-            if not self._calls:
-                self._wanted.clear()
-                if self._calls:  # one has begun meanwhile
-                    self._wanted.set()
-
-
 _thread: Final = _Thread()
-_watch: Final = _Watch()
-renew_in_children(_watch, _Watch.renew)
-
-
-class Question(Generic[T]):
-    """A question to a store, asked in a thread of its own, for whoever will not wait for as long as it takes.
-
-    After `seconds` the answer is that there is none. The thread ends when the store answers or the connection ends.
-    """
-
-    def __init__(self, purpose: str, ask: Callable[[], T], seconds: float) -> None:
-        self._call = Call(purpose, seconds)
-        self._ask = ask
-        self._seconds = seconds
-        self._ends = monotonic() + seconds
-        self._done = threading.Event()
-        self._answer: list[T] = []
-        self._error: Exception | None = None
-        threading.Thread(target=self._run, name="delaystore-question", daemon=True).start()
-
-    @property
-    def open(self) -> bool:
-        """Whether there is no answer yet."""
-        return not self._done.is_set()
-
-    @property
-    def too_late(self) -> bool:
-        """Whether there was no answer in time."""
-        return self._call.overdue or (self.open and monotonic() >= self._ends)
-
-    def answer(self) -> T:
-        """Wait for the answer. Raises StoreUnavailableError where there is none in time, and what asking raised."""
-        self._done.wait(min(max(0.0, self._ends - monotonic()), threading.TIMEOUT_MAX))
-        if self.open or self._call.overdue:
-            raise StoreUnavailableError(f"the store does not answer within {self._seconds:g} s")
-        if self._error is not None:
-            raise self._error
-        return self._answer[0]
-
-    def _run(self) -> None:
-        try:
-            with self._call:
-                self._answer.append(self._ask())
-        except Exception as error:
-            self._error = error
-        finally:
-            self._done.set()
-
-
-def in_background(name: str, action: Callable[[], object]) -> None:
-    """Call `action`, which may take its time, in a thread of its own; if none can be started, not at all."""
-    try:
-        threading.Thread(target=action, name=name, daemon=True).start()
-    except RuntimeError:
-        return
+_watch: Final = Watch[Call]()

@@ -1,0 +1,27 @@
+"""Calls to a store in progress: slow ones are told, those that take too long are ended."""
+
+from delaystore.calls._background import in_background
+from delaystore.calls._call import (
+    CUT_AFTER,
+    SLOW,
+    Call,
+    CallWatcher,
+    Interruptible,
+    calls_of,
+    current_call,
+    elsewhere,
+)
+from delaystore.calls._question import Question
+
+__all__ = [
+    "CUT_AFTER",
+    "SLOW",
+    "Call",
+    "CallWatcher",
+    "Interruptible",
+    "Question",
+    "calls_of",
+    "current_call",
+    "elsewhere",
+    "in_background",
+]
