@@ -12,7 +12,8 @@ from delaystore.errors import ConfigurationError
 from delaystore.message import DelayedMessage
 from delaystore.sql.errors import translated_errors
 from delaystore.stores.sql._listener import payload_of
-from delaystore.stores.sql.bound import BoundSqlStore, StoreParts, insert_message
+from delaystore.stores.sql._parts import StoreParts
+from delaystore.stores.sql.bound import BoundSqlStore
 
 EndAction = Callable[[], None]
 _WAITING: Final = "delaystore_waiting"
@@ -45,7 +46,7 @@ class EnlistedSqlStore(BoundSqlStore):
         """Insert and notify in one statement; a duplicate leaves the caller's transaction alive."""
         self.written()
         with translated_errors():
-            insert_message(self.connection, self._parts, message, payload_of(None))
+            self._parts.insert(self.connection, message, payload_of(None))
         self._await_end(message.next_attempt)
 
     @override

@@ -2,39 +2,31 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import Connection, CursorResult, Delete, Executable, FromClause, Select, Update
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import Connection, CursorResult, Delete, Executable, Update
 from typing_extensions import override
 
-from delaystore.errors import ConfigurationError, DuplicateMessageError
 from delaystore.message import (
     LATEST_DUE_TIME,
     DelayedMessage,
     Position,
-    check_destination,
     check_message_id,
-    position_of,
     utc,
     waiting_until,
 )
 from delaystore.settings import MAXIMUM_SLEEP, TransactionMode
-from delaystore.sql.dialects import Claiming, StoreDialect
 from delaystore.sql.errors import translated_errors
-from delaystore.sql.faults import Fault
-from delaystore.stores._buckets import seconds_of, start_of
 from delaystore.stores.abc import ManagedDelayedMessageStore, ManagementOutcome, Page, StoreStatus
-from delaystore.stores.sql._claims import CandidateLocks, Claims, Leases, RowLocks
-from delaystore.stores.sql._clock import DatabaseClock
+from delaystore.stores.sql._claims import Claims
 from delaystore.stores.sql._listener import payload_of
-from delaystore.stores.sql._scan import DueScan
-from delaystore.stores.sql._statements import Statements, search
+from delaystore.stores.sql._parts import StoreParts
+from delaystore.stores.sql._reading import Reading
+from delaystore.stores.sql._statements import search
 from delaystore.stores.sql._unreadable import stored_id, time_or_earliest
-from delaystore.stores.sql.rows import has_position, position_of_row, to_message, to_row
+from delaystore.stores.sql.rows import position_of_row, to_message, to_row
 
 NOTIFY_WITHIN: Final = MAXIMUM_SLEEP + timedelta(seconds=5)
 """What is due later needs no wake-up: dispatchers search by themselves; 5 s are for clocks that differ."""
@@ -48,33 +40,6 @@ _OUTCOMES: Final[Mapping[bool | None, ManagementOutcome]] = {
     None: ManagementOutcome.NOT_FOUND,
 }
 """By what `StoreDialect.change_unclaimed` returns."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoreParts:
-    """What the connections of one store share."""
-
-    dialect: StoreDialect
-    statements: Statements
-    scan: DueScan
-    clock: DatabaseClock
-    channel: str
-    lease: timedelta
-
-    def claims(self, connection: Callable[[], Connection], *, committing: bool, token: str | None = None) -> Claims:
-        """The claims on what `connection` returns; `token` names the claimer where claims outlive their transaction."""
-        if self.dialect.claiming is Claiming.ROW_LOCKS:
-            return RowLocks(connection, self.statements, committing=committing)
-        if self.dialect.claiming is Claiming.CANDIDATE_LOCKS:
-            return CandidateLocks(connection, self.statements)
-        return Leases(
-            connection,
-            self.statements,
-            token=token or Leases.new_token(),
-            lease=self.lease,
-            now=lambda: self.clock.now_on(connection()),
-            committing=committing,
-        )
 
 
 class BoundSqlStore(ManagedDelayedMessageStore):
@@ -108,7 +73,7 @@ class BoundSqlStore(ManagedDelayedMessageStore):
         """Insert. A duplicate is no error of the database, so that the caller's transaction survives it."""
         self.written()
         with translated_errors():
-            insert_message(self.connection, self._parts, message)
+            self._parts.insert(self.connection, message)
         self._waits_until(message.next_attempt)
 
     @override
@@ -220,11 +185,13 @@ class BoundSqlStore(ManagedDelayedMessageStore):
             read_only=READ_ONLY if row.read_only else None,
         )
 
+    @property
+    def _reading(self) -> Reading:
+        return Reading(self.connection, self._sql)
+
     @override
     def get(self, message_id: str) -> DelayedMessage | None:
-        check_message_id(message_id)
-        row = self._execute(self._sql.get, {"id": message_id}).first()
-        return None if row is None else to_message(row)
+        return self._reading.get(message_id)
 
     @override
     def list(
@@ -236,44 +203,15 @@ class BoundSqlStore(ManagedDelayedMessageStore):
         after: Position | None = None,
         limit: int = 100,
     ) -> Page:
-        """A page by the index of `next_attempt`, however far in."""
-        if type(limit) is not int or limit < 1:
-            raise ConfigurationError(f"limit must be a whole number from 1, not {limit!r}")
-        table = self._sql.table
-        statement, position = search(self._sql.page, self._sql.page_behind, after)
-        if destination is not None:
-            check_destination(destination)
-            statement = statement.where(table.c.destination == destination)
-        if since is not None:
-            statement = statement.where(table.c.next_attempt >= utc(since, "since"))
-        if until is not None:
-            statement = statement.where(table.c.next_attempt < utc(until, "until"))
-        return self._page(statement, position, limit)
-
-    def _page(self, statement: Select[*tuple[Any, ...]], position: dict[str, Any], limit: int) -> Page:
-        """The page ends with a row that has a position, or the next page would begin elsewhere.
-
-        So it is shorter where it would end with a row whose time cannot be read, and longer where all are such.
-        """
-        rows = self._execute(statement, {"limit": limit + 1, **position}).all()
-        if len(rows) <= limit:
-            return Page([to_message(row) for row in rows], None)
-        end = next((number for number in range(limit, 0, -1) if has_position(rows[number - 1])), None)
-        if end is None:
-            return self._page(statement, position, 2 * limit)
-        return Page([to_message(row) for row in rows[:end]], position_of(rows[end - 1]))
+        return self._reading.page(destination=destination, since=since, until=until, after=after, limit=limit)
 
     @override
     def count(self, *, destination: str | None = None) -> int:
-        """Count rows: the database reads the whole table or index for it."""
-        return int(self._execute(self._of(self._sql.count, self._sql.table, destination), {}).scalar_one())
+        return self._reading.count(destination)
 
     @override
     def count_by_due_time(self, bucket: timedelta, *, destination: str | None = None) -> Mapping[datetime, int]:
-        """Leaves out rows whose due time cannot be read."""
-        statement = self._of(self._sql.buckets, self._sql.numbered, destination)
-        rows = self._execute(statement, {"seconds": seconds_of(bucket)})
-        return {start_of(int(row.number), bucket): row.messages for row in rows if row.number is not None}
+        return self._reading.count_by_due_time(bucket, destination)
 
     @override
     def cancel(self, message_id: str) -> ManagementOutcome:
@@ -340,33 +278,6 @@ class BoundSqlStore(ManagedDelayedMessageStore):
         with translated_errors():
             self._parts.dialect.notify(self.connection, self._parts.channel, payload)
 
-    def _of(
-        self, statement: Select[*tuple[Any, ...]], source: FromClause, destination: str | None
-    ) -> Select[*tuple[Any, ...]]:
-        if destination is not None:
-            check_destination(destination)
-        return statement if destination is None else statement.where(source.c.destination == destination)
-
     def _execute(self, statement: Executable, parameters: Any) -> CursorResult[Any]:
         with translated_errors():
             return self.connection.execute(statement, parameters)
-
-
-def insert_message(connection: Connection, parts: StoreParts, message: DelayedMessage, wake: str | None = None) -> None:
-    """Insert a row, and wake dispatchers with the payload `wake`, in one statement where the database can.
-
-    Raises DuplicateMessageError where its message_id waits already, and what the driver raises.
-    """
-    row, sql = to_row(message), parts.statements
-    if wake is not None and sql.insert_and_notify is not None:
-        values = {f"new_{name}": value for name, value in row.items()} | {"channel": parts.channel, "payload": wake}
-        inserted = connection.execute(sql.insert_and_notify, values).first() is not None
-    else:
-        try:
-            inserted = connection.execute(sql.insert, row).rowcount > 0
-        except IntegrityError as error:
-            if parts.dialect.fault(error) is not Fault.DUPLICATE:
-                raise
-            inserted = False
-    if not inserted:
-        raise DuplicateMessageError([message.message_id])

@@ -32,9 +32,10 @@ from delaystore.stores.sql._claims import Leases
 from delaystore.stores.sql._clock import DatabaseClock
 from delaystore.stores.sql._enlisted import EnlistedSqlStore
 from delaystore.stores.sql._listener import PostgreSqlListener, payload_of
+from delaystore.stores.sql._parts import StoreParts
 from delaystore.stores.sql._scan import DueScan
 from delaystore.stores.sql._statements import Statements
-from delaystore.stores.sql.bound import NOTIFY_WITHIN, BoundSqlStore, StoreParts, insert_message
+from delaystore.stores.sql.bound import NOTIFY_WITHIN, BoundSqlStore
 from delaystore.stores.sql.schema import delayed_table
 
 
@@ -276,7 +277,7 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
         with translated_errors(), singles.connect() as connection:
             self._dialect.watch_commit(connection)
             try:
-                insert_message(connection, parts, message, wake)
+                parts.insert(connection, message, wake)
             except DBAPIError as error:
                 if self._dialect.fault(error) is not Fault.CONFLICT:
                     raise

@@ -1,0 +1,85 @@
+"""Reading what waits, in the transaction of one connection."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, CursorResult, Executable, FromClause, Select
+
+from delaystore.errors import ConfigurationError
+from delaystore.message import DelayedMessage, Position, check_destination, check_message_id, position_of, utc
+from delaystore.sql.errors import translated_errors
+from delaystore.stores._buckets import seconds_of, start_of
+from delaystore.stores.abc import Page
+from delaystore.stores.sql._statements import Statements, search
+from delaystore.stores.sql.rows import has_position, to_message
+
+
+class Reading:
+    """What a bound store answers without changing anything; see `ManagedDelayedMessageStore`."""
+
+    def __init__(self, connection: Connection, sql: Statements) -> None:
+        self._connection = connection
+        self._sql = sql
+
+    def get(self, message_id: str) -> DelayedMessage | None:
+        check_message_id(message_id)
+        row = self._execute(self._sql.get, {"id": message_id}).first()
+        return None if row is None else to_message(row)
+
+    def page(
+        self,
+        *,
+        destination: str | None,
+        since: datetime | None,
+        until: datetime | None,
+        after: Position | None,
+        limit: int,
+    ) -> Page:
+        """A page by the index of `next_attempt`, however far in."""
+        if type(limit) is not int or limit < 1:
+            raise ConfigurationError(f"limit must be a whole number from 1, not {limit!r}")
+        table = self._sql.table
+        statement, position = search(self._sql.page, self._sql.page_behind, after)
+        if destination is not None:
+            check_destination(destination)
+            statement = statement.where(table.c.destination == destination)
+        if since is not None:
+            statement = statement.where(table.c.next_attempt >= utc(since, "since"))
+        if until is not None:
+            statement = statement.where(table.c.next_attempt < utc(until, "until"))
+        return self._page(statement, position, limit)
+
+    def _page(self, statement: Select[*tuple[Any, ...]], position: dict[str, Any], limit: int) -> Page:
+        """The page ends with a row that has a position, or the next page would begin elsewhere.
+
+        So it is shorter where it would end with a row whose time cannot be read, and longer where all are such.
+        """
+        rows = self._execute(statement, {"limit": limit + 1, **position}).all()
+        if len(rows) <= limit:
+            return Page([to_message(row) for row in rows], None)
+        end = next((number for number in range(limit, 0, -1) if has_position(rows[number - 1])), None)
+        if end is None:
+            return self._page(statement, position, 2 * limit)
+        return Page([to_message(row) for row in rows[:end]], position_of(rows[end - 1]))
+
+    def count(self, destination: str | None) -> int:
+        """Count rows: the database reads the whole table or index for it."""
+        return int(self._execute(self._of(self._sql.count, self._sql.table, destination), {}).scalar_one())
+
+    def count_by_due_time(self, bucket: timedelta, destination: str | None) -> Mapping[datetime, int]:
+        """Leaves out rows whose due time cannot be read."""
+        statement = self._of(self._sql.buckets, self._sql.numbered, destination)
+        rows = self._execute(statement, {"seconds": seconds_of(bucket)})
+        return {start_of(int(row.number), bucket): row.messages for row in rows if row.number is not None}
+
+    def _of(
+        self, statement: Select[*tuple[Any, ...]], source: FromClause, destination: str | None
+    ) -> Select[*tuple[Any, ...]]:
+        if destination is not None:
+            check_destination(destination)
+        return statement if destination is None else statement.where(source.c.destination == destination)
+
+    def _execute(self, statement: Executable, parameters: Any) -> CursorResult[Any]:
+        with translated_errors():
+            return self._connection.execute(statement, parameters)
