@@ -28,10 +28,10 @@ class Batch:
     """To be tried again."""
     unsettled: list[DelayedMessage] = field(default_factory=list)
     """Without an answer; they stay as they were."""
-    deferred: Sequence[DelayedMessage] = ()
-    """Without an answer although the broker is there; they give way to others."""
     giving_way: list[tuple[DelayedMessage, timedelta]] = field(default_factory=list)
-    """Not to be sent for so long: they are on their way, or their destination takes nothing at present."""
+    """Not to be sent for so long, so that others come first."""
+    deferred: int = 0
+    """How many of `giving_way` have no answer although the broker is there; why is not known."""
     unsuited: list[DelayedMessage] = field(default_factory=list)
     """Not due yet, and the transport cannot delay them; they stay until they are due."""
     moved: list[Failure] = field(default_factory=list)
@@ -41,7 +41,7 @@ class Batch:
     answered: bool = False
     """Whether the broker is known to have settled any of them."""
     silence: str = ""
-    """Why the first of `unsettled` (or, if there are none, of `deferred`) has no answer."""
+    """Why the first of `unsettled` (or, if there are none, of those deferred) has no answer."""
     outage: str | None = None
     """Why the transport could send nothing more, asked after the last send; None: it could."""
     counting: bool = False
@@ -49,7 +49,7 @@ class Batch:
     failed: int = 0
     """Failures that the store has counted."""
     gave_way: int = 0
-    """How many of `deferred` and `giving_way` the store shows later."""
+    """How many of `giving_way` the store shows later."""
     claims_lost: int = 0
     undone: Exception | None = None
     """Why its transaction was undone; None: it was not."""

@@ -42,7 +42,7 @@ def by_destination(batch: Batch) -> Mapping[str, DispatchReport]:
         "delivered": batch.delivered,
         "moved_to_error_queue": [failure.message for failure in batch.moved],
         "failed": [*batch.refused, *(failure.message for failure in batch.not_moved)],
-        "gave_way": [*batch.deferred, *(message for message, _ in batch.giving_way)],
+        "gave_way": [message for message, _ in batch.giving_way],
         "unsettled": batch.unsettled,
         "unsuited": batch.unsuited,
     }

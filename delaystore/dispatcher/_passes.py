@@ -138,7 +138,7 @@ class DispatchPass:
         self._breakers.fetch.success()
         if not batch.messages:
             return PassResult(at=at)
-        self._deferrals.note([*batch.deferred, *(message for message, _ in batch.giving_way), *batch.unsuited])
+        self._deferrals.note([*(message for message, _ in batch.giving_way), *batch.unsuited])
         report = batch.report()
         self._context.tally.add(report, now)
         return PassResult(report, at, batch.full, self._tell_breakers(batch), batch.outage)

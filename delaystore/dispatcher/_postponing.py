@@ -42,15 +42,19 @@ class Postponing:
             gap = min(gap, timedelta(seconds=at_most))
         batch.giving_way.append((message, gap))
 
+    def defer(self, batch: Batch) -> None:
+        """Note that what has no answer gives way, though it is unknown whether its destination takes nothing."""
+        batch.giving_way += [(each, min(self._gap(each.failure_count), _LONGEST)) for each in batch.unsettled]
+        batch.deferred, batch.unsettled = len(batch.unsettled), []
+
     def write(self, tx: DelayedMessageStore, batch: Batch) -> None:
         """Count failures; the store shows these messages again later, counted from now. Raises its errors."""
         failed = [*batch.refused, *(failure.message for failure in batch.not_moved)]
-        if failed or batch.deferred or batch.giving_way:
+        if failed or batch.giving_way:
             now = tx.now()
             gaps = [(message, self._gap(self._deferrals.failures(message))) for message in failed]
-            deferred = [(each, min(self._gap(each.failure_count), _LONGEST)) for each in batch.deferred]
             batch.failed = self._show_later(tx, gaps, now)
-            batch.gave_way = self._show_later(tx, [*deferred, *batch.giving_way], now)
+            batch.gave_way = self._show_later(tx, batch.giving_way, now)
         if batch.unsuited:
             tx.increment_failure_counts([(message, self._shown_at(message.due_time)) for message in batch.unsuited])
 

@@ -144,10 +144,11 @@ class Settler:
         """
         if not batch.unsettled or batch.outage is not None or not (batch.answered or long_outage):
             return
-        batch.deferred, batch.unsettled = batch.unsettled, []
+        first = batch.unsettled[0]
+        self._postponing.defer(batch)
         logger.warning(
             "no answer for %d messages while the broker is there; deferred, first %r to %r",
-            len(batch.deferred),
-            batch.deferred[0].message_id,
-            batch.deferred[0].destination,
+            batch.deferred,
+            first.message_id,
+            first.destination,
         )
