@@ -281,7 +281,7 @@ def test_a_row_that_cannot_be_decoded_harms_itself_alone(
     assert [row.message for row in rows if isinstance(row, Row)] == messages[:4] + messages[5:]
 
 
-def test_a_row_that_the_driver_cannot_read_harms_itself_alone(sqlite_url: str) -> None:
+def test_a_row_of_text_that_is_no_utf8_harms_itself_alone(sqlite_url: str) -> None:
     with opened(sqlite_url) as store, source_of(sqlite_url) as source:
         messages = stored(store, 9)
         broken = "UPDATE sales_delayed SET headers = CAST(X'7bff' AS TEXT) WHERE body = X'04040404'"
@@ -289,7 +289,7 @@ def test_a_row_that_the_driver_cannot_read_harms_itself_alone(sqlite_url: str) -
         rows = rows_of(source, begun(source))
         (rejected,) = [row for row in rows if isinstance(row, Rejected)]
         assert rejected.row_id == messages[4].message_id
-        assert "cannot be read" in rejected.reason
+        assert "cannot be decoded" in rejected.reason
         assert len(rows) == 9
 
 
