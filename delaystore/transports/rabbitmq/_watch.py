@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from delaystore.transports.rabbitmq._in_flight import InFlightBatch
-from delaystore.transports.rabbitmq._unsent import unsent
+from delaystore.transports.rabbitmq._sockets import unsent
 from delaystore.transports.rabbitmq.punctual import SilenceError
 
 QUIET: Final = 1.0

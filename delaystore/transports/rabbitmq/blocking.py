@@ -7,9 +7,9 @@ from typing import Any, Final
 from pika import exceptions
 
 from delaystore.errors import TransportUnansweredError, TransportUnavailableError
+from delaystore.transports.rabbitmq._sockets import drop_socket
 from delaystore.transports.rabbitmq.nodes import Node
 from delaystore.transports.rabbitmq.opening import open_connection
-from delaystore.transports.rabbitmq.owner import drop_socket
 from delaystore.transports.rabbitmq.parameters import Broker
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
 from delaystore.transports.rabbitmq.punctual import ANSWER, SilenceError, answered_within

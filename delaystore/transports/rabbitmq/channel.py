@@ -13,7 +13,7 @@ from delaystore.address import Address
 from delaystore.errors import UnsupportedMessageError
 from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind
 from delaystore.transports.rabbitmq._in_flight import InFlightBatch
-from delaystore.transports.rabbitmq._unsent import unsent_by_us
+from delaystore.transports.rabbitmq._sockets import unsent_by_us
 from delaystore.transports.rabbitmq.publication import Publishable, body_frames, publish_method, requirement
 
 WINDOW: Final = 2000

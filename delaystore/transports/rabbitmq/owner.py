@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Final
 
 import pika
@@ -13,7 +12,9 @@ from pika import exceptions
 from pika.adapters.select_connection import IOLoop
 
 from delaystore.transports.rabbitmq._carriage import Carriage
+from delaystore.transports.rabbitmq._farewell import Farewell
 from delaystore.transports.rabbitmq._in_flight import Closure, InFlightBatch
+from delaystore.transports.rabbitmq._sockets import drop_socket
 from delaystore.transports.rabbitmq._watch import Watch
 from delaystore.transports.rabbitmq.connector import Connector
 from delaystore.transports.rabbitmq.parameters import Broker
@@ -32,19 +33,6 @@ _SIGN_OF_LIFE: Final = 1.0
 """Seconds that `leave` waits for the broker to show that it still answers."""
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class Farewell:
-    """A sender waits for a batch no longer, and wants to know how the broker is."""
-
-    batch: InFlightBatch
-    seen: bool = False
-    """Whether the owner thread knows."""
-    moving: bool = False
-    """Whether bytes were still leaving."""
-    obstacle: str | None = None
-    """Why nothing can be sent; None: the broker lives."""
 
 
 class Owner:
@@ -307,10 +295,3 @@ class Owner:
         if not connection.is_closing:
             connection.close()
         self._loop.call_later(_CLOSE_SECONDS, self._loop.stop)
-
-
-def drop_socket(connection: Any) -> None:
-    """Close the socket of `connection` without telling the broker; pika has no public way."""
-    transport = getattr(connection, "_transport", None)
-    if transport is not None and transport._sock is not None:
-        transport._sock.close()

@@ -8,11 +8,12 @@ from typing import Final
 
 from delaystore.address import DEFAULT_EXCHANGE, Address
 from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind
+from delaystore.transports.rabbitmq._farewell import Farewell
 from delaystore.transports.rabbitmq._in_flight import Closure, InFlightBatch, LateConfirm
 from delaystore.transports.rabbitmq._verdicts import may_refuse, of_nack, of_return, of_second_nack
 from delaystore.transports.rabbitmq.channel import NACKED
 from delaystore.transports.rabbitmq.existence import NOT_FOUND, QueueLook
-from delaystore.transports.rabbitmq.owner import Farewell, Owner
+from delaystore.transports.rabbitmq.owner import Owner
 from delaystore.transports.rabbitmq.publication import Publishable
 
 _ACCESS_REFUSED: Final = 403

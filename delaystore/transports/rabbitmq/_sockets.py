@@ -1,4 +1,4 @@
-"""How many bytes of a connection have not left yet."""
+"""The sockets below pika's connections, for which pika has no public way."""
 
 import fcntl
 import struct
@@ -29,3 +29,10 @@ def _in_socket(connection: Any) -> int:
         return 0  # a system that does not tell
     number: int = _NUMBER.unpack(answer)[0]
     return number
+
+
+def drop_socket(connection: Any) -> None:
+    """Close the socket of `connection` without telling the broker."""
+    transport = getattr(connection, "_transport", None)
+    if transport is not None and transport._sock is not None:
+        transport._sock.close()
