@@ -1,11 +1,8 @@
 """A fail-over to a server whose clock is four seconds behind: never early, by the clock of whoever has the message."""
 
-import socket
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import pytest
 from sqlalchemy import create_engine, make_url
@@ -21,10 +18,9 @@ from delaystore.transports import InMemoryTransport
 from delaystore.transports.abc import Outcome
 from tests.dispatching import wait_until
 from tests.integration.sql_stores import message
-from tests.servers import PostgreSQL
+from tests.servers import PostgreSQL, Proxy, ShiftedClock
 from tests.servers.server import Server
 
-FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
 BEHIND = 4
 QUIET = DelayedDeliverySettings(automatic_setup=False)
 
@@ -33,55 +29,10 @@ class StandbyPostgreSQL(PostgreSQL):
     """Another server with the roles of `primary`, and a slow clock."""
 
     def __init__(self, primary: PostgreSQL) -> None:
-        super().__init__({"fsync": "off"})
+        clock = ShiftedClock()
+        clock.set(-BEHIND)
+        super().__init__({"fsync": "off"}, clock=clock)
         self._url = primary._url.set(port=self.port)
-
-    @override
-    def _environment(self) -> dict[str, str]:
-        return {
-            **super()._environment(),
-            "LD_PRELOAD": str(FAKETIME),
-            "FAKETIME": f"-{BEHIND}s",
-            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-        }
-
-
-class Proxy:
-    """Leads connections to a port; `lead_to` ends them, and leads new ones to another."""
-
-    def __init__(self, port: int) -> None:
-        self._target = port
-        self._open: list[socket.socket] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def lead_to(self, port: int) -> None:
-        self._target = port
-        for each in self._open:
-            with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        self._listener.close()
-        self.lead_to(0)
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                server = socket.create_connection(("127.0.0.1", self._target))
-                self._open += [client, server]
-                for ends in ((client, server), (server, client)):
-                    threading.Thread(target=_pump, args=ends, daemon=True).start()
-
-
-def _pump(source: socket.socket, sink: socket.socket) -> None:
-    with suppress(OSError):
-        while data := source.recv(65536):
-            sink.sendall(data)
-    with suppress(OSError):
-        sink.shutdown(socket.SHUT_RDWR)
 
 
 class DatedTransport(InMemoryTransport):
@@ -104,8 +55,6 @@ class DatedTransport(InMemoryTransport):
 
 @pytest.fixture
 def standby(private_postgresql: PostgreSQL, start_server: Callable[[Callable[[], Server]], Server]) -> PostgreSQL:
-    if not FAKETIME.exists():
-        pytest.skip("libfaketime is not installed")
     server = start_server(lambda: StandbyPostgreSQL(private_postgresql))
     assert isinstance(server, PostgreSQL)
     return server
@@ -113,8 +62,14 @@ def standby(private_postgresql: PostgreSQL, start_server: Callable[[Callable[[],
 
 @pytest.fixture
 def proxy(private_postgresql: PostgreSQL) -> Iterator[Proxy]:
-    with closing(Proxy(private_postgresql.port)) as proxy:
+    with Proxy(private_postgresql.port) as proxy:
         yield proxy
+
+
+def lead_to(proxy: Proxy, server: PostgreSQL) -> None:
+    """End the connections, and lead new ones to `server`."""
+    proxy.switch(server.port)
+    proxy.cut()
 
 
 @pytest.fixture
@@ -153,7 +108,7 @@ def test_nothing_is_early_after_a_fail_over(
             wait_until(lambda: delivery.count() == 0, "the first is forwarded")
             after.store_many([message(after.now(), 1 + n / 20, f"{n:02}") for n in range(60)])
             transport.clock = after.now
-            proxy.lead_to(standby.port)
+            lead_to(proxy, standby)
             wait_until(lambda: after.count() == 0, "the others are forwarded")
     assert len(transport.early_by) == 60
     assert max(transport.early_by.values()) < timedelta(seconds=0.5)  # which two readings of one clock may differ by
@@ -168,7 +123,7 @@ def test_a_delay_counts_from_now_after_a_fail_over(
         DelayedDelivery("sales", SqlDelayedMessageStore(url), settings=QUIET) as delivery,
     ):
         delivery.send("billing", b"", delay=60)
-        proxy.lead_to(standby.port)
+        lead_to(proxy, standby)
         asked = after.now()
         stored = after.get(_sent(lambda: delivery.send("billing", b"", delay=60)))
         assert stored is not None
