@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from delaystore.dispatcher._fingerprint import fingerprint
+from delaystore.dispatcher._youngest import keep_youngest
 from delaystore.message import DelayedMessage
 
 MOST_REMEMBERED: Final = 10_000
@@ -38,13 +39,13 @@ class UnremovedArrivals:
         with self._lock:
             self._being_sent.difference_update(message.message_id for message in taken)
             self._known.update((message.message_id, message) for message in arrived)
-            self._forget_the_oldest()
+            keep_youngest(self._known, MOST_REMEMBERED)
 
     def keep(self, messages: Iterable[DelayedMessage]) -> None:
         """Remember `messages`, which could not be removed, without their bodies."""
         with self._lock:
             self._known.update((message.message_id, fingerprint(message)) for message in messages)
-            self._forget_the_oldest()
+            keep_youngest(self._known, MOST_REMEMBERED)
 
     def among(self, batch: Sequence[DelayedMessage]) -> Sequence[DelayedMessage]:
         """Those of `batch` that have arrived. Compares whole messages, as an id may have been used again."""
@@ -63,7 +64,3 @@ class UnremovedArrivals:
     def _knows(self, message: DelayedMessage) -> bool:
         known = self._known.get(message.message_id)
         return known is not None and known == (fingerprint(message) if isinstance(known, bytes) else message)
-
-    def _forget_the_oldest(self) -> None:
-        while len(self._known) > MOST_REMEMBERED:
-            del self._known[next(iter(self._known))]

@@ -7,6 +7,7 @@ from typing import Final
 
 from delaystore.dispatcher._error_queue import Failure
 from delaystore.dispatcher._fingerprint import ATTEMPTS, fingerprint
+from delaystore.dispatcher._youngest import keep_youngest
 from delaystore.message import DelayedMessage
 from delaystore.transports.abc import LateAnswer
 
@@ -46,8 +47,7 @@ class OnTheirWay:
         with self._lock:
             self._known.pop(message.message_id, None)
             self._known[message.message_id] = underway
-            while len(self._known) > MOST_REMEMBERED:
-                del self._known[next(iter(self._known))]
+            keep_youngest(self._known, MOST_REMEMBERED)
 
     def among(self, batch: Sequence[DelayedMessage]) -> Mapping[str, Underway]:
         """Those of `batch` that are on their way, by message_id. An id may have been used again for another message."""

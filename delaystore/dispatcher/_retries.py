@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
+from delaystore.dispatcher._youngest import keep_youngest
 from delaystore.message import LATEST_DUE_TIME, DelayedMessage
 
 FACTOR: Final = 4.0
@@ -81,8 +82,7 @@ class Deferrals:
             for message in messages:
                 key = _key(message)
                 self._counts[key] = self._counts.pop(key, 0) + 1
-            while len(self._counts) > MOST_REMEMBERED:
-                del self._counts[next(iter(self._counts))]
+            keep_youngest(self._counts, MOST_REMEMBERED)
 
     def failures(self, message: DelayedMessage) -> int:
         """How often `message` has failed, without its deferrals."""

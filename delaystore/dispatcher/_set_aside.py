@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+from delaystore.dispatcher._youngest import keep_youngest
 from delaystore.message import DelayedMessage
 from delaystore.transports.abc import LateAnswer, Outcome, OutcomeKind
 
@@ -156,7 +157,7 @@ class SetAside:
         self._full = False
         self._recovered.pop(destination, None)
         self._recovered[destination] = _Recovery(sent_at, now)
-        _keep_youngest(self._recovered)
+        keep_youngest(self._recovered, MOST_SET_ASIDE)
         (logger.warning if entry.told else logger.debug)(
             "%s %r takes messages again, after %.0f s", self._what, destination, now - entry.since
         )
@@ -165,8 +166,3 @@ class SetAside:
         if not self._full:
             logger.warning("more than %d destinations take nothing; no more are set aside", MOST_SET_ASIDE)
         self._full = True
-
-
-def _keep_youngest(recovered: dict[str, _Recovery]) -> None:
-    while len(recovered) > MOST_SET_ASIDE:
-        del recovered[next(iter(recovered))]
