@@ -22,8 +22,8 @@ from delaystore.sql.errors import translated_errors
 from delaystore.stores.abc import ManagedDelayedMessageStore, ManagementOutcome, Page, StoreStatus
 from delaystore.stores.sql._claims import Claims
 from delaystore.stores.sql._listener import payload_of
+from delaystore.stores.sql._look_up import LookUp
 from delaystore.stores.sql._parts import StoreParts
-from delaystore.stores.sql._reading import Reading
 from delaystore.stores.sql._statements import search
 from delaystore.stores.sql._unreadable import stored_id, time_or_earliest
 from delaystore.stores.sql.rows import position_of_row, to_message, to_row
@@ -186,12 +186,12 @@ class BoundSqlStore(ManagedDelayedMessageStore):
         )
 
     @property
-    def _reading(self) -> Reading:
-        return Reading(self.connection, self._sql)
+    def _look_up(self) -> LookUp:
+        return LookUp(self.connection, self._sql)
 
     @override
     def get(self, message_id: str) -> DelayedMessage | None:
-        return self._reading.get(message_id)
+        return self._look_up.get(message_id)
 
     @override
     def list(
@@ -203,15 +203,15 @@ class BoundSqlStore(ManagedDelayedMessageStore):
         after: Position | None = None,
         limit: int = 100,
     ) -> Page:
-        return self._reading.page(destination=destination, since=since, until=until, after=after, limit=limit)
+        return self._look_up.page(destination=destination, since=since, until=until, after=after, limit=limit)
 
     @override
     def count(self, *, destination: str | None = None) -> int:
-        return self._reading.count(destination)
+        return self._look_up.count(destination)
 
     @override
     def count_by_due_time(self, bucket: timedelta, *, destination: str | None = None) -> Mapping[datetime, int]:
-        return self._reading.count_by_due_time(bucket, destination)
+        return self._look_up.count_by_due_time(bucket, destination)
 
     @override
     def cancel(self, message_id: str) -> ManagementOutcome:

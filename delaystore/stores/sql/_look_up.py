@@ -1,4 +1,4 @@
-"""Reading what waits, in the transaction of one connection."""
+"""Looking up what waits, in the transaction of one connection."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -15,7 +15,7 @@ from delaystore.stores.sql._statements import Statements, search
 from delaystore.stores.sql.rows import has_position, to_message
 
 
-class Reading:
+class LookUp:
     """What a bound store answers without changing anything; see `ManagedDelayedMessageStore`."""
 
     def __init__(self, connection: Connection, sql: Statements) -> None:
