@@ -94,12 +94,11 @@ def _asked(opened: "OpenedEndpoint", limit: timedelta) -> _Report:
         if not asked.too_late:
             raise
         return _Report(str(error))
-    overdue = None if status.first_due is None else max(timedelta(0), status.now - status.first_due)
     counted = Question("counting", opened.delivery.count, max(0.0, seconds - (time.monotonic() - began)))
     try:
-        return _Report(status.read_only, counted.answer(), overdue)
+        return _Report(status.read_only, counted.answer(), status.overdue)
     except StoreUnavailableError:
-        return _Report(status.read_only, None, overdue)
+        return _Report(status.read_only, None, status.overdue)
 
 
 def _limit_warning(broker: str | None, management: str | None, error_queue: str) -> str | None:

@@ -30,9 +30,7 @@ class StatusCheck:
             status = self.ask(timeout)
         except Exception as error:
             return StoreHealth(problem=str(error) or type(error).__name__)
-        first = status.first_due
-        overdue = None if first is None or first >= status.now else status.now - first
-        return StoreHealth(overdue, status.read_only)
+        return StoreHealth(status.overdue, status.read_only)
 
     def ask(self, timeout: timedelta) -> StoreStatus:
         """The store's status. An earlier question without an answer is waited for until its own time is over.

@@ -43,6 +43,11 @@ class StoreStatus:
     read_only: str | None = None
     """Why nothing can be stored, such as that a standby answers; None: nothing is known that would prevent it."""
 
+    @property
+    def overdue(self) -> timedelta | None:
+        """How long ago the first was due; None: nothing is overdue."""
+        return None if self.first_due is None or self.first_due >= self.now else self.now - self.first_due
+
 
 class DelayedMessageStore(ABC):
     """Where messages wait.
