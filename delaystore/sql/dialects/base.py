@@ -345,6 +345,11 @@ def give_up(connection: Connection) -> None:
         connection.engine.dispose()
 
 
+def floored(number: ColumnElement[int], step: ColumnElement[int]) -> ColumnElement[int]:
+    """The multiple of `step` at or below `number`, which may be negative: a remainder has the sign of the number."""
+    return number - (number % step + step) % step
+
+
 def row_with(table: Table) -> ColumnElement[bool]:
     """Whether a row is the one of the parameter `id`."""
     return table.c.message_id == bindparam("id", type_=table.c.message_id.type)

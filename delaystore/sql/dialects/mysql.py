@@ -39,6 +39,7 @@ from delaystore.sql.dialects.base import (
     Pair,
     Release,
     StoreDialect,
+    floored,
     row_with,
 )
 from delaystore.sql.faults import Code, Fault, code_of
@@ -154,7 +155,7 @@ class MySqlDialect(StoreDialect):
         """By microseconds: those of seconds are rounded towards 1970, and a quotient to four digits."""
         epoch = func.timestampdiff(literal_column("MICROSECOND"), literal_column("'1970-01-01'"), column)
         length = seconds * 1_000_000
-        return (epoch - (epoch % length + length) % length).op("DIV", precedence=9)(length)
+        return floored(epoch, length).op("DIV", precedence=9)(length)
 
     @override
     @contextmanager
@@ -192,12 +193,12 @@ class MySqlDialect(StoreDialect):
     @override
     def speak_utc(self, engine: Engine) -> None:
         """For columns of type TIMESTAMP, which the session's time zone would shift."""
-        event.listen(engine, "connect", _set_utc)
+        _at_connect(engine, "SET time_zone = '+00:00'")
 
     @override
     def end_idle_sessions(self, engine: Engine) -> None:
         """There is no limit of a transaction's own, in MySQL not even one for transactions."""
-        event.listen(engine, "connect", _limit_idling)
+        _at_connect(engine, f"SET SESSION wait_timeout = LEAST(@@SESSION.wait_timeout, {LONGEST_IDLE})")
 
     @override
     def take_lock(self, connection: Connection, name: str, owner: str) -> Release | None:
@@ -318,13 +319,12 @@ def _lock_name(name: str) -> str:
     return "delaystore." + sha256(name.encode()).hexdigest()[:40]
 
 
-def _limit_idling(connection: DBAPIConnection, _record: object) -> None:
-    cursor = connection.cursor()
-    cursor.execute(f"SET SESSION wait_timeout = LEAST(@@SESSION.wait_timeout, {LONGEST_IDLE})")
-    cursor.close()
+def _at_connect(engine: Engine, statement: str) -> None:
+    """Have each new connection of `engine` begin with `statement`."""
 
+    def execute(connection: DBAPIConnection, _record: object) -> None:
+        cursor = connection.cursor()
+        cursor.execute(statement)
+        cursor.close()
 
-def _set_utc(connection: DBAPIConnection, _record: object) -> None:
-    cursor = connection.cursor()
-    cursor.execute("SET time_zone = '+00:00'")
-    cursor.close()
+    event.listen(engine, "connect", execute)

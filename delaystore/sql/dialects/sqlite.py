@@ -35,7 +35,7 @@ from typing_extensions import override
 
 from delaystore.errors import StorePermissionError
 from delaystore.sql.dialects._sqlite_connection import ForkSafeConnection
-from delaystore.sql.dialects.base import Change, Claiming, Release, StoreDialect, row_with
+from delaystore.sql.dialects.base import Change, Claiming, Release, StoreDialect, floored, row_with
 from delaystore.sql.faults import Fault
 from delaystore.sql.types import JsonList, UtcDateTime
 
@@ -87,7 +87,7 @@ class SqliteDialect(StoreDialect):
     def bucket(self, column: ColumnElement[datetime], seconds: ColumnElement[int]) -> ColumnElement[int]:
         """Whole seconds since 1970; the fraction is cut off, which strftime would round."""
         epoch = cast(func.strftime("%s", func.substr(column, 1, 19)), Integer)
-        return (epoch - (epoch % seconds + seconds) % seconds).op("/", precedence=9)(seconds)
+        return floored(epoch, seconds).op("/", precedence=9)(seconds)
 
     @override
     @contextmanager
