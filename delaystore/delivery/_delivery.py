@@ -2,15 +2,17 @@
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import islice
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self
 
 from typing_extensions import override
 
+from delaystore.calls import Call
 from delaystore.delivery._enlisted import EnlistableStore, EnlistedDelivery
 from delaystore.delivery._native import NativeSender
 from delaystore.delivery._sending import Composer, Earliest, Sender
@@ -33,13 +35,12 @@ from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores.abc import DelayedMessageStore, ManagedDelayedMessageStore, ManagementOutcome, Page
 from delaystore.transports.abc import Transport
 
-W = TypeVar("W")
-R = TypeVar("R")
-
 logger = logging.getLogger("delaystore.delivery")
 
 LONGEST_CLOSE: Final = 60.0
 """Seconds that closing waits for the dispatcher, unless told otherwise."""
+_IS_STORED: Final = (DuplicateMessageError, DurabilityUnknownError)
+"""What a store raises that works: the message is there."""
 
 
 class DelayedDelivery(Sender):
@@ -94,7 +95,7 @@ class DelayedDelivery(Sender):
         checked = self._composer.checked(messages, earliest)
         if self._native is not None:
             return self._send_many_natively(self._native, checked)
-        count = self._guarded(self._store.store_many, checked)
+        count = self._store_many(checked)
         if earliest.time is not None:
             self._wake_up(earliest.time)
         return count
@@ -240,13 +241,10 @@ class DelayedDelivery(Sender):
             return
         call = self._calls.call("storing a message")
         try:
-            with call:
+            with self._telling_breaker(call):
                 self._store.store(message)
-        except (DuplicateMessageError, DurabilityUnknownError):
-            raise
         except StoreError as error:
-            self._store_breaker.failure(error, lasted=call.seconds)
-            if not call.overdue:
+            if not call.overdue or isinstance(error, _IS_STORED):
                 raise
             raise StoreUnavailableError(
                 f"{error}; the message {message.message_id!r} may be stored nevertheless: send it again with this "
@@ -256,32 +254,33 @@ class DelayedDelivery(Sender):
         self._wake_up(message.due_time)
 
     def _now(self) -> datetime:
-        call = self._calls.call("asking for the time")
-        try:
-            with call:
-                return self._store.now()
-        except StoreError as error:
-            self._store_breaker.failure(error, lasted=call.seconds)
-            raise
+        with self._telling_breaker(self._calls.call("asking for the time")):
+            return self._store.now()
 
-    def _guarded(self, store: Callable[[W], R], what: W) -> R:
-        """Call `store`, and tell the store breaker how it went."""
+    def _store_many(self, messages: Iterable[DelayedMessage]) -> int:
+        with self._telling_breaker():
+            count = self._store.store_many(messages)
+        self._store_breaker.success()
+        return count
+
+    @contextmanager
+    def _telling_breaker(self, call: Call | None = None) -> Iterator[None]:
+        """Tell the store breaker of a failure of the block, which is `call`; None: a call without a limit."""
         try:
-            result = store(what)
-        except (DuplicateMessageError, DurabilityUnknownError):
+            with call or nullcontext():
+                yield
+        except _IS_STORED:
             raise
         except StoreError as error:
-            self._store_breaker.failure(error)
+            self._store_breaker.failure(error, lasted=0.0 if call is None else call.seconds)
             raise
-        self._store_breaker.success()
-        return result
 
     def _send_many_natively(self, native: NativeSender, messages: Iterator[DelayedMessage]) -> int:
         count = 0
         while batch := list(islice(messages, self._settings.batch_size)):
             rest = native.send(batch)
             if rest:
-                self._guarded(self._store.store_many, rest)
+                self._store_many(rest)
                 self._wake_up(min(message.next_attempt for message in rest))
             count += len(batch)
         return count
@@ -306,9 +305,6 @@ class DelayedDelivery(Sender):
             return
         with self._setup_lock:
             if not self._ready:
-                try:
+                with self._telling_breaker():
                     self._store.setup_infrastructure()
-                except StoreError as error:
-                    self._store_breaker.failure(error)
-                    raise
                 self._ready = True
