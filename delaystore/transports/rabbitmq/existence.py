@@ -9,16 +9,11 @@ from pika import exceptions
 
 from delaystore.errors import TransportSetupError
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
-from delaystore.transports.rabbitmq.pika_errors import queue_is_down, quiet_pika, reason_of
+from delaystore.transports.rabbitmq.pika_errors import NOT_FOUND, quiet_pika, reason_of, says_missing
 from delaystore.transports.rabbitmq.topology.layout import Exchange, Queue
-
-NOT_FOUND: Final = 404
-"""The reply code for a queue or an exchange that does not exist, and for a classic queue whose node is down."""
 
 _NEVER_IN_NAMES: Final = frozenset("\r\n")
 """RabbitMQ drops these from a name, and would answer for another."""
-_NO_SUCH: Final = "no queue"
-"""How RabbitMQ's 404 begins for a queue that does not exist. Others exist: on a node that is down, or crashed."""
 
 
 class Standing(Enum):
@@ -70,7 +65,7 @@ def look_at(connections: BlockingConnections, queue: str) -> QueueLook:
         reason = reason_of(error)
         if error.reply_code != NOT_FOUND:
             return QueueLook(Standing.UNKNOWN, reason=reason)
-        return QueueLook(Standing.MISSING if _NO_SUCH in reason else Standing.DOWN, reason=reason)
+        return QueueLook(Standing.MISSING if says_missing(error) else Standing.DOWN, reason=reason)
 
 
 def ready_counts(connections: BlockingConnections, queues: Iterable[str]) -> list[int | None]:
@@ -99,7 +94,7 @@ def _counts(connections: BlockingConnections, parts: Sequence[Exchange | Queue])
                         channel.exchange_declare(part.name, passive=True)
                         counts.append(0)
         except exceptions.ChannelClosedByBroker as error:
-            if error.reply_code != NOT_FOUND or queue_is_down(error):
+            if not says_missing(error):
                 reason = reason_of(error)
                 raise TransportSetupError(f"{parts[len(counts)]} cannot be looked up: {reason}") from None
             counts.append(None)

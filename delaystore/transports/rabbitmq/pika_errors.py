@@ -24,14 +24,13 @@ _GIVEN_UP: Final = (connection_workflow.AMQPConnectorStackTimeout, exceptions.Co
 """What pika raises, beside TimeoutError, for a connection that it did not have in time."""
 _SYSTEM_ERROR: Final = re.compile(r"\(-?\d+, ['\"](.*?)['\"]\)")
 """In the repr of an OSError: what it says."""
-_NOT_THERE_NOW: Final = (
-    "down or inaccessible",
-    "stopped by supervisor",
-    "crashed and failed to restart",
-    "due to timeout",
-)
-"""In what RabbitMQ says of a queue that exists, with the code of one that does not (404): a classic queue's node is not
-there, or just going; it has crashed; it does not answer (rabbit_amqqueue)."""
+NOT_FOUND: Final = 404
+"""The reply code for a queue or an exchange that does not exist, and for a queue that exists and nobody serves."""
+_NO_SUCH: Final = ("no queue", "no exchange")
+"""How RabbitMQ says that it does not exist. What else it says with that code is of a queue that does: its node is down,
+it crashed, it does not answer (rabbit_amqqueue)."""
+_NODE_IS_GONE: Final = ("down or inaccessible", "stopped by supervisor")
+"""How RabbitMQ says that a classic queue's node is not there, or just going."""
 _WAIT_FOR_NODE: Final = "; wait for that node, on which alone a classic queue lives, or use a quorum queue"
 _local = threading.local()
 
@@ -72,7 +71,7 @@ def reason_of(error: BaseException | None, patience: float | None = None) -> str
             "proxy's, the brokers behind it"
         )
     if isinstance(error, exceptions.ConnectionClosed | exceptions.ChannelClosed):
-        advice = _WAIT_FOR_NODE if queue_is_down(error) else ""
+        advice = _WAIT_FOR_NODE if any(text in error.reply_text for text in _NODE_IS_GONE) else ""
         return f"{error.reply_code} {error.reply_text}{advice}"
     if isinstance(error, _GIVEN_UP) or (isinstance(error, TimeoutError) and error.errno is None):
         within = "in time" if patience is None else f"within {patience:g} s"
@@ -90,9 +89,9 @@ def reason_of(error: BaseException | None, patience: float | None = None) -> str
     return text
 
 
-def queue_is_down(error: BaseException) -> bool:
-    """Whether the broker closed a channel since a queue is not there now, although it exists."""
-    return isinstance(error, exceptions.ChannelClosed) and any(text in error.reply_text for text in _NOT_THERE_NOW)
+def says_missing(error: exceptions.ChannelClosed) -> bool:
+    """Whether the broker closed a channel since a queue or an exchange does not exist."""
+    return error.reply_code == NOT_FOUND and any(text in error.reply_text for text in _NO_SUCH)
 
 
 def _login_refused(error: BaseException | None) -> bool:

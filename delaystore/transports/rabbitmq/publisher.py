@@ -12,8 +12,9 @@ from delaystore.transports.rabbitmq._farewell import Farewell
 from delaystore.transports.rabbitmq._in_flight import Closure, InFlightBatch, LateConfirm
 from delaystore.transports.rabbitmq._verdicts import may_refuse, of_nack, of_return, of_second_nack
 from delaystore.transports.rabbitmq.channel import NACKED
-from delaystore.transports.rabbitmq.existence import NOT_FOUND, QueueLook
+from delaystore.transports.rabbitmq.existence import QueueLook
 from delaystore.transports.rabbitmq.owner import Owner
+from delaystore.transports.rabbitmq.pika_errors import NOT_FOUND
 from delaystore.transports.rabbitmq.publication import Publishable
 
 _ACCESS_REFUSED: Final = 403
