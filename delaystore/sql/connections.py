@@ -16,26 +16,36 @@ from delaystore.sql.dialects import DIALECTS, SqlDialect, dialect_of
 MAKES_OLD: Final = 1.0
 """Seconds; older readings of a clock are asked for anew after a connection was made, perhaps to another server."""
 
+_DISPOSALS: Final = "delaystore disposals"
+"""Of a connection: how often its engine had been disposed of when it was made."""
+
 
 class EngineConnections:
     """The listeners of one engine.
 
-    They tell clocks that another server may answer, and calls on which connection they wait.
+    They tell clocks that another server may answer, and calls on which connection they wait. A connection that is
+    given back after the engine was disposed of is closed: its pool is gone.
     """
 
     def __init__(self, engine: Engine) -> None:
         self._dialect = dialect_of(engine, DIALECTS)
         self.clocks: Final[WeakSet[CarriedClock]] = WeakSet()
         """Clocks of the server, which must be asked again where another server may answer."""
+        self._disposals = 0
+        event.listen(engine, "engine_disposed", self._disposed)
         event.listen(engine, "connect", self._made, insert=True)  # before the connection is prepared
         event.listen(engine, "invalidate", self._lost)
         event.listen(engine, "checkout", self._used, insert=True)  # before the connection is tested
         event.listen(engine, "reset", self._used)
-        event.listen(engine, "checkin", _returned)
+        event.listen(engine, "checkin", self._returned)
         for moment in ("before_cursor_execute", "commit", "rollback"):
             event.listen(engine, moment, self._used_by)
 
-    def _made(self, driver: Any, *_: Any) -> None:
+    def _disposed(self, _engine: Engine) -> None:
+        self._disposals += 1
+
+    def _made(self, driver: Any, record: ConnectionPoolEntry) -> None:
+        record.info[_DISPOSALS] = self._disposals
         self._used(driver)
         for clock in list(self.clocks):
             clock.forget(older_than=MAKES_OLD)
@@ -64,19 +74,16 @@ class EngineConnections:
         if current_call() is not None and not connection.invalidated:
             self._used(connection.connection.dbapi_connection)
 
+    def _returned(self, driver: Any, record: ConnectionPoolEntry) -> None:
+        """From now on the call ends nothing on the connection, which another thread may take.
 
-def _returned(driver: Any, record: ConnectionPoolEntry) -> None:
-    """From now on the call ends nothing on the connection, which another thread may take.
-
-    Nobody gets the connection of a call that was to be ended: a late cancellation would hit the next one.
-    """
-    call = current_call()
-    if call is None:
-        return
-    if isinstance(call.waits_for, WaitingConnection) and call.waits_for.driver is driver:
-        call.wait_for(None)
-    if call.overdue:
-        record.invalidate()
+        Nobody gets the connection of a call that was to be ended: a late cancellation would hit the next one.
+        """
+        call = current_call()
+        if call is not None and isinstance(call.waits_for, WaitingConnection) and call.waits_for.driver is driver:
+            call.wait_for(None)
+        if (call is not None and call.overdue) or record.info.get(_DISPOSALS, 0) != self._disposals:
+            record.invalidate()
 
 
 class WaitingConnection:

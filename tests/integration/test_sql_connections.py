@@ -3,9 +3,10 @@
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
-from sqlalchemy import Engine, create_engine, func, select
+from sqlalchemy import Engine, create_engine, func, select, text
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import QueuePool
 
@@ -127,3 +128,19 @@ def sleep_on_the_server(engine: Engine, seconds: int) -> str:
     with engine.connect() as connection:
         connection.execute(select(function(seconds)))
     return "slept"
+
+
+def test_a_connection_in_use_when_the_store_is_closed_is_closed_once_it_is_free(url: str) -> None:
+    store = SqlDelayedMessageStore(url)
+    store.initialize("sales", TransactionMode.RECEIVE_ONLY)
+    is_postgresql = store.engine.dialect.name == "postgresql"
+    pool = store.engine.pool  # a pool that nobody keeps would close its connections at some time
+    with store.transaction() as bound:
+        own_id = func.pg_backend_pid() if is_postgresql else func.connection_id()
+        session = bound.connection.execute(select(own_id)).scalar_one()
+        store.close()
+    sessions = "SELECT pid FROM pg_stat_activity" if is_postgresql else "SELECT id FROM information_schema.processlist"
+    other = SqlDelayedMessageStore(url)
+    with closing(other), other.engine.connect() as connection:
+        wait_until(lambda: session not in connection.execute(text(sessions)).scalars().all(), "it is closed")
+    del pool
