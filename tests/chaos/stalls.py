@@ -1,11 +1,11 @@
 """How long nothing arrived although something was due."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from tests.chaos.findings import Stall
 from tests.chaos.story import Story
-from tests.chaos.timeline import Faults, FaultTime, PrimaryClocks
+from tests.chaos.timeline import Faults, PrimaryClocks
 
 NO_FAULT = "(no fault near)"
 
@@ -14,23 +14,18 @@ Wait = tuple[float, float]
 
 
 def stalls(stories: Iterable[Story], faults: Faults, clocks: PrimaryClocks) -> dict[str, Stall]:
-    """The longest stalls for each kind of fault; a stall counts for those in progress when it began."""
+    """The longest stalls for each kind of fault; a stall counts for the fault that was in progress longest in it."""
     found: defaultdict[str, Stall] = defaultdict(Stall)
     for fault in faults.all:
         found[fault.name].faults += 1
     for waits in _waits(stories, clocks).values():
         for began, ended in _gaps(waits):
-            blamed = _in_progress(faults.all, began, ended)
-            over = max([began, *(fault.ended for fault in blamed)])
-            for name in {fault.name for fault in blamed} or {NO_FAULT}:
-                found[name].merge(Stall(0, ended - began, max(0.0, ended - over)))
+            near = [fault for fault in faults.all if fault.began <= ended and fault.ended >= began]
+            over = max([began, *(fault.ended for fault in near)])
+            blamed = max(near, key=lambda fault: min(fault.ended, ended) - max(fault.began, began), default=None)
+            name = NO_FAULT if blamed is None else blamed.name
+            found[name].merge(Stall(0, ended - began, max(0.0, ended - over)))
     return dict(found)
-
-
-def _in_progress(faults: Sequence[FaultTime], began: float, ended: float) -> Sequence[FaultTime]:
-    """Those in progress when a stall began; if none was, the first that began within it."""
-    at_once = [fault for fault in faults if fault.began <= began <= fault.ended]
-    return at_once or [fault for fault in faults if began <= fault.began <= ended][:1]
 
 
 def _waits(stories: Iterable[Story], clocks: PrimaryClocks) -> Mapping[str, list[Wait]]:

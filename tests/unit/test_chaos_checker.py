@@ -43,8 +43,8 @@ class Writer:
     def delivered(self, key: str, time: float, queue: str = "orders", **details: Any) -> "Writer":
         return self.at(time, "delivered", key, queue=queue, **details)
 
-    def fault(self, began: float, ended: float, number: int = 1) -> "Writer":
-        details = {"number": number, "fault": "kill postgresql", "target": "postgresql"}
+    def fault(self, began: float, ended: float, number: int = 1, name: str = "kill postgresql") -> "Writer":
+        details: dict[str, Any] = {"number": number, "fault": name, "target": "postgresql"}
         return self.at(began, "fault_began", **details).at(ended, "fault_ended", **details)
 
     def cancelled(self, key: str, time: float, outcome: str = "done") -> "Writer":
@@ -285,6 +285,16 @@ def test_stalls_are_those_in_which_something_was_due() -> None:
     history.sent("b", 1, due=100).delivered("b", 130).fault(101, 120)
     stall = check(history.events).stalls["kill postgresql"]
     assert (stall.faults, round(stall.longest), round(stall.after_end)) == (1, 30, 10)
+
+
+def test_a_stall_counts_for_the_fault_that_lasted_longest_in_it_and_is_over_with_the_last() -> None:
+    history = Writer().sent("a", 1, due=5).delivered("a", 5)
+    history.sent("b", 1, due=100).delivered("b", 130)
+    history.fault(99, 101, 1, "pause postgresql").fault(101, 125, 2).fault(124, 128, 3, "promote postgresql")
+    stalls = check(history.events).stalls
+    longest = {name: round(stall.longest) for name, stall in stalls.items()}
+    assert longest == {"pause postgresql": 0, "kill postgresql": 30, "promote postgresql": 0}
+    assert round(stalls["kill postgresql"].after_end) == 2
 
 
 def test_the_table_names_what_was_found() -> None:
