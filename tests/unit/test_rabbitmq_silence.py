@@ -446,3 +446,25 @@ def test_an_error_queue_that_is_not_declared_in_time_stops_no_dispatching(
             return dispatcher.health().error_queue
 
     assert "no answer" in (ended(dispatch, broker) or "")
+
+
+def test_batches_that_begin_are_no_sign_of_life(acknowledging: Mapping[type, Answer]) -> None:
+    """Many threads send at once: each new batch would tell the others that a frozen broker answers."""
+    frozen = threading.Event()
+    silent = {
+        spec.Channel.Open: lambda _: None if frozen.is_set() else spec.Channel.OpenOk(),
+        spec.Basic.Publish: lambda method, tag, say: None if frozen.is_set() else spec.Basic.Ack(tag),
+    }
+    broker = scripted({**acknowledging, **silent})
+
+    def send() -> set[OutcomeKind]:
+        with closing(RabbitMQTransport(broker.url)) as transport, ThreadPoolExecutor(8) as threads:
+            transport.send([a_message("q")], None, LONG)
+            frozen.set()
+            sends = []
+            for _ in range(8):
+                sends.append(threads.submit(transport.send, [a_message("q")], None, 4 * SHORT))
+                time.sleep(SHORT)
+            return {outcome.kind for each in sends for outcome in each.result(LONG)}
+
+    assert ended(send, broker) == {OutcomeKind.UNSETTLED}
