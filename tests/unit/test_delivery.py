@@ -21,6 +21,7 @@ from delaystore.message import DelayedMessage
 from delaystore.settings import TransactionMode
 from delaystore.stores.abc import ManagementOutcome, StoreStatus
 from delaystore.testing import SettableClock
+from delaystore.transports.abc import Outcome, OutcomeKind
 from delaystore.transports.memory import InMemoryTransport
 from tests.dispatching import (
     NOON,
@@ -351,6 +352,34 @@ def test_closing_does_not_wait_without_end_for_what_is_in_flight(
     assert "still finishing" in caplog.text
     answer.set()
     assert delivery.stop(30)
+
+
+def test_what_a_dispatcher_opens_while_it_finishes_is_closed_at_its_end(store: SetUpStore) -> None:
+    sending, answer, closed = threading.Event(), threading.Event(), threading.Event()
+
+    class SlowTransport(ScriptedTransport):
+        """It connects anew when it is asked whether it can send, as RabbitMQ's does."""
+
+        def send(self, *arguments: Any) -> Any:
+            sending.set()
+            answer.wait(30)
+            return [Outcome(OutcomeKind.UNSETTLED, "the transport was closed")]
+
+        def unavailable(self) -> str | None:
+            closed.clear()
+            return None
+
+        def close(self) -> None:
+            closed.set()
+
+    delivery = DelayedDelivery("sales", store, SlowTransport())
+    store.store(message("a"))
+    delivery.start()
+    assert sending.wait(30)
+    delivery.close(0.05)
+    answer.set()
+    assert delivery.stop(30)
+    assert closed.wait(5)
 
 
 def test_health_asks_the_store_of_a_process_that_only_sends(
