@@ -162,6 +162,7 @@ def test_looks_have_one_deadline_together(transport: RabbitMQTransport, queue: Q
     "text",
     [
         DOWN,
+        DOWN.replace("'q'", "'no queue'"),
         "NOT_FOUND - queue 'q' in vhost '/' process is stopped by supervisor",
         "NOT_FOUND - queue 'q' in vhost '/' has crashed and failed to restart",
         "NOT_FOUND - failed to perform operation on queue 'q' in vhost '/' due to timeout",
