@@ -275,6 +275,7 @@ class DelayedDelivery(Sender):
             with call or nullcontext():
                 yield
         except _IS_STORED:
+            self._store_breaker.success()
             raise
         except StoreError as error:
             self._store_breaker.failure(error, lasted=0.0 if call is None else call.seconds)

@@ -221,6 +221,17 @@ def test_a_store_that_fails_arms_the_store_breaker_and_one_that_works_disarms_it
     assert delivery.health().breakers["store"] == "disarmed"
 
 
+def test_a_store_that_has_the_message_already_works(delivery: DelayedDelivery, store: SetUpStore) -> None:
+    message_id = delivery.send("billing", b"", delay=1)
+    store.error = StoreUnavailableError("the database is down")
+    with pytest.raises(StoreUnavailableError):
+        delivery.send("billing", b"", delay=1)
+    store.error = None
+    with pytest.raises(DuplicateMessageError):
+        delivery.send("billing", b"", delay=1, message_id=message_id)
+    assert delivery.health().breakers["store"] == "disarmed"
+
+
 def test_a_store_that_fails_for_long_is_a_critical_error(store: SetUpStore) -> None:
     calls: list[str] = []
     delivery = DelayedDelivery(
