@@ -1,5 +1,7 @@
 """A broker that falls silent, or answers for another name: no wait is without end. No real broker does it on demand."""
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -408,6 +410,32 @@ def test_what_takes_longer_than_a_batch_waits_is_sent_once(acknowledging: Mappin
 
     ended(dispatch, broker)
     assert sorted(published) == ["a", "b"]
+
+
+class Interrupt(BaseException):
+    """As of a worker's time limit."""
+
+
+def test_an_interrupted_sender_leaves_nothing_behind_for_ever(
+    acknowledging: Mapping[type, Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delaystore.transports.rabbitmq._carriage.PATIENCE", SHORT)
+
+    def interrupt(*_: Any) -> None:
+        raise Interrupt
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        with lonely(acknowledging, []) as broker, closing(RabbitMQTransport(broker.url)) as transport:
+            wait_for(lambda: transport.unavailable() is None)
+            threading.Timer(SHORT, os.kill, [os.getpid(), signal.SIGUSR1]).start()
+            with pytest.raises(Interrupt):
+                transport.send([a_message("silent")], None, LONG)
+            carriage = transport._running_owner()._carriage
+            assert carriage is not None
+            wait_for(lambda: not carriage.batches)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_channels_that_are_all_taken_by_the_silent_end_the_connection(

@@ -90,9 +90,13 @@ class Sending:
                     return self._silence
                 positions = self._waiting.popleft()
                 in_flight = InFlightBatch([self._publications[position] for position in positions])
-                owner.publish(in_flight)
-                in_flight.news.wait(self._remaining())
-                farewell = None if in_flight.ended else owner.leave(in_flight)
+                try:
+                    owner.publish(in_flight)
+                    in_flight.news.wait(self._remaining())
+                    farewell = None if in_flight.ended else owner.leave(in_flight)
+                except BaseException:
+                    owner.forsake(in_flight)  # otherwise it would keep its channel, and bodies, for an answer
+                    raise
                 rest = self._record(in_flight, positions)
                 closure = in_flight.closure
                 if closure is not None and not closure.by_message:
