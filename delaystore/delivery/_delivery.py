@@ -193,6 +193,11 @@ class DelayedDelivery(Sender):
         """
         if not self.stop(timeout):
             logger.warning("the dispatcher is still finishing after %g s; closing its store and transport", timeout)
+            if self._dispatcher is not None:
+                self._dispatcher.when_ended(self._close_connections)  # it may open some until then
+        self._close_connections()
+
+    def _close_connections(self) -> None:
         if self._transport is not None:
             self._transport.close()
         self._store.close()
@@ -270,6 +275,7 @@ class DelayedDelivery(Sender):
             with call or nullcontext():
                 yield
         except _IS_STORED:
+            self._store_breaker.success()
             raise
         except StoreError as error:
             self._store_breaker.failure(error, lasted=0.0 if call is None else call.seconds)

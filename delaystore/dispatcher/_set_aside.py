@@ -19,6 +19,9 @@ MOST_SET_ASIDE: Final = 1000
 SHORTEST_GAP: Final = 1.0
 LONGEST_GAP: Final = 5.0
 """Seconds between two probes of a destination: few at first, twice as many each time."""
+UNASKED: Final = 600.0
+"""Seconds without a message after which a destination may be forgotten: what gives way comes back sooner, so another
+dispatcher has sent it, or somebody has cancelled it."""
 LATECOMERS: Final = 5.0
 """Seconds that older messages have to arrive once a younger one has arrived."""
 _LOG_AGAIN: Final = 60.0
@@ -134,7 +137,7 @@ class SetAside:
     def _set_aside(self, destination: str, outcome: Outcome, sent_at: float, now: float) -> None:
         entry = self._entries.get(destination)
         if entry is None:
-            if len(self._entries) >= MOST_SET_ASIDE:
+            if len(self._entries) >= MOST_SET_ASIDE and not self._forget_unasked(now):
                 self._tell_full()
                 return
             recovery = self._recovered.get(destination)
@@ -149,6 +152,13 @@ class SetAside:
         entry.reason = outcome.reason
         if outcome.late is not None:
             entry.lates.append((outcome.late, sent_at))
+
+    def _forget_unasked(self, now: float) -> bool:
+        """Make room; False: messages for all of them still come."""
+        unasked = [destination for destination, entry in self._entries.items() if now - entry.next_probe >= UNASKED]
+        for destination in unasked:
+            del self._entries[destination]
+        return bool(unasked)
 
     def _take_back(self, destination: str, sent_at: float, now: float) -> None:
         entry = self._entries.pop(destination, None)

@@ -1,8 +1,10 @@
 """The dispatcher: forwards what is due, in a thread of its own or in the caller's."""
 
 import threading
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
+from delaystore.calls import in_background
 from delaystore.dispatcher._context import DispatchContext
 from delaystore.dispatcher._loop import DispatchLoop
 from delaystore.dispatcher._passes import DispatchPass
@@ -109,6 +111,19 @@ class Dispatcher:
         if loop.is_current_thread():
             return loop.finished.is_set()
         return loop.finished.wait(timeout)
+
+    def when_ended(self, action: Callable[[], object]) -> None:
+        """Call `action` in a thread of its own once the present run has ended, unless another one has begun by then."""
+        loop = self._loop
+        if loop is None:
+            return
+
+        def wait() -> None:
+            loop.finished.wait()
+            if not self._is_running():
+                action()
+
+        in_background(f"{self._name}-end", wait)
 
     def dispatch_due(self) -> DispatchReport:
         """Forward what is due now, in the calling thread, and return what was done: for tests and for cron.

@@ -21,6 +21,7 @@ from delaystore.message import DelayedMessage
 from delaystore.settings import TransactionMode
 from delaystore.stores.abc import ManagementOutcome, StoreStatus
 from delaystore.testing import SettableClock
+from delaystore.transports.abc import Outcome, OutcomeKind
 from delaystore.transports.memory import InMemoryTransport
 from tests.dispatching import (
     NOON,
@@ -220,6 +221,17 @@ def test_a_store_that_fails_arms_the_store_breaker_and_one_that_works_disarms_it
     assert delivery.health().breakers["store"] == "disarmed"
 
 
+def test_a_store_that_has_the_message_already_works(delivery: DelayedDelivery, store: SetUpStore) -> None:
+    message_id = delivery.send("billing", b"", delay=1)
+    store.error = StoreUnavailableError("the database is down")
+    with pytest.raises(StoreUnavailableError):
+        delivery.send("billing", b"", delay=1)
+    store.error = None
+    with pytest.raises(DuplicateMessageError):
+        delivery.send("billing", b"", delay=1, message_id=message_id)
+    assert delivery.health().breakers["store"] == "disarmed"
+
+
 def test_a_store_that_fails_for_long_is_a_critical_error(store: SetUpStore) -> None:
     calls: list[str] = []
     delivery = DelayedDelivery(
@@ -351,6 +363,34 @@ def test_closing_does_not_wait_without_end_for_what_is_in_flight(
     assert "still finishing" in caplog.text
     answer.set()
     assert delivery.stop(30)
+
+
+def test_what_a_dispatcher_opens_while_it_finishes_is_closed_at_its_end(store: SetUpStore) -> None:
+    sending, answer, closed = threading.Event(), threading.Event(), threading.Event()
+
+    class SlowTransport(ScriptedTransport):
+        """It connects anew when it is asked whether it can send, as RabbitMQ's does."""
+
+        def send(self, *arguments: Any) -> Any:
+            sending.set()
+            answer.wait(30)
+            return [Outcome(OutcomeKind.UNSETTLED, "the transport was closed")]
+
+        def unavailable(self) -> str | None:
+            closed.clear()
+            return None
+
+        def close(self) -> None:
+            closed.set()
+
+    delivery = DelayedDelivery("sales", store, SlowTransport())
+    store.store(message("a"))
+    delivery.start()
+    assert sending.wait(30)
+    delivery.close(0.05)
+    answer.set()
+    assert delivery.stop(30)
+    assert closed.wait(5)
 
 
 def test_health_asks_the_store_of_a_process_that_only_sends(

@@ -388,6 +388,18 @@ def test_not_more_are_set_aside_than_memory_holds(
     assert not set_aside
 
 
+def test_what_another_dispatcher_has_sent_takes_no_room_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reply queues have names of their own: nothing more may ever come for those of the last outage."""
+    monkeypatch.setattr(_set_aside, "MOST_SET_ASIDE", 2)
+    seconds = Seconds()
+    set_aside = aside(seconds, "sent by another", "asked for")
+    for _ in range(20):
+        seconds.now += 60
+        parts(set_aside, "asked for")
+    set_aside.note([message("new", "new")], [UNREADY], seconds.now)
+    assert parts(set_aside, "sent by another", "asked for", "new") == [Part.SEND, Part.HOLD, Part.HOLD]
+
+
 class Delaying(ScriptedTransport):
     """Its native delay takes nothing."""
 

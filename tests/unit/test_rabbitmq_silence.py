@@ -1,5 +1,7 @@
 """A broker that falls silent, or answers for another name: no wait is without end. No real broker does it on demand."""
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -410,6 +412,32 @@ def test_what_takes_longer_than_a_batch_waits_is_sent_once(acknowledging: Mappin
     assert sorted(published) == ["a", "b"]
 
 
+class Interrupt(BaseException):
+    """As of a worker's time limit."""
+
+
+def test_an_interrupted_sender_leaves_nothing_behind_for_ever(
+    acknowledging: Mapping[type, Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delaystore.transports.rabbitmq._carriage.PATIENCE", SHORT)
+
+    def interrupt(*_: Any) -> None:
+        raise Interrupt
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        with lonely(acknowledging, []) as broker, closing(RabbitMQTransport(broker.url)) as transport:
+            wait_for(lambda: transport.unavailable() is None)
+            threading.Timer(SHORT, os.kill, [os.getpid(), signal.SIGUSR1]).start()
+            with pytest.raises(Interrupt):
+                transport.send([a_message("silent")], None, LONG)
+            carriage = transport._running_owner()._carriage
+            assert carriage is not None
+            wait_for(lambda: not carriage.batches)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
 def test_channels_that_are_all_taken_by_the_silent_end_the_connection(
     acknowledging: Mapping[type, Answer], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -446,3 +474,25 @@ def test_an_error_queue_that_is_not_declared_in_time_stops_no_dispatching(
             return dispatcher.health().error_queue
 
     assert "no answer" in (ended(dispatch, broker) or "")
+
+
+def test_batches_that_begin_are_no_sign_of_life(acknowledging: Mapping[type, Answer]) -> None:
+    """Many threads send at once: each new batch would tell the others that a frozen broker answers."""
+    frozen = threading.Event()
+    silent = {
+        spec.Channel.Open: lambda _: None if frozen.is_set() else spec.Channel.OpenOk(),
+        spec.Basic.Publish: lambda method, tag, say: None if frozen.is_set() else spec.Basic.Ack(tag),
+    }
+    broker = scripted({**acknowledging, **silent})
+
+    def send() -> set[OutcomeKind]:
+        with closing(RabbitMQTransport(broker.url)) as transport, ThreadPoolExecutor(8) as threads:
+            transport.send([a_message("q")], None, LONG)
+            frozen.set()
+            sends = []
+            for _ in range(8):
+                sends.append(threads.submit(transport.send, [a_message("q")], None, 4 * SHORT))
+                time.sleep(SHORT)
+            return {outcome.kind for each in sends for outcome in each.result(LONG)}
+
+    assert ended(send, broker) == {OutcomeKind.UNSETTLED}

@@ -3,18 +3,24 @@
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
+from threading import Lock
 from typing import Any
 
 import pytest
 from pika import spec
 
+from delaystore.address import Address
 from delaystore.errors import TransportSetupError
 from delaystore.message import DelayedMessage
 from delaystore.transports import RabbitMQTransport
-from delaystore.transports.abc import Outcome, OutcomeKind
+from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind
 from delaystore.transports.rabbitmq import _verdicts
+from delaystore.transports.rabbitmq._in_flight import InFlightBatch
 from delaystore.transports.rabbitmq._verdicts import of_return
+from delaystore.transports.rabbitmq.channel import NACKED
 from delaystore.transports.rabbitmq.existence import QueueLook, Standing, queue_exists
+from delaystore.transports.rabbitmq.publication import Publication
+from delaystore.transports.rabbitmq.publisher import Sending
 from tests.servers.scripted_broker import HANDSHAKE, ScriptedBroker
 
 LONG = 60.0
@@ -156,6 +162,7 @@ def test_looks_have_one_deadline_together(transport: RabbitMQTransport, queue: Q
     "text",
     [
         DOWN,
+        DOWN.replace("'q'", "'no queue'"),
         "NOT_FOUND - queue 'q' in vhost '/' process is stopped by supervisor",
         "NOT_FOUND - queue 'q' in vhost '/' has crashed and failed to restart",
         "NOT_FOUND - failed to perform operation on queue 'q' in vhost '/' due to timeout",
@@ -169,3 +176,44 @@ def test_a_queue_that_is_not_there_now_is_not_taken_to_be_missing(
         queue_exists(transport._looking, "q")
     queue.error = MISSING
     assert not queue_exists(transport._looking, "q")
+
+
+class Turns:
+    """In place of an owner: a queue that answers a nack to the first publish, and returns the second."""
+
+    def __init__(self) -> None:
+        self.published = 0
+
+    def wait_ready(self, deadline: float) -> None:
+        return None
+
+    def publish(self, batch: InFlightBatch) -> None:
+        self.published += 1
+        batch.sent(1)
+        if self.published == 2:
+            batch.returned("0", Address("", "q"), "312 NO_ROUTE")
+        batch.answered(0, NACKED if self.published == 1 else DELIVERED, multiple=False)
+        batch.end()
+
+
+@pytest.mark.parametrize(
+    ("second", "kind"),
+    [
+        (QueueLook(Standing.DOWN, reason=DOWN), OutcomeKind.UNREADY),
+        (QueueLook(Standing.MISSING, reason=MISSING), OutcomeKind.UNROUTABLE),
+    ],
+)
+def test_what_comes_back_after_a_nack_is_looked_at_too(second: QueueLook, kind: OutcomeKind) -> None:
+    """The queue was full, and its node went down before the second publish."""
+    message = DelayedMessage(message_id="0", destination="q", due_time=datetime.now(UTC), body=b"")
+    looks = [QueueLook(Standing.THERE, ready=7), second]
+    owner: Any = Turns()
+    sending = Sending(
+        [Publication(message, Address("", "q"))],
+        LONG,
+        lambda: owner,
+        Lock(),
+        lambda addresses: {address: looks.pop(0) for address in addresses},
+    )
+    assert kinds(sending.run()) == {kind}
+    assert looks == []

@@ -78,13 +78,15 @@ class Watch:
         self._look()
         now = time.monotonic()
         for batch in batches:
-            self._sign(batch.heard_at)
+            if batch.heard_at > batch.began_at:  # otherwise it has heard nothing, and has only begun
+                self._sign(batch.heard_at)
             idle_since = max(batch.heard_at, self._moved_at)
             if batch.partly_answered and now - idle_since >= QUIET and self._signed_at > idle_since:
                 batch.news.set()
+        first = min((batch.began_at for batch in batches), default=now)
         if alarm and self._asked_at is not None:
             self._asked_at = now
-        elif not alarm and now - max(self._signed_at, self._moved_at) >= QUIET:
+        elif not alarm and now - max(self._signed_at, self._moved_at, first) >= QUIET:
             self.ask()
 
     def doubt(self) -> None:

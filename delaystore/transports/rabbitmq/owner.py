@@ -111,6 +111,11 @@ class Owner:
             farewell.obstacle = self._obstacle
         return farewell
 
+    def forsake(self, batch: InFlightBatch) -> None:
+        """`leave`, for a sender that was interrupted: it waits for nothing, and asks nothing."""
+        if self.alive:
+            self._loop.add_callback_threadsafe(lambda: self._leave(Farewell(batch)))
+
     def close(self) -> None:
         """End the connection and the thread; batches in flight end unsettled."""
         with self._changed:

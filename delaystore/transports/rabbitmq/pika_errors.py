@@ -26,9 +26,9 @@ _SYSTEM_ERROR: Final = re.compile(r"\(-?\d+, ['\"](.*?)['\"]\)")
 """In the repr of an OSError: what it says."""
 NOT_FOUND: Final = 404
 """The reply code for a queue or an exchange that does not exist, and for a queue that exists and nobody serves."""
-_NO_SUCH: Final = ("no queue", "no exchange")
-"""How RabbitMQ says that it does not exist. What else it says with that code is of a queue that does: its node is down,
-it crashed, it does not answer (rabbit_amqqueue)."""
+_NO_SUCH: Final = ("NOT_FOUND - no queue ", "NOT_FOUND - no exchange ")
+"""How RabbitMQ begins to say that it does not exist; its name follows, which may hold anything. What else it says with
+that code is of a queue that does: its node is down, it crashed, it does not answer (rabbit_amqqueue)."""
 _NODE_IS_GONE: Final = ("down or inaccessible", "stopped by supervisor")
 """How RabbitMQ says that a classic queue's node is not there, or just going."""
 _WAIT_FOR_NODE: Final = "; wait for that node, on which alone a classic queue lives, or use a quorum queue"
@@ -91,7 +91,8 @@ def reason_of(error: BaseException | None, patience: float | None = None) -> str
 
 def says_missing(error: exceptions.ChannelClosed) -> bool:
     """Whether the broker closed a channel since a queue or an exchange does not exist."""
-    return error.reply_code == NOT_FOUND and any(text in error.reply_text for text in _NO_SUCH)
+    text: str = error.reply_text
+    return error.reply_code == NOT_FOUND and text.startswith(_NO_SUCH)
 
 
 def _login_refused(error: BaseException | None) -> bool:

@@ -73,6 +73,7 @@ class Sending:
         if nacked:
             self._waiting.append(nacked)
             self._send_all()
+            self._judge()  # what has come back this time
         unsettled = Outcome(OutcomeKind.UNSETTLED, reason)
         return [outcome or unsettled for outcome in self._outcomes]
 
@@ -89,9 +90,13 @@ class Sending:
                     return self._silence
                 positions = self._waiting.popleft()
                 in_flight = InFlightBatch([self._publications[position] for position in positions])
-                owner.publish(in_flight)
-                in_flight.news.wait(self._remaining())
-                farewell = None if in_flight.ended else owner.leave(in_flight)
+                try:
+                    owner.publish(in_flight)
+                    in_flight.news.wait(self._remaining())
+                    farewell = None if in_flight.ended else owner.leave(in_flight)
+                except BaseException:
+                    owner.forsake(in_flight)  # otherwise it would keep its channel, and bodies, for an answer
+                    raise
                 rest = self._record(in_flight, positions)
                 closure = in_flight.closure
                 if closure is not None and not closure.by_message:
@@ -143,10 +148,11 @@ class Sending:
 
     def _judge(self) -> list[int]:
         """Find out what nacks and returns mean; returns the positions that were nacked by a queue that may be full."""
-        if not self._doubted:
+        doubted, self._doubted = self._doubted, []
+        if not doubted:
             return []
-        looks = self._look(dict.fromkeys(self._publications[position].address for position in self._doubted))
-        for position in self._doubted:
+        looks = self._look(dict.fromkeys(self._publications[position].address for position in doubted))
+        for position in doubted:
             outcome, look = self._outcomes[position], looks.get(self._publications[position].address)
             assert outcome is not None
             if outcome.kind is OutcomeKind.UNROUTABLE:
