@@ -192,7 +192,7 @@ class DelayedDelivery(Sender):
         flight then stay in the store, and may be forwarded twice.
         """
         if not self.stop(timeout):
-            logger.warning("the dispatcher is still finishing after %g s; closing its store and transport", timeout)
+            logger.warning("the dispatcher is still finishing; closing its store and transport")
             if self._dispatcher is not None:
                 self._dispatcher.when_ended(self._close_connections)  # it may open some until then
         self._close_connections()
