@@ -202,8 +202,8 @@ class DelayedDelivery(Sender):
             self._transport.close()
         self._store.close()
 
-    def health(self, timeout: timedelta = STATUS_TIMEOUT) -> Health:
-        """How dispatching and storing are doing. Asks the store, for `timeout` at most; raises nothing."""
+    def health(self, timeout: timedelta | float = STATUS_TIMEOUT) -> Health:
+        """How dispatching and storing are doing. Asks the store, for `timeout` (or seconds) at most; raises nothing."""
         if self._dispatcher is None:
             store = self._status_check.health(timeout)
             health = Health(running=False, oldest_overdue=store.oldest_overdue, store=store.problem)
@@ -248,6 +248,8 @@ class DelayedDelivery(Sender):
         try:
             with self._telling_breaker(call):
                 self._store.store(message)
+        except DurabilityUnknownError as error:  # whoever gave no message_id could not look for it
+            raise DurabilityUnknownError(f"the message {message.message_id!r}: {error}") from None
         except StoreError as error:
             if not call.overdue or isinstance(error, _IS_STORED):
                 raise

@@ -148,8 +148,8 @@ class Dispatcher:
         if loop is not None:
             loop.wake.wake_up(due_time)
 
-    def health(self, timeout: timedelta = STATUS_TIMEOUT) -> Health:
-        """How it is doing. Asks the store, for `timeout` at most; raises nothing.
+    def health(self, timeout: timedelta | float = STATUS_TIMEOUT) -> Health:
+        """How it is doing. Asks the store, for `timeout` (or seconds) at most; raises nothing.
 
         The transport is asked only while the loop runs: asking it may make it connect.
         """

@@ -24,7 +24,7 @@ class StatusCheck:
         self._lock = threading.Lock()
         self._question: Question[StoreStatus] | None = None
 
-    def health(self, timeout: timedelta) -> StoreHealth:
+    def health(self, timeout: timedelta | float) -> StoreHealth:
         """How the store is, asked for `timeout` at most; raises nothing."""
         try:
             status = self.ask(timeout)
@@ -32,13 +32,14 @@ class StatusCheck:
             return StoreHealth(problem=str(error) or type(error).__name__)
         return StoreHealth(status.overdue, status.read_only)
 
-    def ask(self, timeout: timedelta) -> StoreStatus:
+    def ask(self, timeout: timedelta | float) -> StoreStatus:
         """The store's status. An earlier question without an answer is waited for until its own time is over.
 
         Raises StoreUnavailableError after `timeout`, and what the store raises.
         """
+        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
         with self._lock:
             if self._question is None or not self._question.open:
-                self._question = Question("asking for the status", self._store.status, timeout.total_seconds())
+                self._question = Question("asking for the status", self._store.status, seconds)
             question = self._question
         return question.answer()

@@ -1,5 +1,6 @@
 """Driver errors as errors of our own tree: one line, without SQL, parameters or passwords."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -16,10 +17,17 @@ from delaystore.errors import (
 )
 from delaystore.sql.dialects import fault_of
 from delaystore.sql.faults import Fault
+from delaystore.sql.hosts import Host
 
 _EXTRAS: Final = {"psycopg": "postgresql", "pymysql": "mysql"}
 _DATE_STYLE: Final = "with DateStyle"
 """In what psycopg raises for a time that is not written as ISO."""
+_ATTEMPT: Final = re.compile(
+    r"^- host: '?(?P<host>.*?)'?, port: '?(?P<port>.*?)'?, hostaddr: (?:None|'.*?'): "
+    r"(?:connection failed: connection to server .*? failed: )?(?P<reason>.*)$",
+    re.MULTILINE,
+)
+"""A line of what psycopg raises where it has tried several hosts; the first line tells of the last one alone."""
 
 
 @contextmanager
@@ -108,5 +116,10 @@ def _text(original: BaseException | None) -> str:
         return "unknown error"
     if original.args and isinstance(original.args[0], int):
         return " ".join(str(part) for part in original.args[1:2]) or type(original).__name__
+    attempts = [
+        f"{Host(each['host'], None)}:{each['port']}: {each['reason']}" for each in _ATTEMPT.finditer(str(original))
+    ]
+    if attempts:
+        return "; ".join(dict.fromkeys(attempts))  # a name may have several addresses
     lines = [line.strip() for line in str(original).splitlines() if line.strip()]
     return lines[0] if lines else type(original).__name__

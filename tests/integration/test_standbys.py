@@ -16,6 +16,7 @@ from delaystore.transports.sql_queue import SqlQueueTransport
 from tests.integration.cli import CommandLine
 from tests.integration.sql_stores import message, opened
 from tests.servers import PostgreSQLReplication
+from tests.servers.ports import free_port
 from tests.servers.postgresql import connect
 from tests.servers.postgresql_replication import PostgreSQLNode
 from tests.servers.proxy import Proxy
@@ -101,6 +102,16 @@ def test_a_frozen_host_costs_its_time_limit_once(
 def test_without_a_server_that_takes_writes_the_error_says_so(database: str, standby: PostgreSQLNode) -> None:
     store = store_on(at(database, standby.port, standby.port))
     with pytest.raises(StoreUnavailableError, match="session is read-only"):
+        store.store(message(store.now(), 3600))
+    store.close()
+
+
+def test_each_host_is_named_with_its_reason(database: str, standby: PostgreSQLNode) -> None:
+    """The last one alone would be a standby that is well, and hide that the primary is down."""
+    closed = free_port()
+    store = store_on(at(database, closed, standby.port))
+    reasons = f"now: 127.0.0.1:{closed}: Connection refused; 127.0.0.1:{standby.port}: session is read-only$"
+    with pytest.raises(StoreUnavailableError, match=reasons):
         store.store(message(store.now(), 3600))
     store.close()
 

@@ -118,9 +118,10 @@ def test_a_dispatched_message_counts_as_removed(
 def test_a_sender_is_told_and_its_breaker_is_not(private_postgresql: PostgreSQL, store: SqlDelayedMessageStore) -> None:
     delivery = DelayedDelivery("sales", store)
     delivery.count()
-    with absent_standby(private_postgresql), pytest.raises(DurabilityUnknownError):
+    with absent_standby(private_postgresql), pytest.raises(DurabilityUnknownError) as caught:
         delivery.send("billing", b"pay", delay=3600)
-    assert delivery.count() == 1
+    (stored,) = delivery.list().messages
+    assert str(caught.value).startswith(f"the message {stored.message_id!r}: it is committed")
     assert delivery.health().breakers["store"] == "disarmed"
 
 

@@ -138,6 +138,12 @@ def test_a_message_id_that_waits_is_refused_and_no_outage(delivery: DelayedDeliv
     assert delivery.health().breakers["store"] == "disarmed"
 
 
+def test_the_time_for_a_stores_answer_may_be_seconds(delivery: DelayedDelivery, store: SetUpStore) -> None:
+    for one in (delivery, DelayedDelivery("sales", store)):
+        assert one.health(timeout=5).store is None
+        assert one.health(timeout=timedelta(seconds=5)).store is None
+
+
 def test_many_are_sent_from_a_generator(delivery: DelayedDelivery) -> None:
     assert delivery.send_many(message(str(number)) for number in range(100)) == 100
     assert delivery.count() == 100
