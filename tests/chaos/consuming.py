@@ -6,6 +6,7 @@ from typing import Any
 import pika
 import sqlalchemy
 from pika import exceptions
+from pika.adapters.utils.connection_workflow import AMQPConnectorException
 from sqlalchemy import exc, text
 
 from delaystore.sql.engine import create_store_engine
@@ -15,7 +16,7 @@ from tests.chaos.recording_store import key_of
 CONNECT_AGAIN = 0.5  # seconds
 POLL = 0.1
 PREFETCH = 100
-OUTAGES = (exceptions.AMQPError, exc.SQLAlchemyError, OSError)
+OUTAGES = (exceptions.AMQPError, AMQPConnectorException, exc.SQLAlchemyError, OSError)
 
 
 def consume_rabbitmq(program: Program) -> None:

@@ -63,8 +63,7 @@ class PostgreSQLNode(PostgreSQL):
 
     def copy(self, source: "PostgreSQLNode") -> None:
         """Forget all it has, and become a standby of `source`, which must run."""
-        self.resume()
-        self.stop()
+        self.kill()  # a clean stop waits for whoever receives from it
         shutil.rmtree(self._data, ignore_errors=True)
         self._source = source
         self._prepare()

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Self
 
 import pika
+from pika.adapters.utils.connection_workflow import AMQPConnectorException
 from pika.exceptions import AMQPError
 
 from delaystore.delivery import DelayedDelivery
@@ -116,7 +117,7 @@ class Stream:
     def _consume(self, queue: str) -> None:
         number = 0
         while not self._consuming.is_set():
-            with suppress(AMQPError, OSError):
+            with suppress(AMQPError, AMQPConnectorException, OSError):
                 self._consume_at(self._urls[number % len(self._urls)], queue)
             number += 1
             self._consuming.wait(AGAIN)
