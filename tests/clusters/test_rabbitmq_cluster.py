@@ -1,4 +1,4 @@
-"""The private cluster does what the tests of clusters rely on."""
+"""The private cluster does what the tests of clusters, and the chaos suite, rely on."""
 
 import pika
 import pytest
@@ -35,6 +35,7 @@ def test_one_url_names_all_nodes(rabbitmq_cluster: RabbitMQCluster, cluster_vhos
     assert url == cluster_vhost.replace(ports[0], ",".join(ports))
 
 
+@pytest.mark.soak
 def test_a_quorum_queue_is_led_by_the_node_asked_for_until_that_is_killed(
     rabbitmq_cluster: RabbitMQCluster, cluster_vhost: str
 ) -> None:
@@ -60,6 +61,7 @@ def test_a_classic_queue_is_gone_with_its_home_node_until_that_is_back(
     assert consume_one(cluster_vhost, "queue") == b"body"
 
 
+@pytest.mark.soak
 def test_a_node_that_is_parted_from_the_others_leads_no_longer_until_the_cluster_is_made_whole(
     rabbitmq_cluster: RabbitMQCluster, cluster_vhost: str
 ) -> None:
