@@ -14,7 +14,13 @@ from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table, Tra
 from delaystore.cli._output import counted, print_document, printable, say
 from delaystore.cli._server_wait import when_reached
 from delaystore.cli._signals import stop_requests
-from delaystore.errors import ConfigurationError, InvalidMessageError, TransportSetupError, TransportUnansweredError
+from delaystore.errors import (
+    ConfigurationError,
+    InvalidMessageError,
+    StoreUnavailableError,
+    TransportSetupError,
+    TransportUnansweredError,
+)
 from delaystore.message import DelayedMessage, check_destination
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
 from delaystore.stores import DelayedMessageStore
@@ -173,6 +179,8 @@ def _set_up(store: DelayedMessageStore, transport: Transport, error_queue: str, 
             say(f"warning: the error queue {error_queue!r} could not be declared: {error}")
 
     when_reached("the store", store.setup_infrastructure, fail_fast=fail_fast)
+    if fail_fast and (problem := store.status().read_only):
+        raise StoreUnavailableError(problem)
     when_reached("the transport", declare, fail_fast=fail_fast)
 
 

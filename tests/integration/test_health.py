@@ -79,17 +79,20 @@ def test_a_standby_is_not_healthy(
     assert "read-only" in health.store
 
 
-def test_a_read_only_mariadb_is_not_healthy(private_mariadb: MariaDB, run: CommandLine) -> None:
+def test_a_read_only_mariadb_is_not_healthy(private_mariadb: MariaDB, sqlite_url: str, run: CommandLine) -> None:
     url = private_mariadb.create_database()
     engine = create_engine(private_mariadb.admin_url)
     with opened(url), engine.connect() as administrator:
         administrator.exec_driver_sql("SET GLOBAL read_only = 1")
         try:
             told = run("health", "--store", url, "--endpoint", "sales", "--json")
+            options = ["--store", url, "--endpoint", "sales", "--transport", sqlite_url]
+            dispatching = run.refused("dispatch", "--fail-fast", *options)
         finally:
             administrator.exec_driver_sql("SET GLOBAL read_only = 0")
         assert told.code == 1
         assert "read-only" in told.document["store"]
+        assert "read-only" in dispatching
         assert run("health", "--store", url, "--endpoint", "sales").code == 0
     engine.dispose()
     private_mariadb.drop_database(url)

@@ -5,6 +5,7 @@ handshake, on demand.
 """
 
 import logging
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -108,17 +109,20 @@ def test_each_host_is_named_with_its_reason_where_these_differ(start: Start) -> 
     refusing, silent = start(_REFUSED).place, start(greets=False).place
     with pytest.raises(TransportUnavailableError) as caught:
         open_connection(broker_from_url(f"amqp://{refusing},{silent}?connection_timeout=1"))
-    assert str(caught.value) == (
-        f"RabbitMQ at {refusing}, {silent} cannot be reached: {refusing}: login refused; check user name and password; "
-        f"{silent}: no answer to the connection attempt within 1 s"
-    )
+    reasons = {
+        refusing: "login refused; check user name and password",
+        silent: "no answer to the connection attempt within 1 s",
+    }
+    told = "; ".join(f"{place}: {reasons[place]}" for place in sorted(reasons))  # whichever was tried first
+    assert str(caught.value) == f"RabbitMQ at {refusing}, {silent} cannot be reached: {told}"
 
 
 def test_the_last_host_is_waited_for_longer(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("delaystore.transports.rabbitmq.nodes.PATIENT", 2 * HURRIED)
     places = [start(greets=False).place for _ in range(2)]
-    with pytest.raises(TransportUnavailableError, match=r"within 0\.3 s; .* within 0\.6 s"):
+    with pytest.raises(TransportUnavailableError) as caught:
         open_connection(broker_from_url(f"amqp://{','.join(places)}"))
+    assert sorted(re.findall(r"within (0\.\d) s", str(caught.value))) == ["0.3", "0.6"]
     with pytest.raises(TransportUnavailableError, match=r"reached: no answer to the connection attempt within 0\.6 s$"):
         open_connection(broker_from_url(f"amqp://{places[0]}"))
 

@@ -94,8 +94,11 @@ def is_address(host: Host) -> bool:
 
 
 def told(failures: Iterable[tuple[str, str]]) -> str:
-    """Why none of the nodes was connected to: (label, reason) of each; the reason alone where all have the same."""
-    each = list(failures)
+    """Why none of the nodes was connected to: (label, reason) of each; the reason alone where all have the same.
+
+    The same text whichever was tried first.
+    """
+    each = sorted(failures)
     reasons = {reason for _, reason in each}
     return reasons.pop() if len(reasons) == 1 else "; ".join(f"{label}: {reason}" for label, reason in each)
 

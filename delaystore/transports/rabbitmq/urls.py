@@ -24,7 +24,9 @@ def urls_of_hosts(url: str) -> Sequence[str]:
             "percent-encode an '@' in the password as %40"
         )
     listed = hosts.split(",")
-    if any(not host.partition(":")[0] for host in listed) and len(listed) > 1:
+    if any(host.count(":") > 1 and not host.startswith("[") for host in listed):
+        raise ConfigurationError("the AMQP URL has an address of IPv6 without brackets; write [::1]:5672")
+    if any(not host.partition(":")[0] for host in listed):
         raise ConfigurationError("the AMQP URL lists an empty host; write host:port,host:port without gaps")
     return [f"{found['scheme']}{login}{mark}{host}{found['rest']}" for host in dict.fromkeys(listed)]
 
@@ -33,10 +35,10 @@ def split(url: str) -> SplitResult:
     """The parts of a URL that names one host. Raises ConfigurationError."""
     try:
         parts = urlsplit(url)
-        _ = parts.port
+        port = parts.port
     except ValueError:
-        parts = None
-    if parts is None or any(letter.isspace() for letter in parts.hostname or ""):
+        port = 0  # which no broker listens on
+    if port == 0 or any(letter.isspace() for letter in parts.hostname or ""):
         raise ConfigurationError(
             "the AMQP URL cannot be read; check host and port, and percent-encode special characters in the password"
         )
