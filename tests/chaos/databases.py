@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -16,6 +17,7 @@ from tests.servers.postgresql_replication import PostgreSQLNode
 
 POSTGRESQL_SETTINGS = {"fsync": "off", "full_page_writes": "off"}  # a killed process loses nothing it has written
 MARIADB_SETTINGS = {"innodb_flush_log_at_trx_commit": "2"}
+DATABASE, STANDBY = "database", "standby"
 NO_LOG_AHEAD = {"min_wal_size": "32MB", "max_wal_size": "32MB", "wal_recycle": "off"}  # a full disk is felt at once
 
 
@@ -35,7 +37,7 @@ class OneServer(Part):
             self._server.close()
 
     def faults(self) -> Sequence[Fault]:
-        return [killing("database", self._server), pausing("database", self._server)]
+        return [killing(DATABASE, self._server), pausing(DATABASE, self._server)]
 
 
 class FullDisk(OneServer):
@@ -51,7 +53,7 @@ class FullDisk(OneServer):
             super().close()
 
     def faults(self) -> Sequence[Fault]:
-        return [*super().faults(), Fault("fill the disk of", "database", self._fill, self._free, 0.5, 10)]
+        return [*super().faults(), Fault("fill the disk of", DATABASE, self._fill, self._free, 0.5, 10)]
 
     def _fill(self) -> None:
         self._disk.fill()
@@ -85,7 +87,8 @@ class FailOver(Part):
 
     def __init__(self, clocks: Sequence[ShiftedClock] = ()) -> None:
         self._nodes = PostgreSQLReplication(2, POSTGRESQL_SETTINGS, clocks)
-        self._victim = self._nodes.primary
+        self._struck: dict[str, PostgreSQLNode] = {}
+        """Which node a fault has hit, by its target; faults of two targets may overlap."""
 
     def start(self) -> None:
         self._nodes.start()
@@ -98,38 +101,40 @@ class FailOver(Part):
 
     def faults(self) -> Sequence[Fault]:
         return [
-            Fault("kill", "database", self._kill, self._start),
-            Fault("pause", "database", self._pause, self._resume, shortest=0.5, longest=12),
-            Fault("promote", "database", self._promote, self._restore, shortest=1, longest=4, weight=2),
-            Fault("pause", "standby", self._pause_standby, self._resume, shortest=0.5, longest=12, weight=0.5),
+            Fault("kill", DATABASE, self._kill, self._start),
+            Fault("pause", DATABASE, self._pause, partial(self._resume, DATABASE), 0.5, 12),
+            Fault("promote", DATABASE, self._promote, self._restore, 1, 4, weight=2),
+            Fault("pause", STANDBY, self._pause_standby, partial(self._resume, STANDBY), 0.5, 12, weight=0.5),
         ]
 
     def _choose_standbys(self) -> None:
         self._nodes.set_synchronous(self._nodes.standbys[:1])
 
     def _kill(self) -> None:
-        self._victim = self._nodes.primary
-        self._victim.kill()
+        self._struck[DATABASE] = self._nodes.primary
+        self._nodes.primary.kill()
 
     def _start(self) -> None:
-        self._victim.start()
+        self._struck[DATABASE].start()
 
     def _pause(self) -> None:
-        self._pause_node(self._nodes.primary)
+        self._pause_node(DATABASE, self._nodes.primary)
 
     def _pause_standby(self) -> None:
-        self._pause_node(self._nodes.standbys[0])
+        self._pause_node(STANDBY, self._nodes.standbys[0])
 
-    def _pause_node(self, node: PostgreSQLNode) -> None:
-        self._victim = node
+    def _pause_node(self, target: str, node: PostgreSQLNode) -> None:
+        self._struck[target] = node
         node.pause()
 
-    def _resume(self) -> None:
-        self._victim.resume()
+    def _resume(self, target: str) -> None:
+        self._struck[target].resume()
 
     def _promote(self) -> dict[str, object]:
-        self._nodes.promote(self._nodes.standbys[0])
-        clock = self._nodes.primary.clock
+        standby = self._nodes.standbys[0]
+        standby.resume()  # another fault may have paused it
+        self._nodes.promote(standby)
+        clock = standby.clock
         return {"promotion": True, "offset": clock.offset if clock else 0.0}
 
     def _restore(self) -> None:
