@@ -112,7 +112,7 @@ def in_python(value: Any, kind: DataType) -> Any:
     if value is None:
         return None
     if isinstance(kind, DoubleType | FloatType):
-        return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}.get(str(value), shortest(value, kind))
+        return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}.get(str(value)) or shortest(value, kind)
     if isinstance(kind, DecimalType):
         return f"{value:f}"
     if isinstance(kind, TimestampType):
