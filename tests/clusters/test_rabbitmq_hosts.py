@@ -80,6 +80,7 @@ def test_a_classic_queue_whose_node_is_down_is_waited_for(
 ) -> None:
     rabbitmq_cluster.declare_classic_queue(cluster_vhost, "queue", home=1)
     rabbitmq_cluster.nodes[1].stop()
+    wait_until(lambda: not rabbitmq_cluster.knows(1), "the others know that it has gone")
     advice = "is down or inaccessible; wait for that node, on which alone a classic queue lives, or use a quorum queue$"
     for call in (transport.declare, transport.declare_error_queue, transport.delete):
         with pytest.raises(TransportSetupError, match=advice):
