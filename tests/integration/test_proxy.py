@@ -141,6 +141,9 @@ def test_it_delays_answers_alone(proxy: Proxy, client: socket.socket) -> None:
 
 def test_it_limits_the_bytes_of_a_second(proxy: Proxy, client: socket.socket) -> None:
     proxy.limit(requests=10_000)
+    client.sendall(b"-")  # until something comes, the proxy waits for as much as there is
+    while not client.recv(65536).endswith(b"-"):
+        pass
     began = time.monotonic()
     client.sendall(b"x" * 10_000)
     received = 0
