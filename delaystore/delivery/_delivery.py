@@ -191,10 +191,9 @@ class DelayedDelivery(Sender):
         After `timeout` seconds (None: never) it closes them although the dispatcher is still finishing: messages in
         flight then stay in the store, and may be forwarded twice.
         """
-        if not self.stop(timeout):
+        if self._dispatcher is not None and not self._dispatcher.stop(timeout):
             logger.warning("the dispatcher is still finishing; closing its store and transport")
-            if self._dispatcher is not None:
-                self._dispatcher.when_ended(self._close_connections)  # it may open some until then
+            self._dispatcher.when_ended(self._close_connections)  # it may open some until then
         self._close_connections()
 
     def _close_connections(self) -> None:
@@ -251,7 +250,7 @@ class DelayedDelivery(Sender):
         except DurabilityUnknownError as error:  # whoever gave no message_id could not look for it
             raise DurabilityUnknownError(f"the message {message.message_id!r}: {error}") from None
         except StoreError as error:
-            if not call.overdue or isinstance(error, _IS_STORED):
+            if not call.overdue or isinstance(error, DuplicateMessageError):
                 raise
             raise StoreUnavailableError(
                 f"{error}; the message {message.message_id!r} may be stored nevertheless: send it again with this "

@@ -25,19 +25,19 @@ class StatusCheck:
         self._question: Question[StoreStatus] | None = None
 
     def health(self, timeout: timedelta | float) -> StoreHealth:
-        """How the store is, asked for `timeout` at most; raises nothing."""
+        """How the store is, asked for `timeout` (or seconds) at most; raises nothing."""
+        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
         try:
-            status = self.ask(timeout)
+            status = self._ask(seconds)
         except Exception as error:
             return StoreHealth(problem=str(error) or type(error).__name__)
         return StoreHealth(status.overdue, status.read_only)
 
-    def ask(self, timeout: timedelta | float) -> StoreStatus:
+    def _ask(self, seconds: float) -> StoreStatus:
         """The store's status. An earlier question without an answer is waited for until its own time is over.
 
-        Raises StoreUnavailableError after `timeout`, and what the store raises.
+        Raises StoreUnavailableError after `seconds`, and what the store raises.
         """
-        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
         with self._lock:
             if self._question is None or not self._question.open:
                 self._question = Question("asking for the status", self._store.status, seconds)

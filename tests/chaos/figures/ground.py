@@ -3,14 +3,16 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pika
 import psutil
 
 from delaystore.delivery import DelayedDelivery
 from delaystore.stores.sql import SqlDelayedMessageStore
+from delaystore.transports import RabbitMQTransport
 from tests.chaos.figures.stream import Stream
+from tests.faults.arrivals import drain
 from tests.faults.backlog import ENDPOINT
 from tests.faults.process import DispatcherProcess
 from tests.servers import PostgreSQLReplication, RabbitMQCluster
@@ -67,16 +69,8 @@ class Ground:
 
     def taken(self, queue: str) -> Counter[str]:
         """How often each message_id is in a queue; it is empty then."""
-        found: Counter[str] = Counter()
-        with pika.BlockingConnection(pika.URLParameters(self.consumer_urls[0])) as connection:
-            channel = connection.channel()
-            channel.basic_qos(prefetch_count=1000)
-            for method, properties, _ in channel.consume(queue, inactivity_timeout=2):
-                if method is None:
-                    return found
-                found[properties.message_id] += 1
-                channel.basic_ack(method.delivery_tag)
-        return found
+        with closing(RabbitMQTransport(self.consumer_urls)) as transport:
+            return drain(transport, queue)
 
     def close(self) -> None:
         """Give back what this process has open."""
