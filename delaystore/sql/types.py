@@ -8,7 +8,7 @@ from typing import Any, Final
 from sqlalchemy import DateTime, Dialect, LargeBinary, String, Text
 from sqlalchemy.dialects import mssql, mysql
 from sqlalchemy.dialects.postgresql.base import PGDialect
-from sqlalchemy.types import TypeDecorator, TypeEngine
+from sqlalchemy.types import TypeDecorator, TypeEngine, UserDefinedType
 from typing_extensions import override
 
 _MYSQL = ("mysql", "mariadb")
@@ -145,6 +145,26 @@ class Body(TypeDecorator[bytes]):
     @override
     def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any] | None:
         return None if dialect.name == "sqlite" else super().result_processor(dialect, coltype)
+
+
+class TupleId(UserDefinedType[str]):
+    """Where a row lies in a table of PostgreSQL's: its page, and its number there."""
+
+    cache_ok = True
+
+    def get_col_spec(self, **_options: object) -> str:
+        """PostgreSQL's name of the type."""
+        return "TID"
+
+
+class TransactionId(UserDefinedType[str]):
+    """The id of a transaction of PostgreSQL's, as rows have it."""
+
+    cache_ok = True
+
+    def get_col_spec(self, **_options: object) -> str:
+        """PostgreSQL's name of the type."""
+        return "XID"
 
 
 def _is_postgresql(dialect: Dialect) -> bool:

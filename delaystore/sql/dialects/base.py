@@ -205,6 +205,18 @@ class StoreDialect(SqlDialect):
         """`statement`, limited to rows that nobody has claimed; where claims are row locks, it takes them."""
         return self.locked(statement, table)
 
+    def undisclosed(self, parameter: ColumnElement[Any]) -> ColumnElement[Any]:
+        """`parameter` as a bound that no plan is made for, where a plan made for its value may be a bad one."""
+        return parameter
+
+    def location(self) -> ColumnElement[Any]:
+        """Where a locked row lies, for as long as it is locked; asked only where claims are row locks."""
+        raise NotImplementedError
+
+    def remove_located(self, table: Table) -> Executable:
+        """Delete the rows that this transaction has locked of those at the list parameter `locations`."""
+        raise NotImplementedError
+
     def among(self, column: ColumnElement[str], name: str) -> ColumnElement[bool]:
         """Whether the value of `column` is in the list parameter `name`."""
         return column.in_(bindparam(name, expanding=True))
@@ -282,9 +294,11 @@ class StoreDialect(SqlDialect):
     def check_commit(self, connection: Connection) -> None:
         """Raise DurabilityUnknownError where a commit since `watch_commit` may not outlive its server."""
 
-    def limit_idling(self, claim: Select[Any]) -> Select[Any]:
-        """`claim` as one whose transaction ends after LONGEST_IDLE seconds in which nobody says anything."""
-        return claim
+    def begin_claiming(self, connection: Connection) -> None:
+        """Prepare our own transaction for claims by row locks.
+
+        Its plans must not go by statistics, and it ends after LONGEST_IDLE seconds in which nobody says anything.
+        """
 
     def end_idle_sessions(self, engine: Engine) -> None:
         """End the connections of `engine` after LONGEST_IDLE seconds in which nobody says anything."""

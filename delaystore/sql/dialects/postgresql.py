@@ -16,10 +16,13 @@ from sqlalchemy import (
     Executable,
     Insert,
     Integer,
-    Select,
     Table,
+    Text,
     any_,
     bindparam,
+    cast,
+    column,
+    delete,
     exists,
     func,
     select,
@@ -45,7 +48,7 @@ from delaystore.sql.dialects.base import (
 from delaystore.sql.faults import Code, Fault, code_of
 from delaystore.sql.hosts import Host, HostsInTurn
 from delaystore.sql.quoting import quoted_name
-from delaystore.sql.types import Body, ExactText, Json, UtcDateTime
+from delaystore.sql.types import Body, ExactText, Json, TransactionId, TupleId, UtcDateTime
 
 log = logging.getLogger("delaystore.sql")
 
@@ -73,7 +76,7 @@ _SWITCHED_OFF: Final = (
     "enable_mergejoin",
     "jit",
 )
-_BY_INDEX: Final = select(*(func.set_config(name, "off", True) for name in _SWITCHED_OFF))
+_BY_INDEX: Final = "SELECT " + ", ".join(f"set_config('{name}', 'off', true)" for name in _SWITCHED_OFF)
 _KEEPALIVES: Final[Mapping[str, str]] = {
     "tcp_keepalives_idle": "30",
     "tcp_keepalives_interval": "10",
@@ -81,6 +84,8 @@ _KEEPALIVES: Final[Mapping[str, str]] = {
     "tcp_user_timeout": "60000",
 }
 """As `connect_arguments` has them for this side."""
+_LOCKED_BY_US: Final = column("xmax", TransactionId()) == cast(func.pg_current_xact_id(), TransactionId())
+"""Not so of what was locked since a savepoint that is still open: it has a transaction's id of its own."""
 _UNREPLICATED: Final = "delaystore_unreplicated"
 """The key of a connection's `info` under which stands whether a commit was not awaited."""
 _WAIT_FOR_STANDBY: Final = "SyncRepWaitForLSN"
@@ -216,12 +221,35 @@ class PostgreSqlDialect(StoreDialect):
     @override
     def prefer_indexes(self, connection: Connection) -> None:
         """Without fresh statistics the planner sorts or scans all that is left, once for each batch."""
-        connection.execute(_BY_INDEX)
+        connection.exec_driver_sql(_BY_INDEX)
 
     @override
     def may_create(self, connection: Connection, schema: str | None) -> bool:
         named = func.coalesce(schema, func.current_schema())
         return bool(connection.execute(select(func.has_schema_privilege(named, "CREATE"))).scalar())
+
+    @override
+    def undisclosed(self, parameter: ColumnElement[Any]) -> ColumnElement[Any]:
+        """As a subquery, whose value the planner does not know.
+
+        Knowing it, the planner looks it up in statistics that are as old as the last ANALYZE. Where nothing was due
+        then, it expects few rows, and reads and sorts all that are due to find the first thousand.
+        """
+        return select(parameter).scalar_subquery()
+
+    @override
+    def location(self) -> ColumnElement[Any]:
+        """The row's ctid; no locked row is moved."""
+        return column("ctid", TupleId())
+
+    @override
+    def remove_located(self, table: Table) -> Executable:
+        """Without the primary key, where ids made at random lie far apart, and without a plan that can go wrong.
+
+        Who has locked the row is asked of the row: a savepoint that was rolled back has ended its locks.
+        """
+        locations = cast(bindparam("locations", type_=ARRAY(Text())), ARRAY(TupleId()))
+        return delete(table).where(self.location() == any_(locations), _LOCKED_BY_US)
 
     @override
     def among(self, column: ColumnElement[str], name: str) -> ColumnElement[bool]:
@@ -317,10 +345,11 @@ class PostgreSqlDialect(StoreDialect):
             )
 
     @override
-    def limit_idling(self, claim: Select[Any]) -> Select[Any]:
-        """In the claim's own statement, where it is evaluated once, and before any row is locked."""
-        limit = func.set_config("idle_in_transaction_session_timeout", f"{LONGEST_IDLE}s", True)
-        return claim.where(select(limit).scalar_subquery().is_not(None))
+    def begin_claiming(self, connection: Connection) -> None:
+        """One round trip, before the first search of a transaction."""
+        connection.exec_driver_sql(
+            f"{_BY_INDEX}, set_config('idle_in_transaction_session_timeout', '{LONGEST_IDLE}s', true)"
+        )
 
     @override
     def limit_lock_wait(self, connection: Connection, seconds: float) -> str | None:

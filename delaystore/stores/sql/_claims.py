@@ -36,6 +36,10 @@ class Claims(ABC):
         Their bodies have at most `most_bytes` together, unless the first alone has more.
         """
 
+    def remove(self, ids: Sequence[str]) -> int:
+        """Remove the rows of `ids`, where their claim is this claimer's; returns how many."""
+        return self._connection.execute(self._sql.remove_many, {"ids": ids, **self.identity()}).rowcount
+
     def identity(self) -> dict[str, Any]:
         """The parameters that tell removes and increments whose claim it is; row locks need none."""
         return {}
@@ -55,20 +59,42 @@ class RowLocks(Claims):
     """One locking search: PostgreSQL locks what it finds, and nothing beside it.
 
     What `most_bytes` leaves out of a batch stays locked with it. The next batch is smaller, as sizes are known by then.
-    `committing` False: in somebody else's transaction, which may say nothing for as long as it likes.
+    `begin`: what the transaction needs before its first search; None: it is somebody else's, and stays as it is.
     """
 
-    def __init__(self, connection: Callable[[], Connection], sql: Statements, *, committing: bool) -> None:
+    def __init__(
+        self,
+        connection: Callable[[], Connection],
+        sql: Statements,
+        *,
+        begin: Callable[[Connection], None] | None,
+    ) -> None:
         super().__init__(connection, sql)
-        self._committing = committing
+        self._begin = begin
+        self._claimed: dict[str, str] = {}
+        """Which message_id lies where, by location: a location has but one."""
 
     @override
     def claim(self, at: datetime, limit: int, most_bytes: int, after: Position | None) -> Rows:
-        sql = self._sql
-        due = (sql.due_in_own, sql.due_behind_in_own) if self._committing else (sql.due, sql.due_behind)
-        statement, position = search(*due, after)
+        """Notes where the rows lie."""
+        if self._begin is not None:
+            self._begin(self._connection)
+            self._begin = None
+        statement, position = search(self._sql.due, self._sql.due_behind, after)
         values = {"at": at, "limit": limit, "most_bytes": most_bytes, **position}
-        return self._connection.execute(statement, values).all()
+        rows = self._connection.execute(statement, values).all()
+        self._claimed.update((row[-1], row[0]) for row in rows)  # by number, which is faster than by name
+        return rows
+
+    @override
+    def remove(self, ids: Sequence[str]) -> int:
+        """By location; by id what was not claimed here, lies elsewhere since it was changed, or is no longer locked."""
+        wanted = set(ids)
+        locations = [location for location, message_id in self._claimed.items() if message_id in wanted]
+        for location in locations:
+            del self._claimed[location]
+        count = self._connection.execute(self._sql.remove_located, {"locations": locations}).rowcount
+        return count if count == len(ids) else count + super().remove(ids)
 
 
 class CandidateLocks(Claims):

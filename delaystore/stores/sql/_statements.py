@@ -25,7 +25,7 @@ from delaystore.sql.dialects import Claiming, StoreDialect
 from delaystore.sql.dialects.base import row_with
 from delaystore.sql.dialects.sqlite import owned
 from delaystore.sql.types import UtcDateTime
-from delaystore.stores.sql._fitting import fitting_ids, locked_and_fitting, with_sizes
+from delaystore.stores.sql._fitting import LOCATION, fitting_ids, locked_and_fitting, with_sizes
 
 LOOK_AHEAD: Final = 1000
 """Of how many messages, by next attempt, `status` looks at the due time; as many as are fetched at once."""
@@ -41,23 +41,22 @@ def search(beginning: _S, behind: _S, after: Position | None) -> tuple[_S, dict[
 
 
 class Statements:
-    """Parameters: `at`, `limit`, `most_bytes`, `id`, `ids`, `now`, `new_due_time`, `new_next_attempt`, `seconds`,
-    `channel`, `payload`, and those of a position.
+    """Parameters: `at`, `limit`, `most_bytes`, `id`, `ids`, `locations`, `now`, `new_due_time`, `new_next_attempt`,
+    `seconds`, `channel`, `payload`, and those of a position.
     """
 
     def __init__(self, table: Table, dialect: StoreDialect) -> None:
         self.table = table
         order = in_order(table)
-        is_due = table.c.next_attempt <= bindparam("at", type_=UtcDateTime)
+        is_due = table.c.next_attempt <= dialect.undisclosed(bindparam("at", type_=UtcDateTime))
         limit = bindparam("limit", type_=Integer)
         due = select(*message_columns(table)).where(is_due).order_by(*order).limit(limit)
         is_behind = dialect.behind(order, [bindparam(_AFTER + column.name, type_=column.type) for column in order])
         if dialect.claiming is Claiming.ROW_LOCKS:
-            self.due = locked_and_fitting(dialect.claimed(due, table))
-            self.due_behind = locked_and_fitting(dialect.claimed(due.where(is_behind), table))
-            # built once as well: to build them takes longer than to run them
-            self.due_in_own = dialect.limit_idling(self.due)
-            self.due_behind_in_own = dialect.limit_idling(self.due_behind)
+            located = due.add_columns(dialect.location().label(LOCATION))
+            self.due = locked_and_fitting(dialect.claimed(located, table))
+            self.due_behind = locked_and_fitting(dialect.claimed(located.where(is_behind), table))
+            self.remove_located = dialect.remove_located(table)
         is_time = table.c.next_attempt <= literal(LATEST_DUE_TIME, UtcDateTime)  # text in SQLite may be later
         first = select(table.c.next_attempt).where(is_time).order_by(*order).limit(1)
         self.first = first

@@ -134,7 +134,8 @@ class BoundSqlStore(ManagedDelayedMessageStore):
         claimer, count = self._claims.identity(), 0
         ids = [message.message_id for message in messages if stored_id(message) is None]
         if ids:
-            count += self._execute(self._sql.remove_many, {"ids": ids, **claimer}).rowcount
+            with translated_errors():
+                count += self._claims.remove(ids)
         for message in messages:
             if stored_id(message) is not None:
                 count += self._execute(self._sql.remove_stored, {"id": stored_id(message), **claimer}).rowcount

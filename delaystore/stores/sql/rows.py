@@ -25,8 +25,8 @@ def to_row(message: DelayedMessage) -> dict[str, Any]:
 
 
 def to_message(row: Sequence[Any]) -> DelayedMessage:
-    """The message of a row of COLUMNS; an UnreadableMessage where it holds none."""
-    message_id, destination, due_time, next_attempt, failure_count, headers, properties, body = row
+    """The message of a row that begins with COLUMNS; an UnreadableMessage where it holds none."""
+    message_id, destination, due_time, next_attempt, failure_count, headers, properties, body, *_ = row
     try:
         return DelayedMessage(
             message_id=message_id,
@@ -39,7 +39,7 @@ def to_message(row: Sequence[Any]) -> DelayedMessage:
             body=body,
         )
     except (ValueError, InvalidMessageError) as error:
-        return unreadable(dict(zip(NAMES, row, strict=True)), f"the stored message cannot be decoded: {error}")
+        return unreadable(dict(zip(NAMES, row, strict=False)), f"the stored message cannot be decoded: {error}")
 
 
 def to_readable_message(row: Sequence[Any]) -> DelayedMessage:

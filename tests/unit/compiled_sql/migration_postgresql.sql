@@ -49,8 +49,7 @@ DROP TABLE IF EXISTS "my schema"."sales_delayed_migrating", "my schema"."sales_d
 (begin)
 
 -- # by index
-SELECT set_config(%(set_config_2)s::VARCHAR, %(set_config_3)s::VARCHAR, %(set_config_4)s) AS set_config_1, set_config(%(set_config_6)s::VARCHAR, %(set_config_7)s::VARCHAR, %(set_config_8)s) AS set_config_5, set_config(%(set_config_10)s::VARCHAR, %(set_config_11)s::VARCHAR, %(set_config_12)s) AS set_config_9, set_config(%(set_config_14)s::VARCHAR, %(set_config_15)s::VARCHAR, %(set_config_16)s) AS set_config_13, set_config(%(set_config_18)s::VARCHAR, %(set_config_19)s::VARCHAR, %(set_config_20)s) AS set_config_17, set_config(%(set_config_22)s::VARCHAR, %(set_config_23)s::VARCHAR, %(set_config_24)s) AS set_config_21
--- {'set_config_2': 'enable_sort', 'set_config_3': 'off', 'set_config_4': True, 'set_config_6': 'enable_seqscan', 'set_config_7': 'off', 'set_config_8': True, 'set_config_10': 'enable_bitmapscan', 'set_config_11': 'off', 'set_config_12': True, 'set_config_14': 'enable_hashjoin', 'set_config_15': 'off', 'set_config_16': True, 'set_config_18': 'enable_mergejoin', 'set_config_19': 'off', 'set_config_20': True, 'set_config_22': 'jit', 'set_config_23': 'off', 'set_config_24': True}
+SELECT set_config('enable_sort', 'off', true), set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true)
 
 -- # search
 SELECT "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id

@@ -24,55 +24,29 @@ FROM "my schema"."sales_delayed"
 
 -- # due
 WITH locked AS
-(SELECT "my schema"."sales_delayed".message_id AS message_id, "my schema"."sales_delayed".destination AS destination, "my schema"."sales_delayed".due_time AS due_time, "my schema"."sales_delayed".next_attempt AS next_attempt, "my schema"."sales_delayed".failure_count AS failure_count, "my schema"."sales_delayed".headers AS headers, "my schema"."sales_delayed".properties AS properties, "my schema"."sales_delayed".body AS body
+(SELECT "my schema"."sales_delayed".message_id AS message_id, "my schema"."sales_delayed".destination AS destination, "my schema"."sales_delayed".due_time AS due_time, "my schema"."sales_delayed".next_attempt AS next_attempt, "my schema"."sales_delayed".failure_count AS failure_count, "my schema"."sales_delayed".headers AS headers, "my schema"."sales_delayed".properties AS properties, "my schema"."sales_delayed".body AS body, ctid AS location
 FROM "my schema"."sales_delayed"
-WHERE "my schema"."sales_delayed".next_attempt <= %(at)s::TIMESTAMP WITH TIME ZONE ORDER BY "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id
+WHERE "my schema"."sales_delayed".next_attempt <= (SELECT %(at)s::TIMESTAMP WITH TIME ZONE AS anon_1) ORDER BY "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id
  LIMIT %(limit)s::INTEGER FOR UPDATE SKIP LOCKED)
- SELECT summed.message_id, summed.destination, summed.due_time, summed.next_attempt, summed.failure_count, summed.headers, summed.properties, summed.body
-FROM (SELECT sized.message_id AS message_id, sized.destination AS destination, sized.due_time AS due_time, sized.next_attempt AS next_attempt, sized.failure_count AS failure_count, sized.headers AS headers, sized.properties AS properties, sized.body AS body, sized.size AS size, sum(sized.size) OVER (ORDER BY sized.next_attempt, sized.message_id ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS total, row_number() OVER (ORDER BY sized.next_attempt, sized.message_id) AS number
-FROM (SELECT locked.message_id AS message_id, locked.destination AS destination, locked.due_time AS due_time, locked.next_attempt AS next_attempt, locked.failure_count AS failure_count, locked.headers AS headers, locked.properties AS properties, locked.body AS body, length(locked.body) AS size
+ SELECT summed.message_id, summed.destination, summed.due_time, summed.next_attempt, summed.failure_count, summed.headers, summed.properties, summed.body, summed.location
+FROM (SELECT sized.message_id AS message_id, sized.destination AS destination, sized.due_time AS due_time, sized.next_attempt AS next_attempt, sized.failure_count AS failure_count, sized.headers AS headers, sized.properties AS properties, sized.body AS body, sized.location AS location, sized.size AS size, sum(sized.size) OVER (ORDER BY sized.next_attempt, sized.message_id ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS total, row_number() OVER (ORDER BY sized.next_attempt, sized.message_id) AS number
+FROM (SELECT locked.message_id AS message_id, locked.destination AS destination, locked.due_time AS due_time, locked.next_attempt AS next_attempt, locked.failure_count AS failure_count, locked.headers AS headers, locked.properties AS properties, locked.body AS body, locked.location AS location, length(locked.body) AS size
 FROM locked) AS sized) AS summed
 WHERE summed.total <= %(most_bytes)s::BIGINT OR summed.number = %(number_1)s::INTEGER ORDER BY summed.next_attempt, summed.message_id
 -- {'number_1': 1}
 
 -- # due_behind
 WITH locked AS
-(SELECT "my schema"."sales_delayed".message_id AS message_id, "my schema"."sales_delayed".destination AS destination, "my schema"."sales_delayed".due_time AS due_time, "my schema"."sales_delayed".next_attempt AS next_attempt, "my schema"."sales_delayed".failure_count AS failure_count, "my schema"."sales_delayed".headers AS headers, "my schema"."sales_delayed".properties AS properties, "my schema"."sales_delayed".body AS body
+(SELECT "my schema"."sales_delayed".message_id AS message_id, "my schema"."sales_delayed".destination AS destination, "my schema"."sales_delayed".due_time AS due_time, "my schema"."sales_delayed".next_attempt AS next_attempt, "my schema"."sales_delayed".failure_count AS failure_count, "my schema"."sales_delayed".headers AS headers, "my schema"."sales_delayed".properties AS properties, "my schema"."sales_delayed".body AS body, ctid AS location
 FROM "my schema"."sales_delayed"
-WHERE "my schema"."sales_delayed".next_attempt <= %(at)s::TIMESTAMP WITH TIME ZONE AND ("my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id) > (%(after_next_attempt)s::TIMESTAMP WITH TIME ZONE, %(after_message_id)s::VARCHAR COLLATE "C") ORDER BY "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id
+WHERE "my schema"."sales_delayed".next_attempt <= (SELECT %(at)s::TIMESTAMP WITH TIME ZONE AS anon_1) AND ("my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id) > (%(after_next_attempt)s::TIMESTAMP WITH TIME ZONE, %(after_message_id)s::VARCHAR COLLATE "C") ORDER BY "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id
  LIMIT %(limit)s::INTEGER FOR UPDATE SKIP LOCKED)
- SELECT summed.message_id, summed.destination, summed.due_time, summed.next_attempt, summed.failure_count, summed.headers, summed.properties, summed.body
-FROM (SELECT sized.message_id AS message_id, sized.destination AS destination, sized.due_time AS due_time, sized.next_attempt AS next_attempt, sized.failure_count AS failure_count, sized.headers AS headers, sized.properties AS properties, sized.body AS body, sized.size AS size, sum(sized.size) OVER (ORDER BY sized.next_attempt, sized.message_id ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS total, row_number() OVER (ORDER BY sized.next_attempt, sized.message_id) AS number
-FROM (SELECT locked.message_id AS message_id, locked.destination AS destination, locked.due_time AS due_time, locked.next_attempt AS next_attempt, locked.failure_count AS failure_count, locked.headers AS headers, locked.properties AS properties, locked.body AS body, length(locked.body) AS size
+ SELECT summed.message_id, summed.destination, summed.due_time, summed.next_attempt, summed.failure_count, summed.headers, summed.properties, summed.body, summed.location
+FROM (SELECT sized.message_id AS message_id, sized.destination AS destination, sized.due_time AS due_time, sized.next_attempt AS next_attempt, sized.failure_count AS failure_count, sized.headers AS headers, sized.properties AS properties, sized.body AS body, sized.location AS location, sized.size AS size, sum(sized.size) OVER (ORDER BY sized.next_attempt, sized.message_id ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS total, row_number() OVER (ORDER BY sized.next_attempt, sized.message_id) AS number
+FROM (SELECT locked.message_id AS message_id, locked.destination AS destination, locked.due_time AS due_time, locked.next_attempt AS next_attempt, locked.failure_count AS failure_count, locked.headers AS headers, locked.properties AS properties, locked.body AS body, locked.location AS location, length(locked.body) AS size
 FROM locked) AS sized) AS summed
 WHERE summed.total <= %(most_bytes)s::BIGINT OR summed.number = %(number_1)s::INTEGER ORDER BY summed.next_attempt, summed.message_id
 -- {'number_1': 1}
-
--- # due_behind_in_own
-WITH locked AS
-(SELECT "my schema"."sales_delayed".message_id AS message_id, "my schema"."sales_delayed".destination AS destination, "my schema"."sales_delayed".due_time AS due_time, "my schema"."sales_delayed".next_attempt AS next_attempt, "my schema"."sales_delayed".failure_count AS failure_count, "my schema"."sales_delayed".headers AS headers, "my schema"."sales_delayed".properties AS properties, "my schema"."sales_delayed".body AS body
-FROM "my schema"."sales_delayed"
-WHERE "my schema"."sales_delayed".next_attempt <= %(at)s::TIMESTAMP WITH TIME ZONE AND ("my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id) > (%(after_next_attempt)s::TIMESTAMP WITH TIME ZONE, %(after_message_id)s::VARCHAR COLLATE "C") ORDER BY "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id
- LIMIT %(limit)s::INTEGER FOR UPDATE SKIP LOCKED)
- SELECT summed.message_id, summed.destination, summed.due_time, summed.next_attempt, summed.failure_count, summed.headers, summed.properties, summed.body
-FROM (SELECT sized.message_id AS message_id, sized.destination AS destination, sized.due_time AS due_time, sized.next_attempt AS next_attempt, sized.failure_count AS failure_count, sized.headers AS headers, sized.properties AS properties, sized.body AS body, sized.size AS size, sum(sized.size) OVER (ORDER BY sized.next_attempt, sized.message_id ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS total, row_number() OVER (ORDER BY sized.next_attempt, sized.message_id) AS number
-FROM (SELECT locked.message_id AS message_id, locked.destination AS destination, locked.due_time AS due_time, locked.next_attempt AS next_attempt, locked.failure_count AS failure_count, locked.headers AS headers, locked.properties AS properties, locked.body AS body, length(locked.body) AS size
-FROM locked) AS sized) AS summed
-WHERE (summed.total <= %(most_bytes)s::BIGINT OR summed.number = %(number_1)s::INTEGER) AND (SELECT set_config(%(set_config_2)s::VARCHAR, %(set_config_3)s::VARCHAR, %(set_config_4)s) AS set_config_1) IS NOT NULL ORDER BY summed.next_attempt, summed.message_id
--- {'number_1': 1, 'set_config_2': 'idle_in_transaction_session_timeout', 'set_config_3': '300s', 'set_config_4': True}
-
--- # due_in_own
-WITH locked AS
-(SELECT "my schema"."sales_delayed".message_id AS message_id, "my schema"."sales_delayed".destination AS destination, "my schema"."sales_delayed".due_time AS due_time, "my schema"."sales_delayed".next_attempt AS next_attempt, "my schema"."sales_delayed".failure_count AS failure_count, "my schema"."sales_delayed".headers AS headers, "my schema"."sales_delayed".properties AS properties, "my schema"."sales_delayed".body AS body
-FROM "my schema"."sales_delayed"
-WHERE "my schema"."sales_delayed".next_attempt <= %(at)s::TIMESTAMP WITH TIME ZONE ORDER BY "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id
- LIMIT %(limit)s::INTEGER FOR UPDATE SKIP LOCKED)
- SELECT summed.message_id, summed.destination, summed.due_time, summed.next_attempt, summed.failure_count, summed.headers, summed.properties, summed.body
-FROM (SELECT sized.message_id AS message_id, sized.destination AS destination, sized.due_time AS due_time, sized.next_attempt AS next_attempt, sized.failure_count AS failure_count, sized.headers AS headers, sized.properties AS properties, sized.body AS body, sized.size AS size, sum(sized.size) OVER (ORDER BY sized.next_attempt, sized.message_id ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS total, row_number() OVER (ORDER BY sized.next_attempt, sized.message_id) AS number
-FROM (SELECT locked.message_id AS message_id, locked.destination AS destination, locked.due_time AS due_time, locked.next_attempt AS next_attempt, locked.failure_count AS failure_count, locked.headers AS headers, locked.properties AS properties, locked.body AS body, length(locked.body) AS size
-FROM locked) AS sized) AS summed
-WHERE (summed.total <= %(most_bytes)s::BIGINT OR summed.number = %(number_1)s::INTEGER) AND (SELECT set_config(%(set_config_2)s::VARCHAR, %(set_config_3)s::VARCHAR, %(set_config_4)s) AS set_config_1) IS NOT NULL ORDER BY summed.next_attempt, summed.message_id
--- {'number_1': 1, 'set_config_2': 'idle_in_transaction_session_timeout', 'set_config_3': '300s', 'set_config_4': True}
 
 -- # first
 SELECT "my schema"."sales_delayed".next_attempt
@@ -120,6 +94,9 @@ SELECT "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".desti
 FROM "my schema"."sales_delayed"
 WHERE ("my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id) > (%(after_next_attempt)s::TIMESTAMP WITH TIME ZONE, %(after_message_id)s::VARCHAR COLLATE "C") ORDER BY "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id
  LIMIT %(limit)s::INTEGER
+
+-- # remove_located
+DELETE FROM "my schema"."sales_delayed" WHERE ctid = ANY (CAST(%(locations)s::TEXT[] AS TID[])) AND xmax = CAST(pg_current_xact_id() AS XID)
 
 -- # remove_many
 DELETE FROM "my schema"."sales_delayed" WHERE "my schema"."sales_delayed".message_id = ANY (%(ids)s::VARCHAR[] COLLATE "C")

@@ -1,0 +1,96 @@
+"""PostgreSQL reads as much as is dispatched, whatever its statistics make of the table."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, event, make_url
+
+from delaystore.message import EARLIEST_DUE_TIME
+from delaystore.stores import SqlDelayedMessageStore
+from tests.integration.sql_stores import message, opened
+from tests.servers import PostgreSQL
+from tests.servers.postgresql import connect
+
+WAITING, DUE = 20_000, 5_000
+
+
+@pytest.fixture
+def store(private_postgresql: PostgreSQL) -> Iterator[SqlDelayedMessageStore]:
+    """Many wait, and none was due when statistics were made; many are due now, and many were removed lately."""
+    url = private_postgresql.create_database()
+    with opened(url) as store:
+        now = store.now()
+        store.store_many(message(now, 3600 + number) for number in range(WAITING))
+        execute(private_postgresql, url, "ALTER TABLE sales_delayed SET (autovacuum_enabled = false)")
+        execute(private_postgresql, url, "VACUUM (ANALYZE) sales_delayed")
+        store.store_many(message(now, -1) for _ in range(2 * DUE))
+        with store.transaction() as transaction:
+            transaction.remove_many(transaction.fetch_due(now, DUE))
+        yield store
+    private_postgresql.drop_database(url)
+
+
+@pytest.mark.parametrize(
+    ("rows", "pages"),
+    [
+        pytest.param(0, 10, id="a table that was empty once"),
+        pytest.param(10_000, 1, id="a table of millions"),
+        pytest.param(1, 10_000, id="a table that is nearly empty"),
+    ],
+)
+def test_a_batch_costs_what_it_holds(
+    store: SqlDelayedMessageStore, private_postgresql: PostgreSQL, rows: int, pages: int
+) -> None:
+    believed = f"UPDATE pg_class SET reltuples = {rows}, relpages = {pages} WHERE relname = 'sales_delayed'"
+    execute(private_postgresql, store.engine.url.render_as_string(hide_password=False), believed)
+    with store.transaction() as transaction:
+        transaction.fetch_due(EARLIEST_DUE_TIME, 1)  # what the transaction needs is set before its first search
+        claim = planned(transaction.connection, "FOR UPDATE SKIP LOCKED", "EXPLAIN (ANALYZE, FORMAT JSON)")
+        batch = transaction.fetch_due(store.now(), 1000)
+        scan = scan_of(*claim)
+        assert kind(scan) == "Index Scan using sales_delayed_due"
+        assert scan["Actual Rows"] == len(batch) == 1000
+        removal = planned(transaction.connection, "DELETE", "EXPLAIN (FORMAT JSON)")
+        assert transaction.remove_many(batch) == 1000
+        assert kind(scan_of(*removal)) == "Tid Scan"
+
+
+def planned(connection: Connection, part: str, explain: str) -> list[dict[str, Any]]:
+    """The plans of statements with `part` from now on, added as they are executed."""
+    plans: list[dict[str, Any]] = []
+
+    def look(_connection: Any, _cursor: Any, statement: str, parameters: Any, _context: Any, _many: bool) -> None:
+        if part in statement:
+            driver: Any = connection.connection.driver_connection
+            with driver.transaction(force_rollback=True):
+                row = driver.execute(f"{explain} {statement}", parameters).fetchone()
+            plans.append(row[0][0]["Plan"])
+
+    event.listen(connection, "before_cursor_execute", look)
+    return plans
+
+
+def scan_of(plan: dict[str, Any]) -> dict[str, Any]:
+    """The one scan of the table."""
+    (scan,) = [part for part in parts_of(plan) if part.get("Alias") == "sales_delayed" and "Scan" in part["Node Type"]]
+    return scan
+
+
+def kind(part: dict[str, Any]) -> str:
+    """The name of a part of a plan, with that of its index."""
+    index = part.get("Index Name")
+    return f"{part['Node Type']} using {index}" if index else str(part["Node Type"])
+
+
+def parts_of(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """A plan and all its parts."""
+    yield plan
+    for part in plan.get("Plans", []):
+        yield from parts_of(part)
+
+
+def execute(server: PostgreSQL, url: str, statement: str) -> None:
+    """As the superuser, in the database of `url`."""
+    with connect(make_url(server.admin_url).set(database=make_url(url).database)) as connection:
+        connection.execute(statement.encode())
