@@ -13,9 +13,14 @@ LOADS: Final = "_loads"
 """The table that remembers bulk loads."""
 LOAD: Final = "_load_"
 """Followed by a token: the table in which a bulk load is staged."""
+SHELVES: Final = "_shelves"
+"""The table whose children are the shelves."""
+SHELF: Final = "_shelf_"
+"""Followed by a token: a shelf."""
 TOKEN_LENGTH: Final = 20
 """Hexadecimal digits."""
 _DIGEST: Final = 8
+_NO_TOKEN: Final = "0" * TOKEN_LENGTH
 
 
 def default_table_name(endpoint: str) -> str:
@@ -71,5 +76,23 @@ def load_table_name(table: str, token: str, dialect: SqlDialect) -> str:
 
 def is_load_table(name: str, table: str, dialect: SqlDialect) -> bool:
     """Whether a table of that name is, or was left behind by, a bulk load into `table`."""
-    start = load_table_name(table, "0" * TOKEN_LENGTH, dialect)[:-TOKEN_LENGTH]
-    return re.fullmatch(re.escape(start) + f"[0-9a-f]{{{TOKEN_LENGTH}}}", name) is not None
+    return _is_of_a_token(name, load_table_name(table, _NO_TOKEN, dialect))
+
+
+def shelves_table_name(table: str, dialect: SqlDialect) -> str:
+    """The name of the table whose children are the shelves of `table`."""
+    return derived_name(table, SHELVES, dialect)
+
+
+def shelf_name(table: str, token: str, dialect: SqlDialect) -> str:
+    """The name of the shelf `token` of `table`."""
+    return derived_name(table, SHELF + token, dialect)
+
+
+def is_shelf(name: str, table: str, dialect: SqlDialect) -> bool:
+    """Whether a table of that name is a shelf of `table`."""
+    return _is_of_a_token(name, shelf_name(table, _NO_TOKEN, dialect))
+
+
+def _is_of_a_token(name: str, without: str) -> bool:
+    return re.fullmatch(re.escape(without[:-TOKEN_LENGTH]) + f"[0-9a-f]{{{TOKEN_LENGTH}}}", name) is not None

@@ -186,6 +186,8 @@ class StoreDialect(SqlDialect):
     """The isolation level in which one statement commits by itself, without another round trip; None: there is none."""
     exports_snapshots: ClassVar[bool] = False
     """Whether several connections can read from one snapshot, and COPY rows out of it."""
+    has_shelves: ClassVar[bool] = False
+    """Whether messages may wait in shelves: tables that the database reads with the endpoint's own, as one."""
     has_notifications: ClassVar[bool] = False
     """Whether one connection can wake another. False: `insert_and_notify` is never called."""
 
@@ -209,12 +211,19 @@ class StoreDialect(SqlDialect):
         """`parameter` as a bound that no plan is made for, where a plan made for its value may be a bad one."""
         return parameter
 
-    def location(self) -> ColumnElement[Any]:
-        """Where a locked row lies, for as long as it is locked; asked only where claims are row locks."""
+    def location(self, table: Table) -> tuple[ColumnElement[Any], ColumnElement[Any]]:
+        """In which shelf a row of `table` lies (NULL: in none), and where there, for as long as the row is locked.
+
+        Asked only where claims are row locks.
+        """
         raise NotImplementedError
 
     def remove_located(self, table: Table) -> Executable:
-        """Delete the rows that this transaction has locked of those at the list parameter `locations`."""
+        """Delete the rows that this transaction has locked of those at the list parameter `locations` of `table`."""
+        raise NotImplementedError
+
+    def remove_shelved(self, connection: Connection, shelf: Any, locations: Sequence[Any]) -> int:
+        """As `remove_located`, in a shelf; returns how many rows: 0 where our role may not do that."""
         raise NotImplementedError
 
     def among(self, column: ColumnElement[str], name: str) -> ColumnElement[bool]:
@@ -233,11 +242,21 @@ class StoreDialect(SqlDialect):
         """An insert of one row that inserts nothing for a key that exists, or raises an error that is a DUPLICATE."""
         return insert(table)
 
+    def insert_message(self, table: Table, shelves: Table) -> Insert:  # noqa: ARG002 - for overriders
+        """`insert` that also inserts nothing for a key that is in one of `shelves`."""
+        return self.insert(table)
+
     def savepoint(self, connection: Connection) -> AbstractContextManager[object]:
         """Undo what the block wrote, and only that, when it raises."""
         return connection.begin_nested()
 
-    def insert_many(self, connection: Connection, table: Table, rows: Iterable[dict[str, Any]]) -> int:
+    def insert_many(
+        self,
+        connection: Connection,
+        table: Table,
+        shelves: Table,  # noqa: ARG002 - for overriders
+        rows: Iterable[dict[str, Any]],
+    ) -> int:
         """Insert rows in bulk; returns how many. Raises DuplicateMessageError; the caller undoes what went before."""
         statement, iterator, count = insert(table), iter(rows), 0
         while chunk := list(islice(iterator, CHUNK)):
@@ -278,8 +297,12 @@ class StoreDialect(SqlDialect):
         """Statements, with `{table}` for the quoted name, that tune a new table."""
         return ()
 
-    def insert_and_notify(self, table: Table) -> Executable:
-        """`insert` that also wakes dispatchers, in one statement that returns the message_id.
+    def open_to_senders(self, connection: Connection, shelves: Table, table: Table) -> None:
+        """Let those who may insert into `table` read `shelves`; asked only where there are shelves."""
+        raise NotImplementedError
+
+    def insert_and_notify(self, table: Table, shelves: Table) -> Executable:
+        """`insert_message` that also wakes dispatchers, in one statement that returns the message_id.
 
         Its parameters are `channel`, `payload`, and the columns with the prefix `new_`.
         """

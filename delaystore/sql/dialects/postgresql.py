@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
 from hashlib import sha256
+from itertools import islice
 from typing import Any, ClassVar, Final
 
 from sqlalchemy import (
@@ -16,15 +17,19 @@ from sqlalchemy import (
     Executable,
     Insert,
     Integer,
+    Select,
     Table,
     Text,
     any_,
     bindparam,
+    case,
     cast,
     column,
     delete,
     exists,
     func,
+    literal,
+    null,
     select,
     text,
 )
@@ -35,6 +40,7 @@ from sqlalchemy.types import TypeEngine
 from typing_extensions import override
 
 from delaystore.errors import ConfigurationError, DuplicateMessageError, DurabilityUnknownError
+from delaystore.sql.columns import KEY
 from delaystore.sql.dialects.base import (
     CONNECT_TIMEOUT,
     LONGEST_IDLE,
@@ -47,11 +53,16 @@ from delaystore.sql.dialects.base import (
 )
 from delaystore.sql.faults import Code, Fault, code_of
 from delaystore.sql.hosts import Host, HostsInTurn
-from delaystore.sql.quoting import quoted_name
+from delaystore.sql.quoting import execute_as_it_stands, quoted_name
 from delaystore.sql.types import Body, ExactText, Json, TransactionId, TupleId, UtcDateTime
 
 log = logging.getLogger("delaystore.sql")
 
+_DIALECT: Final[Dialect] = postgresql.dialect()  # type: ignore[no-untyped-call]
+COPIED_AT_ONCE: Final = 20_000
+"""Rows of which the ids are kept, to be looked for in the shelves."""
+SHOWN_IDS: Final = 10
+"""Message_ids that an error names at most."""
 _WIRE_TYPES: Final[Mapping[type[TypeEngine[Any]], str]] = {
     ExactText: "text",
     UtcDateTime: "timestamptz",
@@ -66,6 +77,12 @@ _OWNER: Final = text(
     "AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) "
     "AND l.classid::bigint = :high AND l.objid::bigint = :low"
 )
+_SENDERS: Final = text(
+    "SELECT DISTINCT CASE WHEN a.grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END "
+    "FROM pg_class c CROSS JOIN aclexplode(c.relacl) a "
+    "WHERE c.oid = CAST(:name AS REGCLASS) AND a.privilege_type = 'INSERT' AND a.grantee <> c.relowner"
+)
+"""Roles that may insert, but for the owner."""
 _STAY_OPEN: Final = text("SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'idle_session_timeout'")
 """The session that has the lock is idle while a batch is being sent; the setting is new in PostgreSQL 14."""
 _SWITCHED_OFF: Final = (
@@ -86,6 +103,10 @@ _KEEPALIVES: Final[Mapping[str, str]] = {
 """As `connect_arguments` has them for this side."""
 _LOCKED_BY_US: Final = column("xmax", TransactionId()) == cast(func.pg_current_xact_id(), TransactionId())
 """Not so of what was locked since a savepoint that is still open: it has a transaction's id of its own."""
+_AT_LOCATIONS: Final = "ctid = ANY (CAST(%s AS TEXT[])::TID[]) AND xmax = CAST(pg_current_xact_id() AS XID)"
+_NAME_OF_SHELF: Final = text(
+    "SELECT CAST(CAST(:shelf AS REGCLASS) AS TEXT) WHERE has_table_privilege(CAST(:shelf AS OID), 'DELETE')"
+)
 _UNREPLICATED: Final = "delaystore_unreplicated"
 """The key of a connection's `info` under which stands whether a commit was not awaited."""
 _WAIT_FOR_STANDBY: Final = "SyncRepWaitForLSN"
@@ -113,6 +134,7 @@ class PostgreSqlDialect(StoreDialect):
     several_hosts: ClassVar[Mapping[str, str]] = {"target_session_attrs": "read-write"}
     single_statement_isolation: ClassVar[str | None] = "AUTOCOMMIT"
     exports_snapshots: ClassVar[bool] = True
+    has_shelves: ClassVar[bool] = True
     has_notifications: ClassVar[bool] = True
     faults: ClassVar[Mapping[Code, Fault]] = {
         **dict.fromkeys(("28000", "28P01"), Fault.LOGIN),
@@ -238,9 +260,12 @@ class PostgreSqlDialect(StoreDialect):
         return select(parameter).scalar_subquery()
 
     @override
-    def location(self) -> ColumnElement[Any]:
-        """The row's ctid; no locked row is moved."""
-        return column("ctid", TupleId())
+    def location(self, table: Table) -> tuple[ColumnElement[Any], ColumnElement[Any]]:
+        """The row's tableoid and ctid; no locked row is moved, and no table dropped that has one."""
+        name = literal(quoted_name(table, _DIALECT))
+        own = select(cast(name, postgresql.REGCLASS())).scalar_subquery()
+        relation = column("tableoid", postgresql.OID())
+        return case((relation != own, relation), else_=null()), column("ctid", TupleId())
 
     @override
     def remove_located(self, table: Table) -> Executable:
@@ -249,7 +274,17 @@ class PostgreSqlDialect(StoreDialect):
         Who has locked the row is asked of the row: a savepoint that was rolled back has ended its locks.
         """
         locations = cast(bindparam("locations", type_=ARRAY(Text())), ARRAY(TupleId()))
-        return delete(table).where(self.location() == any_(locations), _LOCKED_BY_US)
+        return delete(table).with_hint("ONLY").where(column("ctid", TupleId()) == any_(locations), _LOCKED_BY_US)
+
+    @override
+    def remove_shelved(self, connection: Connection, shelf: Any, locations: Sequence[Any]) -> int:
+        """By the shelf's own name: by that of the table, all shelves would be searched."""
+        name: str | None = connection.execute(_NAME_OF_SHELF, {"shelf": shelf}).scalar()
+        if name is None:
+            return 0
+        statement = f"DELETE FROM ONLY {name} WHERE {_AT_LOCATIONS}".replace("%", "%%")  # noqa: S608 - a quoted name
+        cursor = connection.exec_driver_sql(statement.replace("%%s", "%s"), (list(locations),))
+        return cursor.rowcount
 
     @override
     def among(self, column: ColumnElement[str], name: str) -> ColumnElement[bool]:
@@ -262,23 +297,35 @@ class PostgreSqlDialect(StoreDialect):
         return postgresql.insert(table).on_conflict_do_nothing()
 
     @override
-    def insert_many(self, connection: Connection, table: Table, rows: Iterable[dict[str, Any]]) -> int:
-        """COPY: one statement, so that it is all or none by itself; the savepoint is for the caller's transaction."""
+    def insert_message(self, table: Table, shelves: Table) -> Insert:
+        """Looks into the shelves first; the primary key holds for the table alone."""
+        row = [bindparam(column.name, type_=column.type) for column in table.columns]
+        return self._insert_unshelved(table, shelves, row, KEY)
+
+    @override
+    def insert_many(self, connection: Connection, table: Table, shelves: Table, rows: Iterable[dict[str, Any]]) -> int:
+        """COPY; the savepoint is for the caller's transaction."""
+        iterator, count = iter(rows), 0
+        with self.savepoint(connection):
+            while ids := self._copy(connection, table, islice(iterator, COPIED_AT_ONCE)):
+                shelved = connection.execute(_shelved(shelves), {"ids": ids}).scalars().all()
+                if shelved:
+                    raise DuplicateMessageError(shelved)
+                count += len(ids)
+        return count
+
+    def _copy(self, connection: Connection, table: Table, rows: Iterable[dict[str, Any]]) -> list[str]:
+        """One statement, so that it is all or none by itself; returns the ids."""
         names = ", ".join(column.name for column in table.columns)
         statement = f"COPY {quoted_name(table, connection.dialect)} ({names}) FROM STDIN (FORMAT BINARY)"
         cursor: Any = connection.connection.cursor()
-        count = 0
+        ids = []
         try:
-            with (
-                self.savepoint(connection),
-                driver_errors(connection, statement),
-                cursor,
-                cursor.copy(statement.encode()) as copy,
-            ):
+            with driver_errors(connection, statement), cursor, cursor.copy(statement.encode()) as copy:
                 copy.set_types([_WIRE_TYPES[type(column.type)] for column in table.columns])
                 for row in rows:
                     copy.write_row(tuple(row.values()))
-                    count += 1
+                    ids.append(row[KEY])
         except DBAPIError as error:
             if self.fault(error) is Fault.READ_ONLY:  # the driver's own cursor tells SQLAlchemy nothing
                 give_up(connection)
@@ -287,7 +334,11 @@ class PostgreSqlDialect(StoreDialect):
             diagnostics: Any = getattr(error.orig, "diag", None)
             found = re.search(r"\(message_id\)=\((.*)\)", diagnostics.message_detail or "", re.DOTALL)
             raise DuplicateMessageError([found[1]] if found else []) from None
-        return count
+        return ids
+
+    def _insert_unshelved(self, table: Table, shelves: Table, row: Sequence[ColumnElement[Any]], key: str) -> Insert:
+        there = exists().where(shelves.c[KEY] == bindparam(key, type_=shelves.c[KEY].type))
+        return self.insert(table).from_select([column.name for column in table.columns], select(*row).where(~there))
 
     @override
     def change_unclaimed(
@@ -316,10 +367,15 @@ class PostgreSqlDialect(StoreDialect):
         return ("ALTER TABLE {table} SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 5000)",)
 
     @override
-    def insert_and_notify(self, table: Table) -> Executable:
+    def open_to_senders(self, connection: Connection, shelves: Table, table: Table) -> None:
+        for sender in connection.execute(_SENDERS, {"name": quoted_name(table, connection.dialect)}).scalars().all():
+            execute_as_it_stands(connection, f"GRANT SELECT ON {quoted_name(shelves, connection.dialect)} TO {sender}")
+
+    @override
+    def insert_and_notify(self, table: Table, shelves: Table) -> Executable:
         """NOTIFY in the insert's own statement; nothing is returned, and nobody woken, for a message_id that exists."""
-        values = {column.name: bindparam(f"new_{column.name}", type_=column.type) for column in table.columns}
-        stored = self.insert(table).values(values).returning(table.c.message_id).cte("stored")
+        row = [bindparam(f"new_{column.name}", type_=column.type) for column in table.columns]
+        stored = self._insert_unshelved(table, shelves, row, f"new_{KEY}").returning(table.c.message_id).cte("stored")
         notified = func.pg_notify(bindparam("channel"), bindparam("payload"))
         return select(stored.c.message_id, notified)
 
@@ -363,6 +419,12 @@ class PostgreSqlDialect(StoreDialect):
         if not isinstance(code, str):
             return super().is_outage(error)
         return code[:2] in _OUTAGES or self.fault(error) is Fault.READ_ONLY
+
+
+def _shelved(shelves: Table) -> Select[Any]:
+    """Some of the parameter `ids` that are in `shelves`."""
+    key = shelves.c.message_id
+    return select(key).where(key == any_(bindparam("ids", type_=ARRAY(key.type)))).limit(SHOWN_IDS)
 
 
 def _note_notice(info: dict[str, Any], notice: Any) -> None:

@@ -2,7 +2,7 @@
 
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Row
 from typing_extensions import override
 
 from delaystore.message import Position
+from delaystore.sql.dialects import StoreDialect
 from delaystore.stores.sql._fitting import fitting
 from delaystore.stores.sql._statements import Statements, search
 from delaystore.stores.sql._unreadable import time_or_earliest
@@ -59,42 +60,49 @@ class RowLocks(Claims):
     """One locking search: PostgreSQL locks what it finds, and nothing beside it.
 
     What `most_bytes` leaves out of a batch stays locked with it. The next batch is smaller, as sizes are known by then.
-    `begin`: what the transaction needs before its first search; None: it is somebody else's, and stays as it is.
+    `committing` False: in somebody else's transaction, whose settings stay as they are.
     """
 
     def __init__(
-        self,
-        connection: Callable[[], Connection],
-        sql: Statements,
-        *,
-        begin: Callable[[Connection], None] | None,
+        self, connection: Callable[[], Connection], sql: Statements, dialect: StoreDialect, *, committing: bool
     ) -> None:
         super().__init__(connection, sql)
-        self._begin = begin
-        self._claimed: dict[str, str] = {}
-        """Which message_id lies where, by location: a location has but one."""
+        self._dialect = dialect
+        self._to_begin = committing
+        self._claimed: dict[tuple[Any, str], str] = {}
+        """Which message_id lies where, by shelf and location: in one place there is but one."""
 
     @override
     def claim(self, at: datetime, limit: int, most_bytes: int, after: Position | None) -> Rows:
         """Notes where the rows lie."""
-        if self._begin is not None:
-            self._begin(self._connection)
-            self._begin = None
+        if self._to_begin:
+            self._dialect.begin_claiming(self._connection)
+            self._to_begin = False
         statement, position = search(self._sql.due, self._sql.due_behind, after)
         values = {"at": at, "limit": limit, "most_bytes": most_bytes, **position}
         rows = self._connection.execute(statement, values).all()
-        self._claimed.update((row[-1], row[0]) for row in rows)  # by number, which is faster than by name
+        self._claimed.update(((row[-2], row[-1]), row[0]) for row in rows)  # by number, which is faster than by name
         return rows
 
     @override
     def remove(self, ids: Sequence[str]) -> int:
         """By location; by id what was not claimed here, lies elsewhere since it was changed, or is no longer locked."""
-        wanted = set(ids)
-        locations = [location for location, message_id in self._claimed.items() if message_id in wanted]
-        for location in locations:
-            del self._claimed[location]
-        count = self._connection.execute(self._sql.remove_located, {"locations": locations}).rowcount
+        count = sum(self._remove_at(shelf, locations) for shelf, locations in self._taken(set(ids)).items())
         return count if count == len(ids) else count + super().remove(ids)
+
+    def _taken(self, ids: Collection[str]) -> Mapping[Any, Sequence[str]]:
+        """The locations of `ids` by shelf; they are forgotten."""
+        places = [place for place, message_id in self._claimed.items() if message_id in ids]
+        by_shelf: dict[Any, list[str]] = {}
+        for shelf, location in places:
+            del self._claimed[shelf, location]
+            by_shelf.setdefault(shelf, []).append(location)
+        return by_shelf
+
+    def _remove_at(self, shelf: Any, locations: Sequence[str]) -> int:
+        if shelf is None:
+            return self._connection.execute(self._sql.remove_located, {"locations": locations}).rowcount
+        return self._dialect.remove_shelved(self._connection, shelf, locations)
 
 
 class CandidateLocks(Claims):

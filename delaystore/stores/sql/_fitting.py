@@ -8,8 +8,9 @@ from sqlalchemy import BigInteger, ColumnElement, FromClause, Row, Select, Table
 from delaystore.sql.columns import in_order, message_columns
 from delaystore.sql.dialects import StoreDialect
 
+SHELF = "shelf"
 LOCATION = "location"
-"""The label of where a row lies."""
+"""The labels of where a row lies: in which shelf, and where there."""
 SIZE = "size"
 """The label of a body's length in bytes."""
 
@@ -23,7 +24,7 @@ def locked_and_fitting(locking: Select[Any]) -> Select[Any]:
     """The first rows of a search that locks what it finds; those that do not fit stay locked, and unread."""
     locked = locking.cte("locked")
     sized = select(*locked.c, size_of(locked.c.body)).subquery("sized")
-    return _fitting(sized, [*message_columns(sized), sized.c[LOCATION]])
+    return _fitting(sized, [*message_columns(sized), sized.c[SHELF], sized.c[LOCATION]])
 
 
 def fitting_ids(statement: Select[Any], table: Table) -> Select[Any]:

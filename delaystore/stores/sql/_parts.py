@@ -32,8 +32,7 @@ class StoreParts:
     def claims(self, connection: Callable[[], Connection], *, committing: bool, token: str | None = None) -> Claims:
         """The claims on what `connection` returns; `token` names the claimer where claims outlive their transaction."""
         if self.dialect.claiming is Claiming.ROW_LOCKS:
-            begin = self.dialect.begin_claiming if committing else None
-            return RowLocks(connection, self.statements, begin=begin)
+            return RowLocks(connection, self.statements, self.dialect, committing=committing)
         if self.dialect.claiming is Claiming.CANDIDATE_LOCKS:
             return CandidateLocks(connection, self.statements)
         return Leases(

@@ -25,7 +25,8 @@ from delaystore.sql.dialects import Claiming, StoreDialect
 from delaystore.sql.dialects.base import row_with
 from delaystore.sql.dialects.sqlite import owned
 from delaystore.sql.types import UtcDateTime
-from delaystore.stores.sql._fitting import LOCATION, fitting_ids, locked_and_fitting, with_sizes
+from delaystore.stores.sql._fitting import LOCATION, SHELF, fitting_ids, locked_and_fitting, with_sizes
+from delaystore.stores.sql.schema import shelves_table
 
 LOOK_AHEAD: Final = 1000
 """Of how many messages, by next attempt, `status` looks at the due time; as many as are fetched at once."""
@@ -47,13 +48,15 @@ class Statements:
 
     def __init__(self, table: Table, dialect: StoreDialect) -> None:
         self.table = table
+        self.shelves = shelves_table(table, dialect)
         order = in_order(table)
         is_due = table.c.next_attempt <= dialect.undisclosed(bindparam("at", type_=UtcDateTime))
         limit = bindparam("limit", type_=Integer)
         due = select(*message_columns(table)).where(is_due).order_by(*order).limit(limit)
         is_behind = dialect.behind(order, [bindparam(_AFTER + column.name, type_=column.type) for column in order])
         if dialect.claiming is Claiming.ROW_LOCKS:
-            located = due.add_columns(dialect.location().label(LOCATION))
+            shelf, location = dialect.location(table)
+            located = due.add_columns(shelf.label(SHELF), location.label(LOCATION))
             self.due = locked_and_fitting(dialect.claimed(located, table))
             self.due_behind = locked_and_fitting(dialect.claimed(located.where(is_behind), table))
             self.remove_located = dialect.remove_located(table)
@@ -64,8 +67,8 @@ class Statements:
         ahead = select(table.c.due_time).order_by(*order).limit(LOOK_AHEAD)
         self.status = self._status(dialect, ahead)
         self.status_behind = self._status(dialect, ahead.where(is_behind))
-        self.insert = dialect.insert(table).execution_options(preserve_rowcount=True)
-        self.insert_and_notify = dialect.insert_and_notify(table) if dialect.has_notifications else None
+        self.insert = dialect.insert_message(table, self.shelves).execution_options(preserve_rowcount=True)
+        self.insert_and_notify = dialect.insert_and_notify(table, self.shelves) if dialect.has_notifications else None
         self.remove_many = dialect.remove_many(table)
         self.cancel = delete(table)
         new_time: BindParameter[Any] = bindparam("new_due_time")

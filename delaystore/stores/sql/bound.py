@@ -91,7 +91,7 @@ class BoundSqlStore(ManagedDelayedMessageStore):
 
         dialect = self._parts.dialect
         with translated_errors(), dialect.savepoint(self.connection):
-            count = dialect.insert_many(self.connection, self._sql.table, rows())
+            count = dialect.insert_many(self.connection, self._sql.table, self._sql.shelves, rows())
         if count:
             self._waits_until(earliest)
         return count

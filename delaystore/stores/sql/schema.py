@@ -2,7 +2,10 @@
 
 from sqlalchemy import Column, Index, MetaData, Table
 
-from delaystore.sql.columns import COLUMNS, in_order
+from delaystore.message import MAX_MESSAGE_ID_BYTES
+from delaystore.sql.columns import COLUMNS, KEY, in_order
+from delaystore.sql.dialects import StoreDialect
+from delaystore.sql.names import shelves_table_name
 from delaystore.sql.types import ExactText, UtcDateTime
 
 
@@ -25,3 +28,15 @@ def delayed_table(name: str, schema: str | None, *, leases: bool) -> Table:
     if leases:
         Index(f"{name}_claims", table.c.claimed_until, sqlite_where=table.c.claimed_by.is_not(None), _table=table)
     return table
+
+
+def shelves_table(live: Table, dialect: StoreDialect) -> Table:
+    """The table whose children are the shelves of `live`; it has no rows of its own."""
+    return Table(
+        shelves_table_name(live.name, dialect),
+        MetaData(),
+        Column(KEY, ExactText(MAX_MESSAGE_ID_BYTES), nullable=False),
+        schema=live.schema,
+        quote=True,
+        quote_schema=True if live.schema else None,
+    )

@@ -8,7 +8,8 @@ from sqlalchemy import Column, Connection, MetaData, String, Table, inspect, sel
 
 from delaystore.errors import StoreSetupError
 from delaystore.sql.dialects import STORE_DIALECTS, Claiming, StoreDialect, store_dialect_of
-from delaystore.sql.names import is_load_table, loads_table_name
+from delaystore.sql.names import is_load_table, is_shelf, loads_table_name, shelves_table_name
+from delaystore.stores.sql.schema import shelves_table
 
 if TYPE_CHECKING:
     from alembic.script import ScriptDirectory
@@ -51,8 +52,9 @@ def remove(connection: Connection, table: Table) -> None:
 
     The table that remembers finished loads goes first: it must not outlive the messages.
     """
-    names = [loads_table_name(table.name, store_dialect_of(connection)), *load_tables(connection, table)]
-    for name in names:
+    dialect = store_dialect_of(connection)
+    loads, shelves = loads_table_name(table.name, dialect), shelves_table_name(table.name, dialect)
+    for name in (loads, *load_tables(connection, table), *shelf_tables(connection, table), shelves):
         _any_table(name, table.schema).drop(connection, checkfirst=True)
     table.drop(connection, checkfirst=True)
     _version_table(table).drop(connection, checkfirst=True)
@@ -62,6 +64,12 @@ def load_tables(connection: Connection, table: Table) -> list[str]:
     """The names of the tables in which bulk loads into `table` are staged, or that they left behind."""
     names, dialect = inspect(connection).get_table_names(schema=table.schema), store_dialect_of(connection)
     return [name for name in names if is_load_table(name, table.name, dialect)]
+
+
+def shelf_tables(connection: Connection, table: Table) -> list[str]:
+    """The names of the shelves of `table`."""
+    names, dialect = inspect(connection).get_table_names(schema=table.schema), store_dialect_of(connection)
+    return [name for name in names if is_shelf(name, table.name, dialect)]
 
 
 def leave_delaystore_alone(
@@ -76,17 +84,23 @@ def leave_delaystore_alone(
     """
     stores = {f"{endpoint}_delayed" for endpoint in endpoints} | set(tables)
     ours = stores | {f"{name}_version" for name in stores}
-    ours |= {loads_table_name(name, database) for name in stores for database in STORE_DIALECTS.values()}
+    for database in STORE_DIALECTS.values():
+        ours |= {derived(name, database) for name in stores for derived in (loads_table_name, shelves_table_name)}
 
     def include_object(
         item: Any, name: str | None, type_: Literal["table"] | str, reflected: bool, compare_to: Any
     ) -> bool:
         table_name = name if type_ == "table" else getattr(getattr(item, "table", None), "name", None)
         is_queue = str(table_name).endswith("_queue") and reflected and compare_to is None
-        return table_name not in ours and not is_queue and not is_load(str(table_name))
+        return table_name not in ours and not is_queue and not is_made(str(table_name))
 
-    def is_load(name: str) -> bool:
-        return any(is_load_table(name, table, database) for table in stores for database in STORE_DIALECTS.values())
+    def is_made(name: str) -> bool:
+        """Whether it is a table of a bulk load, or a shelf."""
+        return any(
+            is_load_table(name, table, database) or is_shelf(name, table, database)
+            for table in stores
+            for database in STORE_DIALECTS.values()
+        )
 
     return include_object
 
@@ -114,6 +128,8 @@ def _migrate(connection: Connection, table: Table, dialect: StoreDialect) -> Non
         "delaystore_table": table.name,
         "delaystore_schema": table.schema,
         "delaystore_leases": dialect.claiming is Claiming.LEASES,
+        "delaystore_shelves": shelves_table(table, dialect).name if dialect.has_shelves else None,
+        "delaystore_opening": dialect.open_to_senders,
         "delaystore_storage_options": [*dialect.time_checks(), *dialect.storage_options()],
     }
     context = MigrationContext.configure(connection, opts=options)

@@ -89,6 +89,9 @@ DELETE waiting FROM JSON_TABLE(%(ids)s, '$[*]' COLUMNS (id VARCHAR(255) CHARACTE
 -- # remove_stored
 DELETE FROM `my schema`.`sales_delayed` WHERE `my schema`.`sales_delayed`.message_id = %(id)s
 
+-- # shelves
+
+
 -- # status
 SELECT utc_timestamp(%(utc_timestamp_1)s) AS now, (CAST(@@GLOBAL.read_only AS CHAR) NOT IN ('0', 'OFF')) AS read_only, (SELECT min(ahead.due_time) AS min_1
 FROM (SELECT `my schema`.`sales_delayed`.due_time AS due_time

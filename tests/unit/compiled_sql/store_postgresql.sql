@@ -24,29 +24,29 @@ FROM "my schema"."sales_delayed"
 
 -- # due
 WITH locked AS
-(SELECT "my schema"."sales_delayed".message_id AS message_id, "my schema"."sales_delayed".destination AS destination, "my schema"."sales_delayed".due_time AS due_time, "my schema"."sales_delayed".next_attempt AS next_attempt, "my schema"."sales_delayed".failure_count AS failure_count, "my schema"."sales_delayed".headers AS headers, "my schema"."sales_delayed".properties AS properties, "my schema"."sales_delayed".body AS body, ctid AS location
+(SELECT "my schema"."sales_delayed".message_id AS message_id, "my schema"."sales_delayed".destination AS destination, "my schema"."sales_delayed".due_time AS due_time, "my schema"."sales_delayed".next_attempt AS next_attempt, "my schema"."sales_delayed".failure_count AS failure_count, "my schema"."sales_delayed".headers AS headers, "my schema"."sales_delayed".properties AS properties, "my schema"."sales_delayed".body AS body, CASE WHEN (tableoid != (SELECT CAST(%(param_1)s::VARCHAR AS REGCLASS) AS anon_1)) THEN tableoid ELSE NULL END AS shelf, ctid AS location
 FROM "my schema"."sales_delayed"
-WHERE "my schema"."sales_delayed".next_attempt <= (SELECT %(at)s::TIMESTAMP WITH TIME ZONE AS anon_1) ORDER BY "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id
+WHERE "my schema"."sales_delayed".next_attempt <= (SELECT %(at)s::TIMESTAMP WITH TIME ZONE AS anon_2) ORDER BY "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id
  LIMIT %(limit)s::INTEGER FOR UPDATE SKIP LOCKED)
- SELECT summed.message_id, summed.destination, summed.due_time, summed.next_attempt, summed.failure_count, summed.headers, summed.properties, summed.body, summed.location
-FROM (SELECT sized.message_id AS message_id, sized.destination AS destination, sized.due_time AS due_time, sized.next_attempt AS next_attempt, sized.failure_count AS failure_count, sized.headers AS headers, sized.properties AS properties, sized.body AS body, sized.location AS location, sized.size AS size, sum(sized.size) OVER (ORDER BY sized.next_attempt, sized.message_id ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS total, row_number() OVER (ORDER BY sized.next_attempt, sized.message_id) AS number
-FROM (SELECT locked.message_id AS message_id, locked.destination AS destination, locked.due_time AS due_time, locked.next_attempt AS next_attempt, locked.failure_count AS failure_count, locked.headers AS headers, locked.properties AS properties, locked.body AS body, locked.location AS location, length(locked.body) AS size
+ SELECT summed.message_id, summed.destination, summed.due_time, summed.next_attempt, summed.failure_count, summed.headers, summed.properties, summed.body, summed.shelf, summed.location
+FROM (SELECT sized.message_id AS message_id, sized.destination AS destination, sized.due_time AS due_time, sized.next_attempt AS next_attempt, sized.failure_count AS failure_count, sized.headers AS headers, sized.properties AS properties, sized.body AS body, sized.shelf AS shelf, sized.location AS location, sized.size AS size, sum(sized.size) OVER (ORDER BY sized.next_attempt, sized.message_id ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS total, row_number() OVER (ORDER BY sized.next_attempt, sized.message_id) AS number
+FROM (SELECT locked.message_id AS message_id, locked.destination AS destination, locked.due_time AS due_time, locked.next_attempt AS next_attempt, locked.failure_count AS failure_count, locked.headers AS headers, locked.properties AS properties, locked.body AS body, locked.shelf AS shelf, locked.location AS location, length(locked.body) AS size
 FROM locked) AS sized) AS summed
 WHERE summed.total <= %(most_bytes)s::BIGINT OR summed.number = %(number_1)s::INTEGER ORDER BY summed.next_attempt, summed.message_id
--- {'number_1': 1}
+-- {'param_1': '"my schema"."sales_delayed"', 'number_1': 1}
 
 -- # due_behind
 WITH locked AS
-(SELECT "my schema"."sales_delayed".message_id AS message_id, "my schema"."sales_delayed".destination AS destination, "my schema"."sales_delayed".due_time AS due_time, "my schema"."sales_delayed".next_attempt AS next_attempt, "my schema"."sales_delayed".failure_count AS failure_count, "my schema"."sales_delayed".headers AS headers, "my schema"."sales_delayed".properties AS properties, "my schema"."sales_delayed".body AS body, ctid AS location
+(SELECT "my schema"."sales_delayed".message_id AS message_id, "my schema"."sales_delayed".destination AS destination, "my schema"."sales_delayed".due_time AS due_time, "my schema"."sales_delayed".next_attempt AS next_attempt, "my schema"."sales_delayed".failure_count AS failure_count, "my schema"."sales_delayed".headers AS headers, "my schema"."sales_delayed".properties AS properties, "my schema"."sales_delayed".body AS body, CASE WHEN (tableoid != (SELECT CAST(%(param_1)s::VARCHAR AS REGCLASS) AS anon_1)) THEN tableoid ELSE NULL END AS shelf, ctid AS location
 FROM "my schema"."sales_delayed"
-WHERE "my schema"."sales_delayed".next_attempt <= (SELECT %(at)s::TIMESTAMP WITH TIME ZONE AS anon_1) AND ("my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id) > (%(after_next_attempt)s::TIMESTAMP WITH TIME ZONE, %(after_message_id)s::VARCHAR COLLATE "C") ORDER BY "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id
+WHERE "my schema"."sales_delayed".next_attempt <= (SELECT %(at)s::TIMESTAMP WITH TIME ZONE AS anon_2) AND ("my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id) > (%(after_next_attempt)s::TIMESTAMP WITH TIME ZONE, %(after_message_id)s::VARCHAR COLLATE "C") ORDER BY "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id
  LIMIT %(limit)s::INTEGER FOR UPDATE SKIP LOCKED)
- SELECT summed.message_id, summed.destination, summed.due_time, summed.next_attempt, summed.failure_count, summed.headers, summed.properties, summed.body, summed.location
-FROM (SELECT sized.message_id AS message_id, sized.destination AS destination, sized.due_time AS due_time, sized.next_attempt AS next_attempt, sized.failure_count AS failure_count, sized.headers AS headers, sized.properties AS properties, sized.body AS body, sized.location AS location, sized.size AS size, sum(sized.size) OVER (ORDER BY sized.next_attempt, sized.message_id ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS total, row_number() OVER (ORDER BY sized.next_attempt, sized.message_id) AS number
-FROM (SELECT locked.message_id AS message_id, locked.destination AS destination, locked.due_time AS due_time, locked.next_attempt AS next_attempt, locked.failure_count AS failure_count, locked.headers AS headers, locked.properties AS properties, locked.body AS body, locked.location AS location, length(locked.body) AS size
+ SELECT summed.message_id, summed.destination, summed.due_time, summed.next_attempt, summed.failure_count, summed.headers, summed.properties, summed.body, summed.shelf, summed.location
+FROM (SELECT sized.message_id AS message_id, sized.destination AS destination, sized.due_time AS due_time, sized.next_attempt AS next_attempt, sized.failure_count AS failure_count, sized.headers AS headers, sized.properties AS properties, sized.body AS body, sized.shelf AS shelf, sized.location AS location, sized.size AS size, sum(sized.size) OVER (ORDER BY sized.next_attempt, sized.message_id ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS total, row_number() OVER (ORDER BY sized.next_attempt, sized.message_id) AS number
+FROM (SELECT locked.message_id AS message_id, locked.destination AS destination, locked.due_time AS due_time, locked.next_attempt AS next_attempt, locked.failure_count AS failure_count, locked.headers AS headers, locked.properties AS properties, locked.body AS body, locked.shelf AS shelf, locked.location AS location, length(locked.body) AS size
 FROM locked) AS sized) AS summed
 WHERE summed.total <= %(most_bytes)s::BIGINT OR summed.number = %(number_1)s::INTEGER ORDER BY summed.next_attempt, summed.message_id
--- {'number_1': 1}
+-- {'param_1': '"my schema"."sales_delayed"', 'number_1': 1}
 
 -- # first
 SELECT "my schema"."sales_delayed".next_attempt
@@ -76,11 +76,17 @@ UPDATE "my schema"."sales_delayed" SET next_attempt=%(new_next_attempt)s::TIMEST
 -- {'failure_count_1': 1}
 
 -- # insert
-INSERT INTO "my schema"."sales_delayed" (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body) VALUES (%(message_id)s::VARCHAR COLLATE "C", %(destination)s::VARCHAR COLLATE "C", %(due_time)s::TIMESTAMP WITH TIME ZONE, %(next_attempt)s::TIMESTAMP WITH TIME ZONE, %(failure_count)s::INTEGER, %(headers)s::VARCHAR, %(properties)s::VARCHAR, %(body)s) ON CONFLICT DO NOTHING
+INSERT INTO "my schema"."sales_delayed" (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body) SELECT %(message_id)s::VARCHAR COLLATE "C" AS anon_1, %(destination)s::VARCHAR COLLATE "C" AS anon_2, %(due_time)s::TIMESTAMP WITH TIME ZONE AS anon_3, %(next_attempt)s::TIMESTAMP WITH TIME ZONE AS anon_4, %(failure_count)s::INTEGER AS anon_5, %(headers)s::VARCHAR AS anon_6, %(properties)s::VARCHAR AS anon_7, %(body)s AS anon_8
+WHERE NOT (EXISTS (SELECT *
+FROM "my schema"."sales_delayed_shelves"
+WHERE "my schema"."sales_delayed_shelves".message_id = %(message_id)s::VARCHAR COLLATE "C")) ON CONFLICT DO NOTHING
 
 -- # insert_and_notify
 WITH stored AS
-(INSERT INTO "my schema"."sales_delayed" (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body) VALUES (%(new_message_id)s::VARCHAR COLLATE "C", %(new_destination)s::VARCHAR COLLATE "C", %(new_due_time)s::TIMESTAMP WITH TIME ZONE, %(new_next_attempt)s::TIMESTAMP WITH TIME ZONE, %(new_failure_count)s::INTEGER, %(new_headers)s::VARCHAR, %(new_properties)s::VARCHAR, %(new_body)s) ON CONFLICT DO NOTHING RETURNING "my schema"."sales_delayed".message_id)
+(INSERT INTO "my schema"."sales_delayed" (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body) SELECT %(new_message_id)s::VARCHAR COLLATE "C" AS anon_1, %(new_destination)s::VARCHAR COLLATE "C" AS anon_2, %(new_due_time)s::TIMESTAMP WITH TIME ZONE AS anon_3, %(new_next_attempt)s::TIMESTAMP WITH TIME ZONE AS anon_4, %(new_failure_count)s::INTEGER AS anon_5, %(new_headers)s::VARCHAR AS anon_6, %(new_properties)s::VARCHAR AS anon_7, %(new_body)s AS anon_8
+WHERE NOT (EXISTS (SELECT *
+FROM "my schema"."sales_delayed_shelves"
+WHERE "my schema"."sales_delayed_shelves".message_id = %(new_message_id)s::VARCHAR COLLATE "C")) ON CONFLICT DO NOTHING RETURNING "my schema"."sales_delayed".message_id)
  SELECT stored.message_id, pg_notify(%(channel)s, %(payload)s) AS pg_notify_1
 FROM stored
 
@@ -96,13 +102,16 @@ WHERE ("my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".mes
  LIMIT %(limit)s::INTEGER
 
 -- # remove_located
-DELETE FROM "my schema"."sales_delayed" WHERE ctid = ANY (CAST(%(locations)s::TEXT[] AS TID[])) AND xmax = CAST(pg_current_xact_id() AS XID)
+DELETE FROM ONLY "my schema"."sales_delayed" WHERE ctid = ANY (CAST(%(locations)s::TEXT[] AS TID[])) AND xmax = CAST(pg_current_xact_id() AS XID)
 
 -- # remove_many
 DELETE FROM "my schema"."sales_delayed" WHERE "my schema"."sales_delayed".message_id = ANY (%(ids)s::VARCHAR[] COLLATE "C")
 
 -- # remove_stored
 DELETE FROM "my schema"."sales_delayed" WHERE "my schema"."sales_delayed".message_id = %(id)s::VARCHAR COLLATE "C"
+
+-- # shelves
+
 
 -- # status
 SELECT clock_timestamp() AS now, current_setting(%(current_setting_1)s::VARCHAR) = %(current_setting_2)s::VARCHAR AS read_only, (SELECT min(ahead.due_time) AS min_1

@@ -105,6 +105,9 @@ FROM json_each(?) AS anon_1) AND "sales_delayed".claimed_by = ?
 -- # remove_stored
 DELETE FROM "sales_delayed" WHERE (typeof("sales_delayed".message_id) || hex("sales_delayed".message_id)) = ? AND "sales_delayed".claimed_by = ?
 
+-- # shelves
+
+
 -- # status
 SELECT NULL AS now, 0 AS read_only, (SELECT min(ahead.due_time) AS min_1
 FROM (SELECT "sales_delayed".due_time AS due_time
