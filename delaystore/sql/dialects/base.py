@@ -254,10 +254,13 @@ class StoreDialect(SqlDialect):
         self,
         connection: Connection,
         table: Table,
-        shelves: Table,  # noqa: ARG002 - for overriders
+        shelves: Table | None,  # noqa: ARG002 - for overriders
         rows: Iterable[dict[str, Any]],
     ) -> int:
-        """Insert rows in bulk; returns how many. Raises DuplicateMessageError; the caller undoes what went before."""
+        """Insert rows in bulk, unless one's id is there or in `shelves`; returns how many.
+
+        Raises DuplicateMessageError; the caller undoes what went before.
+        """
         statement, iterator, count = insert(table), iter(rows), 0
         while chunk := list(islice(iterator, CHUNK)):
             try:
@@ -296,6 +299,14 @@ class StoreDialect(SqlDialect):
     def storage_options(self) -> Sequence[str]:
         """Statements, with `{table}` for the quoted name, that tune a new table."""
         return ()
+
+    def grant_alike(self, connection: Connection, table: Table, like: Table) -> None:
+        """Give all roles the rights on `table` that they have on `like`; asked only where there are shelves."""
+        raise NotImplementedError
+
+    def duplicates_in(self, error: DBAPIError) -> Sequence[str]:  # noqa: ARG002 - for overriders
+        """The message_ids that an error names which is a DUPLICATE; none where the database names none."""
+        return []
 
     def open_to_senders(self, connection: Connection, shelves: Table, table: Table) -> None:
         """Let those who may insert into `table` read `shelves`; asked only where there are shelves."""

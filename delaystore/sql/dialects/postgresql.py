@@ -77,12 +77,12 @@ _OWNER: Final = text(
     "AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) "
     "AND l.classid::bigint = :high AND l.objid::bigint = :low"
 )
-_SENDERS: Final = text(
-    "SELECT DISTINCT CASE WHEN a.grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END "
+_RIGHTS: Final = text(
+    "SELECT a.privilege_type, CASE WHEN a.grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END "
     "FROM pg_class c CROSS JOIN aclexplode(c.relacl) a "
-    "WHERE c.oid = CAST(:name AS REGCLASS) AND a.privilege_type = 'INSERT' AND a.grantee <> c.relowner"
+    "WHERE c.oid = CAST(:name AS REGCLASS) AND a.grantee <> c.relowner"
 )
-"""Roles that may insert, but for the owner."""
+"""What roles may do with a table, but for its owner."""
 _STAY_OPEN: Final = text("SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'idle_session_timeout'")
 """The session that has the lock is idle while a batch is being sent; the setting is new in PostgreSQL 14."""
 _SWITCHED_OFF: Final = (
@@ -303,15 +303,17 @@ class PostgreSqlDialect(StoreDialect):
         return self._insert_unshelved(table, shelves, row, KEY)
 
     @override
-    def insert_many(self, connection: Connection, table: Table, shelves: Table, rows: Iterable[dict[str, Any]]) -> int:
+    def insert_many(
+        self, connection: Connection, table: Table, shelves: Table | None, rows: Iterable[dict[str, Any]]
+    ) -> int:
         """COPY; the savepoint is for the caller's transaction."""
         iterator, count = iter(rows), 0
         with self.savepoint(connection):
             while ids := self._copy(connection, table, islice(iterator, COPIED_AT_ONCE)):
-                shelved = connection.execute(_shelved(shelves), {"ids": ids}).scalars().all()
+                count += len(ids)
+                shelved = [] if shelves is None else connection.execute(_shelved(shelves), {"ids": ids}).scalars().all()
                 if shelved:
                     raise DuplicateMessageError(shelved)
-                count += len(ids)
         return count
 
     def _copy(self, connection: Connection, table: Table, rows: Iterable[dict[str, Any]]) -> list[str]:
@@ -331,9 +333,7 @@ class PostgreSqlDialect(StoreDialect):
                 give_up(connection)
             if not isinstance(error, IntegrityError) or self.fault(error) is not Fault.DUPLICATE:
                 raise
-            diagnostics: Any = getattr(error.orig, "diag", None)
-            found = re.search(r"\(message_id\)=\((.*)\)", diagnostics.message_detail or "", re.DOTALL)
-            raise DuplicateMessageError([found[1]] if found else []) from None
+            raise DuplicateMessageError(self.duplicates_in(error)) from None
         return ids
 
     def _insert_unshelved(self, table: Table, shelves: Table, row: Sequence[ColumnElement[Any]], key: str) -> Insert:
@@ -367,9 +367,23 @@ class PostgreSqlDialect(StoreDialect):
         return ("ALTER TABLE {table} SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 5000)",)
 
     @override
+    def grant_alike(self, connection: Connection, table: Table, like: Table) -> None:
+        rights = connection.execute(_RIGHTS, {"name": quoted_name(like, connection.dialect)}).all()
+        for right, role in rights:
+            execute_as_it_stands(connection, f"GRANT {right} ON {quoted_name(table, connection.dialect)} TO {role}")
+
+    @override
+    def duplicates_in(self, error: DBAPIError) -> Sequence[str]:
+        diagnostics: Any = getattr(error.orig, "diag", None)
+        found = re.search(r"\(message_id\)=\((.*)\)", diagnostics.message_detail or "", re.DOTALL)
+        return [found[1]] if found else []
+
+    @override
     def open_to_senders(self, connection: Connection, shelves: Table, table: Table) -> None:
-        for sender in connection.execute(_SENDERS, {"name": quoted_name(table, connection.dialect)}).scalars().all():
-            execute_as_it_stands(connection, f"GRANT SELECT ON {quoted_name(shelves, connection.dialect)} TO {sender}")
+        for right, role in connection.execute(_RIGHTS, {"name": quoted_name(table, connection.dialect)}).all():
+            if right == "INSERT":
+                name = quoted_name(shelves, connection.dialect)
+                execute_as_it_stands(connection, f"GRANT SELECT ON {name} TO {role}")
 
     @override
     def insert_and_notify(self, table: Table, shelves: Table) -> Executable:

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -10,7 +10,6 @@ from sqlalchemy import Connection, CursorResult, Delete, Executable, Update
 from typing_extensions import override
 
 from delaystore.message import (
-    LATEST_DUE_TIME,
     DelayedMessage,
     Position,
     check_message_id,
@@ -26,7 +25,7 @@ from delaystore.stores.sql._look_up import LookUp
 from delaystore.stores.sql._parts import StoreParts
 from delaystore.stores.sql._statements import search
 from delaystore.stores.sql._unreadable import stored_id, time_or_earliest
-from delaystore.stores.sql.rows import position_of_row, to_message, to_row
+from delaystore.stores.sql.rows import Rows, position_of_row, to_message
 
 NOTIFY_WITHIN: Final = MAXIMUM_SLEEP + timedelta(seconds=5)
 """What is due later needs no wake-up: dispatchers search by themselves; 5 s are for clocks that differ."""
@@ -79,21 +78,11 @@ class BoundSqlStore(ManagedDelayedMessageStore):
     @override
     def store_many(self, messages: Iterable[DelayedMessage]) -> int:
         self.written()
-        earliest = LATEST_DUE_TIME
-
-        def rows() -> Iterator[dict[str, Any]]:
-            nonlocal earliest
-            for message in messages:
-                row = to_row(message)
-                if row["next_attempt"] < earliest:
-                    earliest = row["next_attempt"]
-                yield row
-
-        dialect = self._parts.dialect
+        rows, dialect = Rows(messages), self._parts.dialect
         with translated_errors(), dialect.savepoint(self.connection):
-            count = dialect.insert_many(self.connection, self._sql.table, self._sql.shelves, rows())
+            count = dialect.insert_many(self.connection, self._sql.table, self._sql.shelves, rows)
         if count:
-            self._waits_until(earliest)
+            self._waits_until(rows.earliest)
         return count
 
     @override

@@ -1,10 +1,17 @@
 """Messages as rows, and back; every message passes here, so the columns are written out for speed."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from delaystore.errors import InvalidMessageError
-from delaystore.message import DelayedMessage, Position, UnreadableMessage, check_message_id, waiting_until
+from delaystore.message import (
+    LATEST_DUE_TIME,
+    DelayedMessage,
+    Position,
+    UnreadableMessage,
+    check_message_id,
+    waiting_until,
+)
 from delaystore.sql.codec import decode_mapping, encode_mapping
 from delaystore.sql.columns import NAMES
 from delaystore.stores.sql._unreadable import time_or_earliest, unreadable
@@ -22,6 +29,21 @@ def to_row(message: DelayedMessage) -> dict[str, Any]:
         "properties": encode_mapping(message.properties),
         "body": message.body,
     }
+
+
+class Rows(Iterator[dict[str, Any]]):
+    """The rows of `messages`, one after the other."""
+
+    def __init__(self, messages: Iterable[DelayedMessage]) -> None:
+        self._messages = iter(messages)
+        self.earliest = LATEST_DUE_TIME
+        """The first next attempt of the rows so far."""
+
+    def __next__(self) -> dict[str, Any]:
+        row = to_row(next(self._messages))
+        if row["next_attempt"] < self.earliest:
+            self.earliest = row["next_attempt"]
+        return row
 
 
 def to_message(row: Sequence[Any]) -> DelayedMessage:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timedelta
 from hashlib import sha256
+from itertools import chain, islice
 
 from sqlalchemy import URL, Connection, Engine, Table
 from sqlalchemy.exc import DBAPIError
@@ -36,7 +37,9 @@ from delaystore.stores.sql._parts import StoreParts
 from delaystore.stores.sql._scan import DueScan
 from delaystore.stores.sql._statements import Statements
 from delaystore.stores.sql.bound import NOTIFY_WITHIN, BoundSqlStore
+from delaystore.stores.sql.rows import Rows
 from delaystore.stores.sql.schema import delayed_table
+from delaystore.stores.sql.shelves import FEWEST_ROWS, Shelves
 
 
 class SqlDelayedMessageStore(ManagedDelayedMessageStore):
@@ -104,6 +107,11 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
         self._endpoint = endpoint
 
     @property
+    def shelves(self) -> Shelves:
+        """The tables in which what was stored in bulk waits, beside `table`."""
+        return Shelves(self.table, self._dialect, self._transactions)
+
+    @property
     def table(self) -> Table:
         """The table in which messages wait."""
         return self._parts.statements.table
@@ -117,6 +125,7 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
         with translated_errors(), self._transactions.connect() as connection:
             setup.upgrade(connection, self._parts.statements.table, self._dialect)
             connection.commit()
+            self.shelves.tidy()
 
     def remove_infrastructure(self) -> None:
         """Drop the tables, with all that waits in them."""
@@ -152,9 +161,16 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
 
     @override
     def store_many(self, messages: Iterable[DelayedMessage]) -> int:
-        """All or none, in one transaction; PostgreSQL: by COPY. Keeps few messages of a generator in memory."""
+        """All or none, in one transaction; PostgreSQL: by COPY, many of them into a large table as a shelf of its own.
+
+        Keeps few messages of a generator in memory: 20,000 at most.
+        """
+        iterator = iter(messages)
+        first = list(islice(iterator, FEWEST_ROWS))
+        if len(first) == FEWEST_ROWS and self._are_shelves_worth_it():
+            return self._store_in_shelf(chain(first, iterator))
         with self._one_call() as bound:
-            return bound.store_many(messages)
+            return bound.store_many(chain(first, iterator))
 
     @override
     def fetch_next_due_timeout(self, at: datetime) -> DelayedMessage | None:
@@ -285,6 +301,21 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
             parts.scan.search_from_beginning(message.next_attempt)
             self._dialect.check_commit(connection)
         return True
+
+    def _are_shelves_worth_it(self) -> bool:
+        with translated_errors():
+            return self.shelves.are_worth_it()
+
+    def _store_in_shelf(self, messages: Iterable[DelayedMessage]) -> int:
+        rows = Rows(messages)
+
+        def fill(connection: Connection, table: Table) -> int:
+            return self._dialect.insert_many(connection, table, None, rows)
+
+        with translated_errors(), self.shelves.filled(fill) as shelf, self._one_call() as bound:
+            shelf.move_in(bound.connection)
+            bound.stored(rows.earliest)
+        return shelf.rows
 
     def _one_call(self, connections: Connections | None = None) -> AbstractContextManager[BoundSqlStore]:
         """A transaction for one call; where claims are leases, they outlive it and belong to this store.

@@ -1,0 +1,310 @@
+"""Shelves: tables beside the endpoint's own, in which what was stored in bulk waits. PostgreSQL reads them as one.
+
+Into a large table, rows in no order are inserted slowly: each changes another page of each index. A shelf is filled
+first, and its indexes are built then.
+
+No primary key holds for several tables. So an insert looks for its message_id in the shelves, and a shelf becomes one
+in three steps. It is announced: from the next transaction on, every insert looks into it. All transactions that may
+not have seen it are waited for. Then its message_ids are compared with those that wait, and it is attached to the
+endpoint's table, in the transaction that stores the messages. Whatever dies before that leaves a shelf that nobody
+reads messages from, and that the next one to tidy up drops.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from secrets import token_hex
+from typing import Any, Final
+
+from sqlalchemy import Connection, Table, text
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from delaystore.errors import DuplicateMessageError
+from delaystore.sql.columns import in_order
+from delaystore.sql.dialects import StoreDialect
+from delaystore.sql.engine import Connections
+from delaystore.sql.faults import Fault
+from delaystore.sql.names import TOKEN_LENGTH, shelf_name
+from delaystore.sql.quoting import execute_as_it_stands, quoted_name
+from delaystore.stores.sql.schema import delayed_table, shelves_table
+
+FEWEST_ROWS: Final = 20_000
+"""As many rows at once are worth a shelf."""
+SMALLEST_TABLE: Final = 256 * 2**20
+"""Bytes; into a smaller table rows are inserted as fast."""
+MOST: Final = 24
+"""Shelves at once; each costs every search a look."""
+PATIENCE: Final = 5.0
+"""Seconds to wait for other transactions; then the rows are inserted, as without a shelf."""
+_LOCK_WAIT: Final = 0.05
+"""Seconds for which others may have to wait behind our wait for a shelf."""
+_PAUSE: Final = 0.1
+"""Seconds between two such waits."""
+_SHOWN: Final = 10
+"""Message_ids that an error names at most."""
+
+Fill = Callable[[Connection, Table], int]
+"""Inserts rows into a table without indexes; returns how many."""
+
+_IS_WORTH: Final = text(
+    "SELECT pg_relation_size(live.oid) >= :smallest "
+    "AND pg_get_userbyid(live.relowner) = current_user AND pg_get_userbyid(shelves.relowner) = current_user "
+    "AND has_schema_privilege(live.relnamespace, 'CREATE') "
+    "AND (SELECT count(*) FROM pg_inherits WHERE inhparent = shelves.oid) < :most "
+    "FROM pg_class live, pg_class shelves "
+    "WHERE live.oid = CAST(:live AS REGCLASS) AND shelves.oid = CAST(:shelves AS REGCLASS)"
+)
+_IN_FLIGHT: Final = text(
+    "SELECT l.virtualtransaction FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid "
+    "JOIN pg_database d ON d.oid = a.datid WHERE d.datname = current_database() AND a.usesysid IS NOT NULL "
+    "AND l.locktype = 'virtualxid' AND l.granted AND l.pid <> pg_backend_pid() "
+    "UNION ALL SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"
+)
+"""The transactions of the database, but for our own and autovacuum's."""
+_SHELVES: Final = text(
+    "SELECT c.relname FROM pg_inherits JOIN pg_class c ON c.oid = inhrelid WHERE inhparent = CAST(:shelves AS REGCLASS)"
+)
+_IS_ATTACHED: Final = text(
+    "SELECT EXISTS (SELECT FROM pg_inherits "
+    "WHERE inhrelid = CAST(:shelf AS REGCLASS) AND inhparent = CAST(:live AS REGCLASS))"
+)
+
+
+class Shelf:
+    """A shelf that has been announced, and is not attached yet."""
+
+    def __init__(self, table: Table, shelves: "Shelves", rows: int, *, is_seen: bool) -> None:
+        self._table, self._shelves, self._is_seen = table, shelves, is_seen
+        self.rows = rows
+        """How many messages are in it."""
+
+    def move_in(self, connection: Connection) -> None:
+        """Let its messages wait from the commit of the transaction on: attach it, or else insert its rows.
+
+        Raises DuplicateMessageError for message_ids that wait already.
+        """
+        self._shelves.lock(connection)  # of two with the same message_id, the second finds the first's
+        self._refuse(connection, "{live} w")
+        if self._is_seen and self._attach(connection):
+            return
+        self._refuse(connection, "{shelves} w", "w.tableoid <> CAST(:shelf AS REGCLASS)")
+        self._execute(connection, "INSERT INTO {live} SELECT * FROM ONLY {shelf} ORDER BY message_id")
+        self.empty(connection)
+
+    def empty(self, connection: Connection) -> None:
+        """Take its messages out; it is dropped later: nobody may wait for that, or be waited for."""
+        self._execute(connection, "DELETE FROM ONLY {shelf}")
+
+    def _refuse(self, connection: Connection, others: str, condition: str = "TRUE") -> None:
+        """Compare the message_ids with those of `others`, in the order of both; no table is read by chance."""
+        names = self._names(connection)
+        found = (
+            "SELECT s.message_id FROM ONLY {shelf} s JOIN " + others + " ON w.message_id = s.message_id "  # noqa: S608 - names are quoted
+            "WHERE w.message_id BETWEEN (SELECT min(message_id) FROM ONLY {shelf}) "
+            f"AND (SELECT max(message_id) FROM ONLY {{shelf}}) AND {condition} LIMIT {_SHOWN}"
+        )
+        connection.exec_driver_sql("SET LOCAL enable_hashjoin = off")
+        duplicates = connection.execute(text(_with_names(found, names)), {"shelf": names["shelf"]}).scalars().all()
+        if duplicates:
+            raise DuplicateMessageError(duplicates)
+
+    def _attach(self, connection: Connection) -> bool:
+        """False: others have it, or the endpoint's table, locked for too long.
+
+        Nobody waits behind the first lock; an autovacuum gives way to it after a second.
+        """
+        return self._shelves.unless_locked(
+            connection,
+            lambda: self._execute(connection, "LOCK TABLE ONLY {live} IN SHARE UPDATE EXCLUSIVE MODE"),
+            lock_wait=PATIENCE,
+        ) and self._shelves.unless_locked(
+            connection, lambda: self._execute(connection, "ALTER TABLE {shelf} INHERIT {live}"), patience=PATIENCE
+        )
+
+    def _names(self, connection: Connection) -> dict[str, str]:
+        return self._shelves.names(connection) | {"shelf": quoted_name(self._table, connection.dialect)}
+
+    def _execute(self, connection: Connection, statement: str) -> None:
+        try:
+            connection.execute(text(_with_names(statement, self._names(connection))))
+        except DBAPIError as error:
+            self._shelves.raise_duplicates(error)
+            raise
+
+
+class Shelves:
+    """The shelves of one endpoint's table."""
+
+    def __init__(self, live: Table, dialect: StoreDialect, connections: Connections) -> None:
+        self._live, self._dialect, self._connections = live, dialect, connections
+        self._shelves = shelves_table(live, dialect)
+
+    def are_worth_it(self) -> bool:
+        """Whether FEWEST_ROWS rows are stored faster in a shelf, and our role may make one."""
+        if not self._dialect.has_shelves:
+            return False
+        limits = {"smallest": SMALLEST_TABLE, "most": MOST}
+        with self._connections.connect() as connection:
+            return bool(connection.execute(_IS_WORTH, self.names(connection) | limits).scalar())
+
+    @contextmanager
+    def filled(self, fill: Fill) -> Iterator[Shelf]:
+        """A new shelf, filled and announced; dropped after the block unless it was attached.
+
+        Raises DuplicateMessageError for a message_id that is in it twice.
+        """
+        table = self._named(shelf_name(self._live.name, token_hex(TOKEN_LENGTH // 2), self._dialect))
+        try:
+            with self._connections.connect() as connection, self._needing(connection, table) as is_mine:
+                if not is_mine:
+                    raise RuntimeError(f"the name {table.name!r} was drawn twice")
+                rows = self._fill(connection, table, fill)
+                yield Shelf(table, self, rows, is_seen=_is_seen(connection))
+        finally:
+            with suppress(SQLAlchemyError):  # what is left now, is dropped by the next to tidy up
+                self.tidy()
+
+    def tidy(self) -> None:
+        """Drop the shelves that are empty, and those whose maker has died before they were attached.
+
+        One that others read stays for the next time.
+        """
+        if not self._dialect.has_shelves:
+            return
+        with self._connections.connect() as connection:
+            names = connection.execute(_SHELVES, self.names(connection)).scalars().all()
+            connection.commit()
+            for name in names:
+                try:
+                    self._drop_if_done(connection, self._named(name))
+                except DBAPIError as error:
+                    if self._dialect.fault(error) not in (Fault.PERMISSION, Fault.MISSING):
+                        raise
+                    connection.rollback()  # others' to drop, or dropped by others
+
+    def names(self, connection: Connection) -> dict[str, str]:
+        """The quoted names of the endpoint's table, `live`, and of the one whose children are the shelves."""
+        return {
+            "live": quoted_name(self._live, connection.dialect),
+            "shelves": quoted_name(self._shelves, connection.dialect),
+        }
+
+    def lock(self, connection: Connection) -> None:
+        """Let no other transaction attach a shelf until this one has ended."""
+        with self._dialect.setup_lock(connection, f"shelves of {self._live.fullname}"):
+            pass
+
+    def unless_locked(
+        self,
+        connection: Connection,
+        action: Callable[[], object],
+        *,
+        lock_wait: float = _LOCK_WAIT,
+        patience: float = 0,
+    ) -> bool:
+        """Do `action`; False: it is undone, for it had to wait longer than `lock_wait` for a lock, again and again."""
+        deadline = time.monotonic() + patience
+        while True:
+            try:
+                with self._dialect.savepoint(connection):
+                    connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{round(lock_wait * 1000)}ms'")
+                    action()
+            except DBAPIError as error:
+                if self._dialect.fault(error) is not Fault.LOCKED:
+                    raise
+            else:
+                return True
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(_PAUSE)
+
+    def raise_duplicates(self, error: DBAPIError) -> None:
+        """Raise DuplicateMessageError if that is what `error` means."""
+        if self._dialect.fault(error) is Fault.DUPLICATE:
+            raise DuplicateMessageError(self._dialect.duplicates_in(error)) from None
+
+    def _named(self, name: str) -> Table:
+        return delayed_table(name, self._live.schema, leases=False)
+
+    @contextmanager
+    def _needing(self, connection: Connection, table: Table) -> Iterator[bool]:
+        """Tell others, while the block lasts, that we need a shelf that is not attached; False: others do."""
+        release = self._dialect.take_lock(connection, f"shelf {table.fullname}", "")
+        connection.commit()
+        try:
+            yield release is not None
+        finally:
+            with suppress(SQLAlchemyError):  # then the connection is gone, and its locks are
+                connection.rollback()
+                if release is not None:
+                    release()
+                connection.commit()
+
+    def _fill(self, connection: Connection, table: Table, fill: Fill) -> int:
+        """One transaction: a shelf is announced with all its rows and indexes, or is not there."""
+        names = self.names(connection) | {"shelf": quoted_name(table, connection.dialect)}
+
+        def execute(statement: str) -> None:
+            connection.execute(text(_with_names(statement, names)))
+
+        execute("SET LOCAL statement_timeout = 0")
+        execute("CREATE TABLE {shelf} (LIKE {live} INCLUDING ALL EXCLUDING INDEXES)")
+        for option in self._dialect.storage_options():
+            execute_as_it_stands(connection, option.format(table=names["shelf"]))
+        self._dialect.grant_alike(connection, table, self._live)
+        rows = fill(connection, table)
+        try:
+            execute("ALTER TABLE {shelf} ADD PRIMARY KEY (message_id)")
+        except DBAPIError as error:
+            self.raise_duplicates(error)
+            raise
+        order = ", ".join(column.name for column in in_order(table))
+        execute(f"CREATE INDEX ON {{shelf}} ({order})")
+        execute("ANALYZE {shelf}")
+        execute("ALTER TABLE {shelf} INHERIT {shelves}")
+        connection.commit()
+        return rows
+
+    def _drop_if_done(self, connection: Connection, table: Table) -> None:
+        shelf = {"shelf": quoted_name(table, connection.dialect)}
+
+        def execute(statement: str) -> Any:
+            return connection.execute(text(_with_names(statement, shelf)))
+
+        def is_attached() -> bool:
+            return bool(connection.execute(_IS_ATTACHED, self.names(connection) | shelf).scalar())
+
+        def is_empty() -> bool:
+            self._dialect.prefer_indexes(connection)
+            first = "SELECT message_id FROM ONLY {shelf} ORDER BY next_attempt, message_id LIMIT 1"
+            return execute(first).first() is None
+
+        def drop_if_done() -> None:
+            """Nobody else has it now: what is found stays so."""
+            execute("LOCK TABLE ONLY {shelf} IN ACCESS EXCLUSIVE MODE")
+            if is_empty() if is_attached() else is_mine:
+                execute("DROP TABLE {shelf}")
+
+        with self._needing(connection, table) as is_mine:
+            if is_empty() if is_attached() else is_mine:
+                self.unless_locked(connection, drop_if_done)
+            connection.commit()
+
+
+def _is_seen(connection: Connection) -> bool:
+    """Whether all transactions that were in flight end within PATIENCE: the others see what is committed now."""
+    deadline, pause = time.monotonic() + PATIENCE, 0.001
+    waited_for = set(connection.execute(_IN_FLIGHT).scalars())
+    connection.commit()
+    while waited_for and time.monotonic() < deadline:
+        time.sleep(pause)
+        pause = min(2 * pause, _LOCK_WAIT)
+        waited_for &= set(connection.execute(_IN_FLIGHT).scalars())
+        connection.commit()
+    return not waited_for
+
+
+def _with_names(statement: str, names: Mapping[str, str]) -> str:
+    """`statement` with quoted names in place of those in braces, as text() takes them: a colon begins no parameter."""
+    escaped = {key: name.replace("\\", "\\\\").replace(":", r"\:") for key, name in names.items()}
+    return statement.format(**escaped)

@@ -1,0 +1,215 @@
+"""Shelves: what is stored in bulk waits in tables of its own, and nobody but the statistics can tell."""
+
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import text
+
+from delaystore.errors import DuplicateMessageError
+from delaystore.message import DelayedMessage
+from delaystore.stores import SqlDelayedMessageStore
+from delaystore.stores.abc import ManagementOutcome
+from delaystore.stores.sql import shelves
+from tests.integration.sql_stores import message, opened
+
+ROWS = 10
+
+
+@pytest.fixture(autouse=True)
+def few_rows_are_worth_a_shelf(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("delaystore.stores.sql.store.FEWEST_ROWS", ROWS)
+    monkeypatch.setattr(shelves, "SMALLEST_TABLE", 0)
+
+
+@pytest.fixture
+def store(postgresql_url: str) -> Iterator[SqlDelayedMessageStore]:
+    with opened(postgresql_url) as store:
+        yield store
+
+
+@pytest.fixture
+def other(postgresql_url: str, store: SqlDelayedMessageStore) -> Iterator[SqlDelayedMessageStore]:
+    with opened(postgresql_url) as other:
+        yield other
+
+
+def in_bulk(store: SqlDelayedMessageStore, seconds: float = 60) -> list[DelayedMessage]:
+    """Messages that were stored at once."""
+    now = store.now()
+    messages = [message(now, seconds + number) for number in range(ROWS)]
+    assert store.store_many(messages) == ROWS
+    return messages
+
+
+def tables(store: SqlDelayedMessageStore) -> dict[str, int]:
+    """How many messages wait in which table."""
+    with store.transaction() as transaction:
+        rows = transaction.connection.execute(
+            text("SELECT CAST(tableoid::regclass AS text), count(*) FROM sales_delayed GROUP BY 1")
+        )
+        return {row[0]: row[1] for row in rows}
+
+
+def test_what_is_stored_in_bulk_waits_in_a_shelf(store: SqlDelayedMessageStore) -> None:
+    messages = in_bulk(store)
+    (name,) = tables(store)
+    assert name.startswith("sales_delayed_shelf_")
+    assert store.list(limit=100).messages == messages
+    assert store.count() == ROWS
+    assert store.get(messages[3].message_id) == messages[3]
+    assert store.next() == messages[0].due_time
+
+
+def test_what_waits_in_a_shelf_is_dispatched_as_any_other(store: SqlDelayedMessageStore) -> None:
+    in_bulk(store, -60)
+    store.store(message(store.now(), -100))
+    with store.transaction() as transaction:
+        batch = transaction.fetch_due(store.now(), 5)
+        assert transaction.increment_failure_count(batch[1], store.now() + timedelta(hours=1))
+        assert transaction.remove_many([batch[0], *batch[2:]]) == 4
+    assert store.count() == ROWS + 1 - 4
+    with store.transaction() as transaction:
+        assert transaction.remove_many(transaction.fetch_due(store.now(), 100)) == ROWS + 1 - 5
+
+
+def test_a_message_at_the_same_place_of_another_table_stays(store: SqlDelayedMessageStore) -> None:
+    """PostgreSQL numbers the rows of each table by themselves."""
+    shelved = in_bulk(store, -60)
+    plain = message(store.now(), -100)
+    store.store(plain)
+    with store.transaction() as transaction:
+        transaction.fetch_due(store.now(), 100)
+        assert transaction.remove(plain)
+    assert store.get(shelved[0].message_id) == shelved[0]
+    with store.transaction() as transaction:
+        fetched = transaction.fetch_due(store.now(), 100)
+        assert transaction.remove(fetched[0])
+    assert store.count() == ROWS - 1
+
+
+def test_a_message_in_a_shelf_is_cancelled_and_rescheduled(
+    store: SqlDelayedMessageStore, other: SqlDelayedMessageStore
+) -> None:
+    first, second, third, *_ = in_bulk(store, -60)
+    assert store.cancel(first.message_id) is ManagementOutcome.DONE
+    assert store.cancel(first.message_id) is ManagementOutcome.NOT_FOUND
+    later = store.now() + timedelta(hours=1)
+    assert store.reschedule(second.message_id, later) is ManagementOutcome.DONE
+    with other.transaction() as transaction:
+        transaction.fetch_due(other.now(), 1)
+        assert store.cancel(third.message_id) is ManagementOutcome.BEING_DISPATCHED
+    assert store.count() == ROWS - 1
+
+
+def test_an_id_is_taken_wherever_it_waits(store: SqlDelayedMessageStore) -> None:
+    taken = in_bulk(store)[0]
+    now = store.now()
+    with pytest.raises(DuplicateMessageError, match=taken.message_id):
+        store.store(message(now, 5, taken.message_id))
+    with pytest.raises(DuplicateMessageError, match=taken.message_id):
+        store.store(message(now, 3600, taken.message_id))
+    with pytest.raises(DuplicateMessageError, match=taken.message_id):
+        store.store_many([message(now, 5, taken.message_id), message(now)])
+    with pytest.raises(DuplicateMessageError, match=taken.message_id):
+        store.store_many([message(now, 5, taken.message_id), *(message(now) for _ in range(ROWS))])
+    plain = message(now, 70)
+    store.store(plain)
+    with pytest.raises(DuplicateMessageError, match=plain.message_id):
+        store.store_many([message(now, 5, plain.message_id), *(message(now) for _ in range(ROWS))])
+    with pytest.raises(DuplicateMessageError, match="twice"):
+        store.store_many([message(now, 5, "twice"), *(message(now) for _ in range(ROWS)), message(now, 6, "twice")])
+    assert store.count() == ROWS + 1
+    assert len(tables(store)) == 2
+
+
+def test_an_empty_shelf_goes(store: SqlDelayedMessageStore) -> None:
+    in_bulk(store, -60)
+    with store.transaction() as transaction:
+        assert transaction.remove_many(transaction.fetch_due(store.now(), 100)) == ROWS
+    kept = in_bulk(store)
+    store.shelves.tidy()
+    assert len(shelf_names(store)) == 1
+    assert store.count() == len(kept)
+
+
+def test_a_shelf_that_others_read_stays(store: SqlDelayedMessageStore, other: SqlDelayedMessageStore) -> None:
+    in_bulk(store, -60)
+    with store.transaction() as transaction:
+        transaction.remove_many(transaction.fetch_due(store.now(), 100))
+    with other.transaction() as transaction:
+        assert transaction.count() == 0
+        store.shelves.tidy()
+        assert len(shelf_names(store)) == 1
+    store.shelves.tidy()
+    assert shelf_names(store) == []
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_an_insert_that_is_under_way_is_waited_for(
+    store: SqlDelayedMessageStore, other: SqlDelayedMessageStore, committed: bool
+) -> None:
+    now = store.now()
+    mine = message(now, 5)
+    outcome: list[int | Exception] = []
+
+    def store_in_bulk() -> None:
+        try:
+            outcome.append(store.store_many([mine, *(message(now) for _ in range(ROWS))]))
+        except DuplicateMessageError as error:
+            outcome.append(error)
+
+    with other.engine.connect() as connection, connection.begin() as transaction:
+        other.enlist(connection).store(message(now, 9, mine.message_id))
+        thread = threading.Thread(target=store_in_bulk)
+        thread.start()
+        thread.join(0.5)
+        assert thread.is_alive()
+        transaction.commit() if committed else transaction.rollback()
+    thread.join()
+    if committed:
+        assert isinstance(outcome[0], DuplicateMessageError)
+        assert store.count() == 1
+    else:
+        assert outcome == [ROWS + 1]
+        assert store.count() == ROWS + 1
+        assert len(tables(store)) == 1
+
+
+def test_rows_are_inserted_where_others_take_too_long(
+    store: SqlDelayedMessageStore, other: SqlDelayedMessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shelves, "PATIENCE", 0.2)
+    now = store.now()
+    with other.engine.connect() as connection, connection.begin():
+        other.enlist(connection).store(message(now, 9))
+        in_bulk(store)
+        assert tables(store) == {"sales_delayed": ROWS}
+    assert store.count() == ROWS + 1
+    store.shelves.tidy()
+    assert shelf_names(store) == []
+
+
+def test_setup_drops_what_a_dead_process_left(store: SqlDelayedMessageStore) -> None:
+    in_bulk(store)
+    with store.transaction() as transaction:  # as it is between the two transactions of its maker
+        (name,) = shelf_names(store)
+        transaction.connection.exec_driver_sql(f"ALTER TABLE {name} NO INHERIT sales_delayed")
+    store.setup_infrastructure()
+    assert shelf_names(store) == []
+    assert store.count() == 0
+
+
+def test_a_shelf_goes_with_the_infrastructure(store: SqlDelayedMessageStore) -> None:
+    in_bulk(store)
+    store.remove_infrastructure()
+    store.setup_infrastructure()
+    assert store.count() == 0
+    assert shelf_names(store) == []
+
+
+def shelf_names(store: SqlDelayedMessageStore) -> list[str]:
+    with store.engine.connect() as connection:
+        found = connection.execute(text("SELECT relname FROM pg_class WHERE relname ~ '_shelf_[0-9a-f]{20}$'"))
+        return list(found.scalars())
