@@ -10,8 +10,11 @@ from urllib.parse import quote
 
 import pytest
 from sqlalchemy import create_engine, text
+from typing_extensions import override
 
+from delaystore.message import DelayedMessage
 from delaystore.stores import SqlDelayedMessageStore
+from delaystore.stores.sql.shelves import ShelfLimits
 from delaystore.testing import StoreCapabilities, StoreConformance, StoreFactory
 
 multiprocessing.set_forkserver_preload([__name__])  # the processes that the kit kills start with it imported
@@ -122,6 +125,22 @@ class TestPostgreSQL(SqlStoreTests):
         assert shown(hostile_store_factory, "SHOW timezone") == LORD_HOWE
         assert shown(hostile_store_factory, "SHOW default_transaction_isolation") == "serializable"
         assert shown(hostile_store_factory, "SHOW bytea_output") == "escape"
+
+
+class ShelvingStore(SqlDelayedMessageStore):
+    """Whose messages wait in shelves, but for those that are stored in a transaction of the caller's."""
+
+    shelf_limits: ClassVar = ShelfLimits(fewest_rows=1, smallest_table=0)
+
+    @override
+    def store(self, message: DelayedMessage) -> None:
+        self.store_many([message])
+
+
+class TestPostgreSQLShelves(TestPostgreSQL):
+    @pytest.fixture
+    def store_factory(self, url: str) -> StoreFactory:
+        return partial(ShelvingStore, url, table=TABLE)
 
 
 class TestMariaDB(SqlStoreTests):

@@ -19,8 +19,8 @@ ROWS = 10
 
 @pytest.fixture(autouse=True)
 def few_rows_are_worth_a_shelf(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("delaystore.stores.sql.store.FEWEST_ROWS", ROWS)
-    monkeypatch.setattr(shelves, "SMALLEST_TABLE", 0)
+    limits = shelves.ShelfLimits(fewest_rows=ROWS, smallest_table=0)
+    monkeypatch.setattr(SqlDelayedMessageStore, "shelf_limits", limits)
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from delaystore.errors import DelaystoreError, LoadLostError
 from delaystore.spark._tables import open_table
 from delaystore.spark.options import StoreOptions
 from delaystore.sql.errors import translated_errors
+from delaystore.sql.quoting import execute_as_it_stands, quoted_name
 
 IDLE: Final = 60.0
 """Seconds without a job after which a snapshot is released: between two jobs of one query is less."""
@@ -50,10 +51,14 @@ class Snapshot(Resource):
         self._began = self._used = self._busy = time.monotonic()
         self.idle = False
         """Whether no job has run for long: nobody reads from it now, and another snapshot may replace it."""
-        self._connection = open_table(options).connect()
+        source = open_table(options)
+        self._connection = source.connect()
         try:
             with translated_errors():
                 self._connection.execute(_BEGIN)
+                # the shelves that are there now stay until it ends, though their messages may go
+                name = quoted_name(source.table, self._connection.dialect)
+                execute_as_it_stands(self._connection, f"LOCK TABLE {name} IN ACCESS SHARE MODE")
                 self._connection.execute(_NO_TIMEOUT)
                 self.name = str(self._connection.execute(_EXPORT).scalar_one())
         except BaseException:

@@ -13,6 +13,7 @@ reads messages from, and that the next one to tidy up drops.
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from secrets import token_hex
 from typing import Any, Final
 
@@ -28,12 +29,6 @@ from delaystore.sql.names import TOKEN_LENGTH, shelf_name
 from delaystore.sql.quoting import execute_as_it_stands, quoted_name
 from delaystore.stores.sql.schema import delayed_table, shelves_table
 
-FEWEST_ROWS: Final = 20_000
-"""As many rows at once are worth a shelf."""
-SMALLEST_TABLE: Final = 256 * 2**20
-"""Bytes; into a smaller table rows are inserted as fast."""
-MOST: Final = 24
-"""Shelves at once; each costs every search a look."""
 PATIENCE: Final = 5.0
 """Seconds to wait for other transactions; then the rows are inserted, as without a shelf."""
 _LOCK_WAIT: Final = 0.05
@@ -68,6 +63,17 @@ _IS_ATTACHED: Final = text(
     "SELECT EXISTS (SELECT FROM pg_inherits "
     "WHERE inhrelid = CAST(:shelf AS REGCLASS) AND inhparent = CAST(:live AS REGCLASS))"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class ShelfLimits:
+    """When rows that are stored at once get a shelf."""
+
+    fewest_rows: int = 20_000
+    smallest_table: int = 256 * 2**20
+    """Bytes; into a smaller table rows are inserted as fast."""
+    most_shelves: int = 24
+    """Each costs every search a look."""
 
 
 class Shelf:
@@ -135,15 +141,17 @@ class Shelf:
 class Shelves:
     """The shelves of one endpoint's table."""
 
-    def __init__(self, live: Table, dialect: StoreDialect, connections: Connections) -> None:
+    def __init__(self, live: Table, dialect: StoreDialect, connections: Connections, limits: ShelfLimits) -> None:
         self._live, self._dialect, self._connections = live, dialect, connections
-        self._shelves = shelves_table(live, dialect)
+        self.limits = limits
+        self.parent = shelves_table(live, dialect)
+        """The table whose children are the shelves, those too that are not attached yet."""
 
     def are_worth_it(self) -> bool:
-        """Whether FEWEST_ROWS rows are stored faster in a shelf, and our role may make one."""
+        """Whether `fewest_rows` rows are stored faster in a shelf, and our role may make one."""
         if not self._dialect.has_shelves:
             return False
-        limits = {"smallest": SMALLEST_TABLE, "most": MOST}
+        limits = {"smallest": self.limits.smallest_table, "most": self.limits.most_shelves}
         with self._connections.connect() as connection:
             return bool(connection.execute(_IS_WORTH, self.names(connection) | limits).scalar())
 
@@ -186,7 +194,7 @@ class Shelves:
         """The quoted names of the endpoint's table, `live`, and of the one whose children are the shelves."""
         return {
             "live": quoted_name(self._live, connection.dialect),
-            "shelves": quoted_name(self._shelves, connection.dialect),
+            "shelves": quoted_name(self.parent, connection.dialect),
         }
 
     def lock(self, connection: Connection) -> None:

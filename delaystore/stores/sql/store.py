@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timedelta
 from hashlib import sha256
 from itertools import chain, islice
+from typing import ClassVar
 
 from sqlalchemy import URL, Connection, Engine, Table
 from sqlalchemy.exc import DBAPIError
@@ -39,7 +40,7 @@ from delaystore.stores.sql._statements import Statements
 from delaystore.stores.sql.bound import NOTIFY_WITHIN, BoundSqlStore
 from delaystore.stores.sql.rows import Rows
 from delaystore.stores.sql.schema import delayed_table
-from delaystore.stores.sql.shelves import FEWEST_ROWS, Shelves
+from delaystore.stores.sql.shelves import ShelfLimits, Shelves
 
 
 class SqlDelayedMessageStore(ManagedDelayedMessageStore):
@@ -52,6 +53,8 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
 
     Raises ConfigurationError for a URL or name that cannot work, MissingDependencyError for a missing driver.
     """
+
+    shelf_limits: ClassVar = ShelfLimits()
 
     def __init__(
         self,
@@ -109,7 +112,7 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
     @property
     def shelves(self) -> Shelves:
         """The tables in which what was stored in bulk waits, beside `table`."""
-        return Shelves(self.table, self._dialect, self._transactions)
+        return Shelves(self.table, self._dialect, self._transactions, self.shelf_limits)
 
     @property
     def table(self) -> Table:
@@ -166,8 +169,8 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
         Keeps few messages of a generator in memory: 20,000 at most.
         """
         iterator = iter(messages)
-        first = list(islice(iterator, FEWEST_ROWS))
-        if len(first) == FEWEST_ROWS and self._are_shelves_worth_it():
+        first = list(islice(iterator, self.shelf_limits.fewest_rows))
+        if len(first) == self.shelf_limits.fewest_rows and self._are_shelves_worth_it():
             return self._store_in_shelf(chain(first, iterator))
         with self._one_call() as bound:
             return bound.store_many(chain(first, iterator))

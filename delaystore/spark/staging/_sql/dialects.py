@@ -8,11 +8,23 @@ from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlalchemy import Connection, Insert, Select, Table, func, insert, select
+from sqlalchemy import (
+    Connection,
+    Insert,
+    Select,
+    Table,
+    column,
+    delete,
+    exists,
+    func,
+    insert,
+    select,
+    text,
+)
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from typing_extensions import override
 
-from delaystore.errors import LoadError
+from delaystore.errors import DuplicateMessageError, LoadError
 from delaystore.spark.options import OnDuplicate
 from delaystore.spark.staging._sql.binary_copy import COLUMNS, copy_stream
 from delaystore.sql.columns import KEY, completed
@@ -26,6 +38,10 @@ DROP_PATIENCE: Final = 2.0
 """Seconds that a drop waits for an attempt that still writes."""
 NAMED: Final = 10
 """Message_ids that an error names at most."""
+_ATTACHED: Final = text("SELECT inhrelid FROM pg_inherits WHERE inhparent = CAST(:live AS REGCLASS)").columns(
+    inhrelid=postgresql.OID()
+)
+"""The shelves whose messages wait."""
 _ESCAPED: Final = (b"\0", b"\\", b"\n", b"\r", b"\x1a", b'"', b"'")
 """What takes two bytes in a statement of MySQL's."""
 _ROOM: Final = 2**17
@@ -73,6 +89,16 @@ class StagingDialect(StoreDialect):
             return insert(live).from_select(list(names), staged, include_defaults=False)
         changed = [name for name in names if name != KEY] if on_duplicate is OnDuplicate.REPLACE else []
         return self.merging(live, names, staged, changed)
+
+    def beside_shelves(
+        self, connection: Connection, live: Table, shelves: Table, staged: Select[Any], on_duplicate: OnDuplicate
+    ) -> Select[Any]:
+        """What of `staged` is to be inserted: the primary key does not know what waits in shelves.
+
+        What is replaced is taken out of its shelf, and what is ignored left out. Raises DuplicateMessageError for what
+        is in a shelf after that. Asked only where there are shelves.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def merging(self, live: Table, names: Sequence[str], staged: Select[Any], changed: Sequence[str]) -> Insert:
@@ -137,6 +163,24 @@ class PostgreSqlStaging(StagingDialect, PostgreSqlDialect):
         with driver_errors(connection, statement), cursor, cursor.copy(statement.encode()) as copy:
             for piece in copy_stream(rows, attempt):
                 copy.write(piece)
+
+    @override
+    def beside_shelves(
+        self, connection: Connection, live: Table, shelves: Table, staged: Select[Any], on_duplicate: OnDuplicate
+    ) -> Select[Any]:
+        """A replaced message is waited for, if a dispatcher has it. A shelf that is not attached is another load's."""
+        rows = staged.subquery("shelved")
+        is_there = shelves.c[KEY] == rows.c[KEY]
+        if on_duplicate is OnDuplicate.IGNORE:
+            return select(*rows.c).where(~exists().where(is_there))
+        if on_duplicate is OnDuplicate.REPLACE:
+            name = quoted_name(live, connection.dialect)
+            attached = _ATTACHED.bindparams(live=name)
+            connection.execute(delete(shelves).where(is_there, column("tableoid", postgresql.OID()).in_(attached)))
+        found = connection.execute(select(rows.c[KEY]).where(is_there).limit(NAMED)).scalars().all()
+        if found:
+            raise DuplicateMessageError(found)
+        return staged
 
     @override
     def merging(self, live: Table, names: Sequence[str], staged: Select[Any], changed: Sequence[str]) -> Insert:

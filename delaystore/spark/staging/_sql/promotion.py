@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import Connection, Select, func, select
+from sqlalchemy import Connection, Select, Table, func, insert, select
 from sqlalchemy.exc import DBAPIError
 
 from delaystore.errors import DuplicateMessageError, LoadLostError, StoreUnavailableError
@@ -15,9 +15,10 @@ from delaystore.spark.staging._sql.dialects import twice, waiting_already
 from delaystore.spark.staging._sql.registry import Registry, finished_load
 from delaystore.spark.staging._sql.tables import ATTEMPT
 from delaystore.spark.staging.abc import FinishedLoad, LoadKey, StagedAttempt
-from delaystore.sql.columns import NAMES
+from delaystore.sql.columns import NAMES, in_order
 from delaystore.sql.faults import Fault
 from delaystore.stores.sql.bound import BoundSqlStore
+from delaystore.stores.sql.shelves import Shelf
 
 TRIES: Final = 5
 """The most attempts at a promotion, if other transactions come in the way."""
@@ -42,9 +43,29 @@ class Promotion:
         self._expected = {int(attempt.attempt): attempt.count for attempt in attempts if attempt.count}
         self._on_duplicate = on_duplicate
         self._staging = database.staging(token)
+        self._shelf: Shelf | None = None
+        self._earliest: datetime | None = None
 
     def run(self) -> FinishedLoad:
-        """Promote, once; see the contract."""
+        """Promote, once; see the contract. Many rows wait in a shelf of their own, unless some wait already."""
+        shelves = self._database.store.shelves
+        if sum(self._expected.values()) < shelves.limits.fewest_rows or not shelves.are_worth_it():
+            return self._run()
+        try:
+            with shelves.filled(self._fill) as self._shelf:
+                return self._run()
+        except DuplicateMessageError:
+            self._shelf = None
+        return self._run()
+
+    def _fill(self, connection: Connection, table: Table) -> int:
+        """In the order in which they become due: neighbours are dispatched together."""
+        self._database.dialect.take_time(connection)
+        self._earliest = self._check(connection)
+        staged = self._staged().order_by(*in_order(self._staging))
+        return connection.execute(insert(table).from_select(list(NAMES), staged, include_defaults=False)).rowcount
+
+    def _run(self) -> FinishedLoad:
         deadline = time.monotonic() + CLAIM_PATIENCE
         tries = 0
         while True:
@@ -78,7 +99,7 @@ class Promotion:
                 f"the load {self._key.load_id!r} was taken over, or given up after a time without a sign of life; "
                 "nothing of it was stored; run it again"
             )
-        earliest = self._check(connection)
+        earliest = self._check(connection) if self._shelf is None else self._earliest
         stored = 0 if earliest is None else self._insert(connection, bound.now())
         if earliest is not None:
             bound.stored(earliest)
@@ -105,15 +126,23 @@ class Promotion:
         return earliest
 
     def _insert(self, connection: Connection, now: datetime) -> int:
+        if self._shelf is not None:
+            self._shelf.move_in(connection)
+            return self._shelf.rows
         dialect, staged = self._database.dialect, self._staged()
         replaces = self._on_duplicate is OnDuplicate.REPLACE
         if replaces and dialect.is_claimed(connection, self._database.live, staged, now):
             raise _ClaimedError
         if replaces and dialect.replaces_twice and connection.execute(twice(staged)).first() is not None:
             raise _DuplicatesError
-        statement = dialect.promoting(self._database.live, NAMES, staged, self._on_duplicate)
+        live, shelves = self._database.live, self._database.store.shelves.parent
         try:
+            if dialect.has_shelves:
+                staged = dialect.beside_shelves(connection, live, shelves, staged, self._on_duplicate)
+            statement = dialect.promoting(live, NAMES, staged, self._on_duplicate)
             return connection.execute(statement, execution_options={"preserve_rowcount": True}).rowcount
+        except DuplicateMessageError:
+            raise _DuplicatesError from None
         except DBAPIError as error:
             fault = dialect.fault(error)
             if fault is Fault.DUPLICATE:
