@@ -7,11 +7,13 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import text
 
-from delaystore.errors import DuplicateMessageError
+from delaystore.errors import DuplicateMessageError, StoreUnavailableError
 from delaystore.message import DelayedMessage
+from delaystore.spark.options import OnDuplicate
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.abc import ManagementOutcome
 from delaystore.stores.sql import shelves
+from tests.integration.loading import load, row
 from tests.integration.sql_stores import message, opened
 
 ROWS = 10
@@ -192,13 +194,47 @@ def test_rows_are_inserted_where_others_take_too_long(
 
 
 def test_setup_drops_what_a_dead_process_left(store: SqlDelayedMessageStore) -> None:
-    in_bulk(store)
-    with store.transaction() as transaction:  # as it is between the two transactions of its maker
-        (name,) = shelf_names(store)
-        transaction.connection.exec_driver_sql(f"ALTER TABLE {name} NO INHERIT sales_delayed")
+    abandoned(store)
     store.setup_infrastructure()
     assert shelf_names(store) == []
     assert store.count() == 0
+
+
+def test_an_id_that_is_being_stored_is_no_duplicate(store: SqlDelayedMessageStore) -> None:
+    """Whoever takes a duplicate for a message that waits would lose it with the shelf."""
+    announced = abandoned(store)
+    again = message(store.now(), 5, announced)
+    with pytest.raises(StoreUnavailableError, match=f"{announced}.*try again"):
+        store.store(again)
+    with pytest.raises(StoreUnavailableError, match="try again"):
+        store.store(message(store.now(), 3600, announced))
+    with pytest.raises(StoreUnavailableError, match="try again"):
+        store.store_many([again])
+    with store.engine.connect() as connection, pytest.raises(StoreUnavailableError, match="try again"):
+        store.enlist(connection).store(again)
+    store.shelves.tidy()
+    store.store(again)
+    assert store.count() == 1
+
+
+@pytest.mark.parametrize("on_duplicate", OnDuplicate)
+def test_a_load_skips_nothing_that_is_being_stored(
+    store: SqlDelayedMessageStore, postgresql_url: str, on_duplicate: OnDuplicate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    announced = abandoned(store)
+    monkeypatch.setattr(SqlDelayedMessageStore, "shelf_limits", shelves.ShelfLimits())
+    finished = load(postgresql_url, "one", [row(announced, 5)], on_duplicate)
+    assert (finished.stored, finished.skipped) == (1, 0)
+    assert store.count() == 1
+
+
+def abandoned(store: SqlDelayedMessageStore) -> str:
+    """A message_id in a shelf whose maker has died before it was attached."""
+    messages = in_bulk(store)
+    with store.transaction() as transaction:
+        (name,) = shelf_names(store)
+        transaction.connection.exec_driver_sql(f"ALTER TABLE {name} NO INHERIT sales_delayed")
+    return messages[0].message_id
 
 
 def test_a_shelf_goes_with_the_infrastructure(store: SqlDelayedMessageStore) -> None:

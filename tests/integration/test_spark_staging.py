@@ -48,6 +48,7 @@ from delaystore.spark.staging._sql.database import load_database
 from delaystore.spark.staging._sql.dialects import waiting_already
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.sql import leave_delaystore_alone
+from delaystore.stores.sql.shelves import ShelfLimits
 from tests.integration.loading import DEAD, DUE, HERE, batch, load, row, rows, staged, staging_of, tables
 from tests.integration.sql_stores import message, opened
 from tests.servers import PostgreSQL, PostgreSQLDatabases
@@ -62,6 +63,15 @@ ODD = [
     row("%s %(x)s :y", -0.000001),
     row("i" * 255, 7e9),
 ]
+
+
+@pytest.fixture(params=["sqlite", "postgresql", "shelves", "mariadb"])
+def database_url(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An empty database of each kind; PostgreSQL also with shelves for the smallest load."""
+    if request.param == "shelves":
+        monkeypatch.setattr(SqlDelayedMessageStore, "shelf_limits", ShelfLimits(fewest_rows=1, smallest_table=0))
+    url: str = request.getfixturevalue("postgresql_url" if request.param == "shelves" else f"{request.param}_url")
+    return url
 
 
 def options(url: str) -> StoreOptions:

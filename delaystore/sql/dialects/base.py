@@ -300,6 +300,10 @@ class StoreDialect(SqlDialect):
         """Statements, with `{table}` for the quoted name, that tune a new table."""
         return ()
 
+    def is_announced(self, shelves: Table, table: Table) -> ColumnElement[bool]:
+        """Whether a row of `shelves` is in one that is not attached to `table`; asked only where there are shelves."""
+        raise NotImplementedError
+
     def grant_alike(self, connection: Connection, table: Table, like: Table) -> None:
         """Give all roles the rights on `table` that they have on `like`; asked only where there are shelves."""
         raise NotImplementedError

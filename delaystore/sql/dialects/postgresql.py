@@ -17,7 +17,6 @@ from sqlalchemy import (
     Executable,
     Insert,
     Integer,
-    Select,
     Table,
     Text,
     any_,
@@ -39,7 +38,12 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.types import TypeEngine
 from typing_extensions import override
 
-from delaystore.errors import ConfigurationError, DuplicateMessageError, DurabilityUnknownError
+from delaystore.errors import (
+    ConfigurationError,
+    DuplicateMessageError,
+    DurabilityUnknownError,
+    StoreUnavailableError,
+)
 from delaystore.sql.columns import KEY
 from delaystore.sql.dialects.base import (
     CONNECT_TIMEOUT,
@@ -77,6 +81,10 @@ _OWNER: Final = text(
     "AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) "
     "AND l.classid::bigint = :high AND l.objid::bigint = :low"
 )
+_ATTACHED: Final = text("SELECT inhrelid FROM pg_inherits WHERE inhparent = CAST(:live AS REGCLASS)").columns(
+    column("inhrelid", postgresql.OID())
+)
+"""The shelves whose messages wait."""
 _RIGHTS: Final = text(
     "SELECT a.privilege_type, CASE WHEN a.grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END "
     "FROM pg_class c CROSS JOIN aclexplode(c.relacl) a "
@@ -311,9 +319,8 @@ class PostgreSqlDialect(StoreDialect):
         with self.savepoint(connection):
             while ids := self._copy(connection, table, islice(iterator, COPIED_AT_ONCE)):
                 count += len(ids)
-                shelved = [] if shelves is None else connection.execute(_shelved(shelves), {"ids": ids}).scalars().all()
-                if shelved:
-                    raise DuplicateMessageError(shelved)
+                if shelves is not None:
+                    self._refuse_shelved(connection, table, shelves, ids)
         return count
 
     def _copy(self, connection: Connection, table: Table, rows: Iterable[dict[str, Any]]) -> list[str]:
@@ -335,6 +342,17 @@ class PostgreSqlDialect(StoreDialect):
                 raise
             raise DuplicateMessageError(self.duplicates_in(error)) from None
         return ids
+
+    def _refuse_shelved(self, connection: Connection, table: Table, shelves: Table, ids: Sequence[str]) -> None:
+        key = shelves.c[KEY]
+        among = key == any_(bindparam("ids", type_=ARRAY(key.type)))
+        found = select(key, self.is_announced(shelves, table)).where(among).limit(SHOWN_IDS)
+        rows = connection.execute(found, {"ids": ids}).all()
+        for message_id, is_announced in rows:
+            if is_announced:
+                raise being_stored(message_id)
+        if rows:
+            raise DuplicateMessageError([message_id for message_id, _ in rows])
 
     def _insert_unshelved(self, table: Table, shelves: Table, row: Sequence[ColumnElement[Any]], key: str) -> Insert:
         there = exists().where(shelves.c[KEY] == bindparam(key, type_=shelves.c[KEY].type))
@@ -365,6 +383,11 @@ class PostgreSqlDialect(StoreDialect):
     def storage_options(self) -> Sequence[str]:
         """Vacuum by the number of deleted rows, not by their share of the table."""
         return ("ALTER TABLE {table} SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 5000)",)
+
+    @override
+    def is_announced(self, shelves: Table, table: Table) -> ColumnElement[bool]:
+        attached = _ATTACHED.bindparams(live=quoted_name(table, _DIALECT))
+        return column("tableoid", postgresql.OID()).not_in(attached)
 
     @override
     def grant_alike(self, connection: Connection, table: Table, like: Table) -> None:
@@ -435,10 +458,11 @@ class PostgreSqlDialect(StoreDialect):
         return code[:2] in _OUTAGES or self.fault(error) is Fault.READ_ONLY
 
 
-def _shelved(shelves: Table) -> Select[Any]:
-    """Some of the parameter `ids` that are in `shelves`."""
-    key = shelves.c.message_id
-    return select(key).where(key == any_(bindparam("ids", type_=ARRAY(key.type)))).limit(SHOWN_IDS)
+def being_stored(message_id: str) -> StoreUnavailableError:
+    """The error for a message_id of a shelf that may be attached in a moment, or never."""
+    return StoreUnavailableError(
+        f"the message_id {message_id!r} is just being stored by somebody else, with many others; try again"
+    )
 
 
 def _note_notice(info: dict[str, Any], notice: Any) -> None:

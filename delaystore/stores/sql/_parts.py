@@ -10,6 +10,7 @@ from sqlalchemy.exc import IntegrityError
 from delaystore.errors import DuplicateMessageError
 from delaystore.message import DelayedMessage
 from delaystore.sql.dialects import Claiming, StoreDialect
+from delaystore.sql.dialects.postgresql import being_stored
 from delaystore.sql.faults import Fault
 from delaystore.stores.sql._claims import CandidateLocks, Claims, Leases, RowLocks
 from delaystore.stores.sql._clock import DatabaseClock
@@ -47,7 +48,8 @@ class StoreParts:
     def insert(self, connection: Connection, message: DelayedMessage, wake: str | None = None) -> None:
         """Insert a row, and wake dispatchers with the payload `wake`, in one statement where the database can.
 
-        Raises DuplicateMessageError where its message_id waits already, and what the driver raises.
+        Raises DuplicateMessageError where its message_id waits already, StoreUnavailableError where it may in a moment,
+        and what the driver raises.
         """
         row, sql = to_row(message), self.statements
         if wake is not None and sql.insert_and_notify is not None:
@@ -61,4 +63,6 @@ class StoreParts:
                     raise
                 inserted = False
         if not inserted:
+            if self.dialect.has_shelves and connection.execute(sql.announced, {"id": message.message_id}).first():
+                raise being_stored(message.message_id)
             raise DuplicateMessageError([message.message_id])

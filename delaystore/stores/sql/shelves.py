@@ -11,18 +11,19 @@ reads messages from, and that the next one to tidy up drops.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from secrets import token_hex
 from typing import Any, Final
 
-from sqlalchemy import Connection, Table, text
+from sqlalchemy import Connection, CursorResult, Table, text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from delaystore.errors import DuplicateMessageError
+from delaystore.errors import DuplicateMessageError, StoreUnavailableError
 from delaystore.sql.columns import in_order
 from delaystore.sql.dialects import StoreDialect
+from delaystore.sql.dialects.postgresql import being_stored
 from delaystore.sql.engine import Connections
 from delaystore.sql.faults import Fault
 from delaystore.sql.names import TOKEN_LENGTH, shelf_name
@@ -90,19 +91,22 @@ class Shelf:
         Raises DuplicateMessageError for message_ids that wait already.
         """
         self._shelves.lock(connection)  # of two with the same message_id, the second finds the first's
-        self._refuse(connection, "{live} w")
-        if self._is_seen and self._attach(connection):
-            return
-        self._refuse(connection, "{shelves} w", "w.tableoid <> CAST(:shelf AS REGCLASS)")
-        self._execute(connection, "INSERT INTO {live} SELECT * FROM ONLY {shelf} ORDER BY message_id")
-        self.empty(connection)
+        duplicates = self._shared(connection, "{live} w")
+        if duplicates:
+            raise DuplicateMessageError(duplicates)
+        if not self._is_seen or not self._attach(connection):
+            self._insert(connection)
 
-    def empty(self, connection: Connection) -> None:
-        """Take its messages out; it is dropped later: nobody may wait for that, or be waited for."""
+    def _insert(self, connection: Connection) -> None:
+        """The shelf is dropped later: nobody may wait for that, or be waited for."""
+        announced = self._shared(connection, "{shelves} w", "w.tableoid <> CAST(:shelf AS REGCLASS)")
+        if announced:
+            raise being_stored(announced[0])
+        self._execute(connection, "INSERT INTO {live} SELECT * FROM ONLY {shelf} ORDER BY message_id")
         self._execute(connection, "DELETE FROM ONLY {shelf}")
 
-    def _refuse(self, connection: Connection, others: str, condition: str = "TRUE") -> None:
-        """Compare the message_ids with those of `others`, in the order of both; no table is read by chance."""
+    def _shared(self, connection: Connection, others: str, condition: str = "TRUE") -> Sequence[str]:
+        """Some of the message_ids that `others` have too; searched in the order of both, never each with each."""
         names = self._names(connection)
         found = (
             "SELECT s.message_id FROM ONLY {shelf} s JOIN " + others + " ON w.message_id = s.message_id "  # noqa: S608 - names are quoted
@@ -110,29 +114,32 @@ class Shelf:
             f"AND (SELECT max(message_id) FROM ONLY {{shelf}}) AND {condition} LIMIT {_SHOWN}"
         )
         connection.exec_driver_sql("SET LOCAL enable_hashjoin = off")
-        duplicates = connection.execute(text(_with_names(found, names)), {"shelf": names["shelf"]}).scalars().all()
-        if duplicates:
-            raise DuplicateMessageError(duplicates)
+        return connection.execute(text(_with_names(found, names)), {"shelf": names["shelf"]}).scalars().all()
 
     def _attach(self, connection: Connection) -> bool:
         """False: others have it, or the endpoint's table, locked for too long.
 
         Nobody waits behind the first lock; an autovacuum gives way to it after a second.
         """
-        return self._shelves.unless_locked(
+        attached = self._shelves.unless_locked(
             connection,
             lambda: self._execute(connection, "LOCK TABLE ONLY {live} IN SHARE UPDATE EXCLUSIVE MODE"),
             lock_wait=PATIENCE,
         ) and self._shelves.unless_locked(
             connection, lambda: self._execute(connection, "ALTER TABLE {shelf} INHERIT {live}"), patience=PATIENCE
         )
+        if attached:
+            rows = self._execute(connection, "SELECT count(*) FROM ONLY {shelf}").scalar_one()
+            if rows != self.rows:  # a pooler that gives a session to several clients makes our lock useless
+                raise StoreUnavailableError(f"{rows} of {self.rows} messages are left in a shelf; store them again")
+        return attached
 
     def _names(self, connection: Connection) -> dict[str, str]:
         return self._shelves.names(connection) | {"shelf": quoted_name(self._table, connection.dialect)}
 
-    def _execute(self, connection: Connection, statement: str) -> None:
+    def _execute(self, connection: Connection, statement: str) -> CursorResult[Any]:
         try:
-            connection.execute(text(_with_names(statement, self._names(connection))))
+            return connection.execute(text(_with_names(statement, self._names(connection))))
         except DBAPIError as error:
             self._shelves.raise_duplicates(error)
             raise
@@ -295,7 +302,9 @@ class Shelves:
 
         with self._needing(connection, table) as is_mine:
             if is_empty() if is_attached() else is_mine:
-                self.unless_locked(connection, drop_if_done)
+                is_dropped = self.unless_locked(connection, drop_if_done)
+                if not is_dropped and not is_attached():
+                    execute("DELETE FROM ONLY {shelf}")  # its message_ids are free, whoever is still looking at them
             connection.commit()
 
 

@@ -13,6 +13,12 @@ CREATE TABLE "my schema"."sales_delayed" (
 ;
 CREATE INDEX sales_delayed_due ON "my schema"."sales_delayed" (next_attempt, message_id)
 
+-- # announced
+SELECT "my schema"."sales_delayed_shelves".message_id
+FROM "my schema"."sales_delayed_shelves"
+WHERE "my schema"."sales_delayed_shelves".message_id = %(id)s::VARCHAR COLLATE "C" AND (tableoid NOT IN (SELECT inhrelid FROM pg_inherits WHERE inhparent = CAST(%(live)s::VARCHAR AS REGCLASS)))
+-- {'live': '"my schema"."sales_delayed"'}
+
 -- # buckets
 SELECT numbered.number, count(*) AS messages
 FROM (SELECT floor(EXTRACT(epoch FROM "my schema"."sales_delayed".due_time) / CAST(%(seconds)s::BIGINT AS NUMERIC)) AS number, "my schema"."sales_delayed".destination AS destination

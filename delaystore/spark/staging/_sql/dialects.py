@@ -13,13 +13,11 @@ from sqlalchemy import (
     Insert,
     Select,
     Table,
-    column,
     delete,
     exists,
     func,
     insert,
     select,
-    text,
 )
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from typing_extensions import override
@@ -30,7 +28,7 @@ from delaystore.spark.staging._sql.binary_copy import COLUMNS, copy_stream
 from delaystore.sql.columns import KEY, completed
 from delaystore.sql.dialects.base import StoreDialect, driver_errors
 from delaystore.sql.dialects.mysql import MySqlDialect
-from delaystore.sql.dialects.postgresql import PostgreSqlDialect
+from delaystore.sql.dialects.postgresql import PostgreSqlDialect, being_stored
 from delaystore.sql.dialects.sqlite import SqliteDialect
 from delaystore.sql.quoting import execute_as_it_stands, quoted_name
 
@@ -38,10 +36,6 @@ DROP_PATIENCE: Final = 2.0
 """Seconds that a drop waits for an attempt that still writes."""
 NAMED: Final = 10
 """Message_ids that an error names at most."""
-_ATTACHED: Final = text("SELECT inhrelid FROM pg_inherits WHERE inhparent = CAST(:live AS REGCLASS)").columns(
-    inhrelid=postgresql.OID()
-)
-"""The shelves whose messages wait."""
 _ESCAPED: Final = (b"\0", b"\\", b"\n", b"\r", b"\x1a", b'"', b"'")
 """What takes two bytes in a statement of MySQL's."""
 _ROOM: Final = 2**17
@@ -95,8 +89,8 @@ class StagingDialect(StoreDialect):
     ) -> Select[Any]:
         """What of `staged` is to be inserted: the primary key does not know what waits in shelves.
 
-        What is replaced is taken out of its shelf, and what is ignored left out. Raises DuplicateMessageError for what
-        is in a shelf after that. Asked only where there are shelves.
+        What is replaced is taken out of its shelf, and what is ignored left out. Raises DuplicateMessageError, and
+        StoreUnavailableError for what is in a shelf that is not attached. Asked only where there are shelves.
         """
         raise NotImplementedError
 
@@ -168,18 +162,19 @@ class PostgreSqlStaging(StagingDialect, PostgreSqlDialect):
     def beside_shelves(
         self, connection: Connection, live: Table, shelves: Table, staged: Select[Any], on_duplicate: OnDuplicate
     ) -> Select[Any]:
-        """A replaced message is waited for, if a dispatcher has it. A shelf that is not attached is another load's."""
+        """A replaced message is waited for, if a dispatcher has it."""
         rows = staged.subquery("shelved")
-        is_there = shelves.c[KEY] == rows.c[KEY]
+        is_there, is_announced = shelves.c[KEY] == rows.c[KEY], self.is_announced(shelves, live)
         if on_duplicate is OnDuplicate.IGNORE:
-            return select(*rows.c).where(~exists().where(is_there))
-        if on_duplicate is OnDuplicate.REPLACE:
-            name = quoted_name(live, connection.dialect)
-            attached = _ATTACHED.bindparams(live=name)
-            connection.execute(delete(shelves).where(is_there, column("tableoid", postgresql.OID()).in_(attached)))
-        found = connection.execute(select(rows.c[KEY]).where(is_there).limit(NAMED)).scalars().all()
-        if found:
-            raise DuplicateMessageError(found)
+            staged = select(*rows.c).where(~exists().where(is_there, ~is_announced))
+        elif on_duplicate is OnDuplicate.REPLACE:
+            connection.execute(delete(shelves).where(is_there, ~is_announced))
+        found = select(rows.c[KEY], is_announced).where(is_there).order_by(is_announced.desc()).limit(1)
+        for message_id, announced in connection.execute(found):
+            if announced:
+                raise being_stored(message_id)
+            if on_duplicate is OnDuplicate.ERROR:
+                raise DuplicateMessageError([message_id])
         return staged
 
     @override

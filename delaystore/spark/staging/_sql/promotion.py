@@ -51,19 +51,28 @@ class Promotion:
         shelves = self._database.store.shelves
         if sum(self._expected.values()) < shelves.limits.fewest_rows or not shelves.are_worth_it():
             return self._run()
+        with self._database.writing() as bound:
+            finished = self._standing(bound.connection)
+        if finished is not None:
+            return finished
         try:
             with shelves.filled(self._fill) as self._shelf:
                 return self._run()
-        except DuplicateMessageError:
+        except (
+            DuplicateMessageError,
+            StoreUnavailableError,
+        ):  # others' messages, of which `_run` knows what is to be done
             self._shelf = None
         return self._run()
 
     def _fill(self, connection: Connection, table: Table) -> int:
         """In the order in which they become due: neighbours are dispatched together."""
         self._database.dialect.take_time(connection)
+        self._registry.locked(connection, self._key.load_id, wait=True)
         self._earliest = self._check(connection)
         staged = self._staged().order_by(*in_order(self._staging))
-        return connection.execute(insert(table).from_select(list(NAMES), staged, include_defaults=False)).rowcount
+        statement = insert(table).from_select(list(NAMES), staged, include_defaults=False)
+        return connection.execute(statement, execution_options={"preserve_rowcount": True}).rowcount
 
     def _run(self) -> FinishedLoad:
         deadline = time.monotonic() + CLAIM_PATIENCE
@@ -72,11 +81,10 @@ class Promotion:
             try:
                 with self._database.writing() as bound:
                     return self._promote(bound)
-            except _ClaimedError:
+            except (_ClaimedError, _AnnouncedError) as error:
                 if time.monotonic() > deadline:
-                    raise StoreUnavailableError(
-                        f"messages to be replaced were claimed by dispatchers for {CLAIM_PATIENCE:.0f} s; load again"
-                    ) from None
+                    raise StoreUnavailableError(f"{error} for {CLAIM_PATIENCE:.0f} s; load again") from None
+                self._database.store.shelves.tidy()
                 time.sleep(_POLL)
             except _ConflictError as conflict:
                 if isinstance(conflict, _DuplicatesError):
@@ -91,14 +99,9 @@ class Promotion:
     def _promote(self, bound: BoundSqlStore) -> FinishedLoad:
         connection = bound.connection
         self._database.dialect.take_time(connection)
-        row = self._registry.locked(connection, self._key.load_id, wait=True)
-        if row is not None and (finished := finished_load(row, self._key)) is not None:
+        finished = self._standing(connection)
+        if finished is not None:
             return finished
-        if row is None or row.token != self._token:
-            raise LoadLostError(
-                f"the load {self._key.load_id!r} was taken over, or given up after a time without a sign of life; "
-                "nothing of it was stored; run it again"
-            )
         earliest = self._check(connection) if self._shelf is None else self._earliest
         stored = 0 if earliest is None else self._insert(connection, bound.now())
         if earliest is not None:
@@ -107,6 +110,18 @@ class Promotion:
         if self._on_duplicate is not OnDuplicate.IGNORE:
             stored = expected  # a replaced row counts as two in some databases
         return self._registry.finish(connection, self._key, stored, expected - stored, bound.now())
+
+    def _standing(self, connection: Connection) -> FinishedLoad | None:
+        """Lock the load; what it was finished with, or None. LoadLostError: it is another run's."""
+        row = self._registry.locked(connection, self._key.load_id, wait=True)
+        if row is not None and (finished := finished_load(row, self._key)) is not None:
+            return finished
+        if row is None or row.token != self._token:
+            raise LoadLostError(
+                f"the load {self._key.load_id!r} was taken over, or given up after a time without a sign of life; "
+                "nothing of it was stored; run it again"
+            )
+        return None
 
     def _check(self, connection: Connection) -> datetime | None:
         """The earliest next attempt; None: nothing was staged. LoadLostError if staged rows are missing."""
@@ -143,6 +158,8 @@ class Promotion:
             return connection.execute(statement, execution_options={"preserve_rowcount": True}).rowcount
         except DuplicateMessageError:
             raise _DuplicatesError from None
+        except StoreUnavailableError:
+            raise _AnnouncedError from None
         except DBAPIError as error:
             fault = dialect.fault(error)
             if fault is Fault.DUPLICATE:
@@ -174,6 +191,16 @@ class Promotion:
 
 class _ClaimedError(Exception):
     """A dispatcher has claimed a message that is to be replaced."""
+
+    def __str__(self) -> str:
+        return "messages to be replaced were claimed by dispatchers"
+
+
+class _AnnouncedError(Exception):
+    """A message_id is in a shelf that is not attached yet."""
+
+    def __str__(self) -> str:
+        return "messages of the load were just being stored by others"
 
 
 class _ConflictError(Exception):
