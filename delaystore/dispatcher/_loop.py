@@ -3,6 +3,7 @@
 import logging
 import random
 import threading
+import time
 from typing import Final
 
 from delaystore.dispatcher._availability import AvailabilityCheck
@@ -19,6 +20,8 @@ logger = logging.getLogger("delaystore.dispatcher")
 SHORTEST_CONTENTION: Final = 0.05
 LONGEST_CONTENTION: Final = 0.5
 """The least and the most seconds to sleep while another dispatcher has claimed what is due."""
+TIDY_EVERY: Final = 60.0
+"""Seconds."""
 
 
 class DispatchLoop:
@@ -33,6 +36,7 @@ class DispatchLoop:
         self._context = context
         self._passes = passes
         self._contention = SHORTEST_CONTENTION
+        self._tidy_at = time.monotonic() + TIDY_EVERY
         self.wake: Final = WakeUp()
         self.finished: Final = threading.Event()
         self.subscription: Final = Subscription(context.store, self.wake.wake_up)
@@ -80,12 +84,21 @@ class DispatchLoop:
             self._availability.wait(result.outage, result.delay)
             return
         self._availability.confirm(idle=not result.report.fetched)
+        self._tidy()
         if result.delay:
             self.wake.pause(result.delay)
         elif result.full:
             self._helper.engage()
         else:
             self._rest(result)
+
+    def _tidy(self) -> None:
+        """Let the store clear away what it has left behind, when it is time."""
+        if time.monotonic() < self._tidy_at:
+            return
+        self._tidy_at = time.monotonic() + TIDY_EVERY
+        with self._context.store_calls.call("tidying up"):
+            self._context.store.tidy()
 
     def _rest(self, result: PassResult) -> None:
         """Sleep until something is due; briefly, if others have claimed what is due already."""

@@ -160,6 +160,9 @@ class DelayedMessageStore(ABC):
         """Ask to be woken when another process stores a message; None: this store cannot, poll it."""
         return None
 
+    def tidy(self) -> None:  # noqa: B027 - a store may leave nothing behind
+        """Clear away what the store has left behind, if that is quick; a dispatcher calls it once a minute."""
+
     def close(self) -> None:  # noqa: B027 - a store may hold nothing
         """Give back connections; may be called twice. The store may be used again, and reconnects."""
 

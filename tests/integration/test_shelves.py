@@ -1,18 +1,21 @@
 """Shelves: what is stored in bulk waits in tables of its own, and nobody but the statistics can tell."""
 
 import threading
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
 from sqlalchemy import text
 
+from delaystore.dispatcher import Dispatcher, _loop
 from delaystore.errors import DuplicateMessageError, StoreUnavailableError
 from delaystore.message import DelayedMessage
 from delaystore.spark.options import OnDuplicate
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.abc import ManagementOutcome
 from delaystore.stores.sql import shelves
+from delaystore.testing import RecordingTransport
 from tests.integration.loading import load, row
 from tests.integration.sql_stores import message, opened
 
@@ -198,6 +201,19 @@ def test_setup_drops_what_a_dead_process_left(store: SqlDelayedMessageStore) -> 
     store.setup_infrastructure()
     assert shelf_names(store) == []
     assert store.count() == 0
+
+
+def test_a_dispatcher_tidies_up(store: SqlDelayedMessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_loop, "TIDY_EVERY", 0.1)
+    in_bulk(store, -60)
+    dispatcher = Dispatcher(store, RecordingTransport())
+    dispatcher.start()
+    deadline = time.monotonic() + 20
+    while shelf_names(store) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    dispatcher.stop()
+    assert store.count() == 0
+    assert shelf_names(store) == []
 
 
 def test_an_id_that_is_being_stored_is_no_duplicate(store: SqlDelayedMessageStore) -> None:

@@ -274,6 +274,12 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
         return PostgreSqlListener(self.engine, self._parts.channel, on_wake_up)
 
     @override
+    def tidy(self) -> None:
+        """Drop shelves that are empty, or that were never attached."""
+        with translated_errors():
+            self.shelves.tidy()
+
+    @override
     def close(self) -> None:
         """Close the connections, unless the Engine is yours."""
         if self._owns_engine:
