@@ -1,0 +1,52 @@
+"""Programs of the former release, run from the project's own history."""
+
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[2]
+LAST_WITHOUT_SHELVES: Final = "7897e550002fb8ae8649e65644d349d91db7d2e2"
+"""The commit after which tables were changed."""
+SENDER: Final = """
+import sys, time
+from delaystore import DelayedDelivery, SqlDelayedMessageStore
+
+delivery = DelayedDelivery(endpoint=sys.argv[2], store=SqlDelayedMessageStore(sys.argv[1]))
+while True:
+    print(delivery.send("billing", b"from the former release", delay=1), flush=True)
+    time.sleep(0.02)
+"""
+
+
+class FormerRelease:
+    """The package as it was, unpacked in `folder`."""
+
+    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+        archive = subprocess.run(
+            ["git", "archive", LAST_WITHOUT_SHELVES, "delaystore"], cwd=ROOT, stdout=subprocess.PIPE, check=True
+        )
+        subprocess.run(["tar", "--extract", "--directory", folder], input=archive.stdout, check=True)
+        self._folder = folder
+        self._environment = {**environment, "PYTHONPATH": str(folder)}
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run the command `delaystore` with these arguments to its end."""
+        command = [sys.executable, "-m", "delaystore.cli", *arguments]
+        return subprocess.run(
+            command, cwd=self._folder, env=self._environment, check=False, capture_output=True, text=True
+        )
+
+    @contextmanager
+    def running(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+        """Python with these arguments, killed at the end of the block if it still runs."""
+        process = subprocess.Popen(
+            [sys.executable, *arguments], cwd=self._folder, env=self._environment, stdout=subprocess.PIPE, text=True
+        )
+        with process:
+            try:
+                yield process
+            finally:
+                process.kill()

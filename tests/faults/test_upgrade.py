@@ -1,0 +1,93 @@
+"""A store of the former release with a million messages waiting is upgraded while its programs are at work."""
+
+import os
+import subprocess
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, text
+
+from delaystore.dispatcher import Dispatcher
+from delaystore.stores.sql import SqlDelayedMessageStore
+from delaystore.transports import Transport
+from tests.faults.arrivals import assert_arrived, drain
+from tests.faults.backlog import DESTINATION, ENDPOINT, ids, message, messages, open_store
+from tests.faults.former_release import SENDER, FormerRelease
+from tests.faults.patience import wait_until
+
+WAITING = 1_000_000
+MANY = 30_000
+FILL = """
+INSERT INTO faults_delayed (message_id, destination, due_time, next_attempt, failure_count, body)
+SELECT gen_random_uuid()::text, 'billing', due, due, 0, decode(repeat('78', 200), 'hex')
+FROM (SELECT now() + interval '30 days' + random() * interval '365 days' AS due FROM generate_series(1, :count)) AS s
+"""
+
+
+@pytest.fixture
+def former(postgresql_url: str, rabbitmq_url: str, tmp_path: Path) -> FormerRelease:
+    environment = {
+        **os.environ,
+        "DELAYSTORE_STORE": postgresql_url,
+        "DELAYSTORE_TRANSPORT": rabbitmq_url,
+        "DELAYSTORE_ENDPOINT": ENDPOINT,
+    }
+    former = FormerRelease(tmp_path, environment)
+    assert former.run("setup", "--queue", DESTINATION).returncode == 0
+    return former
+
+
+def test_an_upgrade_while_the_former_release_is_at_work(
+    former: FormerRelease, postgresql_url: str, rabbitmq_transport: Transport
+) -> None:
+    """Its dispatcher sends what waits in a shelf, too; only its senders know of no shelf."""
+    engine = create_engine(postgresql_url)
+    with engine.begin() as connection:
+        connection.execute(text(FILL), {"count": WAITING})
+    engine.dispose()
+    with (
+        former.running("-m", "delaystore.cli", "dispatch") as dispatcher,
+        former.running("-c", SENDER, postgresql_url, ENDPOINT) as sender,
+    ):
+        sent = sent_by(sender, 20)
+        store = open_store(postgresql_url)
+        sent += in_bulk(store) + sent_by(sender, 100)
+        store.store(single := message(due_in=1))
+        sender.kill()
+        sent += [single.message_id, *sent_by(sender)]
+        wait_until(lambda: store.count() == WAITING, "everything due was dispatched")
+        assert dispatcher.poll() is None
+    arrived = drain(rabbitmq_transport, DESTINATION)
+    unprinted = set(arrived) - set(sent)
+    assert len(unprinted) <= 1, "the sender may have been killed between a send and its line"
+    assert_arrived(arrived, [*sent, *unprinted])
+
+    store.store_many(after := messages(10))
+    assert Dispatcher(store, rabbitmq_transport, endpoint=ENDPOINT).dispatch_due().delivered == 10
+    assert_arrived(drain(rabbitmq_transport, DESTINATION), ids(after))
+    store.close()
+
+
+def test_the_former_release_refuses_to_start_with_newer_tables(former: FormerRelease, postgresql_url: str) -> None:
+    open_store(postgresql_url).close()
+    refused = former.run("setup")
+    assert refused.returncode != 0
+    assert "upgrade delaystore" in refused.stderr
+
+
+def sent_by(sender: subprocess.Popen[str], count: int | None = None) -> list[str]:
+    """The next `count` message_ids that it has sent; None: all that are left."""
+    assert sender.stdout is not None
+    lines = list(islice(sender.stdout, count))
+    return [line.strip() for line in lines if line.endswith("\n")]
+
+
+def in_bulk(store: SqlDelayedMessageStore) -> list[str]:
+    """Messages that wait in a shelf, by the limits that everybody has."""
+    shelved = messages(MANY, due_in=1)
+    assert store.store_many(shelved) == MANY
+    with store.engine.connect() as connection:
+        found = text("SELECT count(*) FROM pg_inherits WHERE inhparent = CAST('faults_delayed' AS REGCLASS)")
+        assert connection.execute(found).scalar() == 1
+    return ids(shelved)
