@@ -9,6 +9,7 @@ from sqlalchemy import Connection, Engine, event, make_url
 
 from delaystore.message import EARLIEST_DUE_TIME, Position
 from delaystore.stores import SqlDelayedMessageStore
+from delaystore.stores.sql import _look_up
 from delaystore.stores.sql._scan import DueScan
 from tests.integration.sql_stores import message, opened
 from tests.servers import PostgreSQL
@@ -104,6 +105,15 @@ def test_a_look_behind_deleted_rows_goes_by_the_index(
     plans = planned(much_waits.engine, 'FROM "sales_delayed"', "EXPLAIN (ANALYZE, FORMAT JSON)")
     LOOKS[look](much_waits, middle)
     assert_by_index(*plans)
+
+
+def test_few_are_counted_for_an_estimate(much_waits: SqlDelayedMessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_look_up, "COUNTED", 1000)
+    plans = planned(much_waits.engine, 'FROM "sales_delayed"', "EXPLAIN (ANALYZE, FORMAT JSON)")
+    assert not much_waits.estimate_count().exact
+    (plan,) = plans
+    assert kind(scan_of(plan)).startswith("Index Only Scan")
+    assert scan_of(plan)["Actual Rows"] == 1001
 
 
 def planned(bind: Connection | Engine, part: str, explain: str) -> list[dict[str, Any]]:

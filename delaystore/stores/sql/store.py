@@ -18,8 +18,10 @@ from delaystore.sql.engine import Connections, create_store_engine
 from delaystore.sql.errors import translated_errors
 from delaystore.sql.faults import Fault
 from delaystore.sql.names import check_identifier, check_table_name, default_table_name
+from delaystore.sql.sizes import TableSize
 from delaystore.sql.urls import url_label
 from delaystore.stores.abc import (
+    Count,
     ManagedDelayedMessageStore,
     ManagementOutcome,
     Page,
@@ -234,6 +236,17 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
         """Reads all that waits."""
         with self._one_call() as bound:
             return bound.count(destination=destination)
+
+    @override
+    def estimate_count(self) -> Count:
+        """As in the contract; PostgreSQL and MariaDB estimate by their statistics, SQLite counts."""
+        with self._looking_up() as bound:
+            return bound.estimate_count()
+
+    def sizes(self) -> Sequence[TableSize]:
+        """The tables in which messages wait, by the database's own records: none is read."""
+        with self._one_call() as bound:
+            return bound.sizes()
 
     @override
     def count_by_due_time(self, bucket: timedelta, *, destination: str | None = None) -> Mapping[datetime, int]:
