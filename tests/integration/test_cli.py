@@ -256,7 +256,7 @@ def test_every_option_is_an_environment_variable(run: CommandLine, monkeypatch: 
 
 
 def test_reading_never_creates_a_table(run: CommandLine) -> None:
-    for command in (("list",), ("count",), ("show", "a"), ("cancel", "a"), ("health",)):
+    for command in (("list",), ("count",), ("show", "a"), ("cancel", "a"), ("health",), ("status",)):
         assert "delaystore setup" in run.refused(*command, "--endpoint", "mistyped")
 
 
@@ -279,6 +279,7 @@ def test_the_version_and_the_help_are_there(run: CommandLine) -> None:
         "cancel",
         "reschedule",
         "receive",
+        "status",
         "health",
     ):
         assert command in run("--help").out

@@ -94,6 +94,33 @@ def test_few_are_counted_whatever_the_statistics_say(filled: SqlDelayedMessageSt
     assert filled.estimate_count() == Count(100, exact=True)
 
 
+def test_the_status_tells_sizes(filled: SqlDelayedMessageStore, run: CommandLine, database_url: str) -> None:
+    told = run("status", "--json")
+    assert told.code == 0
+    document = told.document
+    first = filled.status().first_due
+    assert first is not None
+    assert (document["healthy"], document["oldest_overdue"]) == (True, None)
+    assert document["first_due"] == first.isoformat()
+    (size,) = document["tables"]
+    assert size["data_bytes"] > 100 * MANY
+    if database_url.startswith("sqlite"):
+        assert size["name"] == make_url(database_url).database
+        assert document["waiting"] == MANY
+    else:
+        assert size["name"] == "sales_delayed"
+        assert size["index_bytes"] > 0
+        assert 0.5 * MANY < size["rows"] < 2 * MANY
+    lines = run("status").out
+    assert "store      healthy: nothing is overdue\n" in lines
+    assert f"first due  {first.isoformat()}\n" in lines
+    assert "MiB" in lines
+    filled.store(message(filled.now(), -3600))
+    told = run("status")
+    assert told.code == 1
+    assert "store      unhealthy: the first is overdue for 1:00:0" in told.out
+
+
 def test_tables_that_inherit_are_of_the_store(postgresql_store: SqlDelayedMessageStore) -> None:
     execute(postgresql_store.engine, "ANALYZE sales_delayed")
     add_child(postgresql_store.engine)
