@@ -127,7 +127,10 @@ class DelayedDelivery(Sender):
         after: Position | None = None,
         limit: int = 100,
     ) -> Page:
-        """A page of what waits, in the order of positions, behind `after`; `since` <= next attempt < `until`."""
+        """A page of what waits, in the order of positions, behind `after`; `since` <= next attempt < `until`.
+
+        With `destination` a SQL store may read all that waits.
+        """
         return self._managed().list(destination=destination, since=since, until=until, after=after, limit=limit)
 
     def count(self, *, destination: str | None = None) -> int:
