@@ -217,8 +217,8 @@ class ManagedDelayedMessageStore(DelayedMessageStore):
     ) -> Page:
         """A page of what waits, in the order of positions, behind `after` (None: from the beginning).
 
-        `destination` filters by equality; `since` <= next attempt < `until`. A page has `limit` messages unless it is the
-        last, so that a store that has no index of destinations may read all that waits for one.
+        `destination` filters by equality; `since` <= next attempt < `until`. A store without an index of
+        destinations may read all that waits for a page of few.
         """
 
     @abstractmethod

@@ -164,6 +164,28 @@ def test_what_may_not_be_read_is_counted(postgresql_store: SqlDelayedMessageStor
     reader.close()
 
 
+def test_a_schema_and_a_table_of_one_s_own_have_sizes_too(postgresql_store: SqlDelayedMessageStore) -> None:
+    execute(postgresql_store.engine, 'CREATE SCHEMA "my: schema"')
+    url = postgresql_store.engine.url.render_as_string(hide_password=False)
+    with opened(url, schema="my: schema", table="waiting room") as store:
+        (size,) = store.sizes()
+        assert (size.name, size.rows) == ('"my: schema"."waiting room"', 0)
+
+
+def test_a_table_that_is_locked_is_unhealthy_in_time(
+    postgresql_store: SqlDelayedMessageStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = postgresql_store.engine.url.render_as_string(hide_password=False)
+    ask = ("status", "--store", url, "--endpoint", "sales", "--timeout", "1")
+    run = CommandLine(capsys, {})
+    with postgresql_store.engine.begin() as connection:
+        connection.exec_driver_sql("LOCK TABLE sales_delayed")
+        told, document = run(*ask), run(*ask, "--json").document
+    reason = "the store does not answer within 1 s"
+    assert (told.code, told.out) == (1, f"store      unhealthy: {reason}\n")
+    assert (document["healthy"], document["store"], document["tables"]) == (False, reason, None)
+
+
 def test_an_estimate_reads_no_table(postgresql_store: SqlDelayedMessageStore) -> None:
     execute(postgresql_store.engine, "ANALYZE sales_delayed")
     read: list[str] = []
