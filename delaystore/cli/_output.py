@@ -6,11 +6,14 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import typer
 
 from delaystore.errors import DelaystoreError
+
+if TYPE_CHECKING:
+    from delaystore.stores.abc import Count
 
 _ENDLESS: Final = 1_000_000
 """The width of a table that goes to a file or a pipe, which get whole lines."""
@@ -99,6 +102,14 @@ def print_table(
 def counted(number: int, noun: str) -> str:
     """`1 message`, `2 messages`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def about(count: "Count", remark: str = "") -> str:
+    """`12,345`, or of an estimate three digits and the remark: `about 10,200,000 (estimated; --exact counts)`."""
+    if count.exact:
+        return f"{count.messages:,}"
+    estimated = "; ".join(filter(None, ("estimated", remark)))
+    return f"about {round(count.messages, 3 - len(str(count.messages))):,} ({estimated})"
 
 
 def printable(text: str) -> str:

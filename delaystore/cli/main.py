@@ -24,6 +24,7 @@ from delaystore.cli._receive import receive
 from delaystore.cli._send import send
 from delaystore.cli._setup import setup
 from delaystore.cli._signals import INTERRUPTED, READER_GONE
+from delaystore.cli._status import status
 from delaystore.errors import DelaystoreError
 
 _UsageError: Final = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
@@ -89,6 +90,7 @@ for name, command in (
     ("cancel", cancel),
     ("reschedule", reschedule),
     ("receive", receive),
+    ("status", status),
     ("health", health),
 ):
     app.command(name)(command)

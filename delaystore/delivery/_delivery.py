@@ -32,7 +32,7 @@ from delaystore.errors import (
 from delaystore.forks import renew_in_children
 from delaystore.message import DelayedMessage, Position
 from delaystore.settings import DelayedDeliverySettings
-from delaystore.stores.abc import DelayedMessageStore, ManagedDelayedMessageStore, ManagementOutcome, Page
+from delaystore.stores.abc import Count, DelayedMessageStore, ManagedDelayedMessageStore, ManagementOutcome, Page
 from delaystore.transports.abc import Transport
 
 logger = logging.getLogger("delaystore.delivery")
@@ -127,12 +127,19 @@ class DelayedDelivery(Sender):
         after: Position | None = None,
         limit: int = 100,
     ) -> Page:
-        """A page of what waits, in the order of positions, behind `after`; `since` <= next attempt < `until`."""
+        """A page of what waits, in the order of positions, behind `after`; `since` <= next attempt < `until`.
+
+        With `destination` a SQL store may read all that waits.
+        """
         return self._managed().list(destination=destination, since=since, until=until, after=after, limit=limit)
 
     def count(self, *, destination: str | None = None) -> int:
-        """How many messages wait."""
+        """How many messages wait, counted."""
         return self._managed().count(destination=destination)
+
+    def estimate_count(self) -> Count:
+        """How many messages wait, told soon however many do: up to 100,000 are counted, more may be estimated."""
+        return self._managed().estimate_count()
 
     def count_by_due_time(self, bucket: timedelta, *, destination: str | None = None) -> Mapping[datetime, int]:
         """How many messages are due in each `bucket`, a length of time, by the bucket's start."""

@@ -1,6 +1,6 @@
 """Quoted names, and statements that are executed unchanged."""
 
-from sqlalchemy import Connection, Dialect, Table, text
+from sqlalchemy import Connection, Dialect, Table, TextClause, text
 
 
 def quoted_name(table: Table, dialect: Dialect) -> str:
@@ -13,9 +13,14 @@ def quoted_column(name: str, dialect: Dialect) -> str:
     return _plain(dialect.identifier_preparer.quote_identifier(name), dialect)
 
 
+def as_it_stands(statement: str) -> TextClause:
+    """`statement` to be executed unchanged: colons in it are no parameters."""
+    return text(statement.replace(":", r"\:"))
+
+
 def execute_as_it_stands(connection: Connection, statement: str) -> None:
-    """Execute `statement` unchanged: colons in it are no parameters."""
-    connection.execute(text(statement.replace("\\", "\\\\").replace(":", r"\:")))
+    """Execute `statement` unchanged."""
+    connection.execute(as_it_stands(statement))
 
 
 def _plain(quoted: str, dialect: Dialect) -> str:

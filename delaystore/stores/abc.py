@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from typing import Final
 
 from delaystore.message import DelayedMessage, Position
 from delaystore.settings import TransactionMode
@@ -185,6 +186,18 @@ class Page:
     next_key: Position | None
 
 
+COUNTED: Final = 100_000
+"""As many messages are counted where an estimate is asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """How many messages wait. `exact` False: they were not counted; it is about so many."""
+
+    messages: int
+    exact: bool
+
+
 class ManagedDelayedMessageStore(DelayedMessageStore):
     """A store that can also list, count, cancel and reschedule what waits.
 
@@ -207,12 +220,20 @@ class ManagedDelayedMessageStore(DelayedMessageStore):
     ) -> Page:
         """A page of what waits, in the order of positions, behind `after` (None: from the beginning).
 
-        `destination` filters by equality; `since` <= next attempt < `until`.
+        `destination` filters by equality; `since` <= next attempt < `until`. A store without an index of
+        destinations may read all that waits for a page of few.
         """
 
     @abstractmethod
     def count(self, *, destination: str | None = None) -> int:
         """How many messages wait."""
+
+    def estimate_count(self) -> Count:
+        """How many messages wait, told soon however many do: up to 100,000 are counted, more estimated.
+
+        This default counts all, as any store may that cannot estimate.
+        """
+        return Count(self.count(), exact=True)
 
     @abstractmethod
     def count_by_due_time(self, bucket: timedelta, *, destination: str | None = None) -> Mapping[datetime, int]:

@@ -8,7 +8,8 @@ from tests.integration.cli import CommandLine
 from tests.servers import PostgreSQLDatabases
 from tests.servers.scripted_broker import ScriptedBroker
 
-LOOKING = [["list"], ["show", "a"], ["count"], ["health"], ["cancel", "a"], ["reschedule", "a", "--delay", "1"]]
+LOOKING = [["list"], ["show", "a"], ["count"], ["health"], ["status"], ["cancel", "a"]]
+LOOKING += [["reschedule", "a", "--delay", "1"]]
 
 
 @pytest.fixture

@@ -9,10 +9,11 @@ import pytest
 
 from delaystore.cli import _documents as documents
 from delaystore.cli._dispatch import outcome_line
-from delaystore.cli._output import body_preview, counted, print_document, print_table, printable
+from delaystore.cli._output import about, body_preview, counted, print_document, print_table, printable
 from delaystore.demo._report import DemoReport
 from delaystore.dispatcher.health import DispatchReport
 from delaystore.message import DelayedMessage
+from delaystore.stores.abc import Count
 from delaystore.transports.abc import ReceivedMessage
 
 WAITING = DelayedMessage(
@@ -118,3 +119,16 @@ def test_a_demo_is_good_only_when_nothing_is_lost_duplicated_or_early() -> None:
 def test_what_an_interrupted_demo_left_waiting_is_not_lost() -> None:
     assert report([1], 2, interrupted=True).lost == 0
     assert report([1], 2).lost == 1
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (Count(12_345, exact=True), "12,345"),
+        (Count(10_234_567, exact=False), "about 10,200,000 (estimated; --exact counts)"),
+        (Count(999_500, exact=False), "about 1,000,000 (estimated; --exact counts)"),
+        (Count(100_001, exact=False), "about 100,000 (estimated; --exact counts)"),
+    ],
+)
+def test_an_estimate_says_that_it_is_one_and_shows_three_digits(count: Count, text: str) -> None:
+    assert about(count, "--exact counts") == text

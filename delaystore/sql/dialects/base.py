@@ -31,6 +31,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, Operation
 from delaystore.errors import DuplicateMessageError
 from delaystore.sql.faults import Code, Fault, code_of
 from delaystore.sql.hosts import HostsInTurn
+from delaystore.sql.sizes import TableSize
 
 CONNECT_TIMEOUT: Final = 10
 """Seconds to wait for a server to answer a connection."""
@@ -325,6 +326,16 @@ class StoreDialect(SqlDialect):
 
     def notify(self, connection: Connection, channel: str, payload: str) -> None:
         """Wake the dispatchers that listen to `channel`, when the transaction commits; elsewhere they poll."""
+
+    @abstractmethod
+    def sizes(self, connection: Connection, table: Table) -> Sequence[TableSize]:
+        """The sizes of `table`, and of those that inherit from it, without reading them."""
+
+    def estimate(self, connection: Connection, table: Table) -> int | None:
+        """About how many rows `table` has, with those that inherit from it; None: only counting tells."""
+        rows = [size.rows for size in self.sizes(connection, table)]
+        known = [number for number in rows if number is not None]
+        return sum(known) if rows and len(known) == len(rows) else None
 
     def watch_commit(self, connection: Connection) -> None:
         """Have `check_commit` tell of the commits of `connection` from now on."""

@@ -3,7 +3,7 @@
 import fcntl
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -37,6 +37,7 @@ from delaystore.errors import StorePermissionError
 from delaystore.sql.dialects._sqlite_connection import ForkSafeConnection
 from delaystore.sql.dialects.base import Change, Claiming, Release, StoreDialect, floored, row_with
 from delaystore.sql.faults import Fault
+from delaystore.sql.sizes import TableSize
 from delaystore.sql.types import JsonList, UtcDateTime
 
 BUSY_TIMEOUT: Final = 30
@@ -177,6 +178,13 @@ class SqliteDialect(StoreDialect):
         return None if connection.execute(there, {"id": values["id"]}).first() is None else False
 
     @override
+    def sizes(self, connection: Connection, table: Table) -> Sequence[TableSize]:
+        """The whole file: SQLite does not keep the sizes of tables."""
+        pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
+        size = pages * connection.exec_driver_sql("PRAGMA page_size").scalar_one()
+        return [TableSize(name=_file_of(connection), data_bytes=size, index_bytes=None, rows=None, dead_rows=None)]
+
+    @override
     def limit_lock_wait(self, connection: Connection, seconds: float) -> str | None:
         before = connection.exec_driver_sql("PRAGMA busy_timeout").scalar_one()
         connection.exec_driver_sql(f"PRAGMA busy_timeout = {max(1, int(seconds * 1000))}")
@@ -235,10 +243,15 @@ def _in_transaction(connection: Connection) -> bool:
     return bool(driver.in_transaction)
 
 
-def _lock_file(connection: Connection, name: str) -> Path:
+def _file_of(connection: Connection) -> str:
+    """The path of the database."""
     (path,) = [row[2] for row in connection.exec_driver_sql("PRAGMA database_list") if row[1] == "main"]
+    return str(path)
+
+
+def _lock_file(connection: Connection, name: str) -> Path:
     kind, _, key = name.partition(" ")
-    return Path(f"{path}.{quote(key, safe='')}.{kind}-lock")
+    return Path(f"{_file_of(connection)}.{quote(key, safe='')}.{kind}-lock")
 
 
 def _opened(path: Path) -> int:

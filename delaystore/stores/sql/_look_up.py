@@ -8,9 +8,10 @@ from sqlalchemy import Connection, CursorResult, Executable, FromClause, Select
 
 from delaystore.errors import ConfigurationError
 from delaystore.message import DelayedMessage, Position, check_destination, check_message_id, position_of, utc
+from delaystore.sql.dialects import StoreDialect
 from delaystore.sql.errors import translated_errors
 from delaystore.stores._buckets import seconds_of, start_of
-from delaystore.stores.abc import Page
+from delaystore.stores.abc import COUNTED, Count, Page
 from delaystore.stores.sql._statements import Statements, search
 from delaystore.stores.sql.rows import has_position, to_message
 
@@ -18,9 +19,10 @@ from delaystore.stores.sql.rows import has_position, to_message
 class LookUp:
     """What a bound store answers without changing anything; see `ManagedDelayedMessageStore`."""
 
-    def __init__(self, connection: Connection, sql: Statements) -> None:
+    def __init__(self, connection: Connection, sql: Statements, dialect: StoreDialect) -> None:
         self._connection = connection
         self._sql = sql
+        self._dialect = dialect
 
     def get(self, message_id: str) -> DelayedMessage | None:
         check_message_id(message_id)
@@ -66,6 +68,17 @@ class LookUp:
     def count(self, destination: str | None) -> int:
         """Count rows: the database reads the whole table or index for it."""
         return int(self._execute(self._of(self._sql.count, self._sql.table, destination), {}).scalar_one())
+
+    def estimate_count(self) -> Count:
+        """Count as far as COUNTED; more is what the database estimates, or counted if it does not."""
+        counted = int(self._execute(self._sql.count_some, {"limit": COUNTED + 1}).scalar_one())
+        if counted <= COUNTED:
+            return Count(counted, exact=True)
+        with translated_errors():
+            estimated = self._dialect.estimate(self._connection, self._sql.table)
+        if estimated is None:
+            return Count(self.count(None), exact=True)
+        return Count(max(counted, estimated), exact=False)
 
     def count_by_due_time(self, bucket: timedelta, destination: str | None) -> Mapping[datetime, int]:
         """Leaves out rows whose due time cannot be read."""

@@ -87,6 +87,8 @@ class Statements:
         self.page = select(*message_columns(table)).order_by(*order).limit(limit)
         self.page_behind = self.page.where(is_behind)
         self.count = select(func.count()).select_from(table)
+        some = select(literal(1)).select_from(table).limit(limit).subquery("some")
+        self.count_some = select(func.count()).select_from(some)
         number = dialect.bucket(table.c.due_time, bindparam("seconds", type_=BigInteger)).label("number")
         self.numbered = select(number, table.c.destination).subquery("numbered")
         self.buckets = (

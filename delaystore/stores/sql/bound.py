@@ -18,7 +18,8 @@ from delaystore.message import (
 )
 from delaystore.settings import MAXIMUM_SLEEP, TransactionMode
 from delaystore.sql.errors import translated_errors
-from delaystore.stores.abc import ManagedDelayedMessageStore, ManagementOutcome, Page, StoreStatus
+from delaystore.sql.sizes import TableSize
+from delaystore.stores.abc import Count, ManagedDelayedMessageStore, ManagementOutcome, Page, StoreStatus
 from delaystore.stores.sql._claims import Claims
 from delaystore.stores.sql._listener import payload_of
 from delaystore.stores.sql._look_up import LookUp
@@ -177,7 +178,7 @@ class BoundSqlStore(ManagedDelayedMessageStore):
 
     @property
     def _look_up(self) -> LookUp:
-        return LookUp(self.connection, self._sql)
+        return LookUp(self.connection, self._sql, self._parts.dialect)
 
     @override
     def get(self, message_id: str) -> DelayedMessage | None:
@@ -200,8 +201,17 @@ class BoundSqlStore(ManagedDelayedMessageStore):
         return self._look_up.count(destination)
 
     @override
+    def estimate_count(self) -> Count:
+        return self._look_up.estimate_count()
+
+    @override
     def count_by_due_time(self, bucket: timedelta, *, destination: str | None = None) -> Mapping[datetime, int]:
         return self._look_up.count_by_due_time(bucket, destination)
+
+    def sizes(self) -> Sequence[TableSize]:
+        """As `SqlDelayedMessageStore.sizes`."""
+        with translated_errors():
+            return self._parts.dialect.sizes(self.connection, self._sql.table)
 
     @override
     def cancel(self, message_id: str) -> ManagementOutcome:

@@ -20,8 +20,10 @@ from delaystore.sql.engine import Connections, create_store_engine
 from delaystore.sql.errors import translated_errors
 from delaystore.sql.faults import Fault
 from delaystore.sql.names import check_identifier, check_table_name, default_table_name
+from delaystore.sql.sizes import TableSize
 from delaystore.sql.urls import url_label
 from delaystore.stores.abc import (
+    Count,
     ManagedDelayedMessageStore,
     ManagementOutcome,
     Page,
@@ -216,13 +218,13 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
     @override
     def next(self) -> datetime | None:
         """As in the contract; where many deleted rows lie in the way, also the time at which to search again."""
-        with self._one_call(self._singles) as bound:
+        with self._glancing() as bound:
             return bound.next()
 
     @override
     def status(self) -> StoreStatus:
         """As in the contract, in one statement: whatever waits behind the first 1000 is not looked at."""
-        with self._one_call(self._singles) as bound:
+        with self._glancing() as bound:
             return bound.status()
 
     @override
@@ -240,8 +242,12 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
         after: Position | None = None,
         limit: int = 100,
     ) -> Page:
-        """Served by an index, but for the filter by destination."""
-        with self._one_call() as bound:
+        """By an index, so that a page costs as much wherever it begins.
+
+        With `destination` the database reads what waits until the page is full: all of it where few match.
+        """
+        looking = self._looking_up() if destination is None else self._one_call()  # which plan is good depends
+        with looking as bound:
             return bound.list(destination=destination, since=since, until=until, after=after, limit=limit)
 
     @override
@@ -249,6 +255,17 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
         """Reads all that waits."""
         with self._one_call() as bound:
             return bound.count(destination=destination)
+
+    @override
+    def estimate_count(self) -> Count:
+        """As in the contract; PostgreSQL and MariaDB estimate by their statistics, SQLite counts."""
+        with self._looking_up() as bound:
+            return bound.estimate_count()
+
+    def sizes(self) -> Sequence[TableSize]:
+        """The tables in which messages wait, by the database's own records: none is read."""
+        with self._one_call() as bound:
+            return bound.sizes()
 
     @override
     def count_by_due_time(self, bucket: timedelta, *, destination: str | None = None) -> Mapping[datetime, int]:
@@ -332,6 +349,21 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
         All threads that use the store are then one claimer; each block of `transaction()` is another.
         """
         return self._bound(connections or self._transactions, self._token)
+
+    @contextmanager
+    def _looking_up(self) -> Iterator[BoundSqlStore]:
+        """A transaction for one call that finds rows by index, whatever the statistics say."""
+        with self._one_call() as bound, translated_errors():
+            self._dialect.prefer_indexes(bound.connection)
+            yield bound
+
+    def _glancing(self) -> AbstractContextManager[BoundSqlStore]:
+        """For a look at what comes first: one statement, which finds the beginning by index in any case.
+
+        Only behind a position does a plan go by statistics.
+        """
+        from_beginning = self._parts.scan.start() is None
+        return self._one_call(self._singles) if from_beginning else self._looking_up()
 
     @contextmanager
     def _bound(self, connections: Connections, token: str | None = None) -> Iterator[BoundSqlStore]:

@@ -8,7 +8,7 @@ import pytest
 
 from delaystore.errors import DelaystoreError
 from delaystore.message import EARLIEST_DUE_TIME, DelayedMessage, Position
-from delaystore.stores.abc import DelayedMessageStore, ManagedDelayedMessageStore, ManagementOutcome
+from delaystore.stores.abc import Count, DelayedMessageStore, ManagedDelayedMessageStore, ManagementOutcome
 from delaystore.testing._capabilities import needs
 from delaystore.testing._kit.base import StoreTests
 from delaystore.testing._kit.concurrency import take_all, together
@@ -102,6 +102,11 @@ class ManagementTests(StoreTests):
         managed.store(a_message("x", destination="Billing"))
         assert (managed.count(), managed.count(destination="billing"), managed.count(destination="b")) == (6, 5, 0)
 
+    def test_little_is_counted_where_an_estimate_is_asked_for(self, managed: ManagedDelayedMessageStore) -> None:
+        assert managed.estimate_count() == Count(0, exact=True)
+        managed.store_many(some_messages(5))
+        assert managed.estimate_count() == Count(5, exact=True)
+
     def test_due_times_are_counted_by_bucket(self, managed: ManagedDelayedMessageStore) -> None:
         midnight = datetime(2031, 1, 1, tzinfo=UTC)
         for name, due_time in (("a", NOON), ("b", midnight), ("c", midnight - TICK), ("d", NOON + timedelta(days=3))):
@@ -173,12 +178,13 @@ class ManagementTests(StoreTests):
                 lambda: managed.reschedule("m0", NOON - SECOND),
                 lambda: ids(managed.list().messages),
                 lambda: managed.count(),
+                lambda: managed.estimate_count().messages,
                 lambda: getattr(managed.get("m0"), "message_id", None),
                 lambda: managed.cancel("m1"),
             ]
             # in a thread, so that one that waits for the block to end is noticed
             answers = [pool.submit(question).result(DEADLINE) for question in questions]
-            assert answers == [BEING_DISPATCHED, BEING_DISPATCHED, ["m0", "m1"], 2, "m0", DONE]
+            assert answers == [BEING_DISPATCHED, BEING_DISPATCHED, ["m0", "m1"], 2, 2, "m0", DONE]
             assert transaction.remove(message)
         assert managed.count() == 0
 

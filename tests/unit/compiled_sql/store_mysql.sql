@@ -37,6 +37,13 @@ WHERE `my schema`.`sales_delayed`.next_attempt <= %(at)s AND `my schema`.`sales_
 SELECT count(*) AS count_1
 FROM `my schema`.`sales_delayed`
 
+-- # count_some
+SELECT count(*) AS count_1
+FROM (SELECT %(param_1)s AS anon_1
+FROM `my schema`.`sales_delayed`
+ LIMIT %(limit)s) AS some
+-- {'param_1': 1}
+
 -- # first
 SELECT `my schema`.`sales_delayed`.next_attempt
 FROM `my schema`.`sales_delayed`

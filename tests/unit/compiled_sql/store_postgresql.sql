@@ -28,6 +28,13 @@ FROM "my schema"."sales_delayed") AS numbered GROUP BY numbered.number ORDER BY 
 SELECT count(*) AS count_1
 FROM "my schema"."sales_delayed"
 
+-- # count_some
+SELECT count(*) AS count_1
+FROM (SELECT %(param_1)s::INTEGER AS anon_1
+FROM "my schema"."sales_delayed"
+ LIMIT %(limit)s::INTEGER) AS "some"
+-- {'param_1': 1}
+
 -- # due
 WITH locked AS
 (SELECT "my schema"."sales_delayed".message_id AS message_id, "my schema"."sales_delayed".destination AS destination, "my schema"."sales_delayed".due_time AS due_time, "my schema"."sales_delayed".next_attempt AS next_attempt, "my schema"."sales_delayed".failure_count AS failure_count, "my schema"."sales_delayed".headers AS headers, "my schema"."sales_delayed".properties AS properties, "my schema"."sales_delayed".body AS body, CASE WHEN (tableoid != (SELECT CAST(%(param_1)s::VARCHAR AS REGCLASS) AS anon_1)) THEN tableoid ELSE NULL END AS shelf, ctid AS location

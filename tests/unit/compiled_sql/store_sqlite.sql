@@ -47,6 +47,13 @@ WHERE summed.total <= ? OR summed.number = ? ORDER BY summed.next_attempt, summe
 SELECT count(*) AS count_1
 FROM "sales_delayed"
 
+-- # count_some
+SELECT count(*) AS count_1
+FROM (SELECT ? AS anon_1
+FROM "sales_delayed"
+ LIMIT ? OFFSET ?) AS some
+-- {'param_1': 1, 'param_2': 0}
+
 -- # first
 SELECT "sales_delayed".next_attempt
 FROM "sales_delayed"
