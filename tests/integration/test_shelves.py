@@ -253,6 +253,20 @@ def abandoned(store: SqlDelayedMessageStore) -> str:
     return messages[0].message_id
 
 
+@pytest.mark.parametrize("name", ["50%s %(x)s :colon 'é\"`\\ {brace}", "x" * 50])
+def test_tables_of_any_name_have_shelves(postgresql_url: str, name: str) -> None:
+    with opened(postgresql_url, table=name) as store:
+        messages = in_bulk(store, -60)
+        assert len(shelf_names(store)) == 1
+        assert store.list().messages == messages
+        with pytest.raises(DuplicateMessageError):
+            store.store(messages[0])
+        with store.transaction() as transaction:
+            assert transaction.remove_many(transaction.fetch_due(store.now(), 100)) == ROWS
+        store.tidy()
+        assert shelf_names(store) == []
+
+
 def test_a_shelf_goes_with_the_infrastructure(store: SqlDelayedMessageStore) -> None:
     in_bulk(store)
     store.remove_infrastructure()

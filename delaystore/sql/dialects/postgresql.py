@@ -123,7 +123,9 @@ _KEEPALIVES: Final[Mapping[str, str]] = {
 """As `connect_arguments` has them for this side."""
 _LOCKED_BY_US: Final = column("xmax", TransactionId()) == cast(func.pg_current_xact_id(), TransactionId())
 """Not so of what was locked since a savepoint that is still open: it has a transaction's id of its own."""
-_AT_LOCATIONS: Final = "ctid = ANY (CAST(%s AS TEXT[])::TID[]) AND xmax = CAST(pg_current_xact_id() AS XID)"
+_AT_LOCATIONS: Final = (
+    "ctid = ANY (CAST(CAST(:locations AS TEXT[]) AS TID[])) AND xmax = CAST(pg_current_xact_id() AS XID)"
+)
 _NAME_OF_SHELF: Final = text(
     "SELECT CAST(CAST(:shelf AS REGCLASS) AS TEXT) WHERE has_table_privilege(CAST(:shelf AS OID), 'DELETE')"
 )
@@ -302,9 +304,9 @@ class PostgreSqlDialect(StoreDialect):
         name: str | None = connection.execute(_NAME_OF_SHELF, {"shelf": shelf}).scalar()
         if name is None:
             return 0
-        statement = f"DELETE FROM ONLY {name} WHERE {_AT_LOCATIONS}".replace("%", "%%")  # noqa: S608 - a quoted name
-        cursor = connection.exec_driver_sql(statement.replace("%%s", "%s"), (list(locations),))
-        return cursor.rowcount
+        named = name.replace(":", r"\:")
+        removal = text(f"DELETE FROM ONLY {named} WHERE {_AT_LOCATIONS}")  # noqa: S608 - quoted by PostgreSQL
+        return connection.execute(removal, {"locations": list(locations)}).rowcount
 
     @override
     def among(self, column: ColumnElement[str], name: str) -> ColumnElement[bool]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from secrets import token_hex
 from typing import Any, Final
 
-from sqlalchemy import Connection, CursorResult, Table, text
+from sqlalchemy import Connection, CursorResult, Table, TextClause, text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from delaystore.errors import DuplicateMessageError, StoreUnavailableError
@@ -114,7 +114,7 @@ class Shelf:
             f"AND (SELECT max(message_id) FROM ONLY {{shelf}}) AND {condition} LIMIT {_SHOWN}"
         )
         connection.exec_driver_sql("SET LOCAL enable_hashjoin = off")
-        return connection.execute(text(_with_names(found, names)), {"shelf": names["shelf"]}).scalars().all()
+        return connection.execute(_with_names(found, names), {"shelf": names["shelf"]}).scalars().all()
 
     def _attach(self, connection: Connection) -> bool:
         """False: others have it, or the endpoint's table, locked for too long.
@@ -139,7 +139,7 @@ class Shelf:
 
     def _execute(self, connection: Connection, statement: str) -> CursorResult[Any]:
         try:
-            return connection.execute(text(_with_names(statement, self._names(connection))))
+            return connection.execute(_with_names(statement, self._names(connection)))
         except DBAPIError as error:
             self._shelves.raise_duplicates(error)
             raise
@@ -260,7 +260,7 @@ class Shelves:
         names = self.names(connection) | {"shelf": quoted_name(table, connection.dialect)}
 
         def execute(statement: str) -> None:
-            connection.execute(text(_with_names(statement, names)))
+            connection.execute(_with_names(statement, names))
 
         execute("SET LOCAL statement_timeout = 0")
         execute("CREATE TABLE {shelf} (LIKE {live} INCLUDING ALL EXCLUDING INDEXES)")
@@ -284,7 +284,7 @@ class Shelves:
         shelf = {"shelf": quoted_name(table, connection.dialect)}
 
         def execute(statement: str) -> Any:
-            return connection.execute(text(_with_names(statement, shelf)))
+            return connection.execute(_with_names(statement, shelf))
 
         def is_attached() -> bool:
             return bool(connection.execute(_IS_ATTACHED, self.names(connection) | shelf).scalar())
@@ -321,7 +321,6 @@ def _is_seen(connection: Connection) -> bool:
     return not waited_for
 
 
-def _with_names(statement: str, names: Mapping[str, str]) -> str:
-    """`statement` with quoted names in place of those in braces, as text() takes them: a colon begins no parameter."""
-    escaped = {key: name.replace("\\", "\\\\").replace(":", r"\:") for key, name in names.items()}
-    return statement.format(**escaped)
+def _with_names(statement: str, names: Mapping[str, str]) -> TextClause:
+    """`statement` with quoted names in place of those in braces; a colon in a name begins no parameter."""
+    return text(statement.format(**{key: name.replace(":", r"\:") for key, name in names.items()}))
