@@ -9,7 +9,6 @@ from sqlalchemy import Column, Connection, MetaData, String, Table, inspect, sel
 from delaystore.errors import StoreSetupError
 from delaystore.sql.dialects import STORE_DIALECTS, Claiming, StoreDialect, store_dialect_of
 from delaystore.sql.names import is_load_table, is_shelf, loads_table_name, shelves_table_name
-from delaystore.stores.sql.schema import shelves_table
 
 if TYPE_CHECKING:
     from alembic.script import ScriptDirectory
@@ -128,7 +127,7 @@ def _migrate(connection: Connection, table: Table, dialect: StoreDialect) -> Non
         "delaystore_table": table.name,
         "delaystore_schema": table.schema,
         "delaystore_leases": dialect.claiming is Claiming.LEASES,
-        "delaystore_shelves": shelves_table(table, dialect).name if dialect.has_shelves else None,
+        "delaystore_shelves": shelves_table_name(table.name, dialect) if dialect.has_shelves else None,
         "delaystore_opening": dialect.open_to_senders,
         "delaystore_storage_options": [*dialect.time_checks(), *dialect.storage_options()],
     }

@@ -30,7 +30,7 @@ from delaystore.sql.names import TOKEN_LENGTH, shelf_name
 from delaystore.sql.quoting import execute_as_it_stands, quoted_name
 from delaystore.stores.sql.schema import delayed_table, shelves_table
 
-PATIENCE: Final = 5.0
+PATIENCE: Final = 2.0
 """Seconds to wait for other transactions; then the rows are inserted, as without a shelf."""
 _LOCK_WAIT: Final = 0.05
 """Seconds for which others may have to wait behind our wait for a shelf."""
