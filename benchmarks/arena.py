@@ -8,7 +8,8 @@ from typing import Self
 
 import psycopg
 
-from benchmarks.bench import Bench
+from benchmarks.bench import BODY_BYTES, Bench
+from benchmarks.filling import fill
 from tests.servers import PostgreSQL, RabbitMQ
 
 
@@ -19,6 +20,7 @@ class Arena:
         self.postgresql = PostgreSQL()
         self.rabbitmq = RabbitMQ()
         self._stack = ExitStack()
+        self._filled: dict[tuple[int, int], str] = {}
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -37,10 +39,39 @@ class Arena:
         """A store in a database of its own, with a queue of its own."""
         url = self.postgresql.create_database()
         try:
-            with Bench(url, self.rabbitmq.url, self.checkpoint) as bench:
+            with self._bench_at(url) as bench:
                 yield bench
         finally:
             self.postgresql.drop_database(url)
+
+    @contextmanager
+    def filled_bench(self, waiting: int, body_bytes: int = BODY_BYTES) -> Iterator[Bench]:
+        """The store of `filled`, with a queue of its own. What is sent to the queue, and still waits, is deleted."""
+        with self._bench_at(self.filled(waiting, body_bytes)) as bench:
+            yield bench
+            bench.forget_sent()
+
+    def filled(self, waiting: int, body_bytes: int = BODY_BYTES) -> str:
+        """The URL of a database in whose store so many messages wait: made once, shared, and connected to by nobody.
+
+        Whoever changes it leaves as many waiting, and nothing due.
+        """
+        key = waiting, body_bytes
+        if key not in self._filled:
+            url = self.postgresql.create_database()
+            with self._bench_at(url) as bench:
+                fill(bench.database, bench.table, waiting, body_bytes)
+                bench.settle()
+            self._filled[key] = url
+        return self._filled[key]
+
+    def drop_filled(self) -> None:
+        """Give the disk back that `filled` took."""
+        while self._filled:
+            self.postgresql.drop_database(self._filled.popitem()[1])
+
+    def _bench_at(self, url: str) -> Bench:
+        return Bench(url, self.rabbitmq.url, self.checkpoint)
 
     def checkpoint(self) -> None:
         """Have PostgreSQL write now what it would else write in the middle of a round."""

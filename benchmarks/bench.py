@@ -3,6 +3,7 @@
 import struct
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Final, Self
@@ -24,6 +25,16 @@ PATIENCE: Final = 300.0
 """Seconds after which a measurement has failed."""
 LOOK_EVERY: Final = 0.02
 """Seconds between two looks at the queue; each costs the broker next to nothing."""
+
+
+def message_due(due_time: datetime, destination: str) -> DelayedMessage:
+    """A message whose body tells when it is due."""
+    return DelayedMessage(
+        message_id=new_message_id(),
+        destination=destination,
+        due_time=due_time,
+        body=DUE.pack(round(due_time.timestamp() * 1_000_000)) + _PADDING,
+    )
 
 
 class Bench:
@@ -72,13 +83,7 @@ class Bench:
     def messages(self, count: int, first: datetime, span: timedelta = timedelta(0)) -> Iterator[DelayedMessage]:
         """`count` messages for the queue, the first due at `first`, the others spread over `span`."""
         for number in range(count):
-            due_time = first + span * number / count
-            yield DelayedMessage(
-                message_id=new_message_id(),
-                destination=self.queue,
-                due_time=due_time,
-                body=DUE.pack(round(due_time.timestamp() * 1_000_000)) + _PADDING,
-            )
+            yield message_due(first + span * number / count, self.queue)
 
     def load_waiting(self, count: int) -> None:
         """Store messages that are due in a month, over a month."""
@@ -90,6 +95,20 @@ class Bench:
         """Tidy up after loading, so that no round meets the database's own housekeeping."""
         self.database.execute(f"VACUUM (ANALYZE) {self.table}")
         self._checkpoint()
+
+    def forget_sent(self) -> None:
+        """Delete what waits for the queue, and leave what `fill` put there."""
+        self.database.execute(f"DELETE FROM {self.table} WHERE destination = %s", (self.queue,))
+        self.settle()
+
+    @contextmanager
+    def old_snapshot(self) -> Iterator[None]:
+        """A transaction that could still see what was there before the block, and so pins it."""
+        with psycopg.connect(self.dsn) as connection:
+            connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            connection.execute("SELECT 1")
+            yield
+            connection.rollback()
 
     def clear(self) -> None:
         """Empty store and queue; the queue is made anew."""

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -35,14 +35,42 @@ class Lateness:
 
 def measure_lateness(program: Program, bench: Bench, count: int, span: timedelta) -> Lateness:
     """Lateness of `count` messages that are due evenly over `span`, stored before."""
+
+    def store() -> None:
+        start = bench.store.now() + LEAD + timedelta(seconds=count / STORED_PER_SECOND)
+        bench.store.store_many(bench.messages(count, start, span))
+        if bench.store.now() >= start:
+            raise RuntimeError("storing took longer than expected: the first messages were late before they began")
+
+    return _lateness_of(program, bench, count, store)
+
+
+def steady_lateness(program: Program, bench: Bench, per_second: int, seconds: int) -> tuple[Lateness, float]:
+    """Lateness of messages that another process stores meanwhile, and by how many seconds it was ahead at the least."""
+    count = per_second * seconds
+    ahead: list[float] = []
+
+    def send() -> None:
+        ahead.append(float(run_sender(bench, count, per_second)))
+
+    return _lateness_of(program, bench, count, send), ahead[0]
+
+
+def run_sender(bench: Bench, count: int, per_second: int) -> bytes:
+    """Let `benchmarks.sender` store `count` messages; what it prints. CalledProcessError if it fails."""
+    command = (sys.executable, "-m", "benchmarks.sender", str(count), str(per_second))
+    return subprocess.check_output(command, cwd=ROOT, env=os.environ | bench.environment)
+
+
+def _lateness_of(program: Program, bench: Bench, count: int, send: Callable[[], None]) -> Lateness:
     with running(program, bench) as process:
         warm_up(bench, process, 500)
         with _consuming(bench, count) as consumer:
-            start = bench.store.now() + LEAD + timedelta(seconds=count / STORED_PER_SECOND)
-            bench.store.store_many(bench.messages(count, start, span))
-            if bench.store.now() >= start:
-                raise RuntimeError("storing took longer than expected: the first messages were late before they began")
-            printed = _printed_by(consumer, process)
+            try:
+                send()
+                printed = _printed_by(consumer, process)
+            finally:
+                consumer.kill()
     return summary(json.loads(printed))
 
 
@@ -55,14 +83,11 @@ def summary(lateness: Sequence[float]) -> Lateness:
 def _printed_by(consumer: subprocess.Popen[bytes], program: Running) -> bytes:
     """What the consumer prints once it has all; ChildProcessError if `program` ends before, or TimeoutError."""
     deadline = time.monotonic() + GRACE
-    try:
-        while time.monotonic() < deadline:
-            with suppress(subprocess.TimeoutExpired):
-                return consumer.communicate(timeout=1)[0]
-            program.check()
-        raise TimeoutError(f"not all messages arrived within {GRACE:g} s")
-    finally:
-        consumer.kill()
+    while time.monotonic() < deadline:
+        with suppress(subprocess.TimeoutExpired):
+            return consumer.communicate(timeout=1)[0]
+        program.check()
+    raise TimeoutError(f"not all messages arrived within {GRACE:g} s")
 
 
 def _consuming(bench: Bench, count: int) -> subprocess.Popen[bytes]:

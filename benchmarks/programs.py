@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.bench import Bench
+from benchmarks.bench import LOOK_EVERY, PATIENCE, Bench
 
 STOP_SECONDS = 30
 ROOT = Path(__file__).parents[1]
@@ -67,6 +67,17 @@ def warm_up(bench: Bench, program: Running, count: int) -> None:
     bench.store.store_many(bench.messages(count, bench.store.now()))
     bench.await_dispatched(count, meanwhile=program.check)
     bench.clear_queue()
+
+
+def dispatched(bench: Bench, program: Running, count: int) -> int:
+    """Wait until a program that was just started has dispatched `count` messages; how many are in the queue then."""
+    deadline = time.monotonic() + PATIENCE
+    while (depth := bench.depth()) < count:
+        program.check()
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{depth} of {count} messages arrived within {PATIENCE:g} s")
+        time.sleep(LOOK_EVERY)
+    return depth
 
 
 def dispatch_rate(program: Program, bench: Bench, count: int, warm: int = 2000) -> float:

@@ -1,4 +1,4 @@
-"""A Spark session, rows in Parquet files, and copies of a store that has a million rows already."""
+"""A Spark session, rows in Parquet files, and copies of a store in which rows wait already."""
 
 import os
 import random
@@ -20,15 +20,13 @@ from sqlalchemy import make_url
 
 from benchmarks.arena import Arena, dsn_of
 from benchmarks.bench import BODY_BYTES, ENDPOINT
-from delaystore.settings import TransactionMode
+from benchmarks.filling import FROM_IN, OVER
 from delaystore.spark import register
-from delaystore.stores import SqlDelayedMessageStore
 
 TABLE: Final = f"{ENDPOINT}_delayed"
 PARTITIONS: Final = 4
 """Files to load from, and partitions to read by."""
 JDBC_JAR: Final = Path("/usr/share/java/postgresql.jar")
-MONTH: Final = timedelta(days=30)
 
 Row = tuple[str, str, datetime, bytes]
 
@@ -62,10 +60,10 @@ def session() -> Iterator[SparkSession]:
 
 
 def random_rows(count: int, seed: int) -> Iterator[Row]:
-    """Rows as campaigns have them: random ids, due at random moments of a month, from a day from now."""
+    """Rows as campaigns have them: random ids, due at random moments of the time in which the waiting ones are."""
     source = random.Random(seed)  # repeatable data, no secret
-    first = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)
-    seconds = int(MONTH.total_seconds())
+    first = datetime.now(UTC).replace(microsecond=0) + FROM_IN
+    seconds = int(OVER.total_seconds())
     for _ in range(count):
         message_id = str(UUID(int=source.getrandbits(128), version=4))
         yield message_id, "billing", first + timedelta(seconds=source.randrange(seconds)), source.randbytes(BODY_BYTES)
@@ -81,23 +79,6 @@ def write_files(folder: Path, rows: Sequence[Row]) -> str:
         table = pa.table({**columns, "due_time": pa.array(columns["due_time"], pa.timestamp("us", "UTC"))})
         pq.write_table(table, folder / f"part-{number}.parquet")
     return str(folder)
-
-
-@contextmanager
-def filled_database(arena: Arena, count: int) -> Iterator[str]:
-    """The URL of a database whose store holds so many random rows; for `copied`."""
-    url = arena.postgresql.create_database()
-    store = SqlDelayedMessageStore(url)
-    store.initialize(ENDPOINT, TransactionMode.RECEIVE_ONLY)
-    store.setup_infrastructure()
-    store.close()
-    try:
-        with psycopg.connect(dsn_of(url), autocommit=True) as connection:
-            copy_rows(connection, random_rows(count, seed=1))
-            connection.execute(f"VACUUM (ANALYZE) {TABLE}")
-        yield url
-    finally:
-        arena.postgresql.drop_database(url)
 
 
 @contextmanager

@@ -6,8 +6,8 @@ fetch-and-delete.
 """
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 
 import psycopg
 
@@ -31,7 +31,7 @@ def measure(arena: Arena, quick: bool) -> Measurement:
         for _ in range(rounds_wanted):
             for name, measured in candidates.items():
                 for held in (False, True):
-                    with _old_snapshot(bench) if held else nullcontext():
+                    with bench.old_snapshot() if held else nullcontext():
                         rounds.add(f"{name}, snapshot {'held' if held else 'not held'}", measured(bench))
                     bench.clear()
     with_it, without = (f"{OURS.name}, snapshot {how}" for how in ("held", "not held"))
@@ -42,16 +42,6 @@ def measure(arena: Arena, quick: bool) -> Measurement:
         numbers=rounds.numbers,
         notes=[f"{count:,} messages", *(_scale(rounds, name) for name in list(candidates)[1:])],
     )
-
-
-@contextmanager
-def _old_snapshot(bench: Bench) -> Iterator[None]:
-    """A transaction that could still see what was there before the block, and so pins it."""
-    with psycopg.connect(bench.dsn) as connection:
-        connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-        connection.execute("SELECT 1")
-        yield
-        connection.rollback()
 
 
 def _drain(bench: Bench, count: int, drain: Callable[[Bench], int]) -> float:

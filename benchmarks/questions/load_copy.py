@@ -6,7 +6,7 @@ import psycopg
 from pyspark.sql import DataFrame
 
 from benchmarks.arena import Arena, dsn_of
-from benchmarks.loading import LOAD, measure_loads
+from benchmarks.loading import measure_loads
 from benchmarks.results import Measurement, Question
 from benchmarks.spark import Row, copy_rows
 
@@ -14,7 +14,8 @@ PEER = "COPY"
 
 
 def measure(arena: Arena, quick: bool) -> Measurement:
-    return measure_loads(arena, quick, PEER, _copy)
+    count, rounds_wanted = (5_000, 1) if quick else (1_000_000, 3)
+    return measure_loads(arena, count, count, rounds_wanted, PEER, _copy)
 
 
 def _copy(_frame: DataFrame, rows: Sequence[Row], url: str) -> None:
@@ -24,7 +25,8 @@ def _copy(_frame: DataFrame, rows: Sequence[Row], url: str) -> None:
 
 QUESTION = Question(
     name="load-copy",
-    title=f"{LOAD}, exactly once, against one psycopg COPY of rows in memory",
+    title="load of 1,000,000 rows with Spark into a store of 1,000,000, exactly once, against one psycopg COPY of rows "
+    "in memory",
     limit=1,
     measure=measure,
 )

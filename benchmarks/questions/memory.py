@@ -3,6 +3,7 @@
 import psutil
 
 from benchmarks.arena import Arena
+from benchmarks.millions import millions
 from benchmarks.programs import OURS, Running, running, warm_up
 from benchmarks.results import Measurement, Question
 
@@ -26,16 +27,14 @@ class Peak:
 
 
 def measure(arena: Arena, quick: bool) -> Measurement:
-    waiting, count = (10_000, 3_000) if quick else (1_000_000, 100_000)
-    with arena.bench() as bench:
-        bench.load_waiting(waiting)
-        with running(OURS, bench) as process:
-            warm_up(bench, process, 1)
-            peak = Peak(process)
-            idle = peak.look()
-            bench.store.store_many(bench.messages(count, bench.store.now()))
-            bench.await_dispatched(count, meanwhile=peak.look)
-            after = peak.look()
+    waiting, count = millions(quick), 3_000 if quick else 100_000
+    with arena.filled_bench(waiting) as bench, running(OURS, bench) as process:
+        warm_up(bench, process, 1)
+        peak = Peak(process)
+        idle = peak.look()
+        bench.store.store_many(bench.messages(count, bench.store.now()))
+        bench.await_dispatched(count, meanwhile=peak.look)
+        after = peak.look()
     most = peak.bytes / MEGABYTE
     return Measurement(
         figure=most,
@@ -48,7 +47,7 @@ def measure(arena: Arena, quick: bool) -> Measurement:
 
 QUESTION = Question(
     name="memory",
-    title="resident memory of the dispatcher's process, 1,000,000 waiting",
+    title="resident memory of the dispatcher's process, 10,000,000 waiting",
     limit=150,
     measure=measure,
     at_most=True,

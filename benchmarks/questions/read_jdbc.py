@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from benchmarks.arena import Arena
 from benchmarks.bench import ENDPOINT
 from benchmarks.results import Measurement, Question, Rounds, per_second
-from benchmarks.spark import PARTITIONS, filled_database, jdbc_options, session
+from benchmarks.spark import PARTITIONS, jdbc_options, session
 
 OURS = "delaystore"
 PEER = "JDBC"
@@ -17,7 +17,8 @@ PEER = "JDBC"
 def measure(arena: Arena, quick: bool) -> Measurement:
     count, rounds_wanted = (5_000, 1) if quick else (1_000_000, 5)
     rounds = Rounds()
-    with session() as spark, filled_database(arena, count) as url:
+    url = arena.filled(count)
+    with session() as spark:
         first, last = _bounds(spark, url)  # ours finds its own within what is measured
         frames: dict[str, Callable[[], DataFrame]] = {
             OURS: lambda: _ours(spark, url),

@@ -1,6 +1,5 @@
 """One `send`, against a bare psycopg insert and commit."""
 
-import time
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -10,6 +9,7 @@ from psycopg import sql
 from benchmarks.arena import Arena
 from benchmarks.bench import BODY_BYTES, ENDPOINT, Bench
 from benchmarks.results import Measurement, Question, Rounds, per_second
+from benchmarks.sending import rate_of
 from delaystore import DelayedDelivery
 from delaystore.message import new_message_id
 from delaystore.transports import open_transport
@@ -38,7 +38,7 @@ def measure(arena: Arena, quick: bool) -> Measurement:
         }
         for _ in range(rounds_wanted):
             for name, call in candidates.items():
-                rounds.add(name, _rate(call, count))
+                rounds.add(name, rate_of(call, count))
     return Measurement(
         figure=rounds.ratio("send", "insert and commit"),
         ours=per_second(rounds.median("send")),
@@ -61,15 +61,6 @@ def _bare(bench: Bench, connection: psycopg.Connection) -> Callable[[], object]:
         connection.commit()
 
     return insert
-
-
-def _rate(call: Callable[[], object], count: int) -> float:
-    for _ in range(10):
-        call()
-    began = time.perf_counter()
-    for _ in range(count):
-        call()
-    return count / (time.perf_counter() - began)
 
 
 QUESTION = Question(

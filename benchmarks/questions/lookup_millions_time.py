@@ -1,0 +1,28 @@
+"""`get`, a page of `list`, `reschedule` and `cancel` with millions waiting, in milliseconds."""
+
+from benchmarks.arena import Arena
+from benchmarks.lookups import measure_look_ups
+from benchmarks.millions import MANY, millions
+from benchmarks.results import Measurement, Question
+
+
+def measure(arena: Arena, quick: bool) -> Measurement:
+    count, rounds_wanted = (100, 1) if quick else (200, 9)
+    found = measure_look_ups(arena, millions(quick), count, rounds_wanted)
+    return Measurement(
+        figure=found.worst(MANY),
+        ours=f"{found.worst(MANY):.2f} ms",
+        peer="none",
+        numbers=found.rounds.numbers,
+        notes=found.notes(),
+    )
+
+
+QUESTION = Question(
+    name="lookup-millions-time",
+    title="p99 of get, list, reschedule and cancel with 10,000,000 waiting: the worst of the four",
+    limit=5,
+    measure=measure,
+    at_most=True,
+    unit="ms",
+)
