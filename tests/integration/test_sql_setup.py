@@ -130,7 +130,8 @@ def test_any_name_is_quoted(database_url: str, name: str) -> None:
     with hostile.transaction() as transaction:
         assert transaction.remove_many(transaction.fetch_due(now, 10)) == 1
     assert hostile.count() == 1
-    assert sorted(inspect(hostile.engine).get_table_names()) == sorted([name, f"{name}_version"])
+    own = {name, f"{name}_version"} | ({f"{name}_shelves"} if hostile.engine.dialect.name == "postgresql" else set())
+    assert set(inspect(hostile.engine).get_table_names()) == own
     hostile.close()
 
 
