@@ -142,6 +142,9 @@ class TestPostgreSQLShelves(TestPostgreSQL):
     def store_factory(self, url: str) -> StoreFactory:
         return partial(ShelvingStore, url, table=TABLE)
 
+    @pytest.mark.skip(reason="eight senders that make a shelf for each message are told to try again; see test_shelves")
+    def test_one_of_several_senders_of_an_id_succeeds(self, open_store: StoreFactory) -> None: ...
+
 
 class TestMariaDB(SqlStoreTests):
     capabilities: ClassVar = ROW_LOCKS

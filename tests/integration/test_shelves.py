@@ -3,6 +3,8 @@
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from datetime import timedelta
 
 import pytest
@@ -180,6 +182,37 @@ def test_an_insert_that_is_under_way_is_waited_for(
         assert outcome == [ROWS + 1]
         assert store.count() == ROWS + 1
         assert len(tables(store)) == 1
+
+
+def test_one_of_several_senders_of_an_id_succeeds(postgresql_url: str) -> None:
+    """Two store all ids at once, three one after the other, in turn from both ends."""
+    ids = [f"order-{number}" for number in range(60)]
+    succeeded: list[str] = []
+
+    def all_at_once(store: SqlDelayedMessageStore) -> None:
+        for part in range(0, len(ids), ROWS):
+            with suppress(DuplicateMessageError, StoreUnavailableError):
+                store.store_many(message(store.now(), 60, one) for one in ids[part : part + ROWS])
+                succeeded.extend(ids[part : part + ROWS])
+
+    def one_by_one(store: SqlDelayedMessageStore, order: list[str]) -> None:
+        for one in order:
+            with suppress(DuplicateMessageError, StoreUnavailableError):
+                store.store(message(store.now(), 60, one))
+                succeeded.append(one)
+
+    with ExitStack() as stack, ThreadPoolExecutor() as pool:
+        stores = [stack.enter_context(opened(postgresql_url)) for _ in range(5)]
+        running = [pool.submit(all_at_once, store) for store in stores[:2]]
+        running += [
+            pool.submit(one_by_one, store, order)
+            for store, order in zip(stores[2:], [ids, ids[::-1], ids], strict=True)
+        ]
+        for future in running:
+            future.result(timeout=120)
+        one_by_one(stores[0], ids)  # what both sides refused, as the other was at it
+        assert sorted(succeeded) == sorted(ids)
+        assert sorted(one.message_id for one in stores[0].list(limit=1000).messages) == sorted(ids)
 
 
 def test_rows_are_inserted_where_others_take_too_long(

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from sqlalchemy import text
+from sqlalchemy import inspect, text
 from sqlalchemy.exc import SQLAlchemyError
 from typing_extensions import override
 
@@ -55,10 +55,12 @@ class Snapshot(Resource):
         self._connection = source.connect()
         try:
             with translated_errors():
+                is_there = inspect(self._connection).has_table(source.table.name, schema=source.table.schema)
+                self._connection.rollback()
                 self._connection.execute(_BEGIN)
-                # the shelves that are there now stay until it ends, though their messages may go
-                name = quoted_name(source.table, self._connection.dialect)
-                execute_as_it_stands(self._connection, f"LOCK TABLE {name} IN ACCESS SHARE MODE")
+                if is_there:  # the shelves that are there now stay until the end, though their messages may go
+                    name = quoted_name(source.table, self._connection.dialect)
+                    execute_as_it_stands(self._connection, f"LOCK TABLE {name} IN ACCESS SHARE MODE")
                 self._connection.execute(_NO_TIMEOUT)
                 self.name = str(self._connection.execute(_EXPORT).scalar_one())
         except BaseException:

@@ -80,8 +80,10 @@ class ShelfLimits:
 class Shelf:
     """A shelf that has been announced, and is not attached yet."""
 
-    def __init__(self, table: Table, shelves: "Shelves", rows: int, *, is_seen: bool) -> None:
+    def __init__(self, table: Table, shelves: "Shelves", connection: Connection, rows: int, *, is_seen: bool) -> None:
         self._table, self._shelves, self._is_seen = table, shelves, is_seen
+        self.connection = connection
+        """The one on which it was filled; in no transaction."""
         self.rows = rows
         """How many messages are in it."""
 
@@ -174,7 +176,7 @@ class Shelves:
                 if not is_mine:
                     raise RuntimeError(f"the name {table.name!r} was drawn twice")
                 rows = self._fill(connection, table, fill)
-                yield Shelf(table, self, rows, is_seen=_is_seen(connection))
+                yield Shelf(table, self, connection, rows, is_seen=_is_seen(connection))
         finally:
             with suppress(SQLAlchemyError):  # what is left now, is dropped by the next to tidy up
                 self.tidy()

@@ -1,7 +1,7 @@
 """The SQL store: each call in a transaction of its own, or in one that you open."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime, timedelta
 from hashlib import sha256
 from itertools import chain, islice
@@ -130,7 +130,7 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
         with translated_errors(), self._transactions.connect() as connection:
             setup.upgrade(connection, self._parts.statements.table, self._dialect)
             connection.commit()
-            self.shelves.tidy()
+        self.tidy()
 
     def remove_infrastructure(self) -> None:
         """Drop the tables, with all that waits in them."""
@@ -146,7 +146,7 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
     @override
     def transaction(self) -> AbstractContextManager[BoundSqlStore]:
         """A store bound to one transaction; its `connection` is for what shall be committed with it."""
-        return self._bound(self._transactions)
+        return self._bound(self._transactions.connect)
 
     def enlist(self, target: Connection | Session, on_end: Callable[[], None] | None = None) -> EnlistedSqlStore:
         """The store's interface in the caller's transaction, which the caller commits or rolls back.
@@ -338,17 +338,21 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
         def fill(connection: Connection, table: Table) -> int:
             return self._dialect.insert_many(connection, table, None, rows)
 
-        with translated_errors(), self.shelves.filled(fill) as shelf, self._one_call() as bound:
+        with translated_errors(), self.shelves.filled(fill) as shelf, self._on(shelf.connection) as bound:
             shelf.move_in(bound.connection)
             bound.stored(rows.earliest)
         return shelf.rows
+
+    def _on(self, connection: Connection) -> AbstractContextManager[BoundSqlStore]:
+        """A transaction for one call on a connection that we have: to wait for a second one could exhaust a pool."""
+        return self._bound(lambda: nullcontext(connection), self._token)
 
     def _one_call(self, connections: Connections | None = None) -> AbstractContextManager[BoundSqlStore]:
         """A transaction for one call; where claims are leases, they outlive it and belong to this store.
 
         All threads that use the store are then one claimer; each block of `transaction()` is another.
         """
-        return self._bound(connections or self._transactions, self._token)
+        return self._bound((connections or self._transactions).connect, self._token)
 
     @contextmanager
     def _looking_up(self) -> Iterator[BoundSqlStore]:
@@ -366,13 +370,15 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
         return self._one_call(self._singles) if from_beginning else self._looking_up()
 
     @contextmanager
-    def _bound(self, connections: Connections, token: str | None = None) -> Iterator[BoundSqlStore]:
-        """A store bound to a transaction of `connections`. `token`: whose its leases are; None: they end with it.
+    def _bound(
+        self, connect: Callable[[], AbstractContextManager[Connection]], token: str | None = None
+    ) -> Iterator[BoundSqlStore]:
+        """A store bound to a transaction on what `connect` returns.
 
-        Without a `token` a commit that may not be on the standby is only logged: what was done in it is done.
+        `token`: whose its leases are; None: they end with the transaction. Without a `token` a commit that may not be on the standby is only logged: what was done in it is done.
         """
         parts = self._parts
-        with translated_errors(), connections.connect() as connection:
+        with translated_errors(), connect() as connection:
             self._dialect.watch_commit(connection)
             bound = BoundSqlStore(parts, connection, parts.claims(lambda: connection, committing=True, token=token))
             try:
