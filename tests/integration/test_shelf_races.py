@@ -2,13 +2,15 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, Table, event, text
+from sqlalchemy import Connection, Table, create_engine, event, text
 
 from delaystore.errors import DuplicateMessageError, MigrationError, StoreUnavailableError
+from delaystore.settings import TransactionMode
+from delaystore.sql.dialects.postgresql import PostgreSqlDialect
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.sql import shelves
 from delaystore.stores.sql.rows import to_row
@@ -58,6 +60,29 @@ def end_needing(store: SqlDelayedMessageStore) -> None:
     with store.engine.connect() as connection:
         ended = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1"
         connection.execute(text(ended)).all()
+
+
+def test_what_its_maker_gives_up_goes_though_its_lock_was_left_behind(
+    store: SqlDelayedMessageStore, other: SqlDelayedMessageStore
+) -> None:
+    """So a pooler may do, that gives each transaction another session."""
+    with ExitStack() as stack, store.shelves.filled(filling(store, "again")):
+        connection = stack.enter_context(other.engine.connect())
+        with store.engine.connect() as looking:
+            name = looking.execute(
+                text("SELECT relname FROM pg_class WHERE relname ~ '_shelf_[0-9a-f]{20}$'")
+            ).scalar_one()
+        end_needing(store)
+        assert PostgreSqlDialect("postgresql").take_lock(connection, f"shelf {name}", "")
+    store.store(message(store.now(), 5, "again"))
+
+
+def test_setup_makes_do_with_one_connection(postgresql_url: str) -> None:
+    engine = create_engine(postgresql_url, pool_size=1, max_overflow=0, pool_timeout=1)
+    store = SqlDelayedMessageStore(engine)
+    store.initialize("sales", TransactionMode.NONE)
+    store.setup_infrastructure()
+    engine.dispose()
 
 
 @contextmanager

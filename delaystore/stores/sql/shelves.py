@@ -184,10 +184,10 @@ class Shelves:
                 yield Shelf(table, self, rows, is_seen=_is_seen(connection))
         finally:
             with suppress(SQLAlchemyError):  # what is left now, is dropped by the next to tidy up
-                self.tidy()
+                self.tidy(given_up=table.name)
 
-    def tidy(self) -> None:
-        """Drop the shelves that are empty, and those whose maker has died before they were attached.
+    def tidy(self, given_up: str | None = None) -> None:
+        """Drop the shelves that are empty, and those whose maker has died or has `given_up` before they were attached.
 
         One that others read stays for the next time.
         """
@@ -198,7 +198,7 @@ class Shelves:
             connection.commit()
             for name in names:
                 try:
-                    self._drop_if_done(connection, self._named(name))
+                    self._drop_if_done(connection, self._named(name), is_given_up=name == given_up)
                 except DBAPIError as error:
                     if self._dialect.fault(error) not in (Fault.PERMISSION, Fault.MISSING):
                         raise
@@ -290,7 +290,7 @@ class Shelves:
         connection.commit()
         return rows
 
-    def _drop_if_done(self, connection: Connection, table: Table) -> None:
+    def _drop_if_done(self, connection: Connection, table: Table, *, is_given_up: bool) -> None:
         shelf = {"shelf": quoted_name(table, connection.dialect)}
 
         def execute(statement: str) -> Any:
@@ -316,7 +316,8 @@ class Shelves:
             if not is_attached():
                 execute("DELETE FROM ONLY {shelf}")
 
-        with self._needing(connection, table) as is_mine:
+        with self._needing(connection, table) as has_lock:
+            is_mine = has_lock or is_given_up  # a pooler may have left our own lock in another session
             is_done = is_empty() if is_attached() else is_mine
             if is_done and not self.unless_locked(connection, drop_if_done):
                 self.unless_locked(connection, empty_unless_attached)

@@ -130,7 +130,7 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
         with translated_errors(), self._transactions.connect() as connection:
             setup.upgrade(connection, self._parts.statements.table, self._dialect)
             connection.commit()
-            self.shelves.tidy()
+        self.tidy()
 
     def remove_infrastructure(self) -> None:
         """Drop the tables, with all that waits in them."""
