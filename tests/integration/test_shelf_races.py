@@ -5,11 +5,16 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from sqlalchemy import Connection, Table, create_engine, event, text
 
 from delaystore.errors import DuplicateMessageError, MigrationError, StoreUnavailableError
 from delaystore.settings import TransactionMode
+from delaystore.spark._driver_service.resources import Snapshot, reader_name
+from delaystore.spark._reading.postgresql import PostgreSqlPlan, read_batches
+from delaystore.spark._tables import open_table
+from delaystore.spark.options import StoreOptions
 from delaystore.sql.dialects.postgresql import PostgreSqlDialect
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.sql import shelves
@@ -214,3 +219,29 @@ def test_rows_of_a_migration_do_not_go_back_beside_a_shelf(store: SqlDelayedMess
                 shelf.move_in(transaction.connection)
         assert list(source.give_back(run, rejected=False)) == []
     assert store.count() == ROWS
+
+
+def test_a_snapshot_of_spark_is_the_same_for_all_tasks(store: SqlDelayedMessageStore, postgresql_url: str) -> None:
+    """Neither before nor after the attachment of a shelf that was announced when it was taken."""
+    options = StoreOptions(store=postgresql_url, endpoint="sales")
+    with store.shelves.filled(filling(store)) as shelf:
+        snapshot = Snapshot(options)
+        try:
+            assert rows_of(options, snapshot) == 0
+            with store.transaction() as transaction:
+                shelf.move_in(transaction.connection)
+            assert rows_of(options, snapshot) == 0
+        finally:
+            snapshot.close()
+    snapshot = Snapshot(options)
+    assert rows_of(options, snapshot) == ROWS
+    snapshot.close()
+
+
+def rows_of(options: StoreOptions, snapshot: Snapshot) -> int:
+    source = open_table(options)
+    with PostgreSqlPlan(source, ["message_id"], []) as plan:
+        (statement,) = plan.statements([])
+    schema = pa.schema([("message_id", pa.string())])
+    batches = read_batches(source.engine, statement, schema, snapshot.name, reader_name(snapshot.name))
+    return sum(batch.num_rows for batch in batches)
