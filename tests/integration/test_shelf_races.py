@@ -21,6 +21,7 @@ from delaystore.stores.sql import shelves
 from delaystore.stores.sql.rows import to_row
 from tests.integration.migrating import begun, source_of
 from tests.integration.sql_stores import message, opened
+from tests.servers.postgresql import PostgreSQLDatabases
 
 ROWS = 10
 
@@ -245,3 +246,18 @@ def rows_of(options: StoreOptions, snapshot: Snapshot) -> int:
     schema = pa.schema([("message_id", pa.string())])
     batches = read_batches(source.engine, statement, schema, snapshot.name, reader_name(snapshot.name))
     return sum(batch.num_rows for batch in batches)
+
+
+def test_who_may_not_drop_a_shelf_frees_its_ids(
+    store: SqlDelayedMessageStore, postgresql: PostgreSQLDatabases, postgresql_url: str
+) -> None:
+    """A dispatcher of fewer rights, when the maker has died and does not come back."""
+    role = "dispatcher_of_shelves"
+    url = postgresql.create_role(role, "secret", postgresql_url)
+    granted = "sales_delayed, sales_delayed_version, sales_delayed_shelves"
+    with store.engine.begin() as connection:
+        connection.exec_driver_sql(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {granted} TO {role}")
+    with opened(url) as lesser, store.shelves.filled(filling(store, "again")):
+        end_needing(store)
+        lesser.tidy()
+        lesser.store(message(store.now(), 5, "again"))

@@ -310,6 +310,14 @@ class Shelves:
             if is_empty() if is_attached() else is_mine:
                 execute("DROP TABLE {shelf}")
 
+        def is_dropped() -> bool:
+            try:
+                return self.unless_locked(connection, drop_if_done)
+            except DBAPIError as error:
+                if self._dialect.fault(error) is not Fault.PERMISSION:
+                    raise
+                return False  # its owner's to drop
+
         def empty_unless_attached() -> None:
             """Its message_ids are free then, whoever looks at them. Nobody can attach what we have locked."""
             execute("LOCK TABLE ONLY {shelf} IN ROW EXCLUSIVE MODE")
@@ -319,7 +327,7 @@ class Shelves:
         with self._needing(connection, table) as has_lock:
             is_mine = has_lock or is_given_up  # a pooler may have left our own lock in another session
             is_done = is_empty() if is_attached() else is_mine
-            if is_done and not self.unless_locked(connection, drop_if_done):
+            if is_done and not is_dropped():
                 self.unless_locked(connection, empty_unless_attached)
             connection.commit()
 
