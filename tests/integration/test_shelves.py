@@ -13,6 +13,7 @@ from sqlalchemy import text
 from delaystore.dispatcher import Dispatcher, _loop
 from delaystore.errors import DuplicateMessageError, StoreUnavailableError
 from delaystore.message import DelayedMessage
+from delaystore.settings import DelayedDeliverySettings
 from delaystore.spark.options import OnDuplicate
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.abc import ManagementOutcome
@@ -239,7 +240,7 @@ def test_setup_drops_what_a_dead_process_left(store: SqlDelayedMessageStore) -> 
 def test_a_dispatcher_tidies_up(store: SqlDelayedMessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_loop, "TIDY_EVERY", 0.1)
     in_bulk(store, -60)
-    dispatcher = Dispatcher(store, RecordingTransport())
+    dispatcher = Dispatcher(store, RecordingTransport(), DelayedDeliverySettings(maximum_sleep=timedelta(seconds=1)))
     dispatcher.start()
     deadline = time.monotonic() + 20
     while shelf_names(store) and time.monotonic() < deadline:

@@ -10,7 +10,7 @@ import psycopg
 import pyarrow as pa
 from psycopg import ClientCursor
 from psycopg.conninfo import make_conninfo
-from sqlalchemy import Connection, Select, exc, select
+from sqlalchemy import Connection, Select, exc, select, text
 from sqlalchemy.engine import Engine
 
 from delaystore.errors import MissingDependencyError
@@ -20,12 +20,19 @@ from delaystore.spark._reading.partitions import Sample, between, sample
 from delaystore.spark._tables import SqlTable
 from delaystore.sql.dialects.base import CONNECT_TIMEOUT
 from delaystore.sql.errors import translate, translated_errors
+from delaystore.sql.quoting import quoted_name
 
 BATCH_BYTES: Final = 4 * 2**20
 """About how much goes to Spark at a time."""
 _SNAPSHOT_GONE: Final = frozenset({"22023", "42704", "55000"})
 """What PostgreSQL says of a snapshot it does not know (any more), by version."""
 _OF_PSYCOPG: Final = frozenset({"autocommit", "context", "cursor_factory", "prepare_threshold", "row_factory"})
+
+_WAITS: Final = text(
+    "(tableoid = CAST(:live AS REGCLASS) "
+    "OR tableoid IN (SELECT inhrelid FROM pg_inherits WHERE inhparent = CAST(:live AS REGCLASS)))"
+)
+"""Not so, in an older snapshot, of a shelf that was attached since: PostgreSQL looks at the shelves of now."""
 
 
 class SnapshotGoneError(Exception):
@@ -58,7 +65,8 @@ class PostgreSqlPlan:
     def _select(self, since: Position | None, until: Position | None) -> Select[Any]:
         table = self._source.table
         wanted = [table.c[name] for name in self._columns]
-        return select(*wanted).where(*clauses(table, self._conditions), *between(table, since, until))
+        waits = _WAITS.bindparams(live=quoted_name(table, self._connection.dialect))
+        return select(*wanted).where(waits, *clauses(table, self._conditions), *between(table, since, until))
 
 
 def read_batches(

@@ -63,6 +63,6 @@ class StoreParts:
                     raise
                 inserted = False
         if not inserted:
-            if self.dialect.has_shelves and connection.execute(sql.announced, {"id": message.message_id}).first():
-                raise being_stored(message.message_id)
+            if self.dialect.has_shelves and not connection.execute(sql.waits, {"id": message.message_id}).first():
+                raise being_stored(message.message_id)  # or it was, until a moment ago
             raise DuplicateMessageError([message.message_id])

@@ -69,10 +69,7 @@ class Statements:
         self.status_behind = self._status(dialect, ahead.where(is_behind))
         self.insert = dialect.insert_message(table, self.shelves).execution_options(preserve_rowcount=True)
         self.insert_and_notify = dialect.insert_and_notify(table, self.shelves) if dialect.has_notifications else None
-        if dialect.has_shelves:
-            self.announced = select(self.shelves.c.message_id).where(
-                row_with(self.shelves), dialect.is_announced(self.shelves, table)
-            )
+        self.waits = select(table.c.message_id).where(row_with(table))
         self.remove_many = dialect.remove_many(table)
         self.cancel = delete(table)
         new_time: BindParameter[Any] = bindparam("new_due_time")

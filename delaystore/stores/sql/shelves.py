@@ -46,6 +46,8 @@ _IS_WORTH: Final = text(
     "SELECT pg_relation_size(live.oid) >= :smallest "
     "AND pg_get_userbyid(live.relowner) = current_user AND pg_get_userbyid(shelves.relowner) = current_user "
     "AND has_schema_privilege(live.relnamespace, 'CREATE') "
+    "AND live.relnamespace = "
+    "(SELECT oid FROM pg_namespace WHERE nspname = COALESCE(CAST(:schema AS TEXT), current_schema())) "
     "AND (SELECT count(*) FROM pg_inherits WHERE inhparent = shelves.oid) < :most "
     "FROM pg_class live, pg_class shelves "
     "WHERE live.oid = CAST(:live AS REGCLASS) AND shelves.oid = CAST(:shelves AS REGCLASS)"
@@ -60,6 +62,7 @@ _IN_FLIGHT: Final = text(
 _SHELVES: Final = text(
     "SELECT c.relname FROM pg_inherits JOIN pg_class c ON c.oid = inhrelid WHERE inhparent = CAST(:shelves AS REGCLASS)"
 )
+_NUMBER: Final = text("SELECT CAST(CAST(CAST(:live AS REGCLASS) AS OID) AS TEXT)")
 _IS_ATTACHED: Final = text(
     "SELECT EXISTS (SELECT FROM pg_inherits "
     "WHERE inhrelid = CAST(:shelf AS REGCLASS) AND inhparent = CAST(:live AS REGCLASS))"
@@ -121,20 +124,23 @@ class Shelf:
     def _attach(self, connection: Connection) -> bool:
         """False: others have it, or the endpoint's table, locked for too long.
 
-        Nobody waits behind the first lock; an autovacuum gives way to it after a second.
+        Nobody waits behind the first locks; an autovacuum gives way to them after a second. All senders wait from the
+        last one until the commit, so the rows are counted before it.
         """
-        attached = self._shelves.unless_locked(
-            connection,
-            lambda: self._execute(connection, "LOCK TABLE ONLY {live} IN SHARE UPDATE EXCLUSIVE MODE"),
-            lock_wait=PATIENCE,
-        ) and self._shelves.unless_locked(
-            connection, lambda: self._execute(connection, "ALTER TABLE {shelf} INHERIT {live}"), patience=PATIENCE
-        )
-        if attached:
-            rows = self._execute(connection, "SELECT count(*) FROM ONLY {shelf}").scalar_one()
-            if rows != self.rows:  # a pooler that gives a session to several clients makes our lock useless
-                raise StoreUnavailableError(f"{rows} of {self.rows} messages are left in a shelf; store them again")
-        return attached
+
+        def lock() -> None:
+            self._execute(connection, "LOCK TABLE ONLY {live} IN SHARE UPDATE EXCLUSIVE MODE")
+            self._execute(connection, "LOCK TABLE ONLY {shelf} IN SHARE MODE")
+
+        def inherit() -> None:
+            self._execute(connection, "ALTER TABLE {shelf} INHERIT {live}")
+
+        if not self._shelves.unless_locked(connection, lock, lock_wait=PATIENCE):
+            return False
+        rows = self._execute(connection, "SELECT count(*) FROM ONLY {shelf}").scalar_one()
+        if rows != self.rows:  # a pooler that gives a session to several clients makes our lock useless
+            raise StoreUnavailableError(f"{rows} of {self.rows} messages are left in a shelf; store them again")
+        return self._shelves.unless_locked(connection, inherit, patience=PATIENCE)
 
     def _names(self, connection: Connection) -> dict[str, str]:
         return self._shelves.names(connection) | {"shelf": quoted_name(self._table, connection.dialect)}
@@ -160,7 +166,8 @@ class Shelves:
         """Whether `fewest_rows` rows are stored faster in a shelf, and our role may make one."""
         if not self._dialect.has_shelves:
             return False
-        limits = {"smallest": self.limits.smallest_table, "most": self.limits.most_shelves}
+        limits: dict[str, Any] = {"schema": self._live.schema}  # a shelf lies where its table does
+        limits |= {"smallest": self.limits.smallest_table, "most": self.limits.most_shelves}
         with self._connections.connect() as connection:
             return bool(connection.execute(_IS_WORTH, self.names(connection) | limits).scalar())
 
@@ -179,10 +186,10 @@ class Shelves:
                 yield Shelf(table, self, connection, rows, is_seen=_is_seen(connection))
         finally:
             with suppress(SQLAlchemyError):  # what is left now, is dropped by the next to tidy up
-                self.tidy()
+                self.tidy(given_up=table.name)
 
-    def tidy(self) -> None:
-        """Drop the shelves that are empty, and those whose maker has died before they were attached.
+    def tidy(self, given_up: str | None = None) -> None:
+        """Drop the shelves that are empty, and those whose maker has died or has `given_up` before they were attached.
 
         One that others read stays for the next time.
         """
@@ -193,7 +200,7 @@ class Shelves:
             connection.commit()
             for name in names:
                 try:
-                    self._drop_if_done(connection, self._named(name))
+                    self._drop_if_done(connection, self._named(name), is_given_up=name == given_up)
                 except DBAPIError as error:
                     if self._dialect.fault(error) not in (Fault.PERMISSION, Fault.MISSING):
                         raise
@@ -208,7 +215,8 @@ class Shelves:
 
     def lock(self, connection: Connection) -> None:
         """Let no other transaction attach a shelf until this one has ended."""
-        with self._dialect.setup_lock(connection, f"shelves of {self._live.fullname}"):
+        number = connection.execute(_NUMBER, {"live": self.names(connection)["live"]}).scalar_one()
+        with self._dialect.setup_lock(connection, f"shelves of {number}"):  # others may name the schema, or not
             pass
 
     def unless_locked(
@@ -224,8 +232,10 @@ class Shelves:
         while True:
             try:
                 with self._dialect.savepoint(connection):
+                    limit = connection.exec_driver_sql("SHOW lock_timeout").scalar_one()
                     connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{round(lock_wait * 1000)}ms'")
                     action()
+                    connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{limit}'")  # a commit that notifies waits
             except DBAPIError as error:
                 if self._dialect.fault(error) is not Fault.LOCKED:
                     raise
@@ -246,7 +256,7 @@ class Shelves:
     @contextmanager
     def _needing(self, connection: Connection, table: Table) -> Iterator[bool]:
         """Tell others, while the block lasts, that we need a shelf that is not attached; False: others do."""
-        release = self._dialect.take_lock(connection, f"shelf {table.fullname}", "")
+        release = self._dialect.take_lock(connection, f"shelf {table.name}", "")
         connection.commit()
         try:
             yield release is not None
@@ -282,7 +292,7 @@ class Shelves:
         connection.commit()
         return rows
 
-    def _drop_if_done(self, connection: Connection, table: Table) -> None:
+    def _drop_if_done(self, connection: Connection, table: Table, *, is_given_up: bool) -> None:
         shelf = {"shelf": quoted_name(table, connection.dialect)}
 
         def execute(statement: str) -> Any:
@@ -302,11 +312,25 @@ class Shelves:
             if is_empty() if is_attached() else is_mine:
                 execute("DROP TABLE {shelf}")
 
-        with self._needing(connection, table) as is_mine:
-            if is_empty() if is_attached() else is_mine:
-                is_dropped = self.unless_locked(connection, drop_if_done)
-                if not is_dropped and not is_attached():
-                    execute("DELETE FROM ONLY {shelf}")  # its message_ids are free, whoever is still looking at them
+        def is_dropped() -> bool:
+            try:
+                return self.unless_locked(connection, drop_if_done)
+            except DBAPIError as error:
+                if self._dialect.fault(error) is not Fault.PERMISSION:
+                    raise
+                return False  # its owner's to drop
+
+        def empty_unless_attached() -> None:
+            """Its message_ids are free then, whoever looks at them. Nobody can attach what we have locked."""
+            execute("LOCK TABLE ONLY {shelf} IN ROW EXCLUSIVE MODE")
+            if not is_attached():
+                execute("DELETE FROM ONLY {shelf}")
+
+        with self._needing(connection, table) as has_lock:
+            is_mine = has_lock or is_given_up  # a pooler may have left our own lock in another session
+            is_done = is_empty() if is_attached() else is_mine
+            if is_done and not is_dropped():
+                self.unless_locked(connection, empty_unless_attached)
             connection.commit()
 
 

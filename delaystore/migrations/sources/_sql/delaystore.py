@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, ClassVar, Final
 
-from sqlalchemy import ColumnElement, Inspector, Table
+from sqlalchemy import ColumnElement, Connection, Inspector, Table, inspect
 from sqlalchemy.types import TypeEngine
 from typing_extensions import override
 
@@ -12,11 +12,12 @@ from delaystore.message import DelayedMessage
 from delaystore.migrations.sources._sql.shape import Identity, TableShape
 from delaystore.migrations.sources._sql.source import SqlSource, url_parameter
 from delaystore.sql.columns import NAMES
+from delaystore.sql.dialects import store_dialect_of
 from delaystore.sql.errors import configuration_errors
 from delaystore.sql.names import default_table_name
 from delaystore.sql.urls import database_url
 from delaystore.stores.sql.rows import to_readable_message
-from delaystore.stores.sql.schema import delayed_table
+from delaystore.stores.sql.schema import delayed_table, shelves_table
 
 _TABLE: Final = delayed_table("any", None, leases=True)
 _SUFFIX: Final = default_table_name("")
@@ -68,6 +69,14 @@ class DelaystoreShape(TableShape):
         if "claimed_by" not in table.c:
             return None
         return table.c.claimed_by.is_(None) | (table.c.claimed_until <= now)
+
+    @override
+    def shelves(self, connection: Connection, source: Table) -> Table | None:
+        dialect = store_dialect_of(connection)
+        if not dialect.has_shelves:
+            return None
+        shelves = shelves_table(source, dialect)
+        return shelves if inspect(connection).has_table(shelves.name, schema=shelves.schema) else None
 
     @override
     def types(self) -> Mapping[str, TypeEngine[Any]]:

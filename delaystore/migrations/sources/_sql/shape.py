@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar
 
-from sqlalchemy import ColumnElement, Inspector, Table
+from sqlalchemy import ColumnElement, Connection, Inspector, Table
 from sqlalchemy.types import TypeEngine
 
 from delaystore.message import DelayedMessage
@@ -65,6 +65,10 @@ class TableShape(ABC):
 
     def of_endpoint(self, table: Table, endpoint: str) -> ColumnElement[bool] | None:  # noqa: ARG002 - for overriders
         """Which rows are the endpoint's; None: all of them."""
+        return None
+
+    def shelves(self, connection: Connection, source: Table) -> Table | None:  # noqa: ARG002 - for overriders
+        """A table whose ids may wait beside those of `source`, or soon will; None: there is none."""
         return None
 
     def free(self, table: Table, now: datetime) -> ColumnElement[bool] | None:  # noqa: ARG002 - for overriders

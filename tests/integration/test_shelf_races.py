@@ -1,0 +1,263 @@
+"""What comes between the steps in which a shelf is made: other tidiers, senders, names of the same table."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from sqlalchemy import Connection, Table, create_engine, event, text
+
+from delaystore.errors import DuplicateMessageError, MigrationError, StoreUnavailableError
+from delaystore.settings import TransactionMode
+from delaystore.spark._driver_service.resources import Snapshot, reader_name
+from delaystore.spark._reading.postgresql import PostgreSqlPlan, read_batches
+from delaystore.spark._tables import open_table
+from delaystore.spark.options import StoreOptions
+from delaystore.sql.dialects.postgresql import PostgreSqlDialect
+from delaystore.stores import SqlDelayedMessageStore
+from delaystore.stores.sql import shelves
+from delaystore.stores.sql.rows import to_row
+from tests.integration.migrating import begun, source_of
+from tests.integration.sql_stores import message, opened
+from tests.servers.postgresql import PostgreSQLDatabases
+
+ROWS = 10
+
+
+@pytest.fixture(autouse=True)
+def few_rows_are_worth_a_shelf(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = shelves.ShelfLimits(fewest_rows=ROWS, smallest_table=0)
+    monkeypatch.setattr(SqlDelayedMessageStore, "shelf_limits", limits)
+
+
+@pytest.fixture
+def store(postgresql_url: str) -> Iterator[SqlDelayedMessageStore]:
+    with opened(postgresql_url) as store:
+        yield store
+
+
+@pytest.fixture
+def other(postgresql_url: str, store: SqlDelayedMessageStore) -> Iterator[SqlDelayedMessageStore]:
+    with opened(postgresql_url) as other:
+        yield other
+
+
+@pytest.fixture
+def qualified(postgresql_url: str, store: SqlDelayedMessageStore) -> Iterator[SqlDelayedMessageStore]:
+    """The same table, named with its schema."""
+    with opened(postgresql_url, schema="public") as qualified:
+        yield qualified
+
+
+def filling(store: SqlDelayedMessageStore, first_id: str | None = None) -> shelves.Fill:
+    messages = [message(store.now(), 60, first_id), *(message(store.now(), 60) for _ in range(ROWS - 1))]
+
+    def fill(connection: Connection, table: Table) -> int:
+        connection.execute(table.insert(), [to_row(each) for each in messages])
+        return ROWS
+
+    return fill
+
+
+def end_needing(store: SqlDelayedMessageStore) -> None:
+    """End the session that has the lock of a shelf, as a network that fails does."""
+    with store.engine.connect() as connection:
+        ended = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1"
+        connection.execute(text(ended)).all()
+
+
+def test_what_its_maker_gives_up_goes_though_its_lock_was_left_behind(
+    store: SqlDelayedMessageStore, other: SqlDelayedMessageStore
+) -> None:
+    """So a pooler may do, that gives each transaction another session."""
+    with ExitStack() as stack, store.shelves.filled(filling(store, "again")):
+        connection = stack.enter_context(other.engine.connect())
+        with store.engine.connect() as looking:
+            name = looking.execute(
+                text("SELECT relname FROM pg_class WHERE relname ~ '_shelf_[0-9a-f]{20}$'")
+            ).scalar_one()
+        end_needing(store)
+        assert PostgreSqlDialect("postgresql").take_lock(connection, f"shelf {name}", "")
+    store.store(message(store.now(), 5, "again"))
+
+
+def test_setup_makes_do_with_one_connection(postgresql_url: str) -> None:
+    engine = create_engine(postgresql_url, pool_size=1, max_overflow=0, pool_timeout=1)
+    store = SqlDelayedMessageStore(engine)
+    store.initialize("sales", TransactionMode.NONE)
+    store.setup_infrastructure()
+    engine.dispose()
+
+
+@contextmanager
+def after(store: SqlDelayedMessageStore, words: str, action: Callable[[], object]) -> Iterator[None]:
+    """Do `action` once, between two statements of the store: after the first that has `words`."""
+    actions = [action]
+
+    def executed(_connection: Any, _cursor: Any, statement: str, *_: object) -> None:
+        if words in statement and actions:
+            actions.pop()()
+
+    event.listen(store.engine, "after_cursor_execute", executed)
+    yield
+    event.remove(store.engine, "after_cursor_execute", executed)
+    assert not actions
+
+
+def test_a_shelf_that_is_just_being_attached_keeps_its_messages(
+    store: SqlDelayedMessageStore, other: SqlDelayedMessageStore
+) -> None:
+    """Its maker has lost its lock: another takes it for abandoned."""
+    with store.shelves.filled(filling(store)) as shelf:
+        tidier = threading.Thread(target=other.tidy)
+        with store.transaction() as transaction:
+            end_needing(store)
+            shelf.move_in(transaction.connection)
+            tidier.start()
+            tidier.join(1)
+        tidier.join()
+    assert store.count() == ROWS
+
+
+def test_no_duplicate_of_what_never_waited(store: SqlDelayedMessageStore, other: SqlDelayedMessageStore) -> None:
+    """The shelf is given up between the insert that found the id there, and the question which shelf it is."""
+    again = message(store.now(), 5, "again")
+    with store.shelves.filled(filling(store, "again")):
+        end_needing(store)
+        with after(store, "INSERT INTO", other.tidy), pytest.raises(StoreUnavailableError, match="'again'"):
+            store.store(again)
+    store.store(again)
+    assert store.count() == 1
+
+
+def test_a_name_with_its_schema_is_the_same_table(
+    store: SqlDelayedMessageStore, qualified: SqlDelayedMessageStore
+) -> None:
+    with store.shelves.filled(filling(store)) as shelf:
+        qualified.tidy()
+        with store.transaction() as transaction:
+            shelf.move_in(transaction.connection)
+    assert store.count() == ROWS
+
+
+def test_two_names_of_a_table_store_an_id_once(
+    store: SqlDelayedMessageStore, qualified: SqlDelayedMessageStore
+) -> None:
+    outcome: list[object] = []
+
+    def store_second() -> None:
+        try:
+            with qualified.transaction() as transaction:
+                second.move_in(transaction.connection)
+        except DuplicateMessageError as error:
+            outcome.append(error)
+
+    with (
+        store.shelves.filled(filling(store, "same")) as first,
+        qualified.shelves.filled(filling(store, "same")) as second,
+    ):
+        thread = threading.Thread(target=store_second)
+        with store.transaction() as transaction:
+            first.move_in(transaction.connection)
+            thread.start()
+            thread.join(0.5)
+        thread.join()
+    assert len(outcome) == 1
+    assert store.count() == ROWS
+
+
+def test_senders_do_not_wait_while_a_shelf_is_counted(
+    store: SqlDelayedMessageStore, other: SqlDelayedMessageStore
+) -> None:
+    """That takes the longer, the more is in it."""
+
+    def send() -> None:
+        with other.engine.begin() as connection:
+            connection.exec_driver_sql("SET LOCAL lock_timeout = '200ms'")
+            other.enlist(connection).store(message(other.now(), 60))
+
+    with (
+        store.shelves.filled(filling(store)) as shelf,
+        store.transaction() as transaction,
+        after(store, "SELECT count(*)", send),
+    ):
+        shelf.move_in(transaction.connection)
+    assert store.count() == ROWS + 1
+
+
+def test_the_limit_of_a_lock_does_not_outlive_it(store: SqlDelayedMessageStore) -> None:
+    """A commit that notifies waits for a lock, too."""
+    with store.shelves.filled(filling(store)) as shelf, store.transaction() as transaction:
+        before = transaction.connection.exec_driver_sql("SHOW lock_timeout").scalar()
+        shelf.move_in(transaction.connection)
+        assert transaction.connection.exec_driver_sql("SHOW lock_timeout").scalar() == before
+
+
+def test_a_shelf_lies_where_its_table_does(store: SqlDelayedMessageStore, postgresql_url: str) -> None:
+    """Others may have no right to the schema that is the first of the search_path."""
+    with store.engine.begin() as connection:
+        connection.exec_driver_sql("CREATE SCHEMA another")
+    with opened(f"{postgresql_url}?options=-csearch_path%3Danother,public") as elsewhere:
+        assert elsewhere.store_many([message(store.now(), 60) for _ in range(ROWS)]) == ROWS
+    assert store.count() == ROWS
+    with store.engine.connect() as connection:
+        found = connection.exec_driver_sql("SELECT relname FROM pg_class WHERE relnamespace = 'another'::regnamespace")
+        assert found.all() == []
+
+
+def test_rows_of_a_migration_do_not_go_back_beside_a_shelf(store: SqlDelayedMessageStore, postgresql_url: str) -> None:
+    """Their id is in a shelf that is attached right after."""
+    store.store(message(store.now(), 3600, "same"))
+    with source_of(postgresql_url) as source, source.lock("sales", "me"):
+        run = begun(source)
+        assert store.count() == 0
+        with store.shelves.filled(filling(store, "same")) as shelf:
+            with pytest.raises(MigrationError, match="same"):
+                list(source.give_back(run, rejected=False))
+            with store.transaction() as transaction:
+                shelf.move_in(transaction.connection)
+        assert list(source.give_back(run, rejected=False)) == []
+    assert store.count() == ROWS
+
+
+def test_a_snapshot_of_spark_is_the_same_for_all_tasks(store: SqlDelayedMessageStore, postgresql_url: str) -> None:
+    """Neither before nor after the attachment of a shelf that was announced when it was taken."""
+    options = StoreOptions(store=postgresql_url, endpoint="sales")
+    with store.shelves.filled(filling(store)) as shelf:
+        snapshot = Snapshot(options)
+        try:
+            assert rows_of(options, snapshot) == 0
+            with store.transaction() as transaction:
+                shelf.move_in(transaction.connection)
+            assert rows_of(options, snapshot) == 0
+        finally:
+            snapshot.close()
+    snapshot = Snapshot(options)
+    assert rows_of(options, snapshot) == ROWS
+    snapshot.close()
+
+
+def rows_of(options: StoreOptions, snapshot: Snapshot) -> int:
+    source = open_table(options)
+    with PostgreSqlPlan(source, ["message_id"], []) as plan:
+        (statement,) = plan.statements([])
+    schema = pa.schema([("message_id", pa.string())])
+    batches = read_batches(source.engine, statement, schema, snapshot.name, reader_name(snapshot.name))
+    return sum(batch.num_rows for batch in batches)
+
+
+def test_who_may_not_drop_a_shelf_frees_its_ids(
+    store: SqlDelayedMessageStore, postgresql: PostgreSQLDatabases, postgresql_url: str
+) -> None:
+    """A dispatcher of fewer rights, when the maker has died and does not come back."""
+    role = "dispatcher_of_shelves"
+    url = postgresql.create_role(role, "secret", postgresql_url)
+    granted = "sales_delayed, sales_delayed_version, sales_delayed_shelves"
+    with store.engine.begin() as connection:
+        connection.exec_driver_sql(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {granted} TO {role}")
+    with opened(url) as lesser, store.shelves.filled(filling(store, "again")):
+        end_needing(store)
+        lesser.tidy()
+        lesser.store(message(store.now(), 5, "again"))
