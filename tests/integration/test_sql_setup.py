@@ -167,7 +167,11 @@ def test_a_schema_of_its_own(postgresql_url: str) -> None:
     with opened(postgresql_url, schema="my schema", table="delayed") as each:
         each.store(message(each.now(), 60))
         assert each.count() == 1
-    assert sorted(inspect(engine).get_table_names("my schema")) == ["delayed", "delayed_version"]
+    assert sorted(inspect(engine).get_table_names("my schema")) == [
+        "delayed",
+        "delayed_shelves",
+        "delayed_version",
+    ]
     engine.dispose()
 
 

@@ -375,7 +375,8 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
     ) -> Iterator[BoundSqlStore]:
         """A store bound to a transaction on what `connect` returns.
 
-        `token`: whose its leases are; None: they end with the transaction. Without a `token` a commit that may not be on the standby is only logged: what was done in it is done.
+        `token`: whose its leases are; None: they end with the transaction. Without a `token` a commit that may not be
+        on the standby is only logged: what was done in it is done.
         """
         parts = self._parts
         with translated_errors(), connect() as connection:

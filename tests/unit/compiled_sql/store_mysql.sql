@@ -116,6 +116,11 @@ WHERE `my schema`.`sales_delayed`.next_attempt >= %(after_next_attempt)s AND (`m
 WHERE ahead.due_time >= %(param_2)s) AS first_due
 -- {'utc_timestamp_1': 6, 'param_1': 1000}
 
+-- # waits
+SELECT `my schema`.`sales_delayed`.message_id
+FROM `my schema`.`sales_delayed`
+WHERE `my schema`.`sales_delayed`.message_id = %(id)s
+
 -- # clock
 SELECT utc_timestamp(%(utc_timestamp_2)s) AS utc_timestamp_1
 -- {'utc_timestamp_2': 6}

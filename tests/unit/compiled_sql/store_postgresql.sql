@@ -13,12 +13,6 @@ CREATE TABLE "my schema"."sales_delayed" (
 ;
 CREATE INDEX sales_delayed_due ON "my schema"."sales_delayed" (next_attempt, message_id)
 
--- # announced
-SELECT "my schema"."sales_delayed_shelves".message_id
-FROM "my schema"."sales_delayed_shelves"
-WHERE "my schema"."sales_delayed_shelves".message_id = %(id)s::VARCHAR COLLATE "C" AND (tableoid NOT IN (SELECT inhrelid FROM pg_inherits WHERE inhparent = CAST(%(live)s::VARCHAR AS REGCLASS)))
--- {'live': '"my schema"."sales_delayed"'}
-
 -- # buckets
 SELECT numbered.number, count(*) AS messages
 FROM (SELECT floor(EXTRACT(epoch FROM "my schema"."sales_delayed".due_time) / CAST(%(seconds)s::BIGINT AS NUMERIC)) AS number, "my schema"."sales_delayed".destination AS destination
@@ -142,6 +136,11 @@ WHERE ("my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".mes
  LIMIT %(param_1)s::INTEGER) AS ahead
 WHERE ahead.due_time >= %(param_2)s::TIMESTAMP WITH TIME ZONE) AS first_due
 -- {'current_setting_1': 'transaction_read_only', 'current_setting_2': 'on', 'param_1': 1000}
+
+-- # waits
+SELECT "my schema"."sales_delayed".message_id
+FROM "my schema"."sales_delayed"
+WHERE "my schema"."sales_delayed".message_id = %(id)s::VARCHAR COLLATE "C"
 
 -- # clock
 SELECT clock_timestamp() AS clock_timestamp_1

@@ -132,6 +132,11 @@ WHERE ("sales_delayed".next_attempt, "sales_delayed".message_id) > (?, ?) ORDER 
 WHERE ahead.due_time >= ?) AS first_due
 -- {'param_1': 1000, 'param_2': 0}
 
+-- # waits
+SELECT "sales_delayed".message_id
+FROM "sales_delayed"
+WHERE "sales_delayed".message_id = ?
+
 -- # clock
 this computer's
 
