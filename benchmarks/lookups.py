@@ -12,7 +12,7 @@ from psycopg import sql
 from benchmarks.arena import Arena
 from benchmarks.bench import BODY_BYTES, Bench
 from benchmarks.filling import insert_waiting
-from benchmarks.millions import MANY
+from benchmarks.millions import MANY, millions
 from benchmarks.results import Rounds
 from delaystore.message import Position
 from delaystore.stores.abc import ManagedDelayedMessageStore, ManagementOutcome
@@ -55,6 +55,12 @@ class LookUps:
     def _shown(self, store: str, operation: str) -> str:
         p50, p99 = (self.rounds.median(f"{store} {operation} {cut}") for cut in ("p50", "p99"))
         return f"p50 {p50:.2f}, p99 {p99:.2f} ms"
+
+
+def asked_look_ups(arena: Arena, quick: bool) -> LookUps:
+    """What the questions about look-ups ask."""
+    count, rounds_wanted = (100, 1) if quick else (200, 9)
+    return measure_look_ups(arena, millions(quick), count, rounds_wanted)
 
 
 def measure_look_ups(

@@ -30,7 +30,7 @@ Everything delaystore raises on purpose is a `DelaystoreError`; its text says wh
 from collections.abc import Sequence
 from typing import Final
 
-_NAMED_DUPLICATES: Final = 10
+NAMED_DUPLICATES: Final = 10
 
 
 class DelaystoreError(Exception):
@@ -97,7 +97,7 @@ class DuplicateMessageError(StoreError):
         found: str = "already waiting in the store",
         remedy: str = "use another id, or cancel the waiting message first",
     ) -> None:
-        self.message_ids = tuple(message_ids)[:_NAMED_DUPLICATES]
+        self.message_ids = tuple(message_ids)[:NAMED_DUPLICATES]
         self._found, self._remedy = found, remedy
         named = ", ".join(repr(message_id) for message_id in self.message_ids)
         super().__init__(f"{found}: message_id {named}; {remedy}")

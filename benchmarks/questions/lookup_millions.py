@@ -1,14 +1,13 @@
 """`get`, a page of `list`, `reschedule` and `cancel` with millions waiting, against the same with a thousand."""
 
 from benchmarks.arena import Arena
-from benchmarks.lookups import THOUSAND, measure_look_ups
-from benchmarks.millions import MANY, millions
+from benchmarks.lookups import THOUSAND, asked_look_ups
+from benchmarks.millions import MANY
 from benchmarks.results import Measurement, Question
 
 
 def measure(arena: Arena, quick: bool) -> Measurement:
-    count, rounds_wanted = (100, 1) if quick else (200, 9)
-    found = measure_look_ups(arena, millions(quick), count, rounds_wanted)
+    found = asked_look_ups(arena, quick)
     return Measurement(
         figure=found.worst_ratio(),
         ours=f"{found.worst(MANY):.2f} ms at the worst p99",

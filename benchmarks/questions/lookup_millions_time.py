@@ -1,14 +1,13 @@
 """`get`, a page of `list`, `reschedule` and `cancel` with millions waiting, in milliseconds."""
 
 from benchmarks.arena import Arena
-from benchmarks.lookups import measure_look_ups
-from benchmarks.millions import MANY, millions
+from benchmarks.lookups import asked_look_ups
+from benchmarks.millions import MANY
 from benchmarks.results import Measurement, Question
 
 
 def measure(arena: Arena, quick: bool) -> Measurement:
-    count, rounds_wanted = (100, 1) if quick else (200, 9)
-    found = measure_look_ups(arena, millions(quick), count, rounds_wanted)
+    found = asked_look_ups(arena, quick)
     return Measurement(
         figure=found.worst(MANY),
         ours=f"{found.worst(MANY):.2f} ms",

@@ -157,16 +157,6 @@ class TupleId(UserDefinedType[str]):
         return "TID"
 
 
-class TransactionId(UserDefinedType[str]):
-    """The id of a transaction of PostgreSQL's, as rows have it."""
-
-    cache_ok = True
-
-    def get_col_spec(self, **_options: object) -> str:
-        """PostgreSQL's name of the type."""
-        return "XID"
-
-
 def _is_postgresql(dialect: Dialect) -> bool:
     """Whether it is PostgreSQL, or a relative whose SQLAlchemy dialect derives from PostgreSQL's."""
     return isinstance(dialect, PGDialect)

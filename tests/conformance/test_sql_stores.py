@@ -142,7 +142,7 @@ class TestPostgreSQLShelves(TestPostgreSQL):
     def store_factory(self, url: str) -> StoreFactory:
         return partial(ShelvingStore, url, table=TABLE)
 
-    @pytest.mark.skip(reason="eight senders that make a shelf for each message are told to try again; see test_shelves")
+    @pytest.mark.skip(reason="eight senders, a shelf for each message: told to try again; tests/integration/shelves")
     def test_one_of_several_senders_of_an_id_succeeds(self, open_store: StoreFactory) -> None: ...
 
 

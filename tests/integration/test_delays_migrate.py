@@ -75,13 +75,13 @@ def killed_while_moving(arguments: list[str], environment: dict[str, str], progr
         process.communicate()
 
 
-@pytest.mark.parametrize("count", [5000, pytest.param(20_000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("count", [8000, pytest.param(20_000, marks=pytest.mark.soak)])
 def test_messages_outlive_kills_while_they_are_migrated(broker: str, rabbitmq: RabbitMQVhosts, count: int) -> None:
     kills = 2
     put_many(broker, NSERVICEBUS_V1, range(count), "sales")
     environment = {"DELAYSTORE_BROKER": broker, "DELAYSTORE_MANAGEMENT": rabbitmq.management_url or ""}
     for kill in range(1, kills + 1):
-        enough = kill * count // (kills + 2)
+        enough = kill * (WORKERS * BATCH + count // 20)  # so that some were acknowledged, beside those in both
         killed_while_moving([*MIGRATE], environment, lambda enough=enough: depth(broker, level_queues(V2)) > enough)  # type: ignore[misc]
     last = started([*MIGRATE, "--json"], environment)
     out, err = last.communicate(timeout=3 * PATIENCE)

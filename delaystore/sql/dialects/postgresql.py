@@ -18,13 +18,12 @@ from sqlalchemy import (
     Insert,
     Integer,
     Table,
-    Text,
+    TextClause,
     any_,
     bindparam,
     case,
     cast,
     column,
-    delete,
     exists,
     func,
     literal,
@@ -39,10 +38,10 @@ from sqlalchemy.types import TypeEngine
 from typing_extensions import override
 
 from delaystore.errors import (
+    NAMED_DUPLICATES,
     ConfigurationError,
     DuplicateMessageError,
     DurabilityUnknownError,
-    StoreUnavailableError,
 )
 from delaystore.sql.columns import KEY
 from delaystore.sql.dialects.base import (
@@ -51,6 +50,7 @@ from delaystore.sql.dialects.base import (
     Change,
     Release,
     StoreDialect,
+    being_stored,
     driver_errors,
     give_up,
     row_with,
@@ -59,15 +59,13 @@ from delaystore.sql.faults import Code, Fault, code_of
 from delaystore.sql.hosts import Host, HostsInTurn
 from delaystore.sql.quoting import as_it_stands, execute_as_it_stands, quoted_name
 from delaystore.sql.sizes import TableSize
-from delaystore.sql.types import Body, ExactText, Json, TransactionId, TupleId, UtcDateTime
+from delaystore.sql.types import Body, ExactText, Json, TupleId, UtcDateTime
 
 log = logging.getLogger("delaystore.sql")
 
 _DIALECT: Final[Dialect] = postgresql.dialect()  # type: ignore[no-untyped-call]
 COPIED_AT_ONCE: Final = 20_000
 """Rows of which the ids are kept, to be looked for in the shelves."""
-SHOWN_IDS: Final = 10
-"""Message_ids that an error names at most."""
 _WIRE_TYPES: Final[Mapping[type[TypeEngine[Any]], str]] = {
     ExactText: "text",
     UtcDateTime: "timestamptz",
@@ -121,11 +119,6 @@ _KEEPALIVES: Final[Mapping[str, str]] = {
     "tcp_user_timeout": "60000",
 }
 """As `connect_arguments` has them for this side."""
-_LOCKED_BY_US: Final = column("xmax", TransactionId()) == cast(func.pg_current_xact_id(), TransactionId())
-"""Not so of what was locked since a savepoint that is still open: it has a transaction's id of its own."""
-_AT_LOCATIONS: Final = (
-    "ctid = ANY (CAST(CAST(:locations AS TEXT[]) AS TID[])) AND xmax = CAST(pg_current_xact_id() AS XID)"
-)
 _NAME_OF_SHELF: Final = text(
     "SELECT CAST(CAST(:shelf AS REGCLASS) AS TEXT) WHERE has_table_privilege(CAST(:shelf AS OID), 'DELETE')"
 )
@@ -295,8 +288,7 @@ class PostgreSqlDialect(StoreDialect):
 
         Who has locked the row is asked of the row: a savepoint that was rolled back has ended its locks.
         """
-        locations = cast(bindparam("locations", type_=ARRAY(Text())), ARRAY(TupleId()))
-        return delete(table).with_hint("ONLY").where(column("ctid", TupleId()) == any_(locations), _LOCKED_BY_US)
+        return _removal(quoted_name(table, _DIALECT))
 
     @override
     def remove_shelved(self, connection: Connection, shelf: Any, locations: Sequence[Any]) -> int:
@@ -304,9 +296,7 @@ class PostgreSqlDialect(StoreDialect):
         name: str | None = connection.execute(_NAME_OF_SHELF, {"shelf": shelf}).scalar()
         if name is None:
             return 0
-        named = name.replace(":", r"\:")
-        removal = text(f"DELETE FROM ONLY {named} WHERE {_AT_LOCATIONS}")  # noqa: S608 - quoted by PostgreSQL
-        return connection.execute(removal, {"locations": list(locations)}).rowcount
+        return connection.execute(_removal(name), {"locations": list(locations)}).rowcount
 
     @override
     def among(self, column: ColumnElement[str], name: str) -> ColumnElement[bool]:
@@ -360,7 +350,7 @@ class PostgreSqlDialect(StoreDialect):
     def _refuse_shelved(self, connection: Connection, table: Table, shelves: Table, ids: Sequence[str]) -> None:
         key = shelves.c[KEY]
         among = key == any_(bindparam("ids", type_=ARRAY(key.type)))
-        found = select(key, self.is_announced(shelves, table)).where(among).limit(SHOWN_IDS)
+        found = select(key, self.is_announced(shelves, table)).where(among).limit(NAMED_DUPLICATES)
         rows = connection.execute(found, {"ids": ids}).all()
         for message_id, is_announced in rows:
             if is_announced:
@@ -488,10 +478,15 @@ class PostgreSqlDialect(StoreDialect):
         return code[:2] in _OUTAGES or self.fault(error) is Fault.READ_ONLY
 
 
-def being_stored(message_id: str) -> StoreUnavailableError:
-    """The error for a message_id of a shelf that may be attached in a moment, or never."""
-    return StoreUnavailableError(
-        f"the message_id {message_id!r} is just being stored by somebody else, with many others; try again"
+def _removal(name: str) -> TextClause:
+    """The removal from the table of that quoted name of what lies at `locations`, and is locked by this transaction.
+
+    What was locked since a savepoint that is still open is not: the savepoint has a transaction's id of its own.
+    """
+    named = name.replace(":", r"\:")
+    return text(
+        f"DELETE FROM ONLY {named} WHERE ctid = ANY (CAST(CAST(:locations AS TEXT[]) AS TID[])) "  # noqa: S608 - quoted
+        "AND xmax = CAST(pg_current_xact_id() AS XID)"
     )
 
 

@@ -10,7 +10,7 @@ from sqlalchemy.exc import IntegrityError
 from delaystore.errors import DuplicateMessageError
 from delaystore.message import DelayedMessage
 from delaystore.sql.dialects import Claiming, StoreDialect
-from delaystore.sql.dialects.postgresql import being_stored
+from delaystore.sql.dialects.base import being_stored
 from delaystore.sql.faults import Fault
 from delaystore.stores.sql._claims import CandidateLocks, Claims, Leases, RowLocks
 from delaystore.stores.sql._clock import DatabaseClock

@@ -20,10 +20,10 @@ from typing import Any, Final
 from sqlalchemy import Connection, CursorResult, Table, TextClause, text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from delaystore.errors import DuplicateMessageError, StoreUnavailableError
+from delaystore.errors import NAMED_DUPLICATES, DuplicateMessageError, StoreUnavailableError
 from delaystore.sql.columns import in_order
 from delaystore.sql.dialects import StoreDialect
-from delaystore.sql.dialects.postgresql import being_stored
+from delaystore.sql.dialects.base import being_stored
 from delaystore.sql.engine import Connections
 from delaystore.sql.faults import Fault
 from delaystore.sql.names import TOKEN_LENGTH, shelf_name
@@ -36,8 +36,6 @@ _LOCK_WAIT: Final = 0.05
 """Seconds for which others may have to wait behind our wait for a shelf."""
 _PAUSE: Final = 0.1
 """Seconds between two such waits."""
-_SHOWN: Final = 10
-"""Message_ids that an error names at most."""
 
 Fill = Callable[[Connection, Table], int]
 """Inserts rows into a table without indexes; returns how many."""
@@ -116,7 +114,7 @@ class Shelf:
         found = (
             "SELECT s.message_id FROM ONLY {shelf} s JOIN " + others + " ON w.message_id = s.message_id "  # noqa: S608 - names are quoted
             "WHERE w.message_id BETWEEN (SELECT min(message_id) FROM ONLY {shelf}) "
-            f"AND (SELECT max(message_id) FROM ONLY {{shelf}}) AND {condition} LIMIT {_SHOWN}"
+            f"AND (SELECT max(message_id) FROM ONLY {{shelf}}) AND {condition} LIMIT {NAMED_DUPLICATES}"
         )
         connection.exec_driver_sql("SET LOCAL enable_hashjoin = off")
         return connection.execute(_with_names(found, names), {"shelf": names["shelf"]}).scalars().all()
@@ -157,14 +155,14 @@ class Shelves:
     """The shelves of one endpoint's table."""
 
     def __init__(self, live: Table, dialect: StoreDialect, connections: Connections, limits: ShelfLimits) -> None:
-        self._live, self._dialect, self._connections = live, dialect, connections
+        self._live, self.dialect, self._connections = live, dialect, connections
         self.limits = limits
         self.parent = shelves_table(live, dialect)
         """The table whose children are the shelves, those too that are not attached yet."""
 
     def are_worth_it(self) -> bool:
         """Whether `fewest_rows` rows are stored faster in a shelf, and our role may make one."""
-        if not self._dialect.has_shelves:
+        if not self.dialect.has_shelves:
             return False
         limits: dict[str, Any] = {"schema": self._live.schema}  # a shelf lies where its table does
         limits |= {"smallest": self.limits.smallest_table, "most": self.limits.most_shelves}
@@ -177,7 +175,7 @@ class Shelves:
 
         Raises DuplicateMessageError for a message_id that is in it twice.
         """
-        table = self._named(shelf_name(self._live.name, token_hex(TOKEN_LENGTH // 2), self._dialect))
+        table = self._named(shelf_name(self._live.name, token_hex(TOKEN_LENGTH // 2), self.dialect))
         try:
             with self._connections.connect() as connection, self._needing(connection, table) as is_mine:
                 if not is_mine:
@@ -193,7 +191,7 @@ class Shelves:
 
         One that others read stays for the next time.
         """
-        if not self._dialect.has_shelves:
+        if not self.dialect.has_shelves:
             return
         with self._connections.connect() as connection:
             names = connection.execute(_SHELVES, self.names(connection)).scalars().all()
@@ -202,7 +200,7 @@ class Shelves:
                 try:
                     self._drop_if_done(connection, self._named(name), is_given_up=name == given_up)
                 except DBAPIError as error:
-                    if self._dialect.fault(error) not in (Fault.PERMISSION, Fault.MISSING):
+                    if self.dialect.fault(error) not in (Fault.PERMISSION, Fault.MISSING):
                         raise
                     connection.rollback()  # others' to drop, or dropped by others
 
@@ -216,7 +214,7 @@ class Shelves:
     def lock(self, connection: Connection) -> None:
         """Let no other transaction attach a shelf until this one has ended."""
         number = connection.execute(_NUMBER, {"live": self.names(connection)["live"]}).scalar_one()
-        with self._dialect.setup_lock(connection, f"shelves of {number}"):  # others may name the schema, or not
+        with self.dialect.setup_lock(connection, f"shelves of {number}"):  # others may name the schema, or not
             pass
 
     def unless_locked(
@@ -231,13 +229,13 @@ class Shelves:
         deadline = time.monotonic() + patience
         while True:
             try:
-                with self._dialect.savepoint(connection):
+                with self.dialect.savepoint(connection):
                     limit = connection.exec_driver_sql("SHOW lock_timeout").scalar_one()
                     connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{round(lock_wait * 1000)}ms'")
                     action()
                     connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{limit}'")  # a commit that notifies waits
             except DBAPIError as error:
-                if self._dialect.fault(error) is not Fault.LOCKED:
+                if self.dialect.fault(error) is not Fault.LOCKED:
                     raise
             else:
                 return True
@@ -247,8 +245,8 @@ class Shelves:
 
     def raise_duplicates(self, error: DBAPIError) -> None:
         """Raise DuplicateMessageError if that is what `error` means."""
-        if self._dialect.fault(error) is Fault.DUPLICATE:
-            raise DuplicateMessageError(self._dialect.duplicates_in(error)) from None
+        if self.dialect.fault(error) is Fault.DUPLICATE:
+            raise DuplicateMessageError(self.dialect.duplicates_in(error)) from None
 
     def _named(self, name: str) -> Table:
         return delayed_table(name, self._live.schema, leases=False)
@@ -256,7 +254,7 @@ class Shelves:
     @contextmanager
     def _needing(self, connection: Connection, table: Table) -> Iterator[bool]:
         """Tell others, while the block lasts, that we need a shelf that is not attached; False: others do."""
-        release = self._dialect.take_lock(connection, f"shelf {table.name}", "")
+        release = self.dialect.take_lock(connection, f"shelf {table.name}", "")
         connection.commit()
         try:
             yield release is not None
@@ -276,9 +274,9 @@ class Shelves:
 
         execute("SET LOCAL statement_timeout = 0")
         execute("CREATE TABLE {shelf} (LIKE {live} INCLUDING ALL EXCLUDING INDEXES)")
-        for option in self._dialect.storage_options():
+        for option in self.dialect.storage_options():
             execute_as_it_stands(connection, option.format(table=names["shelf"]))
-        self._dialect.grant_alike(connection, table, self._live)
+        self.dialect.grant_alike(connection, table, self._live)
         rows = fill(connection, table)
         try:
             execute("ALTER TABLE {shelf} ADD PRIMARY KEY (message_id)")
@@ -293,45 +291,62 @@ class Shelves:
         return rows
 
     def _drop_if_done(self, connection: Connection, table: Table, *, is_given_up: bool) -> None:
-        shelf = {"shelf": quoted_name(table, connection.dialect)}
+        remains = _Remains(self, connection, table)
+        with self._needing(connection, table) as has_lock:
+            is_mine = has_lock or is_given_up  # a pooler may have left our own lock in another session
+            if remains.is_done_with(is_mine=is_mine) and not remains.drop(is_mine=is_mine):
+                remains.free()
+            connection.commit()
 
-        def execute(statement: str) -> Any:
-            return connection.execute(_with_names(statement, shelf))
 
-        def is_attached() -> bool:
-            return bool(connection.execute(_IS_ATTACHED, self.names(connection) | shelf).scalar())
+class _Remains:
+    """A shelf that may be dropped: it is attached and empty, or not attached and nobody's."""
 
-        def is_empty() -> bool:
-            self._dialect.prefer_indexes(connection)
-            first = "SELECT message_id FROM ONLY {shelf} ORDER BY next_attempt, message_id LIMIT 1"
-            return execute(first).first() is None
+    def __init__(self, shelves: Shelves, connection: Connection, table: Table) -> None:
+        self._shelves, self._connection = shelves, connection
+        self._names = shelves.names(connection) | {"shelf": quoted_name(table, connection.dialect)}
+
+    def is_done_with(self, *, is_mine: bool) -> bool:
+        """Whether it may go. `is_mine`: nobody else needs it, should it not be attached."""
+        return self._is_empty() if self._is_attached() else is_mine
+
+    def drop(self, *, is_mine: bool) -> bool:
+        """False: somebody has it locked, or it is its owner's to drop."""
 
         def drop_if_done() -> None:
             """Nobody else has it now: what is found stays so."""
-            execute("LOCK TABLE ONLY {shelf} IN ACCESS EXCLUSIVE MODE")
-            if is_empty() if is_attached() else is_mine:
-                execute("DROP TABLE {shelf}")
+            self._execute("LOCK TABLE ONLY {shelf} IN ACCESS EXCLUSIVE MODE")
+            if self.is_done_with(is_mine=is_mine):
+                self._execute("DROP TABLE {shelf}")
 
-        def is_dropped() -> bool:
-            try:
-                return self.unless_locked(connection, drop_if_done)
-            except DBAPIError as error:
-                if self._dialect.fault(error) is not Fault.PERMISSION:
-                    raise
-                return False  # its owner's to drop
+        try:
+            return self._shelves.unless_locked(self._connection, drop_if_done)
+        except DBAPIError as error:
+            if self._shelves.dialect.fault(error) is not Fault.PERMISSION:
+                raise
+            return False
+
+    def free(self) -> None:
+        """Free the message_ids of one that is not attached, whoever looks at them."""
 
         def empty_unless_attached() -> None:
-            """Its message_ids are free then, whoever looks at them. Nobody can attach what we have locked."""
-            execute("LOCK TABLE ONLY {shelf} IN ROW EXCLUSIVE MODE")
-            if not is_attached():
-                execute("DELETE FROM ONLY {shelf}")
+            """Nobody can attach what we have locked."""
+            self._execute("LOCK TABLE ONLY {shelf} IN ROW EXCLUSIVE MODE")
+            if not self._is_attached():
+                self._execute("DELETE FROM ONLY {shelf}")
 
-        with self._needing(connection, table) as has_lock:
-            is_mine = has_lock or is_given_up  # a pooler may have left our own lock in another session
-            is_done = is_empty() if is_attached() else is_mine
-            if is_done and not is_dropped():
-                self.unless_locked(connection, empty_unless_attached)
-            connection.commit()
+        self._shelves.unless_locked(self._connection, empty_unless_attached)
+
+    def _is_attached(self) -> bool:
+        return bool(self._connection.execute(_IS_ATTACHED, self._names).scalar())
+
+    def _is_empty(self) -> bool:
+        self._shelves.dialect.prefer_indexes(self._connection)
+        first = "SELECT message_id FROM ONLY {shelf} ORDER BY next_attempt, message_id LIMIT 1"
+        return self._execute(first).first() is None
+
+    def _execute(self, statement: str) -> CursorResult[Any]:
+        return self._connection.execute(_with_names(statement, self._names))
 
 
 def _is_seen(connection: Connection) -> bool:

@@ -57,6 +57,7 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
     """
 
     shelf_limits: ClassVar = ShelfLimits()
+    """When messages that are stored at once get a shelf."""
 
     def __init__(
         self,

@@ -109,7 +109,7 @@ WHERE ("my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".mes
  LIMIT %(limit)s::INTEGER
 
 -- # remove_located
-DELETE FROM ONLY "my schema"."sales_delayed" WHERE ctid = ANY (CAST(%(locations)s::TEXT[] AS TID[])) AND xmax = CAST(pg_current_xact_id() AS XID)
+DELETE FROM ONLY "my schema"."sales_delayed" WHERE ctid = ANY (CAST(CAST(%(locations)s AS TEXT[]) AS TID[])) AND xmax = CAST(pg_current_xact_id() AS XID)
 
 -- # remove_many
 DELETE FROM "my schema"."sales_delayed" WHERE "my schema"."sales_delayed".message_id = ANY (%(ids)s::VARCHAR[] COLLATE "C")

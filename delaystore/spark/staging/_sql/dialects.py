@@ -22,20 +22,18 @@ from sqlalchemy import (
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from typing_extensions import override
 
-from delaystore.errors import DuplicateMessageError, LoadError
+from delaystore.errors import NAMED_DUPLICATES, DuplicateMessageError, LoadError
 from delaystore.spark.options import OnDuplicate
 from delaystore.spark.staging._sql.binary_copy import COLUMNS, copy_stream
 from delaystore.sql.columns import KEY, completed
-from delaystore.sql.dialects.base import StoreDialect, driver_errors
+from delaystore.sql.dialects.base import StoreDialect, being_stored, driver_errors
 from delaystore.sql.dialects.mysql import MySqlDialect
-from delaystore.sql.dialects.postgresql import PostgreSqlDialect, being_stored
+from delaystore.sql.dialects.postgresql import PostgreSqlDialect
 from delaystore.sql.dialects.sqlite import SqliteDialect
 from delaystore.sql.quoting import execute_as_it_stands, quoted_name
 
 DROP_PATIENCE: Final = 2.0
 """Seconds that a drop waits for an attempt that still writes."""
-NAMED: Final = 10
-"""Message_ids that an error names at most."""
 _ESCAPED: Final = (b"\0", b"\\", b"\n", b"\r", b"\x1a", b'"', b"'")
 """What takes two bytes in a statement of MySQL's."""
 _ROOM: Final = 2**17
@@ -233,14 +231,14 @@ def twice(staged: Select[Any]) -> Select[Any]:
     """Some message_ids that are twice in `staged`."""
     rows = staged.subquery("staged")
     grouped = select(rows.c.message_id).group_by(rows.c.message_id).having(func.count() > 1)
-    return grouped.order_by(rows.c.message_id).limit(NAMED)
+    return grouped.order_by(rows.c.message_id).limit(NAMED_DUPLICATES)
 
 
 def waiting_already(staged: Select[Any], live: Table) -> Select[Any]:
     """Some message_ids of `staged` that wait already."""
     rows = staged.subquery("staged")
     joined = select(rows.c.message_id).join(live, live.c.message_id == rows.c.message_id)
-    return joined.order_by(rows.c.message_id).limit(NAMED)
+    return joined.order_by(rows.c.message_id).limit(NAMED_DUPLICATES)
 
 
 def _python_rows(rows: pa.RecordBatch, attempt: int) -> Iterator[tuple[Any, ...]]:

@@ -58,11 +58,8 @@ class Promotion:
         try:
             with shelves.filled(self._fill) as self._shelf:
                 return self._run()
-        except (
-            DuplicateMessageError,
-            StoreUnavailableError,
-        ):  # others' messages, of which `_run` knows what is to be done
-            self._shelf = None
+        except (DuplicateMessageError, StoreUnavailableError):
+            self._shelf = None  # `_run` knows what is to be done with others' messages
         return self._run()
 
     def _fill(self, connection: Connection, table: Table) -> int:

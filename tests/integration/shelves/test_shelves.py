@@ -2,7 +2,6 @@
 
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from datetime import timedelta
@@ -20,27 +19,8 @@ from delaystore.stores.abc import ManagementOutcome
 from delaystore.stores.sql import shelves
 from delaystore.testing import RecordingTransport
 from tests.integration.loading import load, row
+from tests.integration.shelves import ROWS
 from tests.integration.sql_stores import message, opened
-
-ROWS = 10
-
-
-@pytest.fixture(autouse=True)
-def few_rows_are_worth_a_shelf(monkeypatch: pytest.MonkeyPatch) -> None:
-    limits = shelves.ShelfLimits(fewest_rows=ROWS, smallest_table=0)
-    monkeypatch.setattr(SqlDelayedMessageStore, "shelf_limits", limits)
-
-
-@pytest.fixture
-def store(postgresql_url: str) -> Iterator[SqlDelayedMessageStore]:
-    with opened(postgresql_url) as store:
-        yield store
-
-
-@pytest.fixture
-def other(postgresql_url: str, store: SqlDelayedMessageStore) -> Iterator[SqlDelayedMessageStore]:
-    with opened(postgresql_url) as other:
-        yield other
 
 
 def in_bulk(store: SqlDelayedMessageStore, seconds: float = 60) -> list[DelayedMessage]:

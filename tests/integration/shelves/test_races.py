@@ -20,28 +20,9 @@ from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.sql import shelves
 from delaystore.stores.sql.rows import to_row
 from tests.integration.migrating import begun, source_of
+from tests.integration.shelves import ROWS
 from tests.integration.sql_stores import message, opened
 from tests.servers.postgresql import PostgreSQLDatabases
-
-ROWS = 10
-
-
-@pytest.fixture(autouse=True)
-def few_rows_are_worth_a_shelf(monkeypatch: pytest.MonkeyPatch) -> None:
-    limits = shelves.ShelfLimits(fewest_rows=ROWS, smallest_table=0)
-    monkeypatch.setattr(SqlDelayedMessageStore, "shelf_limits", limits)
-
-
-@pytest.fixture
-def store(postgresql_url: str) -> Iterator[SqlDelayedMessageStore]:
-    with opened(postgresql_url) as store:
-        yield store
-
-
-@pytest.fixture
-def other(postgresql_url: str, store: SqlDelayedMessageStore) -> Iterator[SqlDelayedMessageStore]:
-    with opened(postgresql_url) as other:
-        yield other
 
 
 @pytest.fixture

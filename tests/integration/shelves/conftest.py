@@ -1,0 +1,28 @@
+"""PostgreSQL stores for which few rows are worth a shelf."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from delaystore.stores import SqlDelayedMessageStore
+from delaystore.stores.sql import shelves
+from tests.integration.shelves import ROWS
+from tests.integration.sql_stores import opened
+
+
+@pytest.fixture(autouse=True)
+def few_rows_are_worth_a_shelf(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = shelves.ShelfLimits(fewest_rows=ROWS, smallest_table=0)
+    monkeypatch.setattr(SqlDelayedMessageStore, "shelf_limits", limits)
+
+
+@pytest.fixture
+def store(postgresql_url: str) -> Iterator[SqlDelayedMessageStore]:
+    with opened(postgresql_url) as store:
+        yield store
+
+
+@pytest.fixture
+def other(postgresql_url: str, store: SqlDelayedMessageStore) -> Iterator[SqlDelayedMessageStore]:
+    with opened(postgresql_url) as other:
+        yield other
