@@ -50,13 +50,22 @@ _IS_WORTH: Final = text(
     "FROM pg_class live, pg_class shelves "
     "WHERE live.oid = CAST(:live AS REGCLASS) AND shelves.oid = CAST(:shelves AS REGCLASS)"
 )
+_FILLS: Final = "delaystore: fills a shelf"
+"""A lock that all share who have it: it tells of a transaction that it does nothing else."""
+_TELL_THAT_IT_FILLS: Final = text("SELECT pg_advisory_xact_lock_shared(hashtextextended(:fills, 0))")
 _IN_FLIGHT: Final = text(
     "SELECT l.virtualtransaction FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid "
     "JOIN pg_database d ON d.oid = a.datid WHERE d.datname = current_database() AND a.usesysid IS NOT NULL "
     "AND l.locktype = 'virtualxid' AND l.granted AND l.pid <> pg_backend_pid() "
+    "AND NOT EXISTS (SELECT FROM pg_locks f WHERE f.virtualtransaction = l.virtualtransaction "
+    "AND f.locktype = 'advisory' AND f.objsubid = 1 AND f.database = d.oid "
+    "AND (CAST(f.classid AS BIGINT) << 32) | CAST(f.objid AS BIGINT) = hashtextextended(:fills, 0)) "
     "UNION ALL SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"
 )
-"""The transactions of the database, but for our own and autovacuum's."""
+"""The transactions of the database, but for our own, autovacuum's, and those that only fill a shelf, as `fills` tells.
+
+Such a shelf is compared with ours later, once it is announced itself.
+"""
 _SHELVES: Final = text(
     "SELECT c.relname FROM pg_inherits JOIN pg_class c ON c.oid = inhrelid WHERE inhparent = CAST(:shelves AS REGCLASS)"
 )
@@ -273,6 +282,7 @@ class Shelves:
             connection.execute(_with_names(statement, names))
 
         execute("SET LOCAL statement_timeout = 0")
+        connection.execute(_TELL_THAT_IT_FILLS, {"fills": _FILLS})
         execute("CREATE TABLE {shelf} (LIKE {live} INCLUDING ALL EXCLUDING INDEXES)")
         for option in self.dialect.storage_options():
             execute_as_it_stands(connection, option.format(table=names["shelf"]))
@@ -352,12 +362,12 @@ class _Remains:
 def _is_seen(connection: Connection) -> bool:
     """Whether all transactions that were in flight end within PATIENCE: the others see what is committed now."""
     deadline, pause = time.monotonic() + PATIENCE, 0.001
-    waited_for = set(connection.execute(_IN_FLIGHT).scalars())
+    waited_for = set(connection.execute(_IN_FLIGHT, {"fills": _FILLS}).scalars())
     connection.commit()
     while waited_for and time.monotonic() < deadline:
         time.sleep(pause)
         pause = min(2 * pause, _LOCK_WAIT)
-        waited_for &= set(connection.execute(_IN_FLIGHT).scalars())
+        waited_for &= set(connection.execute(_IN_FLIGHT, {"fills": _FILLS}).scalars())
         connection.commit()
     return not waited_for
 

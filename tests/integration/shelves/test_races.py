@@ -149,6 +149,41 @@ def test_two_names_of_a_table_store_an_id_once(
     assert store.count() == ROWS
 
 
+def test_shelves_are_filled_side_by_side(store: SqlDelayedMessageStore, other: SqlDelayedMessageStore) -> None:
+    """A shelf that is still being filled is compared later: nobody waits for it."""
+    in_between = threading.Event(), threading.Event()
+
+    def fill_slowly(connection: Connection, table: Table) -> int:
+        rows = filling(store, "same")(connection, table)
+        in_between[0].set()
+        assert in_between[1].wait(30)
+        return rows
+
+    outcome: list[object] = []
+
+    def store_slowly() -> None:
+        try:
+            with store.shelves.filled(fill_slowly) as slow, store.transaction() as transaction:
+                slow.move_in(transaction.connection)
+        except DuplicateMessageError as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=store_slowly)
+    thread.start()
+    try:
+        assert in_between[0].wait(30)
+        with other.shelves.filled(filling(other, "same")) as quick, other.transaction() as transaction:
+            quick.move_in(transaction.connection)
+        with store.engine.connect() as looking:
+            attached = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'sales_delayed'::regclass"
+            assert looking.exec_driver_sql(attached).scalar() == 1
+    finally:
+        in_between[1].set()
+        thread.join()
+    assert len(outcome) == 1
+    assert store.count() == ROWS
+
+
 def test_senders_do_not_wait_while_a_shelf_is_counted(
     store: SqlDelayedMessageStore, other: SqlDelayedMessageStore
 ) -> None:
