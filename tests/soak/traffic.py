@@ -55,8 +55,20 @@ _STORE_TABLES = """
 
 def vacuum(bench: Bench) -> None:
     """Do what autovacuum does when its turn comes."""
-    for (name,) in bench.database.execute(f"{_STORE_TABLES} SELECT oid::regclass::text FROM tables", (bench.table,)):
+    for name in tables_of(bench):
         bench.database.execute(f"VACUUM (ANALYZE) {name}")
+
+
+def rebuild_indexes(bench: Bench) -> None:
+    """Do what docs/scale.md tells operators to do about indexes that have grown out of all proportion."""
+    for name in tables_of(bench):
+        bench.database.execute(f"REINDEX TABLE CONCURRENTLY {name}")
+
+
+def tables_of(bench: Bench) -> list[str]:
+    """The quoted names of a store's tables."""
+    found = bench.database.execute(f"{_STORE_TABLES} SELECT oid::regclass::text FROM tables", (bench.table,))
+    return [name for (name,) in found]
 
 
 def space_of(bench: Bench) -> Space:
