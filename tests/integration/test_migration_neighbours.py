@@ -228,6 +228,7 @@ def test_each_message_is_dispatched_or_hidden_never_both(store: SqlDelayedMessag
                     dispatched.extend(m.message_id for m in batch[: transaction.remove_many(batch)])
                 if not batch:
                     return
+                stop.wait(0.01)  # or SQLite, which has one writer, lets the other in only when all is dispatched
 
     thread = threading.Thread(target=dispatch)
     thread.start()
