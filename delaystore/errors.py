@@ -84,6 +84,22 @@ class StoreSetupError(StoreError):
     """The store's tables are missing, or of a version this release does not know."""
 
 
+class MessageBeingStoredError(StoreUnavailableError):
+    """A message_id that somebody else is just storing, with many others: it waits in a moment, or never does.
+
+    Nothing of the call was stored; try again. `message_id` is one that was found.
+    """
+
+    def __init__(self, message_id: str) -> None:
+        self.message_id = message_id
+        super().__init__(
+            f"the message_id {message_id!r} is just being stored by somebody else, with many others; try again"
+        )
+
+    def __reduce__(self) -> tuple[type["MessageBeingStoredError"], tuple[str]]:
+        return type(self), (self.message_id,)
+
+
 class DuplicateMessageError(StoreError):
     """A message_id that already waits in the store, or is twice in a load; nothing of the call was stored.
 

@@ -32,6 +32,7 @@ def setup(
     options = EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table, transport=transport)
     with options.open(DelayedDeliverySettings(error_queue=error_queue)) as opened:
         opened.delivery.setup_infrastructure()
+        opened.store.tidy()
         queues = [] if opened.transport is None else [error_queue, *(queue or ())]
         for name in queue or ():
             assert opened.transport is not None

@@ -26,6 +26,7 @@ from delaystore.errors import (
     ConfigurationError,
     DuplicateMessageError,
     DurabilityUnknownError,
+    MessageBeingStoredError,
     StoreError,
     StoreUnavailableError,
 )
@@ -39,8 +40,8 @@ logger = logging.getLogger("delaystore.delivery")
 
 LONGEST_CLOSE: Final = 60.0
 """Seconds that closing waits for the dispatcher, unless told otherwise."""
-_IS_STORED: Final = (DuplicateMessageError, DurabilityUnknownError)
-"""What a store raises that works: the message is there."""
+_ANSWERS: Final = (DuplicateMessageError, DurabilityUnknownError, MessageBeingStoredError)
+"""What a store raises that works."""
 
 
 class DelayedDelivery(Sender):
@@ -282,7 +283,7 @@ class DelayedDelivery(Sender):
         try:
             with call or nullcontext():
                 yield
-        except _IS_STORED:
+        except _ANSWERS:
             self._store_breaker.success()
             raise
         except StoreError as error:

@@ -93,12 +93,15 @@ class DispatchLoop:
             self._rest(result)
 
     def _tidy(self) -> None:
-        """Let the store clear away what it has left behind, when it is time."""
+        """Let the store clear away what it has left behind, when it is time. Dispatching need not fail with it."""
         if time.monotonic() < self._tidy_at:
             return
         self._tidy_at = time.monotonic() + TIDY_EVERY
-        with self._context.store_calls.call("tidying up"):
-            self._context.store.tidy()
+        try:
+            with self._context.store_calls.call("tidying up"):
+                self._context.store.tidy()
+        except DelaystoreError as error:
+            logger.warning("tidying up failed: %s; it is tried again in %.0f s", error, TIDY_EVERY)
 
     def _rest(self, result: PassResult) -> None:
         """Sleep until something is due; briefly, if others have claimed what is due already."""

@@ -61,9 +61,11 @@ class PostgreSQLDatabases:
         with connect(self._admin_url) as connection:
             connection.execute(statement)
 
-    def create_role(self, name: str, password: str, database_url: str) -> str:
-        """Make a role that may log in and nothing else; the URL of the database for that role."""
+    def create_role(self, name: str, password: str, database_url: str, member_of: str | None = None) -> str:
+        """Make a role that may log in, and what `member_of` may; the URL of the database for that role."""
         statement = sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(sql.Identifier(name), sql.Literal(password))
+        if member_of is not None:
+            statement += sql.SQL(" IN ROLE {}").format(sql.Identifier(member_of))
         with connect(self._admin_url) as connection:
             connection.execute(statement)
         return make_url(database_url).set(username=name, password=password).render_as_string(hide_password=False)

@@ -12,6 +12,7 @@ from delaystore.errors import (
     ConfigurationError,
     DuplicateMessageError,
     InvalidMessageError,
+    MessageBeingStoredError,
     StoreUnavailableError,
     TransportUnavailableError,
     UnsupportedMessageError,
@@ -235,6 +236,13 @@ def test_a_store_that_has_the_message_already_works(delivery: DelayedDelivery, s
     store.error = None
     with pytest.raises(DuplicateMessageError):
         delivery.send("billing", b"", delay=1, message_id=message_id)
+    assert delivery.health().breakers["store"] == "disarmed"
+
+
+def test_a_store_that_says_to_try_again_works(delivery: DelayedDelivery, store: SetUpStore) -> None:
+    store.error = MessageBeingStoredError("m-1")
+    with pytest.raises(MessageBeingStoredError, match="'m-1' is just being stored"):
+        delivery.send("billing", b"", delay=1, message_id="m-1")
     assert delivery.health().breakers["store"] == "disarmed"
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from delaystore.dispatcher import Dispatcher
+from delaystore.dispatcher import Dispatcher, _loop
 from delaystore.errors import StoreUnavailableError
 from delaystore.message import DelayedMessage
 from delaystore.stores.abc import DelayedMessageStore, WakeUpCallback, WakeUpSubscription
@@ -73,6 +73,24 @@ def test_a_message_is_delivered_promptly_although_the_loop_planned_to_sleep_long
         store.store(due("a"))
         dispatcher.wake_up(None)
         wait_until(lambda: store.count() == 0)
+
+
+def test_it_dispatches_though_the_store_cannot_tidy_up(
+    store: CountingStore,
+    transport: ScriptedTransport,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def tidy() -> None:
+        raise StoreUnavailableError("it takes too long")
+
+    monkeypatch.setattr(_loop, "TIDY_EVERY", 0.02)
+    monkeypatch.setattr(store, "tidy", tidy)
+    with running(make(store, transport, poll_interval=0.05)) as dispatcher:
+        wait_until(lambda: "tidying up failed: it takes too long" in caplog.text)
+        store.store(due("a"))
+        wait_until(lambda: store.count() == 0)
+        assert dispatcher.health().breakers["fetch"] == "disarmed"
 
 
 def test_without_wake_ups_it_polls(store: CountingStore, transport: ScriptedTransport) -> None:

@@ -9,6 +9,7 @@ from typing_extensions import override
 from delaystore.errors import (
     DuplicateMessageError,
     InvalidMessageError,
+    MessageBeingStoredError,
     StoreError,
     StorePermissionError,
     StoreSetupError,
@@ -56,6 +57,7 @@ class StoreTarget(MigrationTarget):
     @override
     def set_up(self, destinations: Mapping[str, int]) -> None:
         self._store.setup_infrastructure()
+        self._store.tidy()
 
     @override
     def send(self, messages: Sequence[DelayedMessage], now: datetime) -> Sequence[Outcome]:
@@ -95,6 +97,8 @@ def store_each(store: ManagedDelayedMessageStore, messages: Sequence[DelayedMess
     """Store all at once; one by one where that fails. An outcome for each; see `MigrationTarget.send`."""
     try:
         store.store_many(messages)
+    except MessageBeingStoredError:
+        return [_store_one(store, message) for message in messages]
     except StoreUnavailableError as error:
         return [Outcome(OutcomeKind.UNSETTLED, str(error))] * len(messages)
     except _EVERY_MESSAGE:

@@ -28,7 +28,7 @@ from sqlalchemy import (
 from sqlalchemy.engine.interfaces import Dialect
 from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError, SQLAlchemyError
 
-from delaystore.errors import DuplicateMessageError, StoreUnavailableError
+from delaystore.errors import DuplicateMessageError
 from delaystore.sql.faults import Code, Fault, code_of
 from delaystore.sql.hosts import HostsInTurn
 from delaystore.sql.sizes import TableSize
@@ -411,13 +411,6 @@ def give_up(connection: Connection) -> None:
 def floored(number: ColumnElement[int], step: ColumnElement[int]) -> ColumnElement[int]:
     """The multiple of `step` at or below `number`, which may be negative: a remainder has the sign of the number."""
     return number - (number % step + step) % step
-
-
-def being_stored(message_id: str) -> StoreUnavailableError:
-    """The error for a message_id of a shelf that may be attached in a moment, or never."""
-    return StoreUnavailableError(
-        f"the message_id {message_id!r} is just being stored by somebody else, with many others; try again"
-    )
 
 
 def row_with(table: Table) -> ColumnElement[bool]:

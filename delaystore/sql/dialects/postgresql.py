@@ -42,6 +42,7 @@ from delaystore.errors import (
     ConfigurationError,
     DuplicateMessageError,
     DurabilityUnknownError,
+    MessageBeingStoredError,
 )
 from delaystore.sql.columns import KEY
 from delaystore.sql.dialects.base import (
@@ -50,7 +51,6 @@ from delaystore.sql.dialects.base import (
     Change,
     Release,
     StoreDialect,
-    being_stored,
     driver_errors,
     give_up,
     row_with,
@@ -90,8 +90,9 @@ _RIGHTS: Final = text(
     "WHERE c.oid = CAST(:name AS REGCLASS) AND a.grantee <> c.relowner"
 )
 """What roles may do with a table, but for its owner."""
-_STAY_OPEN: Final = text("SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'idle_session_timeout'")
-"""The session that has the lock is idle while a batch is being sent; the setting is new in PostgreSQL 14."""
+_IDLE_LIMIT: Final = text("SELECT current_setting('idle_session_timeout', true)")
+"""None before PostgreSQL 14, where the setting is new."""
+_SET_IDLE_LIMIT: Final = text("SELECT set_config('idle_session_timeout', :limit, false)")
 _SWITCHED_OFF: Final = (
     "enable_sort",
     "enable_seqscan",
@@ -239,12 +240,23 @@ class PostgreSqlDialect(StoreDialect):
 
     @override
     def take_lock(self, connection: Connection, name: str, owner: str) -> Release | None:
-        """An advisory lock, of this database. A pooler must keep a session for a connection."""
+        """An advisory lock, of this database. A pooler must keep a session for a connection.
+
+        The session stays open meanwhile, however long it is idle while a batch is being sent.
+        """
         number = _lock_number(name)
         if not connection.execute(select(func.pg_try_advisory_lock(number))).scalar_one():
             return None
-        connection.execute(_STAY_OPEN)
-        return lambda: connection.execute(select(func.pg_advisory_unlock(number))).close()
+        limit = connection.execute(_IDLE_LIMIT).scalar()
+        if limit is not None:
+            connection.execute(_SET_IDLE_LIMIT, {"limit": "0"})
+
+        def release() -> None:
+            connection.execute(select(func.pg_advisory_unlock(number)))
+            if limit is not None:
+                connection.execute(_SET_IDLE_LIMIT, {"limit": limit})
+
+        return release
 
     @override
     def lock_owner(self, connection: Connection, name: str) -> str | None:
@@ -321,11 +333,13 @@ class PostgreSqlDialect(StoreDialect):
         """COPY; the savepoint is for the caller's transaction."""
         iterator, count = iter(rows), 0
         with self.savepoint(connection):
-            while ids := self._copy(connection, table, islice(iterator, COPIED_AT_ONCE)):
+            while True:
+                ids = self._copy(connection, table, islice(iterator, COPIED_AT_ONCE))
                 count += len(ids)
-                if shelves is not None:
+                if shelves is not None and ids:
                     self._refuse_shelved(connection, table, shelves, ids)
-        return count
+                if len(ids) < COPIED_AT_ONCE:
+                    return count
 
     def _copy(self, connection: Connection, table: Table, rows: Iterable[dict[str, Any]]) -> list[str]:
         """One statement, so that it is all or none by itself; returns the ids."""
@@ -354,7 +368,7 @@ class PostgreSqlDialect(StoreDialect):
         rows = connection.execute(found, {"ids": ids}).all()
         for message_id, is_announced in rows:
             if is_announced:
-                raise being_stored(message_id)
+                raise MessageBeingStoredError(message_id)
         if rows:
             raise DuplicateMessageError([message_id for message_id, _ in rows])
 

@@ -7,10 +7,9 @@ from datetime import timedelta
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
-from delaystore.errors import DuplicateMessageError
+from delaystore.errors import DuplicateMessageError, MessageBeingStoredError
 from delaystore.message import DelayedMessage
 from delaystore.sql.dialects import Claiming, StoreDialect
-from delaystore.sql.dialects.base import being_stored
 from delaystore.sql.faults import Fault
 from delaystore.stores.sql._claims import CandidateLocks, Claims, Leases, RowLocks
 from delaystore.stores.sql._clock import DatabaseClock
@@ -48,8 +47,8 @@ class StoreParts:
     def insert(self, connection: Connection, message: DelayedMessage, wake: str | None = None) -> None:
         """Insert a row, and wake dispatchers with the payload `wake`, in one statement where the database can.
 
-        Raises DuplicateMessageError where its message_id waits already, StoreUnavailableError where it may in a moment,
-        and what the driver raises.
+        Raises DuplicateMessageError where its message_id waits already, MessageBeingStoredError where it may in a
+        moment, and what the driver raises.
         """
         row, sql = to_row(message), self.statements
         if wake is not None and sql.insert_and_notify is not None:
@@ -64,5 +63,5 @@ class StoreParts:
                 inserted = False
         if not inserted:
             if self.dialect.has_shelves and not connection.execute(sql.waits, {"id": message.message_id}).first():
-                raise being_stored(message.message_id)  # or it was, until a moment ago
+                raise MessageBeingStoredError(message.message_id)  # or it was, until a moment ago
             raise DuplicateMessageError([message.message_id])

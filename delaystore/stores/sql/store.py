@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime, timedelta
 from hashlib import sha256
 from itertools import chain, islice
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from sqlalchemy import URL, Connection, Engine, Table
 from sqlalchemy.exc import DBAPIError
@@ -43,6 +43,9 @@ from delaystore.stores.sql.bound import NOTIFY_WITHIN, BoundSqlStore
 from delaystore.stores.sql.rows import Rows
 from delaystore.stores.sql.schema import delayed_table
 from delaystore.stores.sql.shelves import ShelfLimits, Shelves
+
+_LOOK_AHEAD: Final = 64 * 2**20
+"""Bytes of bodies that `store_many` takes from a generator to see whether it has many messages."""
 
 
 class SqlDelayedMessageStore(ManagedDelayedMessageStore):
@@ -131,7 +134,6 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
         with translated_errors(), self._transactions.connect() as connection:
             setup.upgrade(connection, self._parts.statements.table, self._dialect)
             connection.commit()
-        self.tidy()
 
     def remove_infrastructure(self) -> None:
         """Drop the tables, with all that waits in them."""
@@ -169,14 +171,17 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
     def store_many(self, messages: Iterable[DelayedMessage]) -> int:
         """All or none, in one transaction; PostgreSQL: by COPY, many of them into a large table as a shelf of its own.
 
-        Keeps few messages of a generator in memory: 20,000 at most.
+        Keeps few messages of a generator in memory: 20,000, or 64 MiB, at most.
         """
-        iterator = iter(messages)
-        first = list(islice(iterator, self.shelf_limits.fewest_rows))
-        if len(first) == self.shelf_limits.fewest_rows and self._are_shelves_worth_it():
-            return self._store_in_shelf(chain(first, iterator))
+        if self._dialect.has_shelves:
+            iterator = iter(messages)
+            first = _first_of(iterator, self.shelf_limits.fewest_rows)
+            messages = chain(first, iterator)
+            fewest = self._fewest_for_a_shelf(len(first))
+            if fewest is not None:
+                return self._store_in_shelf(messages, fewest)
         with self._one_call() as bound:
-            return bound.store_many(chain(first, iterator))
+            return bound.store_many(messages)
 
     @override
     def fetch_next_due_timeout(self, at: datetime) -> DelayedMessage | None:
@@ -329,17 +334,20 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
             self._dialect.check_commit(connection)
         return True
 
-    def _are_shelves_worth_it(self) -> bool:
+    def _fewest_for_a_shelf(self, rows: int) -> int | None:
+        """As `Shelves.fewest_rows`; None also where there may be no more than `rows`, too few for any."""
+        if rows < self.shelf_limits.fewest_rows:
+            return None
         with translated_errors():
-            return self.shelves.are_worth_it()
+            return self.shelves.fewest_rows()
 
-    def _store_in_shelf(self, messages: Iterable[DelayedMessage]) -> int:
+    def _store_in_shelf(self, messages: Iterable[DelayedMessage], fewest: int) -> int:
         rows = Rows(messages)
 
         def fill(connection: Connection, table: Table) -> int:
             return self._dialect.insert_many(connection, table, None, rows)
 
-        with translated_errors(), self.shelves.filled(fill) as shelf, self._on(shelf.connection) as bound:
+        with translated_errors(), self.shelves.filled(fill, fewest) as shelf, self._on(shelf.connection) as bound:
             shelf.move_in(bound.connection)
             bound.stored(rows.earliest)
         return shelf.rows
@@ -399,3 +407,15 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
                     bound.after_end()
             if token is not None:
                 self._dialect.check_commit(connection)
+
+
+def _first_of(messages: Iterator[DelayedMessage], count: int) -> Sequence[DelayedMessage]:
+    """The next `count`; fewer where there are no more, or their bodies are large."""
+    first: list[DelayedMessage] = []
+    room = _LOOK_AHEAD
+    for message in islice(messages, count):
+        first.append(message)
+        room -= len(message.body)
+        if room < 0:
+            break
+    return first

@@ -17,12 +17,12 @@ from delaystore.spark._tables import open_table
 from delaystore.spark.options import StoreOptions
 from delaystore.sql.dialects.postgresql import PostgreSqlDialect
 from delaystore.stores import SqlDelayedMessageStore
-from delaystore.stores.sql import shelves
 from delaystore.stores.sql.rows import to_row
+from delaystore.stores.sql.shelves import Fill
 from tests.integration.migrating import begun, source_of
 from tests.integration.shelves import ROWS
 from tests.integration.sql_stores import message, opened
-from tests.servers.postgresql import PostgreSQLDatabases
+from tests.servers.postgresql import PostgreSQL, PostgreSQLDatabases
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def qualified(postgresql_url: str, store: SqlDelayedMessageStore) -> Iterator[Sq
         yield qualified
 
 
-def filling(store: SqlDelayedMessageStore, first_id: str | None = None) -> shelves.Fill:
+def filling(store: SqlDelayedMessageStore, first_id: str | None = None) -> Fill:
     messages = [message(store.now(), 60, first_id), *(message(store.now(), 60) for _ in range(ROWS - 1))]
 
     def fill(connection: Connection, table: Table) -> int:
@@ -45,15 +45,75 @@ def filling(store: SqlDelayedMessageStore, first_id: str | None = None) -> shelv
 def end_needing(store: SqlDelayedMessageStore) -> None:
     """End the session that has the lock of a shelf, as a network that fails does."""
     with store.engine.connect() as connection:
-        ended = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1"
+        ended = "SELECT pg_terminate_backend(pid, 10000) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1"
         connection.execute(text(ended)).all()
+
+
+def emptied(store: SqlDelayedMessageStore) -> None:
+    """Do what one who takes a shelf for abandoned does, where others look at it."""
+    with store.engine.begin() as connection:
+        found = "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'sales_delayed_shelves'::regclass"
+        (name,) = connection.execute(text(found)).scalars()
+        connection.exec_driver_sql(f"DELETE FROM ONLY {name}")
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_a_shelf_that_was_emptied_is_not_stored(store: SqlDelayedMessageStore, stays: bool) -> None:
+    """Neither attached nor inserted: its maker's lock was in a session that a pooler gave to somebody else, too."""
+    with store.shelves.filled(filling(store), ROWS if stays else ROWS + 1) as shelf:
+        emptied(store)
+        with pytest.raises(StoreUnavailableError, match=f"0 of {ROWS} messages"), store.transaction() as transaction:
+            shelf.move_in(transaction.connection)
+    assert store.count() == 0
+
+
+def test_a_shelf_that_was_dropped_is_to_be_stored_again(
+    store: SqlDelayedMessageStore, other: SqlDelayedMessageStore
+) -> None:
+    with store.shelves.filled(filling(store), ROWS) as shelf:
+        end_needing(store)
+        other.tidy()
+        with pytest.raises(StoreUnavailableError, match="store them again"), store.transaction() as transaction:
+            shelf.move_in(transaction.connection)
+    assert store.count() == 0
+
+
+def test_a_transaction_that_is_prepared_is_waited_for(
+    start_server: Callable[[Callable[[], PostgreSQL]], PostgreSQL],
+) -> None:
+    """Its insert did not look into the shelf, and may be committed at any time."""
+    server = start_server(lambda: PostgreSQL({"max_prepared_transactions": "2"}))
+    url = server.create_database()
+    with opened(url) as store, opened(url) as other:
+        with other.engine.connect() as connection:
+            connection.execute(other.table.insert(), to_row(message(store.now(), 60, "same")))
+            preparing = threading.Timer(0.3, connection.exec_driver_sql, ["PREPARE TRANSACTION 'theirs'"])
+            preparing.start()
+            with store.shelves.filled(filling(store, "same"), ROWS) as shelf:
+                preparing.join()
+                assert not shelf._stays
+        with store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as ending:
+            ending.exec_driver_sql("ROLLBACK PREPARED 'theirs'")
+
+
+def test_who_may_only_read_drops_nothing(store: SqlDelayedMessageStore, postgresql_url: str) -> None:
+    """Such as a dispatcher at a standby, where no lock of the maker's is known."""
+    reading = SqlDelayedMessageStore(f"{postgresql_url}?options=-cdefault_transaction_read_only%3Don")
+    reading.initialize("sales", TransactionMode.NONE)
+    with store.shelves.filled(filling(store), ROWS) as shelf:
+        end_needing(store)
+        reading.tidy()
+        with store.transaction() as transaction:
+            shelf.move_in(transaction.connection)
+    reading.close()
+    assert store.count() == ROWS
 
 
 def test_what_its_maker_gives_up_goes_though_its_lock_was_left_behind(
     store: SqlDelayedMessageStore, other: SqlDelayedMessageStore
 ) -> None:
     """So a pooler may do, that gives each transaction another session."""
-    with ExitStack() as stack, store.shelves.filled(filling(store, "again")):
+    with ExitStack() as stack, store.shelves.filled(filling(store, "again"), ROWS):
         connection = stack.enter_context(other.engine.connect())
         with store.engine.connect() as looking:
             name = looking.execute(
@@ -91,7 +151,7 @@ def test_a_shelf_that_is_just_being_attached_keeps_its_messages(
     store: SqlDelayedMessageStore, other: SqlDelayedMessageStore
 ) -> None:
     """Its maker has lost its lock: another takes it for abandoned."""
-    with store.shelves.filled(filling(store)) as shelf:
+    with store.shelves.filled(filling(store), ROWS) as shelf:
         tidier = threading.Thread(target=other.tidy)
         with store.transaction() as transaction:
             end_needing(store)
@@ -105,7 +165,7 @@ def test_a_shelf_that_is_just_being_attached_keeps_its_messages(
 def test_no_duplicate_of_what_never_waited(store: SqlDelayedMessageStore, other: SqlDelayedMessageStore) -> None:
     """The shelf is given up between the insert that found the id there, and the question which shelf it is."""
     again = message(store.now(), 5, "again")
-    with store.shelves.filled(filling(store, "again")):
+    with store.shelves.filled(filling(store, "again"), ROWS):
         end_needing(store)
         with after(store, "INSERT INTO", other.tidy), pytest.raises(StoreUnavailableError, match="'again'"):
             store.store(again)
@@ -116,7 +176,7 @@ def test_no_duplicate_of_what_never_waited(store: SqlDelayedMessageStore, other:
 def test_a_name_with_its_schema_is_the_same_table(
     store: SqlDelayedMessageStore, qualified: SqlDelayedMessageStore
 ) -> None:
-    with store.shelves.filled(filling(store)) as shelf:
+    with store.shelves.filled(filling(store), ROWS) as shelf:
         qualified.tidy()
         with store.transaction() as transaction:
             shelf.move_in(transaction.connection)
@@ -136,8 +196,8 @@ def test_two_names_of_a_table_store_an_id_once(
             outcome.append(error)
 
     with (
-        store.shelves.filled(filling(store, "same")) as first,
-        qualified.shelves.filled(filling(store, "same")) as second,
+        store.shelves.filled(filling(store, "same"), ROWS) as first,
+        qualified.shelves.filled(filling(store, "same"), ROWS) as second,
     ):
         thread = threading.Thread(target=store_second)
         with store.transaction() as transaction:
@@ -163,7 +223,7 @@ def test_shelves_are_filled_side_by_side(store: SqlDelayedMessageStore, other: S
 
     def store_slowly() -> None:
         try:
-            with store.shelves.filled(fill_slowly) as slow, store.transaction() as transaction:
+            with store.shelves.filled(fill_slowly, ROWS) as slow, store.transaction() as transaction:
                 slow.move_in(transaction.connection)
         except DuplicateMessageError as error:
             outcome.append(error)
@@ -172,7 +232,7 @@ def test_shelves_are_filled_side_by_side(store: SqlDelayedMessageStore, other: S
     thread.start()
     try:
         assert in_between[0].wait(30)
-        with other.shelves.filled(filling(other, "same")) as quick, other.transaction() as transaction:
+        with other.shelves.filled(filling(other, "same"), ROWS) as quick, other.transaction() as transaction:
             quick.move_in(transaction.connection)
         with store.engine.connect() as looking:
             attached = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'sales_delayed'::regclass"
@@ -195,7 +255,7 @@ def test_senders_do_not_wait_while_a_shelf_is_counted(
             other.enlist(connection).store(message(other.now(), 60))
 
     with (
-        store.shelves.filled(filling(store)) as shelf,
+        store.shelves.filled(filling(store), ROWS) as shelf,
         store.transaction() as transaction,
         after(store, "SELECT count(*)", send),
     ):
@@ -205,7 +265,7 @@ def test_senders_do_not_wait_while_a_shelf_is_counted(
 
 def test_the_limit_of_a_lock_does_not_outlive_it(store: SqlDelayedMessageStore) -> None:
     """A commit that notifies waits for a lock, too."""
-    with store.shelves.filled(filling(store)) as shelf, store.transaction() as transaction:
+    with store.shelves.filled(filling(store), ROWS) as shelf, store.transaction() as transaction:
         before = transaction.connection.exec_driver_sql("SHOW lock_timeout").scalar()
         shelf.move_in(transaction.connection)
         assert transaction.connection.exec_driver_sql("SHOW lock_timeout").scalar() == before
@@ -229,7 +289,7 @@ def test_rows_of_a_migration_do_not_go_back_beside_a_shelf(store: SqlDelayedMess
     with source_of(postgresql_url) as source, source.lock("sales", "me"):
         run = begun(source)
         assert store.count() == 0
-        with store.shelves.filled(filling(store, "same")) as shelf:
+        with store.shelves.filled(filling(store, "same"), ROWS) as shelf:
             with pytest.raises(MigrationError, match="same"):
                 list(source.give_back(run, rejected=False))
             with store.transaction() as transaction:
@@ -241,7 +301,7 @@ def test_rows_of_a_migration_do_not_go_back_beside_a_shelf(store: SqlDelayedMess
 def test_a_snapshot_of_spark_is_the_same_for_all_tasks(store: SqlDelayedMessageStore, postgresql_url: str) -> None:
     """Neither before nor after the attachment of a shelf that was announced when it was taken."""
     options = StoreOptions(store=postgresql_url, endpoint="sales")
-    with store.shelves.filled(filling(store)) as shelf:
+    with store.shelves.filled(filling(store), ROWS) as shelf:
         snapshot = Snapshot(options)
         try:
             assert rows_of(options, snapshot) == 0
@@ -273,7 +333,7 @@ def test_who_may_not_drop_a_shelf_frees_its_ids(
     granted = "sales_delayed, sales_delayed_version, sales_delayed_shelves"
     with store.engine.begin() as connection:
         connection.exec_driver_sql(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {granted} TO {role}")
-    with opened(url) as lesser, store.shelves.filled(filling(store, "again")):
+    with opened(url) as lesser, store.shelves.filled(filling(store, "again"), ROWS):
         end_needing(store)
         lesser.tidy()
         lesser.store(message(store.now(), 5, "again"))

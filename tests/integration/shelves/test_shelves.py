@@ -4,6 +4,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -12,12 +13,14 @@ from sqlalchemy import text
 from delaystore.dispatcher import Dispatcher, _loop
 from delaystore.errors import DuplicateMessageError, StoreUnavailableError
 from delaystore.message import DelayedMessage
+from delaystore.migrations.targets._store import store_each
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.spark.options import OnDuplicate
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.abc import ManagementOutcome
-from delaystore.stores.sql import shelves
+from delaystore.stores.sql.shelves import ShelfLimits
 from delaystore.testing import RecordingTransport
+from delaystore.transports.abc import OutcomeKind
 from tests.integration.loading import load, row
 from tests.integration.shelves import ROWS
 from tests.integration.sql_stores import message, opened
@@ -199,7 +202,8 @@ def test_one_of_several_senders_of_an_id_succeeds(postgresql_url: str) -> None:
 def test_rows_are_inserted_where_others_take_too_long(
     store: SqlDelayedMessageStore, other: SqlDelayedMessageStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shelves, "PATIENCE", 0.2)
+    limits = replace(SqlDelayedMessageStore.shelf_limits, patience=0.2)
+    monkeypatch.setattr(SqlDelayedMessageStore, "shelf_limits", limits)
     now = store.now()
     with other.engine.connect() as connection, connection.begin():
         other.enlist(connection).store(message(now, 9))
@@ -210,9 +214,9 @@ def test_rows_are_inserted_where_others_take_too_long(
     assert shelf_names(store) == []
 
 
-def test_setup_drops_what_a_dead_process_left(store: SqlDelayedMessageStore) -> None:
+def test_what_a_dead_process_left_is_dropped(store: SqlDelayedMessageStore) -> None:
     abandoned(store)
-    store.setup_infrastructure()
+    store.tidy()
     assert shelf_names(store) == []
     assert store.count() == 0
 
@@ -247,12 +251,19 @@ def test_an_id_that_is_being_stored_is_no_duplicate(store: SqlDelayedMessageStor
     assert store.count() == 1
 
 
+def test_a_migration_stores_the_others_of_a_batch(store: SqlDelayedMessageStore) -> None:
+    batch = [message(store.now(), 5, abandoned(store)), message(store.now(), 5)]
+    outcomes = store_each(store, batch)
+    assert [outcome.kind for outcome in outcomes] == [OutcomeKind.UNSETTLED, OutcomeKind.DELIVERED]
+    assert store.count() == 1
+
+
 @pytest.mark.parametrize("on_duplicate", OnDuplicate)
 def test_a_load_skips_nothing_that_is_being_stored(
     store: SqlDelayedMessageStore, postgresql_url: str, on_duplicate: OnDuplicate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     announced = abandoned(store)
-    monkeypatch.setattr(SqlDelayedMessageStore, "shelf_limits", shelves.ShelfLimits())
+    monkeypatch.setattr(SqlDelayedMessageStore, "shelf_limits", ShelfLimits())
     finished = load(postgresql_url, "one", [row(announced, 5)], on_duplicate)
     assert (finished.stored, finished.skipped) == (1, 0)
     assert store.count() == 1

@@ -7,7 +7,7 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Connection, delete, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from delaystore.errors import MigrationError
+from delaystore.errors import MessageBeingStoredError, MigrationError
 from delaystore.migrations.abc import BatchStatus, Run
 from delaystore.migrations.sources._sql.database import Database
 from delaystore.migrations.sources._sql.dialects import slices
@@ -93,7 +93,7 @@ def _refuse_shelved(database: Database, connection: Connection, key: ColumnEleme
     """The primary key of the source's table does not know them."""
     found = connection.execute(select(key).where(database.dialect.one_of(key, ids)).limit(1)).scalar()
     if found is not None:
-        raise _RefusedError(f"{found!r} is just being stored by somebody else, with many others; try again")
+        raise _RefusedError(str(MessageBeingStoredError(str(found))))
 
 
 def _move(database: Database, connection: Connection, tables: RunTables, number: int, ids: Sequence[Any]) -> None:

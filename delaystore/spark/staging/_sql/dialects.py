@@ -22,11 +22,11 @@ from sqlalchemy import (
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from typing_extensions import override
 
-from delaystore.errors import NAMED_DUPLICATES, DuplicateMessageError, LoadError
+from delaystore.errors import NAMED_DUPLICATES, DuplicateMessageError, LoadError, MessageBeingStoredError
 from delaystore.spark.options import OnDuplicate
 from delaystore.spark.staging._sql.binary_copy import COLUMNS, copy_stream
 from delaystore.sql.columns import KEY, completed
-from delaystore.sql.dialects.base import StoreDialect, being_stored, driver_errors
+from delaystore.sql.dialects.base import StoreDialect, driver_errors
 from delaystore.sql.dialects.mysql import MySqlDialect
 from delaystore.sql.dialects.postgresql import PostgreSqlDialect
 from delaystore.sql.dialects.sqlite import SqliteDialect
@@ -170,7 +170,7 @@ class PostgreSqlStaging(StagingDialect, PostgreSqlDialect):
         found = select(rows.c[KEY], is_announced).where(is_there).order_by(is_announced.desc()).limit(1)
         for message_id, announced in connection.execute(found):
             if announced:
-                raise being_stored(message_id)
+                raise MessageBeingStoredError(message_id)
             if on_duplicate is OnDuplicate.ERROR:
                 raise DuplicateMessageError([message_id])
         return staged

@@ -8,7 +8,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, Select, Table, func, insert, select
 from sqlalchemy.exc import DBAPIError
 
-from delaystore.errors import DuplicateMessageError, LoadLostError, StoreUnavailableError
+from delaystore.errors import DuplicateMessageError, LoadLostError, MessageBeingStoredError, StoreUnavailableError
 from delaystore.spark.options import OnDuplicate
 from delaystore.spark.staging._sql.database import LoadDatabase
 from delaystore.spark.staging._sql.dialects import twice, waiting_already
@@ -49,14 +49,16 @@ class Promotion:
     def run(self) -> FinishedLoad:
         """Promote, once; see the contract. Many rows wait in a shelf of their own, unless some wait already."""
         shelves = self._database.store.shelves
-        if sum(self._expected.values()) < shelves.limits.fewest_rows or not shelves.are_worth_it():
+        rows = sum(self._expected.values())
+        fewest = None if rows < shelves.limits.fewest_rows else shelves.fewest_rows()
+        if fewest is None or rows < fewest:
             return self._run()
         with self._database.writing() as bound:
             finished = self._standing(bound.connection)
         if finished is not None:
             return finished
         try:
-            with shelves.filled(self._fill) as self._shelf:
+            with shelves.filled(self._fill, fewest) as self._shelf:
                 return self._run()
         except (DuplicateMessageError, StoreUnavailableError):
             self._shelf = None  # `_run` knows what is to be done with others' messages
@@ -155,7 +157,7 @@ class Promotion:
             return connection.execute(statement, execution_options={"preserve_rowcount": True}).rowcount
         except DuplicateMessageError:
             raise _DuplicatesError from None
-        except StoreUnavailableError:
+        except MessageBeingStoredError:
             raise _AnnouncedError from None
         except DBAPIError as error:
             fault = dialect.fault(error)

@@ -1,0 +1,85 @@
+"""When rows get a shelf, and whose it is."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from sqlalchemy import make_url, text
+
+from delaystore.stores import SqlDelayedMessageStore
+from delaystore.stores.sql import store as sql_store
+from tests.integration.shelves import ROWS
+from tests.integration.sql_stores import message, opened
+from tests.servers.postgresql import PostgreSQLDatabases
+
+
+def owners(store: SqlDelayedMessageStore) -> list[str]:
+    """The owners of the shelves."""
+    found = "SELECT pg_get_userbyid(relowner) FROM pg_class WHERE relname ~ '_shelf_[0-9a-f]{20}$'"
+    with store.engine.connect() as connection:
+        return list(connection.execute(text(found)).scalars())
+
+
+def store_many(store: SqlDelayedMessageStore, count: int) -> None:
+    assert store.store_many(message(store.now(), 60) for _ in range(count)) == count
+
+
+def execute(store: SqlDelayedMessageStore, statement: str) -> None:
+    with store.engine.begin() as connection:
+        connection.exec_driver_sql(statement)
+
+
+def test_the_more_shelves_there_are_the_more_rows_one_takes(
+    store: SqlDelayedMessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a few small ones, in which something waits for a year, would leave no place."""
+    monkeypatch.setattr(SqlDelayedMessageStore, "shelf_limits", replace(store.shelf_limits, most_shelves=3))
+    for rows, shelves in [(ROWS, 1), (4 * ROWS - 1, 1), (4 * ROWS, 2), (16 * ROWS, 3), (64 * ROWS, 3)]:
+        store_many(store, rows)
+        assert len(owners(store)) == shelves
+    assert store.count() == (1 + 4 + 4 + 16 + 64) * ROWS - 1
+
+
+def test_large_bodies_are_not_kept_to_be_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sql_store, "_LOOK_AHEAD", 1000)
+    messages = (message(datetime.now(UTC), body=b"x" * 400) for _ in range(ROWS))
+    assert len(sql_store._first_of(messages, ROWS)) == 3
+    assert len(list(messages)) == ROWS - 3
+
+
+def test_a_role_that_has_the_owners_rights_makes_shelves_of_the_owners(
+    store: SqlDelayedMessageStore, postgresql: PostgreSQLDatabases, postgresql_url: str
+) -> None:
+    owner = make_url(postgresql_url).username
+    assert owner is not None
+    url = postgresql.create_role("heir_of_the_owner", "secret", postgresql_url, member_of=owner)
+    with opened(url) as heir:
+        store_many(heir, ROWS)
+    assert owners(store) == [owner]
+    with store.transaction() as transaction:
+        transaction.remove_many(transaction.fetch_due(store.now().replace(year=9000), 100))
+    store.tidy()
+    assert owners(store) == []
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TRIGGER a BEFORE UPDATE ON sales_delayed FOR EACH ROW "
+        "EXECUTE FUNCTION suppress_redundant_updates_trigger()",
+        "CREATE PUBLICATION a FOR TABLE sales_delayed",
+    ],
+)
+def test_what_looks_at_the_rows_of_the_table_alone_sees_all(store: SqlDelayedMessageStore, statement: str) -> None:
+    execute(store, statement)
+    store_many(store, ROWS)
+    assert owners(store) == []
+    assert store.count() == ROWS
+
+
+def test_a_session_keeps_its_limits(store: SqlDelayedMessageStore, postgresql_url: str) -> None:
+    """It goes back to a pool, which may be the caller's."""
+    with opened(f"{postgresql_url}?options=-cidle_session_timeout%3D7min") as limited:
+        store_many(limited, ROWS)
+        with limited.engine.connect() as connection:
+            assert connection.exec_driver_sql("SHOW idle_session_timeout").scalar() == "7min"
