@@ -229,7 +229,7 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
 
     @override
     def status(self) -> StoreStatus:
-        """As in the contract, in one statement: whatever waits behind the first 1000 is not looked at."""
+        """As in the contract; whatever waits behind the first 1000 is not looked at."""
         with self._glancing() as bound:
             return bound.status()
 
