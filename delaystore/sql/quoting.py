@@ -14,8 +14,13 @@ def quoted_column(name: str, dialect: Dialect) -> str:
 
 
 def as_it_stands(statement: str) -> TextClause:
-    """`statement` to be executed unchanged: colons in it are no parameters."""
-    return text(statement.replace(":", r"\:"))
+    """`statement` to be executed unchanged."""
+    return text(escaped(statement))
+
+
+def escaped(name: str) -> str:
+    """A quoted name, or any part of a statement, whose colons begin no parameters."""
+    return name.replace(":", r"\:")
 
 
 def execute_as_it_stands(connection: Connection, statement: str) -> None:

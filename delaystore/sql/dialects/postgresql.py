@@ -57,7 +57,7 @@ from delaystore.sql.dialects.base import (
 )
 from delaystore.sql.faults import Code, Fault, code_of
 from delaystore.sql.hosts import Host, HostsInTurn
-from delaystore.sql.quoting import as_it_stands, execute_as_it_stands, quoted_name
+from delaystore.sql.quoting import as_it_stands, escaped, execute_as_it_stands, quoted_name
 from delaystore.sql.sizes import TableSize
 from delaystore.sql.types import Body, ExactText, Json, TupleId, UtcDateTime
 
@@ -497,9 +497,8 @@ def _removal(name: str) -> TextClause:
 
     What was locked since a savepoint that is still open is not: the savepoint has a transaction's id of its own.
     """
-    named = name.replace(":", r"\:")
     return text(
-        f"DELETE FROM ONLY {named} WHERE ctid = ANY (CAST(CAST(:locations AS TEXT[]) AS TID[])) "  # noqa: S608 - quoted
+        f"DELETE FROM ONLY {escaped(name)} WHERE ctid = ANY (CAST(CAST(:locations AS TEXT[]) AS TID[])) "  # noqa: S608 - quoted
         "AND xmax = CAST(pg_current_xact_id() AS XID)"
     )
 

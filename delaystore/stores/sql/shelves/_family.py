@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import Connection, CursorResult, Table, text
 
 from delaystore.sql.dialects import StoreDialect
-from delaystore.sql.quoting import quoted_name
+from delaystore.sql.quoting import escaped, quoted_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,5 +23,5 @@ class Family:
         """Execute `statement`; the tables are {live}, {shelves} and {shelf} in it, or parameters of these names."""
         tables = {"live": self.live, "shelves": self.parent} | ({} if shelf is None else {"shelf": shelf})
         names = {key: quoted_name(table, connection.dialect) for key, table in tables.items()}
-        escaped = {key: name.replace(":", r"\:") for key, name in names.items()}  # a colon begins no parameter
-        return connection.execute(text(statement.format(**escaped)), names | values)
+        words = {key: escaped(name) for key, name in names.items()}
+        return connection.execute(text(statement.format(**words)), names | values)
