@@ -11,6 +11,7 @@ Everything delaystore raises on purpose is a `DelaystoreError`; its text says wh
     │   └── UnsupportedMessageError   a message this transport cannot carry unchanged
     ├── StoreError                    the store failed
     │   ├── StoreUnavailableError     it cannot be reached, or refuses the login
+    │   │   └── MessageBeingStoredError somebody else is just storing a message_id
     │   ├── DurabilityUnknownError    it is stored, but perhaps not on the synchronous standby
     │   ├── StorePermissionError      its user may not do what was asked
     │   ├── StoreSetupError           tables missing, or of a version this release does not know

@@ -28,10 +28,16 @@ CREATE INDEX sales_delayed_migration_batches_of_run ON "my schema"."sales_delaye
 SELECT pg_try_advisory_lock(%(pg_try_advisory_lock_2)s::BIGINT) AS pg_try_advisory_lock_1
 -- {'pg_try_advisory_lock_2': -2568889288440298330}
 ;
-SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'idle_session_timeout'
+SELECT current_setting('idle_session_timeout', true)
+;
+SELECT set_config('idle_session_timeout', %(limit)s, false)
+-- {'limit': '0'}
 ;
 SELECT pg_advisory_unlock(%(pg_advisory_unlock_2)s::BIGINT) AS pg_advisory_unlock_1
 -- {'pg_advisory_unlock_2': -2568889288440298330}
+;
+SELECT set_config('idle_session_timeout', %(limit)s, false)
+-- {'limit': 1}
 
 -- # holder
 SELECT s.pid, s.usename, s.client_addr::text, s.backend_start::text FROM pg_locks l JOIN pg_stat_activity s ON s.pid = l.pid WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND l.classid::bigint = %(high)s AND l.objid::bigint = %(low)s
