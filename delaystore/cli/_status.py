@@ -30,8 +30,8 @@ def status(
 ) -> None:
     """Say how many messages wait, when the first is due, and how large their tables are.
 
-    Reads no table, however much waits: over 100,000 messages, and all rows of tables, are estimated; a "?" is what the
-    database does not tell. Exit code 1: as that of health. Creates no table and no file.
+    Never reads all that waits: more than 100,000 messages are estimated, as are rows of tables; a "?" is what the
+    database does not tell. Exit code 1: unhealthy, as for health. Creates no table and no file.
     """
     from delaystore.cli._endpoint import EndpointOptions
 
@@ -39,7 +39,7 @@ def status(
     patience = Patience(timeout)
     with EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table).open() as opened:
         report = patience.report(opened)
-        sizes = None if report.problem else _sizes(patience, opened)
+        sizes = _sizes(patience, opened)
     healthy = report.healthy(allowed)
     if as_json:
         tables = None if sizes is None else [asdict(size) for size in sizes]
@@ -67,6 +67,8 @@ def _print(report: StoreReport, healthy: bool, sizes: "Sequence[TableSize] | Non
     if report.first_due is not None:
         tell(f"first due  {documents.instant(report.first_due)}")
     tell(f"store      {'healthy' if healthy else 'unhealthy'}: {report.problem or report.lateness}")
+    if sizes is None and report.waiting is not None:
+        tell("tables     no answer in time")
     if sizes:
         print_table(("table", *_SIZES), [_row(size) for size in sizes], right=_SIZES, unbroken=_SIZES)
 
@@ -77,4 +79,6 @@ def _row(size: "TableSize") -> tuple[str, ...]:
 
 
 def _bytes(number: int | None) -> str:
-    return "?" if number is None else f"{number / 2**20:,.1f} MiB"
+    if number is None:
+        return "?"
+    return f"{number / 2**20:,.1f} MiB" if number >= 2**20 else f"{number / 2**10:,.1f} KiB"

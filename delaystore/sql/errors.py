@@ -90,7 +90,10 @@ def translate(error: exc.DBAPIError) -> StoreError:
     if fault is Fault.PERMISSION:
         return StorePermissionError(f"the database does not allow it: {text}; grant the right, or use another user")
     if fault is Fault.MISSING:
-        return StoreSetupError(f"the store's tables are missing or out of date ({text}); run `delaystore setup`")
+        return StoreSetupError(
+            f"the store's tables are missing or out of date ({text}); check the names of endpoint, schema and table, "
+            "then run `delaystore setup`"
+        )
     if fault is Fault.CANCELLED:
         return StoreUnavailableError(
             f"the database ended a statement ({text}); if it took longer than a limit set there for this user or "
@@ -98,8 +101,8 @@ def translate(error: exc.DBAPIError) -> StoreError:
         )
     if fault is Fault.READ_ONLY:
         return StoreUnavailableError(
-            f"the database is a read-only standby ({text}); name all hosts in the URL, as in HOST1:PORT,HOST2:PORT, or "
-            "for PostgreSQL behind one address add target_session_attrs=read-write"
+            f"the database is read-only, as a standby is ({text}); name all hosts in the URL, as in "
+            "HOST1:PORT,HOST2:PORT, or for PostgreSQL behind one address add target_session_attrs=read-write"
         )
     if fault is Fault.POOLED:
         return StoreError(

@@ -114,7 +114,7 @@ def test_the_status_tells_sizes(filled: SqlDelayedMessageStore, run: CommandLine
     lines = run("status").out
     assert "store      healthy: nothing is overdue\n" in lines
     assert f"first due  {first.isoformat()}\n" in lines
-    assert "MiB" in lines
+    assert "KiB" in lines
     filled.store(message(filled.now(), -3600))
     told = run("status")
     assert told.code == 1

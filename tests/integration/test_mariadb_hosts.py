@@ -74,7 +74,7 @@ def test_a_server_that_takes_no_writes_is_passed_over(servers: list[MariaDB]) ->
     store.store(message(store.now(), 3600))
     administer(servers[0], "SET GLOBAL read_only = 0")
     administer(servers[1], "SET GLOBAL read_only = 1")
-    with pytest.raises(StoreUnavailableError, match=r"the database is a read-only standby .*name all hosts in the URL"):
+    with pytest.raises(StoreUnavailableError, match=r"is read-only, as a standby is .*name all hosts in the URL"):
         store.store(message(store.now(), 3600))
     assert port_of(store) == servers[0].port
     store.close()
@@ -114,7 +114,7 @@ def test_a_server_that_takes_no_writes_any_more_costs_its_connections(servers: l
     with store.engine.connect() as one, store.engine.connect() as other:
         before = {connection.exec_driver_sql("SELECT CONNECTION_ID()").scalar() for connection in (one, other)}
     administer(servers[0], "SET GLOBAL read_only = 1")
-    with pytest.raises(StoreUnavailableError, match="the database is a read-only standby"):
+    with pytest.raises(StoreUnavailableError, match="the database is read-only, as a standby is"):
         store.store(message(store.now(), 3600))
     administer(servers[0], "SET GLOBAL read_only = 0")
     with store.engine.connect() as one, store.engine.connect() as other:

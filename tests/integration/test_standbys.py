@@ -167,7 +167,7 @@ def test_a_pool_does_not_stay_on_a_standby(
     through_proxy: tuple[SqlDelayedMessageStore, Proxy], write: Callable[[SqlDelayedMessageStore], object]
 ) -> None:
     store, _ = through_proxy
-    with pytest.raises(StoreUnavailableError, match=r"read-only standby.* add target_session_attrs=read-write"):
+    with pytest.raises(StoreUnavailableError, match=r"read-only, as a standby.* add target_session_attrs=read-write"):
         write(store)
     for _ in range(3):
         write(store)
@@ -184,7 +184,7 @@ def test_a_sql_queue_does_not_stay_on_a_standby(
             sent = message(store.now())
         (outcome,) = transport.send([sent], None, 5)
         assert outcome.kind is OutcomeKind.UNSETTLED
-        assert "read-only standby" in outcome.reason
+        assert "read-only, as a standby" in outcome.reason
         proxy.switch(primary.port)
         (outcome,) = transport.send([sent], None, 5)
         assert outcome.kind is OutcomeKind.DELIVERED
@@ -198,7 +198,7 @@ def test_somebodys_own_transaction_keeps_its_connection(
     engine = create_engine(at(database, standby.port))
     store = store_on(engine)
     with engine.connect() as connection:
-        with pytest.raises(StoreUnavailableError, match="read-only standby"):
+        with pytest.raises(StoreUnavailableError, match="read-only, as a standby"):
             store.enlist(connection).store(message(store.now()))
         assert not connection.invalidated
         connection.rollback()

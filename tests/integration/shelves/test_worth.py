@@ -1,5 +1,6 @@
 """When rows get a shelf, and whose it is."""
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -70,10 +71,14 @@ def test_a_role_that_has_the_owners_rights_makes_shelves_of_the_owners(
         "CREATE PUBLICATION a FOR TABLE sales_delayed",
     ],
 )
-def test_what_looks_at_the_rows_of_the_table_alone_sees_all(store: SqlDelayedMessageStore, statement: str) -> None:
+def test_what_looks_at_the_rows_of_the_table_alone_sees_all(
+    store: SqlDelayedMessageStore, statement: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "delaystore.stores")
     execute(store, statement)
     store_many(store, ROWS)
     assert owners(store) == []
+    assert re.search("sales_delayed gets no shelf: it (has triggers|is published)", caplog.text)
     assert store.count() == ROWS
 
 

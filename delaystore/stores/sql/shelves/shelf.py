@@ -1,5 +1,6 @@
 """One shelf, on its way to be attached."""
 
+import logging
 from collections.abc import Sequence
 from typing import Final
 
@@ -10,6 +11,8 @@ from delaystore.errors import NAMED_DUPLICATES, DuplicateMessageError, MessageBe
 from delaystore.sql.faults import Fault
 from delaystore.stores.sql.shelves._family import Family
 from delaystore.stores.sql.shelves._table import SHORT_WAIT, ShelfTable
+
+log = logging.getLogger("delaystore.stores")
 
 _TURN: Final = (
     "SELECT pg_advisory_xact_lock(hashtextextended('delaystore: attaches a shelf', "
@@ -90,9 +93,12 @@ class Shelf:
             table.execute("ALTER TABLE {shelf} INHERIT {live}")
 
         lock_wait = self._patience if table.execute(_VACUUMED_LATELY).scalar() else SHORT_WAIT
-        if not table.unless_locked(lock, lock_wait=lock_wait, patience=self._patience):
-            return False
-        return table.unless_locked(inherit, patience=self._patience)
+        is_attached = table.unless_locked(lock, lock_wait=lock_wait, patience=self._patience) and table.unless_locked(
+            inherit, patience=self._patience
+        )
+        if not is_attached:
+            log.info("%d messages get no shelf: others have the table locked for too long", self.rows)
+        return is_attached
 
 
 def _insert(table: ShelfTable) -> None:

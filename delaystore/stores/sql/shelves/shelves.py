@@ -1,5 +1,6 @@
 """The shelves of one endpoint."""
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from secrets import token_hex
@@ -19,30 +20,15 @@ from delaystore.stores.sql.shelves._family import Family
 from delaystore.stores.sql.shelves._in_flight import is_heeded, tell_that_it_fills
 from delaystore.stores.sql.shelves._remains import Remains
 from delaystore.stores.sql.shelves._table import ShelfTable
+from delaystore.stores.sql.shelves._worth import fewest_rows
 from delaystore.stores.sql.shelves.limits import ShelfLimits
 from delaystore.stores.sql.shelves.shelf import Shelf
+
+log = logging.getLogger("delaystore.stores")
 
 Fill = Callable[[Connection, Table], int]
 """Inserts rows into a table without indexes; returns how many."""
 
-_STEPS: Final = 6
-"""How often the rows that are worth a shelf double until `most_shelves` are there."""
-_FEWEST_ROWS: Final = (
-    "SELECT CAST(:fewest * power(2, there.shelves * :steps / :most) AS BIGINT) "
-    "FROM pg_class live JOIN pg_namespace n ON n.oid = live.relnamespace, pg_class shelves, "
-    "(SELECT count(*) AS shelves FROM pg_inherits WHERE inhparent = CAST(:shelves AS REGCLASS)) there "
-    "WHERE live.oid = CAST(:live AS REGCLASS) AND shelves.oid = CAST(:shelves AS REGCLASS) "
-    "AND pg_relation_size(live.oid) >= :smallest AND there.shelves < :most "
-    "AND pg_has_role(live.relowner, 'USAGE') AND pg_has_role(live.relowner, "
-    "CASE WHEN CAST(current_setting('server_version_num') AS INTEGER) < 160000 THEN 'MEMBER' ELSE 'SET' END) "
-    "AND shelves.relowner = live.relowner "
-    "AND has_schema_privilege(live.relnamespace, 'CREATE') "
-    "AND has_schema_privilege(live.relowner, live.relnamespace, 'CREATE') "
-    "AND n.nspname = COALESCE(CAST(:schema AS TEXT), current_schema()) "
-    "AND NOT live.relhastriggers "
-    "AND NOT EXISTS (SELECT FROM pg_publication_tables p WHERE (p.schemaname, p.tablename) = (n.nspname, live.relname))"
-)
-"""Triggers of the endpoint's table would not fire for a shelf, and its subscribers would not get it."""
 _SHELVES: Final = (
     "SELECT c.relname, EXISTS (SELECT FROM pg_inherits a "
     "WHERE a.inhrelid = c.oid AND a.inhparent = CAST(:live AS REGCLASS)) "
@@ -72,20 +58,10 @@ class Shelves:
 
     def fewest_rows(self) -> int | None:
         """The fewest rows that are worth a shelf now; None: none are, or our role may make none."""
-        live, limits = self._family.live, self.limits
         if not self._family.dialect.has_shelves:
             return None
         with self._connections.connect() as connection:
-            fewest: int | None = self._family.execute(
-                connection,
-                _FEWEST_ROWS,
-                schema=live.schema,  # a shelf lies where its table does
-                fewest=limits.fewest_rows,
-                smallest=limits.smallest_table,
-                most=limits.most_shelves,
-                steps=_STEPS,
-            ).scalar()
-        return fewest
+            return fewest_rows(connection, self._family, self.limits)
 
     @contextmanager
     def filled(self, fill: Fill, fewest: int) -> Iterator[Shelf]:
@@ -100,6 +76,9 @@ class Shelves:
             with self._connections.connect() as connection, self._needing(connection, table):
                 rows = self._fill(connection, table, fill)
                 stays = rows >= fewest and is_heeded(connection, limits.patience)
+                if not stays:
+                    others = f"it takes {fewest}" if rows < fewest else "other transactions take too long"
+                    log.info("%d messages get no shelf of %s: %s", rows, family.live.fullname, others)
                 yield Shelf(family, table, connection, rows, limits.patience, stays=stays)
         finally:
             with suppress(SQLAlchemyError):  # what is left now, is dropped by the next to tidy up
