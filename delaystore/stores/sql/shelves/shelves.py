@@ -100,7 +100,7 @@ class Shelves:
             with self._connections.connect() as connection, self._needing(connection, table):
                 rows = self._fill(connection, table, fill)
                 stays = rows >= fewest and is_heeded(connection, limits.patience)
-                yield Shelf(family, table, connection, rows, limits.patience, stays=stays)
+                yield Shelf(family, table, connection, rows, limits, stays=stays)
         finally:
             with suppress(SQLAlchemyError):  # what is left now, is dropped by the next to tidy up
                 self._give_up(table)
@@ -149,8 +149,8 @@ class Shelves:
     def _needing(self, connection: Connection, table: Table) -> Iterator[bool]:
         """Tell others, while the block lasts, that we need a shelf that is not attached; False: others do."""
         release = self._family.dialect.take_lock(connection, f"shelf {table.name}", "")
-        connection.commit()
         try:
+            connection.commit()
             yield release is not None
         finally:
             with suppress(SQLAlchemyError):  # then the connection is gone, and its locks are
