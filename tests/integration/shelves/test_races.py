@@ -21,6 +21,7 @@ from delaystore.sql.dialects.postgresql import PostgreSqlDialect
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.sql.rows import to_row
 from delaystore.stores.sql.shelves import Fill
+from tests.integration.loading import load, rows
 from tests.integration.migrating import begun, source_of
 from tests.integration.shelves import ROWS
 from tests.integration.sql_stores import message, opened
@@ -342,6 +343,12 @@ def test_an_interrupted_store_leaves_no_lock_in_the_pool(store: SqlDelayedMessag
         assert connection.exec_driver_sql("SELECT FROM pg_locks WHERE locktype = 'advisory'").all() == []
 
 
+def test_a_load_outlives_the_session_that_fills_its_shelf(store: SqlDelayedMessageStore, postgresql_url: str) -> None:
+    with after(Engine, 'ANALYZE "sales_delayed_shelf', lambda: end_needing(store)):
+        assert load(postgresql_url, "one", rows(ROWS)).stored == ROWS
+    assert store.count() == ROWS
+
+
 def test_a_shelf_lies_where_its_table_does(store: SqlDelayedMessageStore, postgresql_url: str) -> None:
     """Others may have no right to the schema that is the first of the search_path."""
     with store.engine.begin() as connection:
@@ -382,6 +389,25 @@ def test_a_snapshot_of_spark_is_the_same_for_all_tasks(store: SqlDelayedMessageS
         finally:
             snapshot.close()
     snapshot = Snapshot(options)
+    assert rows_of(options, snapshot) == ROWS
+    snapshot.close()
+
+
+def test_a_shelf_stays_that_is_attached_while_a_snapshot_is_taken(
+    store: SqlDelayedMessageStore, postgresql_url: str
+) -> None:
+    options = StoreOptions(store=postgresql_url, endpoint="sales")
+    with store.shelves.filled(filling(store), ROWS) as shelf:
+
+        def attach() -> None:
+            with store.transaction() as transaction:
+                shelf.move_in(transaction.connection)
+
+        with after(Engine, 'LOCK TABLE "sales_delayed" IN ACCESS', attach):
+            snapshot = Snapshot(options)
+    with store.engine.begin() as connection:
+        connection.exec_driver_sql("DELETE FROM sales_delayed")
+    store.tidy()
     assert rows_of(options, snapshot) == ROWS
     snapshot.close()
 
