@@ -107,6 +107,15 @@ def test_what_looks_at_the_rows_of_the_table_alone_sees_all(store: SqlDelayedMes
     assert store.count() == ROWS
 
 
+def test_a_trigger_that_is_gone_does_not_matter(store: SqlDelayedMessageStore) -> None:
+    """PostgreSQL notes that a table has triggers until its next VACUUM."""
+    trigger = "BEFORE UPDATE ON sales_delayed FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()"
+    execute(store, f"CREATE TRIGGER a {trigger}")
+    execute(store, "DROP TRIGGER a ON sales_delayed")
+    store_many(store, ROWS)
+    assert len(owners(store)) == 1
+
+
 def test_a_session_keeps_its_limits(store: SqlDelayedMessageStore, postgresql_url: str) -> None:
     """It goes back to a pool, which may be the caller's."""
     with opened(f"{postgresql_url}?options=-cidle_session_timeout%3D7min") as limited:

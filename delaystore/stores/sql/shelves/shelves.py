@@ -39,7 +39,7 @@ _FEWEST_ROWS: Final = (
     "AND has_schema_privilege(live.relnamespace, 'CREATE') "
     "AND has_schema_privilege(live.relowner, live.relnamespace, 'CREATE') "
     "AND n.nspname = COALESCE(CAST(:schema AS TEXT), current_schema()) "
-    "AND NOT live.relhastriggers "
+    "AND NOT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = live.oid) "
     "AND NOT EXISTS (SELECT FROM pg_publication_tables p WHERE (p.schemaname, p.tablename) = (n.nspname, live.relname))"
 )
 """Triggers of the endpoint's table would not fire for a shelf, and its subscribers would not get it."""
