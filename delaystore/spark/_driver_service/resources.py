@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from sqlalchemy import inspect, text
+from sqlalchemy import Table, inspect, text
 from sqlalchemy.exc import SQLAlchemyError
 from typing_extensions import override
 
@@ -58,17 +58,23 @@ class Snapshot(Resource):
                 is_there = inspect(self._connection).has_table(source.table.name, schema=source.table.schema)
                 self._connection.rollback()
                 self._connection.execute(_BEGIN)
-                if is_there:  # the shelves that are there now stay until the end, though their messages may go
-                    name = quoted_name(source.table, self._connection.dialect)
-                    execute_as_it_stands(self._connection, f"LOCK TABLE {name} IN ACCESS SHARE MODE")
+                if is_there:
+                    self._keep_shelves(source.table)
                 self._connection.execute(_NO_TIMEOUT)
                 self.name = str(self._connection.execute(_EXPORT).scalar_one())
+                if is_there:
+                    self._keep_shelves(source.table)  # those, too, that were attached meanwhile
         except BaseException:
             self.close()
             raise
 
     def __repr__(self) -> str:
         return f"Snapshot({self.name!r})"
+
+    def _keep_shelves(self, table: Table) -> None:
+        """Let the shelves that are there now stay until the end, though their messages may go."""
+        name = quoted_name(table, self._connection.dialect)
+        execute_as_it_stands(self._connection, f"LOCK TABLE {name} IN ACCESS SHARE MODE")
 
     @property
     def unused_for(self) -> float:

@@ -1,13 +1,15 @@
 """What comes between the steps in which a shelf is made: other tidiers, senders, names of the same table."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from sqlalchemy import Connection, Table, create_engine, event, text
+from sqlalchemy import Connection, Engine, Table, create_engine, event, text
+from sqlalchemy.exc import DBAPIError
 
 from delaystore.errors import DuplicateMessageError, MigrationError, StoreUnavailableError
 from delaystore.settings import TransactionMode
@@ -19,6 +21,7 @@ from delaystore.sql.dialects.postgresql import PostgreSqlDialect
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.sql.rows import to_row
 from delaystore.stores.sql.shelves import Fill
+from tests.integration.loading import load, rows
 from tests.integration.migrating import begun, source_of
 from tests.integration.shelves import ROWS
 from tests.integration.sql_stores import message, opened
@@ -133,17 +136,17 @@ def test_setup_makes_do_with_one_connection(postgresql_url: str) -> None:
 
 
 @contextmanager
-def after(store: SqlDelayedMessageStore, words: str, action: Callable[[], object]) -> Iterator[None]:
-    """Do `action` once, between two statements of the store: after the first that has `words`."""
+def after(engine: Engine | type[Engine], words: str, action: Callable[[], object]) -> Iterator[None]:
+    """Do `action` once, between two statements of the engine, or of all: after the first that has `words`."""
     actions = [action]
 
     def executed(_connection: Any, _cursor: Any, statement: str, *_: object) -> None:
         if words in statement and actions:
             actions.pop()()
 
-    event.listen(store.engine, "after_cursor_execute", executed)
+    event.listen(engine, "after_cursor_execute", executed)
     yield
-    event.remove(store.engine, "after_cursor_execute", executed)
+    event.remove(engine, "after_cursor_execute", executed)
     assert not actions
 
 
@@ -167,7 +170,7 @@ def test_no_duplicate_of_what_never_waited(store: SqlDelayedMessageStore, other:
     again = message(store.now(), 5, "again")
     with store.shelves.filled(filling(store, "again"), ROWS):
         end_needing(store)
-        with after(store, "INSERT INTO", other.tidy), pytest.raises(StoreUnavailableError, match="'again'"):
+        with after(store.engine, "INSERT INTO", other.tidy), pytest.raises(StoreUnavailableError, match="'again'"):
             store.store(again)
     store.store(again)
     assert store.count() == 1
@@ -257,7 +260,7 @@ def test_senders_do_not_wait_while_a_shelf_is_counted(
     with (
         store.shelves.filled(filling(store), ROWS) as shelf,
         store.transaction() as transaction,
-        after(store, "SELECT count(*)", send),
+        after(store.engine, "SELECT count(*)", send),
     ):
         shelf.move_in(transaction.connection)
     assert store.count() == ROWS + 1
@@ -269,6 +272,81 @@ def test_the_limit_of_a_lock_does_not_outlive_it(store: SqlDelayedMessageStore) 
         before = transaction.connection.exec_driver_sql("SHOW lock_timeout").scalar()
         shelf.move_in(transaction.connection)
         assert transaction.connection.exec_driver_sql("SHOW lock_timeout").scalar() == before
+
+
+def test_indexes_are_built_anew_beside_a_shelf(store: SqlDelayedMessageStore, other: SqlDelayedMessageStore) -> None:
+    """A REINDEX CONCURRENTLY waits for all who read the table, at its end."""
+    outcome: list[str] = []
+
+    def build_anew() -> None:
+        try:
+            autocommit(other, "REINDEX INDEX CONCURRENTLY sales_delayed_due")
+            outcome.append("built")
+        except DBAPIError as error:
+            outcome.append(str(error))
+
+    thread = threading.Thread(target=build_anew)
+
+    def begin() -> None:
+        thread.start()
+        waiting = "SELECT FROM pg_stat_activity WHERE starts_with(query, 'REINDEX') AND wait_event_type = 'Lock'"
+        deadline = time.monotonic() + 20
+        with other.engine.connect() as connection:
+            while connection.exec_driver_sql(waiting).first() is None and time.monotonic() < deadline:
+                connection.rollback()
+
+    autocommit(store, "VACUUM sales_delayed")  # then others are not hurried
+    with (
+        store.shelves.filled(filling(store), ROWS) as shelf,
+        store.transaction() as transaction,
+        after(store.engine, "min(message_id)", begin),
+    ):
+        shelf.move_in(transaction.connection)
+    thread.join()
+    assert outcome == ["built"]
+    assert store.count() == ROWS
+
+
+def autocommit(store: SqlDelayedMessageStore, statement: str) -> None:
+    with store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.exec_driver_sql(statement)
+
+
+def test_a_roles_limit_on_statements_is_not_for_those_about_a_whole_shelf(
+    store: SqlDelayedMessageStore, postgresql_url: str
+) -> None:
+    url = f"{postgresql_url}?options=-cstatement_timeout%3D300ms"
+    with (
+        opened(url) as limited,
+        limited.shelves.filled(filling(store), ROWS) as shelf,
+        store.engine.connect() as connection,
+    ):
+        connection.exec_driver_sql("LOCK TABLE sales_delayed_shelves IN ROW EXCLUSIVE MODE")
+        in_a_second = threading.Timer(1, connection.rollback)
+        in_a_second.start()
+        with limited.transaction() as transaction:
+            shelf.move_in(transaction.connection)
+        in_a_second.join()
+    assert store.count() == ROWS
+
+
+def test_an_interrupted_store_leaves_no_lock_in_the_pool(store: SqlDelayedMessageStore) -> None:
+    def interrupt(_connection: Connection) -> None:
+        raise KeyboardInterrupt
+
+    store.now()
+    event.listen(store.engine, "commit", interrupt)
+    with pytest.raises(KeyboardInterrupt), store.shelves.filled(filling(store), ROWS):
+        pass
+    event.remove(store.engine, "commit", interrupt)
+    with store.engine.connect() as connection:
+        assert connection.exec_driver_sql("SELECT FROM pg_locks WHERE locktype = 'advisory'").all() == []
+
+
+def test_a_load_outlives_the_session_that_fills_its_shelf(store: SqlDelayedMessageStore, postgresql_url: str) -> None:
+    with after(Engine, 'ANALYZE "sales_delayed_shelf', lambda: end_needing(store)):
+        assert load(postgresql_url, "one", rows(ROWS)).stored == ROWS
+    assert store.count() == ROWS
 
 
 def test_a_shelf_lies_where_its_table_does(store: SqlDelayedMessageStore, postgresql_url: str) -> None:
@@ -311,6 +389,25 @@ def test_a_snapshot_of_spark_is_the_same_for_all_tasks(store: SqlDelayedMessageS
         finally:
             snapshot.close()
     snapshot = Snapshot(options)
+    assert rows_of(options, snapshot) == ROWS
+    snapshot.close()
+
+
+def test_a_shelf_stays_that_is_attached_while_a_snapshot_is_taken(
+    store: SqlDelayedMessageStore, postgresql_url: str
+) -> None:
+    options = StoreOptions(store=postgresql_url, endpoint="sales")
+    with store.shelves.filled(filling(store), ROWS) as shelf:
+
+        def attach() -> None:
+            with store.transaction() as transaction:
+                shelf.move_in(transaction.connection)
+
+        with after(Engine, 'LOCK TABLE "sales_delayed" IN ACCESS', attach):
+            snapshot = Snapshot(options)
+    with store.engine.begin() as connection:
+        connection.exec_driver_sql("DELETE FROM sales_delayed")
+    store.tidy()
     assert rows_of(options, snapshot) == ROWS
     snapshot.close()
 

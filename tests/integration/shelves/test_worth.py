@@ -5,10 +5,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from sqlalchemy import make_url, text
+from sqlalchemy import Connection, Table, make_url, text
 
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.sql import store as sql_store
+from delaystore.stores.sql.rows import to_row
 from tests.integration.shelves import ROWS
 from tests.integration.sql_stores import message, opened
 from tests.servers.postgresql import PostgreSQLDatabases
@@ -39,6 +40,44 @@ def test_the_more_shelves_there_are_the_more_rows_one_takes(
         store_many(store, rows)
         assert len(owners(store)) == shelves
     assert store.count() == (1 + 4 + 4 + 16 + 64) * ROWS - 1
+
+
+def test_there_are_no_more_shelves_than_there_may_be(
+    store: SqlDelayedMessageStore, other: SqlDelayedMessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though a place was free for each when it was begun."""
+    monkeypatch.setattr(SqlDelayedMessageStore, "shelf_limits", replace(store.shelf_limits, most_shelves=1))
+
+    def fill(connection: Connection, table: Table) -> int:
+        connection.execute(table.insert(), [to_row(message(store.now(), 60)) for _ in range(ROWS)])
+        return ROWS
+
+    with store.shelves.filled(fill, ROWS) as one, other.shelves.filled(fill, ROWS) as another:
+        for shelf in (one, another):
+            with store.transaction() as transaction:
+                shelf.move_in(transaction.connection)
+    assert len(owners(store)) == 1
+    assert store.count() == 2 * ROWS
+
+
+def test_a_bulk_store_drops_empty_shelves(store: SqlDelayedMessageStore) -> None:
+    """Those who dispatch from them may have no right to."""
+    for _ in range(3):
+        store_many(store, ROWS)
+        assert len(owners(store)) == 1
+        with store.transaction() as transaction:
+            transaction.remove_many(transaction.fetch_due(store.now().replace(year=9000), 100))
+
+
+def test_a_column_that_the_database_computes_may_be_added(store: SqlDelayedMessageStore) -> None:
+    execute(store, "ALTER TABLE sales_delayed ADD COLUMN a TEXT GENERATED ALWAYS AS (destination) STORED")
+    store_many(store, ROWS)
+    assert len(owners(store)) == 1
+    with store.engine.connect() as connection:
+        connection.exec_driver_sql("SELECT FROM sales_delayed")  # for longer than a shelf is worth
+        store_many(store, ROWS)
+    assert len(owners(store)) == 1
+    assert store.count() == 2 * ROWS
 
 
 def test_large_bodies_are_not_kept_to_be_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,6 +119,15 @@ def test_what_looks_at_the_rows_of_the_table_alone_sees_all(
     assert owners(store) == []
     assert re.search("sales_delayed gets no shelf: it (has triggers|is published)", caplog.text)
     assert store.count() == ROWS
+
+
+def test_a_trigger_that_is_gone_does_not_matter(store: SqlDelayedMessageStore) -> None:
+    """PostgreSQL notes that a table has triggers until its next VACUUM."""
+    trigger = "BEFORE UPDATE ON sales_delayed FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()"
+    execute(store, f"CREATE TRIGGER a {trigger}")
+    execute(store, "DROP TRIGGER a ON sales_delayed")
+    store_many(store, ROWS)
+    assert len(owners(store)) == 1
 
 
 def test_a_session_keeps_its_limits(store: SqlDelayedMessageStore, postgresql_url: str) -> None:

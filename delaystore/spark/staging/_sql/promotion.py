@@ -16,6 +16,7 @@ from delaystore.spark.staging._sql.registry import Registry, finished_load
 from delaystore.spark.staging._sql.tables import ATTEMPT
 from delaystore.spark.staging.abc import FinishedLoad, LoadKey, StagedAttempt
 from delaystore.sql.columns import NAMES, in_order
+from delaystore.sql.errors import translated_errors
 from delaystore.sql.faults import Fault
 from delaystore.stores.sql.bound import BoundSqlStore
 from delaystore.stores.sql.shelves import Shelf
@@ -50,7 +51,8 @@ class Promotion:
         """Promote, once; see the contract. Many rows wait in a shelf of their own, unless some wait already."""
         shelves = self._database.store.shelves
         rows = sum(self._expected.values())
-        fewest = None if rows < shelves.limits.fewest_rows else shelves.fewest_rows()
+        with translated_errors():
+            fewest = None if rows < shelves.limits.fewest_rows else shelves.fewest_rows()
         if fewest is None or rows < fewest:
             return self._run()
         with self._database.writing() as bound:
@@ -58,7 +60,7 @@ class Promotion:
         if finished is not None:
             return finished
         try:
-            with shelves.filled(self._fill, fewest) as self._shelf:
+            with translated_errors(), shelves.filled(self._fill, fewest) as self._shelf:
                 return self._run()
         except (DuplicateMessageError, StoreUnavailableError):
             self._shelf = None  # `_run` knows what is to be done with others' messages
@@ -83,7 +85,7 @@ class Promotion:
             except (_ClaimedError, _AnnouncedError) as error:
                 if time.monotonic() > deadline:
                     raise StoreUnavailableError(f"{error} for {CLAIM_PATIENCE:.0f} s; load again") from None
-                self._database.store.shelves.tidy()
+                self._database.store.tidy()
                 time.sleep(_POLL)
             except _ConflictError as conflict:
                 if isinstance(conflict, _DuplicatesError):

@@ -26,7 +26,7 @@ _CONDITIONS: Final = (
         "AND has_schema_privilege(live.relowner, n.oid, 'CREATE')",
         "this role, or its owner, may not create tables in its schema",
     ),
-    ("NOT live.relhastriggers", "it has triggers, which would not fire"),
+    ("NOT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = live.oid)", "it has triggers, which would not fire"),
     (
         "NOT EXISTS (SELECT FROM pg_publication_tables p "
         "WHERE p.schemaname = n.nspname AND p.tablename = live.relname)",

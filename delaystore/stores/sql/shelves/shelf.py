@@ -8,9 +8,11 @@ from sqlalchemy import Connection, Table
 from sqlalchemy.exc import DBAPIError
 
 from delaystore.errors import NAMED_DUPLICATES, DuplicateMessageError, MessageBeingStoredError, StoreUnavailableError
+from delaystore.sql.columns import NAMES
 from delaystore.sql.faults import Fault
 from delaystore.stores.sql.shelves._family import Family
 from delaystore.stores.sql.shelves._table import SHORT_WAIT, ShelfTable
+from delaystore.stores.sql.shelves.limits import ShelfLimits
 
 log = logging.getLogger("delaystore.stores")
 
@@ -26,18 +28,22 @@ _VACUUMED_LATELY: Final = (
     "SELECT COALESCE(GREATEST(last_vacuum, last_autovacuum) > now() - INTERVAL '1 hour', FALSE) "
     "FROM pg_stat_all_tables WHERE relid = CAST(:live AS REGCLASS)"
 )
+_IS_A_PLACE_FREE: Final = (
+    "SELECT count(*) < :most FROM pg_inherits a JOIN pg_inherits s ON s.inhrelid = a.inhrelid "
+    "WHERE a.inhparent = CAST(:live AS REGCLASS) AND s.inhparent = CAST(:shelves AS REGCLASS)"
+)
 
 
 class Shelf:
     """A shelf that has been announced, and is not attached yet.
 
-    `patience`: seconds to wait for locks. `stays`: it may be attached, as all inserts look into it by now.
+    `stays`: it may be attached, as all inserts look into it by now.
     """
 
     def __init__(
-        self, family: Family, table: Table, connection: Connection, rows: int, patience: float, *, stays: bool
+        self, family: Family, table: Table, connection: Connection, rows: int, limits: ShelfLimits, *, stays: bool
     ) -> None:
-        self._family, self._table, self._patience, self._stays = family, table, patience, stays
+        self._family, self._table, self._limits, self._stays = family, table, limits, stays
         self.connection = connection
         """The one on which it was filled; in no transaction."""
         self.rows = rows
@@ -50,13 +56,18 @@ class Shelf:
         moment, StoreUnavailableError if the shelf was taken for one whose maker has died.
         """
         table = ShelfTable(connection, self._family, self._table)
+        table.execute("SET LOCAL statement_timeout = 0")  # made for other work than one statement about all rows
         table.execute(_TURN)  # of two with the same message_id, the second finds the first's
         self._secure(table)
+        stays = self._stays and self._may_attach(table)
         duplicates = _shared(table, "{live}")
         if duplicates:
             raise DuplicateMessageError(duplicates)
-        if not self._stays or not self._attach(table):
-            _insert(table)
+        if stays and self._attach(table):
+            return
+        if self._stays:
+            log.info("%d messages get no shelf: all places are taken, or others have the tables locked", self.rows)
+        _insert(table)
 
     def _secure(self, table: ShelfTable) -> None:
         """Let nobody change it any more; if its rows are not all there, somebody has.
@@ -69,7 +80,7 @@ class Shelf:
             table.execute("LOCK TABLE ONLY {shelf} IN SHARE MODE")
 
         try:
-            is_locked = table.unless_locked(lock, lock_wait=self._patience)
+            is_locked = table.unless_locked(lock, lock_wait=self._limits.patience)
         except DBAPIError as error:
             if table.fault(error) is not Fault.MISSING:
                 raise
@@ -78,8 +89,10 @@ class Shelf:
         if rows != self.rows:
             raise StoreUnavailableError(f"{rows} of {self.rows} messages are left in a shelf; store them again")
 
-    def _attach(self, table: ShelfTable) -> bool:
-        """False: others have it, or the endpoint's table, locked for too long.
+    def _may_attach(self, table: ShelfTable) -> bool:
+        """False: as many are attached as may be, or others have the endpoint's table locked for too long.
+
+        It is locked before anything is read from it: a REINDEX CONCURRENTLY has that lock, and waits for all readers.
 
         An autovacuum of the endpoint's table gives way to who waits for a second. So that it ends at all, it need not
         if none has ended for an hour.
@@ -88,17 +101,20 @@ class Shelf:
         def lock() -> None:
             table.execute("LOCK TABLE ONLY {live} IN SHARE UPDATE EXCLUSIVE MODE")
 
+        if not table.execute(_IS_A_PLACE_FREE, most=self._limits.most_shelves).scalar():
+            return False
+        patience = self._limits.patience
+        lock_wait = patience if table.execute(_VACUUMED_LATELY).scalar() else SHORT_WAIT
+        return table.unless_locked(lock, lock_wait=lock_wait, patience=patience)
+
+    def _attach(self, table: ShelfTable) -> bool:
+        """False: others have it locked for too long."""
+
         def inherit() -> None:
             """All senders wait from here until the commit."""
             table.execute("ALTER TABLE {shelf} INHERIT {live}")
 
-        lock_wait = self._patience if table.execute(_VACUUMED_LATELY).scalar() else SHORT_WAIT
-        is_attached = table.unless_locked(lock, lock_wait=lock_wait, patience=self._patience) and table.unless_locked(
-            inherit, patience=self._patience
-        )
-        if not is_attached:
-            log.info("%d messages get no shelf: others have the table locked for too long", self.rows)
-        return is_attached
+        return table.unless_locked(inherit, patience=self._limits.patience)
 
 
 def _insert(table: ShelfTable) -> None:
@@ -106,7 +122,8 @@ def _insert(table: ShelfTable) -> None:
     announced = _shared(table, "{shelves}", "w.tableoid <> CAST(:shelf AS REGCLASS)")
     if announced:
         raise MessageBeingStoredError(announced[0])
-    table.execute("INSERT INTO {live} SELECT * FROM ONLY {shelf} ORDER BY message_id")
+    names = ", ".join(NAMES)  # what others have added to the table may be computed
+    table.execute(f"INSERT INTO {{live}} ({names}) SELECT {names} FROM ONLY {{shelf}} ORDER BY message_id")  # noqa: S608
     table.execute("DELETE FROM ONLY {shelf}")
 
 

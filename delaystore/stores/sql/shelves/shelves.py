@@ -57,9 +57,14 @@ class Shelves:
         return self._family.parent
 
     def fewest_rows(self) -> int | None:
-        """The fewest rows that are worth a shelf now; None: none are, or our role may make none."""
+        """The fewest rows that are worth a shelf now; None: none are, or our role may make none.
+
+        Tidies up first: who may make shelves may drop them, and dispatchers perhaps may not.
+        """
         if not self._family.dialect.has_shelves:
             return None
+        with suppress(SQLAlchemyError):
+            self.tidy()
         with self._connections.connect() as connection:
             return fewest_rows(connection, self._family, self.limits)
 
@@ -79,7 +84,7 @@ class Shelves:
                 if not stays:
                     others = f"it takes {fewest}" if rows < fewest else "other transactions take too long"
                     log.info("%d messages get no shelf of %s: %s", rows, family.live.fullname, others)
-                yield Shelf(family, table, connection, rows, limits.patience, stays=stays)
+                yield Shelf(family, table, connection, rows, limits, stays=stays)
         finally:
             with suppress(SQLAlchemyError):  # what is left now, is dropped by the next to tidy up
                 self._give_up(table)
@@ -128,8 +133,8 @@ class Shelves:
     def _needing(self, connection: Connection, table: Table) -> Iterator[bool]:
         """Tell others, while the block lasts, that we need a shelf that is not attached; False: others do."""
         release = self._family.dialect.take_lock(connection, f"shelf {table.name}", "")
-        connection.commit()
         try:
+            connection.commit()
             yield release is not None
         finally:
             with suppress(SQLAlchemyError):  # then the connection is gone, and its locks are
