@@ -77,12 +77,14 @@ class EngineConnections:
     def _returned(self, driver: Any, record: ConnectionPoolEntry) -> None:
         """From now on the call ends nothing on the connection, which another thread may take.
 
-        Nobody gets the connection of a call that was to be ended: a late cancellation would hit the next one.
+        Nobody gets the connection of a call that was to be ended: a late cancellation would hit the next one. Nor of
+        one that took longer than it may: whoever asked has perhaps closed the store by now, and nobody would close it.
         """
         call = current_call()
         if call is not None and isinstance(call.waits_for, WaitingConnection) and call.waits_for.driver is driver:
             call.wait_for(None)
-        if (call is not None and call.overdue) or record.info.get(_DISPOSALS, 0) != self._disposals:
+        is_late = call is not None and (call.overdue or call.seconds_left == 0)
+        if is_late or record.info.get(_DISPOSALS, 0) != self._disposals:
             record.invalidate()
 
 

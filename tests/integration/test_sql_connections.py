@@ -6,11 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
-from sqlalchemy import Engine, create_engine, func, select, text
+from sqlalchemy import Engine, create_engine, event, func, select, text
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import QueuePool
 
-from delaystore.calls import Call
+from delaystore.calls import Call, Question
 from delaystore.delivery import DelayedDelivery
 from delaystore.errors import StoreUnavailableError
 from delaystore.message import DelayedMessage
@@ -144,3 +144,18 @@ def test_a_connection_in_use_when_the_store_is_closed_is_closed_once_it_is_free(
     with closing(other), other.engine.connect() as connection:
         wait_until(lambda: session not in connection.execute(text(sessions)).scalars().all(), "it is closed")
     del pool
+
+
+def test_a_connection_made_too_late_is_closed_once_it_is_free(url: str) -> None:
+    """As by `delaystore status`, which asks on while the time is up, and closes the store."""
+    store = SqlDelayedMessageStore(url)
+    store.initialize("sales", TransactionMode.RECEIVE_ONLY)
+    store.setup_infrastructure()
+    ends: list[str] = []
+    for end in ("connect", "close"):
+        event.listen(store.engine, end, lambda *_, end=end: ends.append(end))
+    store.close()
+    ends.clear()
+    question = Question("counting", store.count, 0)
+    wait_until(lambda: not question.open, "there is an answer")
+    assert ends == ["connect", "close"]
