@@ -1,0 +1,55 @@
+"""What a migration of Django's does to the store's tables."""
+
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+from django.db import router
+from django.db.migrations.operations.base import Operation
+from typing_extensions import override
+
+from delaystore.integrations.django import delayed
+from delaystore.integrations.django._settings import django_settings
+
+
+class UpgradeTables(Operation):  # type: ignore[misc] # Django ships no types
+    """Create or upgrade the store's tables, in the database that DELAYSTORE names, and in no other.
+
+    `version`: of the store's schema, which the tables have at least afterwards. `drops`: going back drops the tables,
+    unless messages wait in them; otherwise going back changes nothing.
+    """
+
+    reduces_to_sql = False
+
+    def __init__(self, version: str, drops: bool = False) -> None:
+        self.version = version
+        self.drops = drops
+
+    @override
+    def state_forwards(self, app_label: str, state: Any) -> None:
+        """No model of Django's changes."""
+
+    @override
+    def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
+        if self._is_here(app_label, schema_editor):
+            delayed.store.setup_infrastructure()
+
+    @override
+    def database_backwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
+        if not self.drops or not self._is_here(app_label, schema_editor):
+            return
+        with delayed.reading() as bound:
+            waiting = bound.count()
+        if waiting:
+            raise ImproperlyConfigured(
+                f"{waiting} messages wait, and would be lost with their tables; cancel them first"
+            )
+        delayed.store.remove_infrastructure()
+
+    @override
+    def describe(self) -> str:
+        return f"The tables of delayed messages, version {self.version}"
+
+    @staticmethod
+    def _is_here(app_label: str, schema_editor: Any) -> bool:
+        alias = schema_editor.connection.alias
+        return alias == django_settings().database and bool(router.allow_migrate(alias, app_label))

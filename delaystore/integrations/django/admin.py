@@ -1,0 +1,133 @@
+"""What waits, in Django's admin: to be read, cancelled and rescheduled, by whom the permissions allow it."""
+
+from typing import Any, Final
+
+from django.contrib import admin, messages
+from django.contrib.admin.utils import quote, unquote
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.views.decorators.http import require_POST
+from typing_extensions import override
+
+from delaystore.errors import DelaystoreError
+from delaystore.integrations.django import delayed
+from delaystore.integrations.django._forms import FilterForm, RescheduleForm
+from delaystore.integrations.django.models import WaitingMessage
+from delaystore.message import DelayedMessage
+from delaystore.stores.abc import ManagementOutcome
+
+PAGE: Final = 100
+"""Messages on one page."""
+_SHOWN: Final = 4096
+"""Bytes of a body that are shown."""
+_LIST: Final = "admin:delaystore_waitingmessage_changelist"
+_MESSAGE: Final = "admin:delaystore_waitingmessage_change"
+
+
+@admin.register(WaitingMessage)
+class WaitingMessageAdmin(admin.ModelAdmin):  # type: ignore[misc] # Django ships no types
+    """Pages of the store's own; nothing can be added or edited."""
+
+    @override
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    @override
+    def get_urls(self) -> list[URLPattern]:
+        site, prefix = self.admin_site.admin_view, "delaystore_waitingmessage"
+        return [
+            path("", site(self.changelist_view), name=f"{prefix}_changelist"),
+            path("<path:object_id>/cancel/", site(require_POST(self.cancel_view)), name=f"{prefix}_cancel"),
+            path("<path:object_id>/reschedule/", site(require_POST(self.reschedule_view)), name=f"{prefix}_reschedule"),
+            path("<path:object_id>/change/", site(self.message_view), name=f"{prefix}_change"),
+        ]
+
+    @override
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        """A page of what waits, the next to be tried first."""
+        self._require(self.has_view_permission(request))
+        form = FilterForm(request.GET)
+        page, total, problem = None, None, None
+        if form.is_valid():
+            try:
+                with delayed.reading() as store:
+                    page, total = store.list(limit=PAGE, **form.filters()), store.estimate_count()
+            except DelaystoreError as error:
+                problem = str(error)
+        context = {
+            **self._context(request, "Waiting messages"),
+            "form": form,
+            "messages_waiting": [] if page is None else [(quote(each.message_id), each) for each in page.messages],
+            "next": None if page is None or page.next_key is None else form.query(after=str(page.next_key)),
+            "total": total,
+            "problem": problem,
+            **(extra_context or {}),
+        }
+        return TemplateResponse(request, "delaystore/admin/messages.html", context)
+
+    def message_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """One message, with what may be done with it."""
+        self._require(self.has_view_permission(request))
+        message = _waiting(unquote(object_id))
+        return self._show(request, message, RescheduleForm(initial={"at": message.due_time}))
+
+    def cancel_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Cancel a message; needs the permission to delete."""
+        self._require(self.has_delete_permission(request))
+        message_id = unquote(object_id)
+        return self._done(request, message_id, delayed.cancel(message_id), "cancelled")
+
+    def reschedule_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Give a message a new due time; needs the permission to change."""
+        self._require(self.has_change_permission(request))
+        message_id = unquote(object_id)
+        form = RescheduleForm(request.POST)
+        if not form.is_valid():
+            return self._show(request, _waiting(message_id), form)
+        outcome = delayed.reschedule(message_id, at=form.cleaned_data["at"])
+        return self._done(request, message_id, outcome, "rescheduled")
+
+    def _show(self, request: HttpRequest, message: DelayedMessage, form: RescheduleForm) -> HttpResponse:
+        context = {
+            **self._context(request, message.message_id),
+            "waiting": message,
+            "id": quote(message.message_id),
+            "body": message.body[:_SHOWN].decode(errors="replace"),
+            "more": max(0, len(message.body) - _SHOWN),
+            "form": form,
+            "may_cancel": self.has_delete_permission(request),
+            "may_reschedule": self.has_change_permission(request),
+        }
+        return TemplateResponse(request, "delaystore/admin/message.html", context)
+
+    def _done(self, request: HttpRequest, message_id: str, outcome: ManagementOutcome, done: str) -> HttpResponse:
+        if outcome is ManagementOutcome.DONE:
+            messages.success(request, f"{message_id} is {done}.")
+        elif outcome is ManagementOutcome.BEING_DISPATCHED:
+            messages.error(request, f"{message_id} is being dispatched: nothing was changed.")
+        else:
+            messages.error(request, f"{message_id} waits no longer.")
+        if outcome is ManagementOutcome.DONE and done == "rescheduled":
+            return redirect(reverse(_MESSAGE, args=[quote(message_id)]))
+        return redirect(reverse(_LIST))
+
+    def _context(self, request: HttpRequest, title: str) -> dict[str, Any]:
+        return {**self.admin_site.each_context(request), "title": title, "opts": self.opts, "list_url": reverse(_LIST)}
+
+    @staticmethod
+    def _require(allowed: bool) -> None:
+        if not allowed:
+            raise PermissionDenied
+
+
+def _waiting(message_id: str) -> DelayedMessage:
+    try:
+        message = delayed.get(message_id)
+    except DelaystoreError:  # an id that no message can have
+        message = None
+    if message is None:
+        raise Http404(f"no message {message_id!r} waits")
+    return message

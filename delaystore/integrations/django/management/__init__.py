@@ -1,0 +1,3 @@
+"""Commands of manage.py."""
+
+__all__: list[str] = []

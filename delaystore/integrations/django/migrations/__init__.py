@@ -1,0 +1,3 @@
+"""Django's migrations: one for each version of the store's tables."""
+
+__all__: list[str] = []

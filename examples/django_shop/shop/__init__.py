@@ -1,0 +1,1 @@
+"""A shop that reminds its customers to pay."""

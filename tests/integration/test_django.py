@@ -1,0 +1,70 @@
+"""Django: its own test runner on each database, the example project, and the management command."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from delaystore.stores.sql.setup import HEAD
+
+ROOT = Path(__file__).parents[2]
+SHOP = ROOT / "examples" / "django_shop"
+
+
+def run(*arguments: str, folder: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run Python, warnings being errors but for those of Django's about its own future."""
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def manage(database: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the example's manage.py."""
+    return run("manage.py", *arguments, folder=SHOP, SHOP_DATABASE=str(database))
+
+
+@pytest.mark.parametrize("database", ["postgresql", "mariadb", "sqlite", "sqlite in memory"])
+def test_the_cases(database: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    url = request.getfixturevalue(f"{database.partition(' ')[0]}_url")
+    environment = {"DJANGO_DATABASE": url, "DJANGO_SETTINGS_MODULE": "tests.integration.django_settings"}
+    if database == "sqlite":
+        environment["DJANGO_TEST_NAME"] = str(tmp_path / "test.db")
+    done = run("-m", "django", "test", "tests.integration.django_cases", "--noinput", **environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_the_example_s_own_tests() -> None:
+    done = run("manage.py", "test", folder=SHOP)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "Ran 2 tests" in done.stderr
+
+
+def test_the_command_line_knows_the_endpoint(tmp_path: Path) -> None:
+    database = tmp_path / "shop.db"
+    for done in (
+        manage(database, "check"),
+        manage(database, "makemigrations", "--check", "--dry-run"),
+        manage(database, "migrate", "--verbosity", "0"),
+        manage(database, "migrate", "--verbosity", "0"),
+        manage(database, "shell", "-c", "from shop.orders import place, pay; place('Ada'); pay(place('Bob'))"),
+    ):
+        assert done.returncode == 0, done.stderr[-2000:]
+    listed = manage(database, "delaystore", "list", "--json")
+    assert [each["message_id"] for each in json.loads(listed.stdout)["messages"]] == ["reminder-1"], listed.stderr
+    assert manage(database, "delaystore", "cancel", "reminder-1").returncode == 0
+    wrong = manage(database, "delaystore", "cancle")
+    assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1), wrong.stderr
+
+
+def test_there_is_a_migration_of_django_s_for_each_version_of_the_tables() -> None:
+    files = sorted((ROOT / "delaystore" / "integrations" / "django" / "migrations").glob("0*.py"))
+    assert f'UpgradeTables("{HEAD}"' in files[-1].read_text(), "write a migration of Django's for the new version"
