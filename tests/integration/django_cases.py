@@ -10,7 +10,8 @@ from django.core.management import call_command
 from django.db import connection, transaction
 from django.test import Client, SimpleTestCase, TestCase, TransactionTestCase, override_settings
 
-from delaystore import DelayedDelivery, DelayedMessage, DuplicateMessageError, SqlDelayedMessageStore
+from delaystore import DelayedDelivery, DelayedMessage, SqlDelayedMessageStore
+from delaystore.errors import DuplicateMessageError
 from delaystore.integrations.django import delayed
 from delaystore.integrations.django._database import store_database, store_url
 from delaystore.integrations.django.apps import check_settings
@@ -93,7 +94,9 @@ class Transactions(Emptied):
         self.assertTrue(Group.objects.filter(name="business").exists())
 
     def test_outside_of_a_transaction_each_call_is_committed(self) -> None:
-        message = DelayedMessage("one", "queue", datetime.now(UTC) + timedelta(hours=1), b"")
+        message = DelayedMessage(
+            message_id="one", destination="queue", due_time=datetime.now(UTC) + timedelta(hours=1), body=b""
+        )
         self.assertEqual(delayed.send_many([message]), 1)
         connection.close()
         self.assertEqual(waiting(), ["one"])
@@ -184,7 +187,7 @@ class Pages(TestCase):
         self.assertEqual(self.status("one/cancel/"), 302)
         self.assertIsNone(delayed.get("one"))
         page = self.client.post("/admin/delaystore/waitingmessage/one/cancel/", follow=True)
-        self.assertContains(page, "one waits no longer")
+        self.assertContains(page, "The message one waits no longer")
 
     def test_it_reschedules(self) -> None:
         self.allow("change")

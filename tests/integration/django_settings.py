@@ -28,6 +28,7 @@ DATABASES = {
         "TEST": {"NAME": os.environ.get("DJANGO_TEST_NAME")},
     }
 }
+STATIC_URL = "static/"
 SECRET_KEY = "only for tests"
 USE_TZ = True
 ROOT_URLCONF = "tests.integration.django_urls"

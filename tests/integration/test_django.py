@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from sqlalchemy import make_url
 
 from delaystore.stores.sql.setup import HEAD
 
@@ -38,6 +39,8 @@ def test_the_cases(database: str, request: pytest.FixtureRequest, tmp_path: Path
     environment = {"DJANGO_DATABASE": url, "DJANGO_SETTINGS_MODULE": "tests.integration.django_settings"}
     if database == "sqlite":
         environment["DJANGO_TEST_NAME"] = str(tmp_path / "test.db")
+    elif database == "mariadb":  # whose user may make no other database
+        environment["DJANGO_TEST_NAME"] = str(make_url(url).database)
     done = run("-m", "django", "test", "tests.integration.django_cases", "--noinput", **environment)
     assert done.returncode == 0, done.stderr[-3000:]
 

@@ -1,5 +1,6 @@
 """What a migration of Django's does to the store's tables."""
 
+from contextlib import closing
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
@@ -31,7 +32,8 @@ class UpgradeTables(Operation):  # type: ignore[misc] # Django ships no types
     @override
     def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
         if self._is_here(app_label, schema_editor):
-            delayed.store.setup_infrastructure()
+            with closing(delayed.store) as store:  # a connection left open would keep test runners from dropping it
+                store.setup_infrastructure()
 
     @override
     def database_backwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
@@ -43,7 +45,8 @@ class UpgradeTables(Operation):  # type: ignore[misc] # Django ships no types
             raise ImproperlyConfigured(
                 f"{waiting} messages wait, and would be lost with their tables; cancel them first"
             )
-        delayed.store.remove_infrastructure()
+        with closing(delayed.store) as store:
+            store.remove_infrastructure()
 
     @override
     def describe(self) -> str:

@@ -105,11 +105,11 @@ class WaitingMessageAdmin(admin.ModelAdmin):  # type: ignore[misc] # Django ship
 
     def _done(self, request: HttpRequest, message_id: str, outcome: ManagementOutcome, done: str) -> HttpResponse:
         if outcome is ManagementOutcome.DONE:
-            messages.success(request, f"{message_id} is {done}.")
+            messages.success(request, f"The message {message_id} is {done}.")
         elif outcome is ManagementOutcome.BEING_DISPATCHED:
-            messages.error(request, f"{message_id} is being dispatched: nothing was changed.")
+            messages.error(request, f"The message {message_id} is being dispatched: nothing was changed.")
         else:
-            messages.error(request, f"{message_id} waits no longer.")
+            messages.error(request, f"The message {message_id} waits no longer.")
         if outcome is ManagementOutcome.DONE and done == "rescheduled":
             return redirect(reverse(_MESSAGE, args=[quote(message_id)]))
         return redirect(reverse(_LIST))

@@ -15,6 +15,7 @@ INSTALLED_APPS = [
     "django.contrib.contenttypes",
     "django.contrib.messages",
     "django.contrib.sessions",
+    "django.contrib.staticfiles",
     "delaystore.integrations.django",
     "shop",
 ]
@@ -43,6 +44,7 @@ DATABASES = {
         "NAME": os.environ.get("SHOP_DATABASE", BASE_DIR / "shop.sqlite3"),
     }
 }
+STATIC_URL = "static/"
 DELAYSTORE = {
     "ENDPOINT": "shop",
     "TRANSPORT": os.environ.get("SHOP_BROKER", "amqp://guest:guest@localhost"),  # for manage.py delaystore dispatch
