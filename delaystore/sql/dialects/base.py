@@ -318,9 +318,9 @@ class StoreDialect(SqlDialect):
         raise NotImplementedError
 
     def insert_and_notify(self, table: Table, shelves: Table) -> Executable:
-        """`insert_message` that also wakes dispatchers, in one statement that returns the message_id.
+        """`insert_message` that also wakes dispatchers, in one statement whose first column is the message_id, or NULL.
 
-        Its parameters are `channel`, `payload`, and the columns with the prefix `new_`.
+        Its parameters are `channel`, `payload` (NULL: nobody is woken), and the columns with the prefix `new_`.
         """
         raise NotImplementedError
 

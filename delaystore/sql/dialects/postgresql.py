@@ -12,12 +12,15 @@ from typing import Any, ClassVar, Final
 
 from sqlalchemy import (
     ARRAY,
+    CTE,
     ColumnElement,
     Connection,
     Executable,
     Insert,
     Integer,
+    Interval,
     Table,
+    Text,
     TextClause,
     any_,
     bindparam,
@@ -27,9 +30,11 @@ from sqlalchemy import (
     exists,
     func,
     literal,
+    literal_column,
     null,
     select,
     text,
+    true,
 )
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.engine.interfaces import Dialect
@@ -64,6 +69,9 @@ from delaystore.sql.types import Body, ExactText, Json, TupleId, UtcDateTime
 log = logging.getLogger("delaystore.sql")
 
 _DIALECT: Final[Dialect] = postgresql.dialect()  # type: ignore[no-untyped-call]
+PATIENCE: Final = "5s"
+"""How long the insert of a message waits for another transaction, which may be its own caller's."""
+_LOCK_TIMEOUT: Final = literal_column("'lock_timeout'", Text)
 COPIED_AT_ONCE: Final = 20_000
 """Rows of which the ids are kept, to be looked for in the shelves."""
 _WIRE_TYPES: Final[Mapping[type[TypeEngine[Any]], str]] = {
@@ -375,9 +383,17 @@ class PostgreSqlDialect(StoreDialect):
         if rows:
             raise DuplicateMessageError([message_id for message_id, _ in rows])
 
-    def _insert_unshelved(self, table: Table, shelves: Table, row: Sequence[ColumnElement[Any]], key: str) -> Insert:
+    def _insert_unshelved(
+        self,
+        table: Table,
+        shelves: Table,
+        row: Sequence[ColumnElement[Any]],
+        key: str,
+        *conditions: ColumnElement[bool],
+    ) -> Insert:
         there = exists().where(shelves.c[KEY] == bindparam(key, type_=shelves.c[KEY].type))
-        return self.insert(table).from_select([column.name for column in table.columns], select(*row).where(~there))
+        new = select(*row).where(~there, *conditions)
+        return self.insert(table).from_select([column.name for column in table.columns], new)
 
     @override
     def change_unclaimed(
@@ -431,11 +447,20 @@ class PostgreSqlDialect(StoreDialect):
 
     @override
     def insert_and_notify(self, table: Table, shelves: Table) -> Executable:
-        """NOTIFY in the insert's own statement; nothing is returned, and nobody woken, for a message_id that exists."""
+        """NOTIFY in the insert's own statement; nothing is returned, and nobody woken, for a message_id that exists.
+
+        An id that an open transaction is storing is waited for, with a limit that is taken back in the same statement.
+        """
+        before = select(func.current_setting(_LOCK_TIMEOUT).label("value")).cte("before")
         row = [bindparam(f"new_{column.name}", type_=column.type) for column in table.columns]
-        stored = self._insert_unshelved(table, shelves, row, f"new_{KEY}").returning(table.c.message_id).cte("stored")
-        notified = func.pg_notify(bindparam("channel"), bindparam("payload"))
-        return select(stored.c.message_id, notified)
+        insert = self._insert_unshelved(table, shelves, row, f"new_{KEY}", _with_patience(before))
+        stored = insert.returning(table.c.message_id).cte("stored")
+        payload = bindparam("payload", type_=Text)
+        notified = cast(func.pg_notify(bindparam("channel"), payload), Text)
+        is_told = stored.c.message_id.is_not(None) & payload.is_not(None)
+        restored = func.set_config(_LOCK_TIMEOUT, before.c.value, true())
+        told = case((is_told, notified), else_=null())
+        return select(stored.c.message_id, told, restored).select_from(before.outerjoin(stored, true()))
 
     @override
     def notify(self, connection: Connection, channel: str, payload: str) -> None:
@@ -498,6 +523,14 @@ class PostgreSqlDialect(StoreDialect):
         if not isinstance(code, str):
             return super().is_outage(error)
         return code[:2] in _OUTAGES or self.fault(error) is Fault.READ_ONLY
+
+
+def _with_patience(before: CTE) -> ColumnElement[bool]:
+    """True, once the limit of waiting for locks is set, where `before` has none that is shorter."""
+    former, patience = before.c.value, literal_column(f"'{PATIENCE}'", Text)
+    is_longer = cast(former, Interval()) > cast(patience, Interval())
+    limit = case(((former == literal_column("'0'", Text)) | is_longer, patience), else_=former)
+    return select(func.set_config(_LOCK_TIMEOUT, limit, true())).select_from(before).scalar_subquery().is_not(None)
 
 
 def _removal(name: str) -> TextClause:

@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from delaystore.errors import DuplicateMessageError, MessageBeingStoredError
 from delaystore.message import DelayedMessage
@@ -45,23 +46,32 @@ class StoreParts:
         )
 
     def insert(self, connection: Connection, message: DelayedMessage, wake: str | None = None) -> None:
-        """Insert a row, and wake dispatchers with the payload `wake`, in one statement where the database can.
+        """Insert a row, and wake dispatchers with the payload `wake` (None: nobody), in one statement where it can.
 
         Raises DuplicateMessageError where its message_id waits already, MessageBeingStoredError where it may in a
         moment, and what the driver raises.
         """
-        row, sql = to_row(message), self.statements
-        if wake is not None and sql.insert_and_notify is not None:
-            values = {f"new_{name}": value for name, value in row.items()} | {"channel": self.channel, "payload": wake}
-            inserted = connection.execute(sql.insert_and_notify, values).first() is not None
-        else:
-            try:
-                inserted = connection.execute(sql.insert, row).rowcount > 0
-            except IntegrityError as error:
-                if self.dialect.fault(error) is not Fault.DUPLICATE:
-                    raise
-                inserted = False
+        try:
+            inserted = self._insert(connection, to_row(message), wake)
+        except DBAPIError as error:
+            if self.dialect.is_file or self.dialect.fault(error) is not Fault.LOCKED:
+                raise
+            raise MessageBeingStoredError(message.message_id) from None
         if not inserted:
-            if self.dialect.has_shelves and not connection.execute(sql.waits, {"id": message.message_id}).first():
+            there = self.statements.waits
+            if self.dialect.has_shelves and not connection.execute(there, {"id": message.message_id}).first():
                 raise MessageBeingStoredError(message.message_id)  # or it was, until a moment ago
             raise DuplicateMessageError([message.message_id])
+
+    def _insert(self, connection: Connection, row: dict[str, Any], wake: str | None) -> bool:
+        """Whether it was inserted; False: there is a row of that message_id."""
+        sql = self.statements
+        if sql.insert_and_notify is not None:
+            values = {f"new_{name}": value for name, value in row.items()} | {"channel": self.channel, "payload": wake}
+            return connection.execute(sql.insert_and_notify, values).scalar() is not None
+        try:
+            return connection.execute(sql.insert, row).rowcount > 0
+        except IntegrityError as error:
+            if self.dialect.fault(error) is not Fault.DUPLICATE:
+                raise
+            return False
