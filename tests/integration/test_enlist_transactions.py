@@ -17,6 +17,7 @@ from delaystore.settings import DelayedDeliverySettings
 from delaystore.sql.dialects import postgresql
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.abc import ManagementOutcome
+from tests.integration.sql_stores import message
 
 
 @pytest.fixture(params=["postgresql_url", "mariadb_url"])
@@ -75,6 +76,9 @@ def test_an_id_in_an_open_transaction_is_not_waited_for_in_vain(
             with pytest.raises(MessageBeingStoredError, match="which has not ended; try again"):
                 delivery.enlist(second).send("billing", b"", delay=3600, message_id="one")
             second.rollback()
+            with pytest.raises(StoreUnavailableError, match="if it is your own, enlist this call in it"):
+                delivery.enlist(second).send_many([message(delivery._store.now(), 60, "one")])
+            second.rollback()
             bounded = MessageBeingStoredError if engine.dialect.name == "postgresql" else StoreUnavailableError
             with pytest.raises(bounded):
                 delivery.send("billing", b"", delay=3600, message_id="one")
@@ -94,6 +98,7 @@ def test_the_callers_limit_for_locks_stays_as_it_is(delivery: DelayedDelivery, e
         for expected in expectations:
             with expected:
                 delivery.enlist(connection).send("billing", b"", delay=60, message_id="one")
+            assert delivery.enlist(connection).send_many([message(delivery._store.now(), 60)]) == 1
             assert connection.execute(text("SHOW lock_timeout")).scalar() == before
         connection.rollback()
         assert connection.execute(text("SHOW lock_timeout")).scalar() == "0"
