@@ -20,7 +20,7 @@ RUNTIME := $(VENV)/.installed-runtime
 DEVELOPMENT := $(VENV)/.installed-development
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-mysql test-sqlalchemy matrix unit lint audit format types layers servers bench bench-quick soak chaos stalls clean
+.PHONY: help demo test test-mysql test-sqlalchemy matrix unit lint audit format types layers servers bench bench-quick soak chaos stalls dist clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' Makefile
@@ -78,6 +78,9 @@ stalls: $(DEVELOPMENT) servers ## Measure how long deliveries stall for each kin
 
 servers: ## Install the servers that tests start, where they are missing
 	@scripts/install-servers.sh
+
+dist: $(VENV_MADE) ## Make the source distribution and the wheel in dist/, and run what the wheel installs
+	@scripts/make-dist.sh $(BIN)/python
 
 clean: ## Remove everything that was made
 	rm -rf $(VENV) $(OLD_SQLALCHEMY) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -133,7 +133,11 @@ def delaystore(
 @cache
 def _command() -> typer.core.TyperGroup:
     """All commands; to build them takes longer than most of them."""
-    return cast("typer.core.TyperGroup", typer.main.get_command(app))
+    command = cast("typer.core.TyperGroup", typer.main.get_command(app))
+    for parameter in command.params:
+        if (parameter.name or "").endswith("_completion"):  # typer's own; no variable should install anything
+            cast("typer.core.TyperOption", parameter).allow_from_autoenv = False
+    return command
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -1,5 +1,6 @@
 """Without an extra: one line that names it, whichever command needs it."""
 
+import os
 import re
 import subprocess
 import sys
@@ -94,6 +95,26 @@ def test_the_table_knows_the_extras_of_the_package() -> None:
         brought = {re.split(r"[\[<>=]", line)[0].replace("-", "_") for line in offered[extra]}
         if library not in ("psycopg_binary", "greenlet"):  # which come with psycopg and SQLAlchemy, as extras of theirs
             assert library in brought
+
+
+def test_a_driver_without_its_library_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PSYCOPG_IMPL", "nonesuch")  # as where psycopg is installed without libpq
+    result = run_without("no_such_library", "list", "--store", "postgresql://h/d", "--endpoint", "a", folder=tmp_path)
+    assert result.stderr.startswith("error: the database driver cannot be loaded: ")
+    assert result.stderr.endswith('pip install "delaystore[postgresql]"\n')
+    assert result.returncode == 2
+
+
+def test_shells_complete_commands_and_options(tmp_path: Path) -> None:
+    def offered(words: str, count: int) -> list[str]:
+        environment = os.environ | {"COMP_WORDS": words, "COMP_CWORD": str(count)}
+        environment["_DELAYSTORE_COMPLETE"] = "complete_bash"
+        command = [sys.executable, "-m", "delaystore"]
+        result = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+        return result.stdout.split()
+
+    assert "migrate" in offered("delaystore ", 1)
+    assert offered("delaystore setup --queue-", 2) == ["--queue-type"]
 
 
 def test_the_package_is_run_as_a_module(tmp_path: Path) -> None:
