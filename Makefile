@@ -9,16 +9,21 @@ BIN := $(VENV)/bin
 # The warning is setuptools' general advice on every editable installation.
 PIP := PYTHONWARNINGS='ignore:Editable installation' $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
+# The oldest SQLAlchemy that pyproject.toml allows, and the tests of what uses it.
+OLD_SQLALCHEMY := $(VENV)-sqlalchemy-2.0
+SQL_TESTS := $(wildcard tests/unit/test_*sql*.py) tests/conformance/test_sql_stores.py \
+	$(wildcard tests/integration/test_sql_*.py)
+
 # Stamps: each is newer than what it was made from, so nothing is installed twice.
 VENV_MADE := $(VENV)/.made
 RUNTIME := $(VENV)/.installed-runtime
 DEVELOPMENT := $(VENV)/.installed-development
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-mysql matrix unit lint audit format types layers servers bench bench-quick soak chaos stalls clean
+.PHONY: help demo test test-mysql test-sqlalchemy matrix unit lint audit format types layers servers bench bench-quick soak chaos stalls dist clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' Makefile
 
 demo: $(RUNTIME) ## See delayed messages stored, waiting and delivered; needs no server
 	@$(BIN)/delaystore demo $(ARGS)
@@ -29,6 +34,9 @@ test: $(DEVELOPMENT) servers ## Check everything: style, types, layers, tests (A
 
 test-mysql: $(DEVELOPMENT) servers ## Run the tests that have MariaDB, with MySQL in its place
 	$(BIN)/python -m pytest --mysql --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+test-sqlalchemy: $(OLD_SQLALCHEMY)/.made servers ## Run what uses SQL with SQLAlchemy's oldest release that is supported
+	$(OLD_SQLALCHEMY)/bin/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(or $(ARGS),$(SQL_TESTS))
 
 matrix: ## Run `make demo` and `make test` on another release of Debian, in a chroot (SUITE=bookworm|trixie|forky)
 	@scripts/matrix.sh "$(SUITE)" "$(ARGS)"
@@ -71,8 +79,11 @@ stalls: $(DEVELOPMENT) servers ## Measure how long deliveries stall for each kin
 servers: ## Install the servers that tests start, where they are missing
 	@scripts/install-servers.sh
 
+dist: $(VENV_MADE) ## Make the source distribution and the wheel in dist/, and run what the wheel installs
+	@scripts/make-dist.sh $(BIN)/python
+
 clean: ## Remove everything that was made
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(OLD_SQLALCHEMY) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV_MADE): scripts/make-venv.sh scripts/apt.sh
@@ -87,4 +98,8 @@ $(RUNTIME): pyproject.toml $(VENV_MADE)
 $(DEVELOPMENT): pyproject.toml $(RUNTIME)
 	@echo "Installing the tools for development into $(VENV) ..."
 	@$(PIP) --editable '.[all,testing]' --group dev
+	@touch $@
+
+$(OLD_SQLALCHEMY)/.made: scripts/make-venv-sqlalchemy.sh $(DEVELOPMENT)
+	@scripts/make-venv-sqlalchemy.sh $(VENV) $(OLD_SQLALCHEMY) 2.0.40
 	@touch $@

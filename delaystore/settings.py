@@ -1,11 +1,14 @@
 """Settings of an endpoint's delayed delivery: frozen, and checked at construction."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Generic, TypeVar
+
+from typing_extensions import override
 
 from delaystore.address import parse_address
 from delaystore.errors import ConfigurationError, InvalidMessageError
@@ -56,6 +59,57 @@ class TransactionMode(StrEnum):
     TRANSACTION_SCOPE = "transaction_scope"
 
 
+Given = TypeVar("Given")
+Kept = TypeVar("Kept")
+
+
+class Converted(ABC, Generic[Given, Kept]):
+    """A setting that is kept as one type, and may be given as others: type checkers know which.
+
+    https://docs.python.org/3/library/dataclasses.html#descriptor-typed-fields
+    """
+
+    def __init__(self, default: Kept) -> None:
+        self._default = default
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, settings: object | None, owner: type) -> Kept:
+        """The setting; of the class: its default."""
+        if settings is None:
+            return self._default
+        kept: Kept = vars(settings)[self._name]
+        return kept
+
+    def __set__(self, settings: object, value: Given) -> None:
+        vars(settings)[self._name] = self._convert(value)
+
+    @abstractmethod
+    def _convert(self, value: Given) -> Kept:
+        """What is kept; raises ConfigurationError for a value that cannot be."""
+
+
+class Duration(Converted[timedelta | float, timedelta]):
+    """A timedelta, which may be given in seconds; above 0, or from 0 where the default is 0."""
+
+    @override
+    def _convert(self, value: timedelta | float) -> timedelta:
+        return _duration(self._name, value, zero=not self._default)
+
+
+class Mode(Converted[TransactionMode | str, TransactionMode]):
+    """A TransactionMode, which may be given by its name."""
+
+    @override
+    def _convert(self, value: TransactionMode | str) -> TransactionMode:
+        try:
+            return TransactionMode(value)
+        except ValueError:
+            modes = ", ".join(TransactionMode)
+            raise ConfigurationError(f"{self._name} must be one of {modes}, not {value!r}") from None
+
+
 @dataclass(frozen=True, kw_only=True)
 class DelayedDeliverySettings:
     """Settings of one endpoint's delayed delivery; durations are timedeltas or seconds.
@@ -68,33 +122,33 @@ class DelayedDeliverySettings:
 
     number_of_retries: int = 5
     """Retries after the first failed attempt, before a message goes to the error queue."""
-    time_to_trigger_store_circuit_breaker: timedelta = timedelta(seconds=30)
-    time_to_trigger_fetch_circuit_breaker: timedelta = timedelta(seconds=30)
-    time_to_trigger_dispatch_circuit_breaker: timedelta = timedelta(seconds=30)
+    time_to_trigger_store_circuit_breaker: Duration = Duration(timedelta(seconds=30))
+    time_to_trigger_fetch_circuit_breaker: Duration = Duration(timedelta(seconds=30))
+    time_to_trigger_dispatch_circuit_breaker: Duration = Duration(timedelta(seconds=30))
     maximum_recovery_failures_per_second: float = 1
     """How often counting a failure or moving to the error queue may fail before the recovery breaker triggers."""
-    transaction_mode: TransactionMode = TransactionMode.RECEIVE_ONLY
+    transaction_mode: Mode = Mode(TransactionMode.RECEIVE_ONLY)
     error_queue: str = "error"
-    retry_span: timedelta = timedelta(minutes=15)
+    retry_span: Duration = Duration(timedelta(minutes=15))
     """The retries are spread over at least this long, by exponential back-off; at most 365 days."""
     batch_size: int = 1000
     """The most messages claimed and forwarded at once; at most 100,000."""
     batch_bytes: int = 64 * 1024 * 1024
     """The most bytes of bodies claimed and forwarded at once; a longer body is a batch by itself."""
-    dispatch_timeout: timedelta = timedelta(seconds=5)
+    dispatch_timeout: Duration = Duration(timedelta(seconds=5))
     """How long a batch waits for the broker's answer while its rows are claimed; at most 2 minutes.
 
     On SQLite keep it well below the store's `lease`."""
-    maximum_sleep: timedelta = MAXIMUM_SLEEP
+    maximum_sleep: Duration = Duration(MAXIMUM_SLEEP)
     """The longest sleep where the store can wake the dispatcher from another process; at most 60 s."""
-    poll_interval: timedelta = timedelta(seconds=0.5)
+    poll_interval: Duration = Duration(timedelta(seconds=0.5))
     """The longest sleep where the store cannot wake the dispatcher; at most an hour."""
-    handover_horizon: timedelta = timedelta(0)
+    handover_horizon: Duration = Duration(timedelta(0))
     """How long before its due time a message is handed over to the transport's native delay; 0: only when it is due.
 
     A failed message's next attempt is stored later by this; lowering it delays such messages once, by the
     difference."""
-    store_timeout: timedelta = timedelta(seconds=30)
+    store_timeout: Duration = Duration(timedelta(seconds=30))
     """How long the store may take for one message or one step of the dispatcher; from 1 s to an hour.
 
     A call that takes longer ends with StoreUnavailableError. `send_many`, `list`, the counts and the set-up may take as
@@ -107,10 +161,6 @@ class DelayedDeliverySettings:
     """Called with a description and the last exception when a breaker triggers; default: it is only logged."""
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if isinstance(field.default, timedelta):
-                object.__setattr__(self, field.name, _duration(field.name, value, zero=not field.default))
         for name in ("batch_size", "batch_bytes", "max_body_bytes"):
             _whole_number(name, getattr(self, name), at_least=1)
         if self.store_timeout < SHORTEST_STORE_TIMEOUT:
@@ -126,13 +176,6 @@ class DelayedDeliverySettings:
                 shown = most if isinstance(most, timedelta) else f"{most:,}"
                 raise ConfigurationError(f"{name} must be at most {shown}, not {getattr(self, name)}")
         _check_error_queue(self.error_queue)
-        try:
-            object.__setattr__(self, "transaction_mode", TransactionMode(self.transaction_mode))
-        except ValueError:
-            modes = ", ".join(TransactionMode)
-            raise ConfigurationError(
-                f"transaction_mode must be one of {modes}, not {self.transaction_mode!r}"
-            ) from None
         if self.on_critical_error is not None and not callable(self.on_critical_error):
             raise ConfigurationError("on_critical_error must be a function of (description, exception)")
 

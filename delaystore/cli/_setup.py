@@ -1,5 +1,6 @@
 """`delaystore setup`."""
 
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -8,11 +9,23 @@ from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table, Tra
 from delaystore.cli._output import print_document, tell
 from delaystore.errors import ConfigurationError
 from delaystore.settings import DelayedDeliverySettings
+from delaystore.transports import Transport
+
+
+class QueueType(StrEnum):
+    """What RabbitMQ's queues can be."""
+
+    QUORUM = "quorum"
+    CLASSIC = "classic"
 
 
 def setup(
     queue: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Create this queue too; repeatable.")] = None,
     error_queue: Annotated[str, typer.Option(metavar="NAME", help="Where undeliverable messages go.")] = "error",
+    queue_type: Annotated[
+        QueueType | None,
+        typer.Option(help="The type of --queue in RabbitMQ; a Celery worker declares classic ones. Default: quorum."),
+    ] = None,
     store: StoreUrl = None,
     endpoint: Endpoint = None,
     schema: Schema = None,
@@ -29,6 +42,10 @@ def setup(
 
     if queue and transport is None:
         raise ConfigurationError("--queue needs a transport; pass --transport URL or set DELAYSTORE_TRANSPORT")
+    if queue_type and not queue:
+        raise ConfigurationError("--queue-type is the type of --queue; pass --queue NAME too")
+    if queue_type and (transport or "").partition(":")[0].lower() not in ("amqp", "amqps"):
+        raise ConfigurationError("--queue-type goes with RabbitMQ only; leave it out")
     options = EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table, transport=transport)
     with options.open(DelayedDeliverySettings(error_queue=error_queue)) as opened:
         opened.delivery.setup_infrastructure()
@@ -36,10 +53,20 @@ def setup(
         queues = [] if opened.transport is None else [error_queue, *(queue or ())]
         for name in queue or ():
             assert opened.transport is not None
-            opened.transport.declare(name)
+            _declare(opened.transport, name, queue_type)
     if as_json:
         print_document({"endpoint": endpoint, "queues": queues})
         return
     tell(f"ready: the store of endpoint {endpoint!r}")
     for name in queues:
         tell(f"ready: the queue {name!r}")
+
+
+def _declare(transport: Transport, name: str, queue_type: QueueType | None) -> None:
+    if queue_type is None:
+        transport.declare(name)
+        return
+    from delaystore.transports import RabbitMQTransport
+
+    assert isinstance(transport, RabbitMQTransport)
+    transport.declare(name, queue_type=queue_type.value)

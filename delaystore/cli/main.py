@@ -26,6 +26,7 @@ from delaystore.cli._setup import setup
 from delaystore.cli._signals import INTERRUPTED, READER_GONE
 from delaystore.cli._status import status
 from delaystore.errors import DelaystoreError
+from delaystore.extras import missing
 
 _UsageError: Final = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
 """What typer raises for a wrong call; it exports no name for it."""
@@ -58,6 +59,8 @@ def _errors_in_one_line() -> Iterator[None]:
         raise _failure(f"{error.format_message().rstrip('.')}; --help says more") from None
     except DelaystoreError as error:
         raise _failure(str(error)) from None
+    except ModuleNotFoundError as error:
+        raise _failure(str(missing("this command", error))) from None
     except OSError as error:
         raise _failure(": ".join(str(part) for part in (error.filename, error.strerror or error) if part)) from None
     except KeyboardInterrupt:
@@ -73,7 +76,6 @@ def _failure(reason: str) -> typer.Exit:
 app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"auto_envvar_prefix": ENVIRONMENT_PREFIX, "help_option_names": ["-h", "--help"]},
@@ -131,7 +133,11 @@ def delaystore(
 @cache
 def _command() -> typer.core.TyperGroup:
     """All commands; to build them takes longer than most of them."""
-    return cast("typer.core.TyperGroup", typer.main.get_command(app))
+    command = cast("typer.core.TyperGroup", typer.main.get_command(app))
+    for parameter in command.params:
+        if (parameter.name or "").endswith("_completion"):  # typer's own; no variable should install anything
+            cast("typer.core.TyperOption", parameter).allow_from_autoenv = False
+    return command
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

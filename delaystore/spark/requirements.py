@@ -8,7 +8,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
-from delaystore.errors import ConfigurationError, MissingDependencyError
+from delaystore.errors import ConfigurationError
+from delaystore.extras import needed_for
 
 _LIBRARIES: Final = ("pyspark", "pyarrow")
 OLDEST_JAVA: Final = 17
@@ -19,12 +20,8 @@ _PATIENCE: Final = 30
 def check_libraries() -> None:
     """MissingDependencyError without PySpark or pyarrow."""
     for library in _LIBRARIES:
-        try:
+        with needed_for("Spark", "spark"):
             import_module(library)
-        except ModuleNotFoundError:
-            raise MissingDependencyError(
-                f'{library} is not installed, which Spark needs; pip install "delaystore[spark]"'
-            ) from None
 
 
 def check_spark_can_run() -> None:

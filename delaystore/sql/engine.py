@@ -19,7 +19,7 @@ from delaystore.sql.dialects.base import OWN
 from delaystore.sql.errors import configuration_errors
 from delaystore.sql.faults import Fault
 from delaystore.sql.hosts import HostsInTurn, hosts_of
-from delaystore.sql.urls import database_url, same_address
+from delaystore.sql.urls import database_url, driver_of, same_address
 
 IDLE_BEFORE_PING: Final = 1.0
 """Seconds without use after which a pooled connection is tested first, so that callers do not notice a restart."""
@@ -94,6 +94,7 @@ def create_store_engine(url: str | URL) -> Engine:
             parsed = _with_password_hidden(_with_driver(parsed, dialect))
             if dialect.transaction_isolation is not None:
                 options["isolation_level"] = dialect.transaction_isolation
+        driver_of(parsed)
         if backend == "sqlite":
             _check_sqlite_url(parsed)
             options["paramstyle"] = "named"  # for any other, SQLAlchemy takes a table called "%(id)s" for a parameter

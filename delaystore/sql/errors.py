@@ -1,7 +1,7 @@
 """Driver errors as errors of our own tree: one line, without SQL, parameters or passwords."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
@@ -15,11 +15,56 @@ from delaystore.errors import (
     StoreSetupError,
     StoreUnavailableError,
 )
+from delaystore.extras import EXTRAS, installing
 from delaystore.sql.dialects import fault_of
 from delaystore.sql.faults import Fault
 from delaystore.sql.hosts import Host
 
-_EXTRAS: Final = {"psycopg": "postgresql", "pymysql": "mysql"}
+_MEANINGS: Final[Mapping[Fault | None, tuple[type[StoreError], str]]] = {
+    Fault.LOGIN: (StoreUnavailableError, "the database refuses the login: {}; check user and password"),
+    Fault.NO_DATABASE: (
+        StoreUnavailableError,
+        "the database cannot be used now: {}; create it with CREATE DATABASE, or correct its name in the URL",
+    ),
+    Fault.UNREACHABLE: (
+        StoreUnavailableError,
+        "the database cannot be used now: {}; check host and port in the URL, and that the server runs there",
+    ),
+    Fault.NO_FILE: (
+        StoreUnavailableError,
+        "the database cannot be used now: {}; check the path in the URL, and who may write the file and its folder",
+    ),
+    Fault.PERMISSION: (
+        StorePermissionError,
+        "the database does not allow it: {}; grant the right, use another user, or correct the names in the URL",
+    ),
+    Fault.MISSING: (
+        StoreSetupError,
+        "the store's tables are missing or out of date ({}); check the names of endpoint, schema and table, then run "
+        "`delaystore setup`",
+    ),
+    Fault.CANCELLED: (
+        StoreUnavailableError,
+        "the database ended a statement ({}); if it took longer than a limit set there for this user or database "
+        "(statement_timeout, max_statement_time), raise the limit",
+    ),
+    Fault.READ_ONLY: (
+        StoreUnavailableError,
+        "the database is read-only, as a standby is ({}); name all hosts in the URL, as in HOST1:PORT,HOST2:PORT, or "
+        "for PostgreSQL behind one address add target_session_attrs=read-write",
+    ),
+    Fault.LOCKED: (
+        StoreUnavailableError,
+        "another transaction has locked what is needed ({}); try again once it has ended, or if it is your own, enlist "
+        "this call in it",
+    ),
+    Fault.POOLED: (
+        StoreError,
+        "a pooler shares the database's sessions ({}); add ?prepare_threshold=none to the URL, or set "
+        "max_prepared_statements in pgbouncer 1.21 or newer",
+    ),
+}
+"""What callers are told, around the driver's own words."""
 _DATE_STYLE: Final = "with DateStyle"
 """In what psycopg raises for a time that is not written as ISO."""
 _ATTEMPT: Final = re.compile(
@@ -65,11 +110,13 @@ def configuration_errors() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        extra = _EXTRAS.get(error.name or "")
-        advice = f"pip install 'delaystore[{extra}]'" if extra else "install it"
+        extra = EXTRAS.get(error.name or "")
+        advice = installing(extra) if extra else "leave the driver out of the URL, as in mysql://..., or install it"
         raise MissingDependencyError(f"the database driver {error.name} is not installed; {advice}") from None
-    except exc.NoSuchModuleError as error:
-        raise ConfigurationError(f"no such database or driver: {error}") from None
+    except ImportError as error:  # psycopg without libpq, which its extra brings
+        raise MissingDependencyError(
+            f"the database driver cannot be loaded: {str(error).partition(chr(10))[0]}; {installing('postgresql')}"
+        ) from None
     except exc.ArgumentError as error:
         reason = str(error) if "parse" not in str(error) else "it is not of the form scheme://user:password@host/name"
         raise ConfigurationError(f"the database URL cannot be used: {reason}") from None
@@ -82,38 +129,11 @@ def configuration_errors() -> Iterator[None]:
 
 
 def translate(error: exc.DBAPIError) -> StoreError:
-    """The StoreError that says what `error` means."""
-    fault = fault_of(error)
+    """The StoreError that says what `error` means, and what to do."""
     text = _text(error.orig)
-    if fault is Fault.LOGIN:
-        return StoreUnavailableError(f"the database refuses the login: {text}; check user and password")
-    if fault is Fault.PERMISSION:
-        return StorePermissionError(f"the database does not allow it: {text}; grant the right, or use another user")
-    if fault is Fault.MISSING:
-        return StoreSetupError(
-            f"the store's tables are missing or out of date ({text}); check the names of endpoint, schema and table, "
-            "then run `delaystore setup`"
-        )
-    if fault is Fault.CANCELLED:
-        return StoreUnavailableError(
-            f"the database ended a statement ({text}); if it took longer than a limit set there for this user or "
-            "database (statement_timeout, max_statement_time), raise the limit"
-        )
-    if fault is Fault.READ_ONLY:
-        return StoreUnavailableError(
-            f"the database is read-only, as a standby is ({text}); name all hosts in the URL, as in "
-            "HOST1:PORT,HOST2:PORT, or for PostgreSQL behind one address add target_session_attrs=read-write"
-        )
-    if fault is Fault.LOCKED:
-        return StoreUnavailableError(
-            f"another transaction has locked what is needed ({text}); try again once it has ended, or if it is your "
-            "own, enlist this call in it"
-        )
-    if fault is Fault.POOLED:
-        return StoreError(
-            f"a pooler shares the database's sessions ({text}); add ?prepare_threshold=none to the URL, or set "
-            "max_prepared_statements in pgbouncer 1.21 or newer"
-        )
+    if (meaning := _MEANINGS.get(fault_of(error))) is not None:
+        kind, said = meaning
+        return kind(said.format(text))
     if error.connection_invalidated or isinstance(error, exc.OperationalError | exc.InterfaceError):
         return StoreUnavailableError(f"the database cannot be used now: {text}")
     return StoreError(f"the database refused the statement: {text}")

@@ -13,6 +13,12 @@ class Fault(Enum):
 
     LOGIN = auto()
     """The database refuses the user or the password."""
+    NO_DATABASE = auto()
+    """The server has no database of that name."""
+    UNREACHABLE = auto()
+    """No server answers there: no such host, or nothing listens."""
+    NO_FILE = auto()
+    """The database's file cannot be opened or made."""
     PERMISSION = auto()
     """The user may not do this."""
     MISSING = auto()

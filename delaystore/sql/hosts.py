@@ -50,6 +50,9 @@ class HostsInTurn:
 
 def parsed(url: str) -> URL:
     """The URL of a text that may name several hosts; raises what `make_url` raises, and ConfigurationError."""
+    if isinstance(url, str):
+        scheme, mark, rest = url.partition("://")
+        url = f"{scheme.lower()}{mark}{rest}" if mark else url
     found = _SEVERAL.fullmatch(url) if isinstance(url, str) else None
     if found is None:
         return make_url(url)

@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from sqlalchemy import URL
+from sqlalchemy import URL, exc
+from sqlalchemy.engine.interfaces import Dialect
 
 from delaystore.errors import ConfigurationError
 from delaystore.sql.dialects import DIALECTS
 from delaystore.sql.hosts import hosts_of, in_one_form, parsed
 
+_KNOWN: Final = f"there are {', '.join(f'{name}://' for name in DIALECTS)}"
 _HOSTS: Final = ","
 """Stands for the hosts while a URL is being written: anywhere else in it a comma is escaped."""
 
@@ -30,6 +32,22 @@ def database_url(url: str | URL) -> URL:
     if read.host is None and len(hosts_of(read)) > 1:
         raise ConfigurationError("only PostgreSQL, MariaDB and MySQL take several hosts; name one")
     return read
+
+
+def driver_of(url: URL) -> type[Dialect]:
+    """SQLAlchemy's class for the driver of `url`; raises ConfigurationError where it knows none. Imports no driver."""
+    try:
+        return url.get_dialect()
+    except (exc.NoSuchModuleError, AttributeError):  # the latter: a module of SQLAlchemy's that is no driver
+        remedy = _plain(url) if url.get_backend_name() in DIALECTS else _KNOWN
+        raise ConfigurationError(f"SQLAlchemy knows no database or driver {url.drivername!r}; {remedy}") from None
+
+
+def check_synchronous(url: str | URL) -> None:
+    """Raise ConfigurationError for a driver that is for asyncio alone, and what `database_url` raises."""
+    read = database_url(url)
+    if driver_of(read).is_async:
+        raise ConfigurationError(f"{read.drivername}:// is for asyncio alone; {_plain(read)}")
 
 
 def same_address(one: URL, other: URL) -> bool:
@@ -61,6 +79,10 @@ def sqlite_file(url: URL) -> Path | None:
         return None
     database = url.database or ""
     return Path(unquote(urlsplit(database).path) if database.startswith("file:") else database)
+
+
+def _plain(url: URL) -> str:
+    return f"write {url.get_backend_name()}://, without a driver"
 
 
 def _address(url: URL) -> tuple[object, set[tuple[str, int | None]]]:

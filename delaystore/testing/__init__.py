@@ -7,7 +7,7 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from delaystore.errors import MissingDependencyError
+from delaystore.extras import needed_for
 from delaystore.testing._capabilities import StoreCapabilities, TransportCapabilities
 from delaystore.testing._clock import SettableClock
 from delaystore.testing._recording import RecordingTransport
@@ -45,13 +45,7 @@ def __getattr__(name: str) -> Any:
     """Import the kit at its first use: pytest and hypothesis are an extra."""
     if name not in _IN_KIT:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
+    with needed_for(name):
         if _KIT not in sys.modules:
             import_module("pytest").register_assert_rewrite(_KIT)
         return getattr(import_module(_KIT), name)
-    except ModuleNotFoundError as error:
-        if error.name not in ("pytest", "hypothesis"):
-            raise
-        raise MissingDependencyError(
-            f"{name} needs the library {error.name}, which is not installed; pip install 'delaystore[testing]'"
-        ) from error

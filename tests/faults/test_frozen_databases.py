@@ -82,7 +82,7 @@ def test_whatever_is_asked_about_one_message_ends(database: Database, delivery: 
 
 
 def test_the_breaker_triggers_while_a_send_is_in_progress(database: Database, url: str) -> None:
-    settings = DelayedDeliverySettings(store_timeout=60, time_to_trigger_store_circuit_breaker=1)  # type: ignore[arg-type]
+    settings = DelayedDeliverySettings(store_timeout=60, time_to_trigger_store_circuit_breaker=1)
     with (
         DelayedDelivery("sales", SqlDelayedMessageStore(url), settings=settings) as delivery,
         ThreadPoolExecutor() as pool,
@@ -98,7 +98,7 @@ def test_the_breaker_triggers_while_a_send_is_in_progress(database: Database, ur
 
 def test_health_answers_and_keeps_one_thread(database: Database, url: str) -> None:
     transport = InMemoryTransport(auto_declare=True)
-    settings = DelayedDeliverySettings(store_timeout=60)  # type: ignore[arg-type]
+    settings = DelayedDeliverySettings(store_timeout=60)
     with DelayedDelivery("sales", SqlDelayedMessageStore(url), transport, settings) as delivery:
         wait_until(lambda: delivery.health().healthy, "all is well")
         with frozen(database):
@@ -149,7 +149,7 @@ def test_a_slow_send_is_told_while_it_goes_on(
 
 
 def test_many_may_take_as_long_as_they_do(url: str) -> None:
-    settings = DelayedDeliverySettings(store_timeout=1)  # type: ignore[arg-type]
+    settings = DelayedDeliverySettings(store_timeout=1)
     with DelayedDelivery("sales", SqlDelayedMessageStore(url), settings=settings) as delivery:
         now = delivery._store.now()
 
@@ -171,7 +171,7 @@ def test_a_commit_that_waits_for_a_standby_leaves_nothing_behind(start_server: o
     server.stop()
     server.settings["synchronous_standby_names"] = "gone"
     server.start()
-    settings = DelayedDeliverySettings(store_timeout=1, automatic_setup=False)  # type: ignore[arg-type]
+    settings = DelayedDeliverySettings(store_timeout=1, automatic_setup=False)
     store = SqlDelayedMessageStore(url)
     with DelayedDelivery("sales", store, settings=settings) as delivery:
         for _ in range(3):

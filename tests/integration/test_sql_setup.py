@@ -9,10 +9,11 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Column, Integer, MetaData, Table, create_engine, event, inspect, text
+from sqlalchemy import Column, Integer, MetaData, Table, create_engine, event, inspect, make_url, text
 
 from delaystore.errors import (
     ConfigurationError,
+    StoreError,
     StorePermissionError,
     StoreSetupError,
     StoreUnavailableError,
@@ -208,6 +209,32 @@ def test_a_wrong_password_is_named_and_not_shown(database: str, request: pytest.
         store.setup_infrastructure()
     assert "wr0ng" not in str(caught.value) + repr(store)
     store.close()
+
+
+@pytest.mark.parametrize(
+    ("database", "changed", "remedy"),
+    [
+        ("postgresql", {"database": "nowhere"}, 'database "nowhere" does not exist; create it with CREATE DATABASE'),
+        ("postgresql", {"host": "nohost.invalid"}, "check host and port in the URL"),
+        ("postgresql", {"port": 1}, "Connection refused; check host and port in the URL"),
+        ("mariadb", {"database": "nowhere"}, "to database 'nowhere'; grant the right, use another user, or correct"),
+        ("mariadb", {"host": "nohost.invalid"}, "check host and port in the URL"),
+        ("mariadb", {"port": 1}, "check host and port in the URL"),
+    ],
+)
+def test_a_connection_that_cannot_be_has_a_remedy(
+    database: str, changed: dict[str, Any], remedy: str, request: pytest.FixtureRequest
+) -> None:
+    url = make_url(request.getfixturevalue(f"{database}_url")).set(**changed)
+    with pytest.raises(StoreError) as caught, opened(url.render_as_string(hide_password=False)):
+        pass
+    assert remedy in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_cannot_be_opened_has_a_remedy(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailableError, match="check the path in the URL"), opened(f"sqlite:///{tmp_path}"):
+        pass
 
 
 def test_a_password_that_would_show_is_refused() -> None:

@@ -110,7 +110,7 @@ def test_each_host_is_named_with_its_reason(database: str, standby: PostgreSQLNo
     """The last one alone would be a standby that is well, and hide that the primary is down."""
     closed = free_port()
     store = store_on(at(database, closed, standby.port))
-    reasons = f"now: 127.0.0.1:{closed}: Connection refused; 127.0.0.1:{standby.port}: session is read-only$"
+    reasons = f"now: 127.0.0.1:{closed}: Connection refused; 127.0.0.1:{standby.port}: session is read-only; check host"
     with pytest.raises(StoreUnavailableError, match=reasons):
         store.store(message(store.now(), 3600))
     store.close()

@@ -36,6 +36,19 @@ def test_only_one_place_knows_one_database_from_another() -> None:
     assert not found, f"ask the dialect of delaystore.sql.dialects instead: {found}"
 
 
+def test_only_the_command_line_needs_its_libraries() -> None:
+    found = [
+        f"{path} imports {name}"
+        for path, module in sources()
+        if path.parts[0] != "cli"
+        for node in ast.walk(module)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in ([alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""])
+        if name.partition(".")[0] in ("typer", "click", "rich", "shellingham")
+    ]
+    assert not found, found
+
+
 def test_the_rule_knows_what_it_forbids() -> None:
     for forbidden in (
         'engine.dialect.name == "sqlite"',

@@ -5,7 +5,7 @@ import pkgutil
 import subprocess
 import sys
 from importlib import import_module
-from importlib.metadata import EntryPoint, EntryPoints, version
+from importlib.metadata import EntryPoint, EntryPoints, entry_points, version
 from pathlib import Path
 from types import ModuleType
 
@@ -14,6 +14,7 @@ import pytest
 import delaystore
 import delaystore.registry
 from delaystore.errors import ConfigurationError, MissingDependencyError, UnknownSchemeError
+from delaystore.registry import _named
 from delaystore.stores import InMemoryDelayedMessageStore, open_store
 from delaystore.transports import InMemoryTransport, open_transport
 
@@ -108,7 +109,7 @@ def test_the_version_is_that_of_the_installed_package() -> None:
     assert delaystore.__version__ == version("delaystore")
 
 
-@pytest.mark.parametrize("library", ["psycopg", "pymysql", "pika", "pytest", "hypothesis", "alembic"])
+@pytest.mark.parametrize("library", ["psycopg", "pymysql", "pika", "pytest", "hypothesis", "alembic", "typer", "rich"])
 def test_importing_delaystore_imports_no_extra(library: str) -> None:
     program = f"import delaystore, delaystore.stores, delaystore.transports, sys; sys.exit('{library}' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
@@ -129,6 +130,8 @@ def plugged_in(monkeypatch: pytest.MonkeyPatch) -> None:
             EntryPoint("shoebox", "tests.unit.test_public_names:open_shoebox", "delaystore.stores"),
             EntryPoint("pigeon", "tests.unit.test_public_names:open_pigeons", "delaystore.transports"),
             EntryPoint("broken", "a_library_that_is_missing:open", "delaystore.stores"),
+            EntryPoint("unnamed", "tests.unit.test_public_names:open_nothing", "delaystore.stores"),
+            EntryPoint("uncallable", "tests.unit.test_public_names:PUBLIC", "delaystore.transports"),
         ]
     )
     monkeypatch.setattr(delaystore.registry, "entry_points", lambda group: plugins.select(group=group))
@@ -154,6 +157,25 @@ def test_what_others_wrote_plugs_in_by_scheme() -> None:
 def test_a_plug_in_whose_library_is_missing_says_which() -> None:
     with pytest.raises(MissingDependencyError, match="'broken' needs the library a_library_that_is_missing"):
         open_store("broken://x")
+
+
+@pytest.mark.usefixtures("plugged_in")
+def test_a_wrong_entry_point_is_named() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        open_store("unnamed://x")
+    assert "'unnamed' cannot be loaded: AttributeError: module 'tests.unit.test_public_names' has no" in str(
+        caught.value
+    )
+    assert 'entry point unnamed = "tests.unit.test_public_names:open_nothing"' in str(caught.value)
+    with pytest.raises(
+        ConfigurationError, match="'uncallable' is a dict, and no function that opens a URL; mend the en"
+    ):
+        open_transport("uncallable://x")
+
+
+def test_an_entry_point_names_its_package() -> None:
+    (own,) = entry_points(group="delaystore.stores", name="memory")
+    assert _named(own) == 'entry point memory = "delaystore.stores.memory:open_memory_store" of the package delaystore'
 
 
 def test_an_unknown_scheme_names_the_known_ones() -> None:

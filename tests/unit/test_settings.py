@@ -1,23 +1,31 @@
 """Settings are checked where they are made."""
 
+import pickle
+import subprocess
+import sys
+from dataclasses import FrozenInstanceError, replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import delaystore
 from delaystore import DelayedDeliverySettings, TransactionMode
 from delaystore.errors import ConfigurationError
 from delaystore.settings import MOST
 
+ROOT = Path(delaystore.__file__).parents[1]
+
 
 def test_seconds_are_durations() -> None:
-    settings = DelayedDeliverySettings(poll_interval=2, retry_span=0.5)  # type: ignore[arg-type] - as users write it
+    settings = DelayedDeliverySettings(poll_interval=2, retry_span=0.5)
     assert settings.poll_interval == timedelta(seconds=2)
     assert settings.retry_span == timedelta(seconds=0.5)
 
 
 def test_a_mode_may_be_given_by_name() -> None:
-    settings = DelayedDeliverySettings(transaction_mode="transaction_scope")  # type: ignore[arg-type] - as the CLI does
+    settings = DelayedDeliverySettings(transaction_mode="transaction_scope")
     assert settings.transaction_mode is TransactionMode.TRANSACTION_SCOPE
 
 
@@ -70,3 +78,37 @@ def test_every_setting_that_is_a_number_or_a_duration_has_an_upper_bound() -> No
     numbers = {name for name, value in vars(DelayedDeliverySettings()).items() if type(value) in (int, timedelta)}
     assert numbers <= MOST.keys()
     assert DelayedDeliverySettings(**MOST).retry_span == MOST["retry_span"]  # type: ignore[arg-type]
+
+
+def test_settings_are_frozen_and_compared_copied_and_pickled_as_values() -> None:
+    settings = DelayedDeliverySettings(retry_span=60, transaction_mode="none")
+    with pytest.raises(FrozenInstanceError):
+        settings.retry_span = 30  # type: ignore[misc]
+    assert settings == pickle.loads(pickle.dumps(settings)) == replace(settings)
+    assert settings != replace(settings, retry_span=61)
+    assert DelayedDeliverySettings.retry_span == timedelta(minutes=15)
+
+
+TYPED = """
+from datetime import timedelta
+from delaystore.settings import DelayedDeliverySettings, TransactionMode
+
+settings = DelayedDeliverySettings(retry_span=60, poll_interval=0.5, store_timeout=timedelta(seconds=2))
+span: timedelta = settings.retry_span
+mode: TransactionMode = DelayedDeliverySettings(transaction_mode="none").transaction_mode
+DelayedDeliverySettings(retry_span="60")
+settings.retry_span + 1
+"""
+
+
+def test_type_checkers_know_what_is_accepted_and_what_is_kept(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(TYPED)
+    command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", str(program)]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    complaints = [line.partition(" error: ")[2] for line in result.stdout.splitlines() if " error: " in line]
+    assert complaints == [
+        'Argument "retry_span" to "DelayedDeliverySettings" has incompatible type "str"; expected "timedelta | float"'
+        "  [arg-type]",
+        'Unsupported operand types for + ("timedelta" and "int")  [operator]',
+    ]

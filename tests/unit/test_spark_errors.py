@@ -52,7 +52,10 @@ def test_other_errors_are_not_ours(text: str) -> None:
 def test_without_the_extra_one_line_says_what_to_install(library: str, name: str) -> None:
     program = f"import sys; sys.modules[{library!r}] = None; from delaystore.spark import {name}"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert f"MissingDependencyError: {library} is not installed" in result.stderr.splitlines()[-1]
+    assert (
+        f"MissingDependencyError: Spark needs the library {library}, which is not installed"
+        in result.stderr.splitlines()[-1]
+    )
     assert 'pip install "delaystore[spark]"' in result.stderr.splitlines()[-1]
 
 

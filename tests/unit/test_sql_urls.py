@@ -10,6 +10,8 @@ from delaystore.sql.engine import create_store_engine
 from delaystore.sql.errors import configuration_errors
 from delaystore.sql.hosts import Host, HostsInTurn, hosts_of
 from delaystore.sql.urls import database_url, same_address, url_label
+from delaystore.stores import open_store
+from delaystore.transports import open_transport
 
 TWO = [Host("h1", 1), Host("h2", 2)]
 
@@ -82,9 +84,35 @@ def test_a_malformed_one_is_told_in_one_line(url: str, said: str) -> None:
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("postgres://u:secret@h/db", "'postgres'; write postgresql://; known schemes: "),
+        (
+            "postgresql+asyncpg://u:secret@h/db",
+            "asyncpg:// is for asyncio alone; write postgresql://, without a driver",
+        ),
+        ("sqlite+aiosqlite:///app.db", "is for asyncio alone; write sqlite://"),
+        ("mariadb+pymsql://u:secret@h/db", "knows no database or driver 'mariadb+pymsql'; write mariadb://, without a"),
+        ("mariadb+mariadb://u:secret@h/db", "no database or driver 'mariadb+mariadb'; write mariadb://"),
+        ("mysql+mysqldb://u:secret@h/db", "driver MySQLdb is not installed; leave the driver out of the URL"),
+    ],
+)
+def test_a_misspelt_scheme_is_told_what_to_write(url: str, said: str) -> None:
+    for opening in (open_store, open_transport, open_source):
+        with pytest.raises(ConfigurationError) as raised:
+            opening(url)
+        assert said in str(raised.value)
+        assert "secret" not in str(raised.value)
+
+
+def test_a_scheme_may_be_written_in_capitals() -> None:
+    assert create_store_engine("PostgreSQL://u:p@Host/DB").url == create_store_engine("postgresql://u:p@Host/DB").url
+
+
 def test_a_label_names_all_hosts_and_no_password() -> None:
     label = url_label(database_url("postgresql+psycopg://u,v:secret@h1:1,[::1]/a,b?password=secret"))
-    assert label == "postgresql+psycopg://u%2Cv:***@h1:1,[::1]:5432/a%2Cb"
+    assert label.replace("a,b", "a%2Cb") == "postgresql+psycopg://u%2Cv:***@h1:1,[::1]:5432/a%2Cb"  # as SQLAlchemy 2.1
 
 
 @pytest.mark.parametrize(

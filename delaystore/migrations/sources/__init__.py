@@ -4,6 +4,7 @@ from typing import Final
 
 from delaystore.errors import ConfigurationError, UnknownSchemeError
 from delaystore.migrations.abc import MigrationSource
+from delaystore.registry import what_to_write
 
 __all__ = ["open_source"]
 _LEGACY: Final = ("nservicebus-sql", "msmq-sql", "nhibernate")
@@ -41,5 +42,5 @@ def open_source(url: str) -> MigrationSource:
         from delaystore.migrations.sources._sql.delaystore import open_delaystore_source
 
         return open_delaystore_source(url)
-    known = ", ".join((*STORE_DIALECTS, *(f"{name}+..." for name in _LEGACY), _FILE))
-    raise UnknownSchemeError(f"nothing can be migrated from {scheme!r}; known schemes: {known}")
+    known = (*STORE_DIALECTS, *(f"{name}+..." for name in _LEGACY), _FILE)
+    raise UnknownSchemeError(f"nothing can be migrated from {scheme!r}; {what_to_write(kind, known)}")

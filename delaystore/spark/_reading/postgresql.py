@@ -13,7 +13,7 @@ from psycopg.conninfo import make_conninfo
 from sqlalchemy import Connection, Select, exc, select, text
 from sqlalchemy.engine import Engine
 
-from delaystore.errors import MissingDependencyError
+from delaystore.extras import needed_for
 from delaystore.message import Position
 from delaystore.spark._reading.filters import Condition, clauses
 from delaystore.spark._reading.partitions import Sample, between, sample
@@ -76,12 +76,8 @@ def read_batches(
 
     Raises SnapshotGoneError before the first batch, StoreError, MissingDependencyError.
     """
-    try:
+    with needed_for("reading PostgreSQL with Spark"):
         import adbc_driver_manager as adbc
-    except ModuleNotFoundError:
-        raise MissingDependencyError(
-            'adbc-driver-postgresql is not installed, by which Spark reads PostgreSQL; pip install "delaystore[spark]"'
-        ) from None
     with (
         _translated(adbc.Error),
         adbc.AdbcConnection(_database(_conninfo(engine))) as connection,
@@ -101,7 +97,8 @@ def read_batches(
 @lru_cache(maxsize=4)
 def _database(conninfo: str) -> Any:
     """What ADBC knows of a database (its types), learned on a first connection; Spark's workers live for many tasks."""
-    import adbc_driver_postgresql  # type: ignore[import-untyped] # it ships no py.typed marker
+    with needed_for("reading PostgreSQL with Spark"):
+        import adbc_driver_postgresql  # type: ignore[import-untyped] # it ships no py.typed marker
 
     return adbc_driver_postgresql.connect(conninfo)
 

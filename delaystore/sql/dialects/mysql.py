@@ -92,6 +92,8 @@ class MySqlDialect(StoreDialect):
     claiming: ClassVar[Claiming] = Claiming.CANDIDATE_LOCKS
     faults: ClassVar[Mapping[Code, Fault]] = {
         **dict.fromkeys((1045, 1698), Fault.LOGIN),
+        1049: Fault.NO_DATABASE,
+        2003: Fault.UNREACHABLE,
         **dict.fromkeys((1044, 1142, 1143, 1227), Fault.PERMISSION),
         **dict.fromkeys((1146, 1054), Fault.MISSING),
         1062: Fault.DUPLICATE,

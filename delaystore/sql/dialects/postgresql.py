@@ -140,6 +140,13 @@ _WAIT_FOR_STANDBY: Final = "SyncRepWaitForLSN"
 """The function of PostgreSQL (syncrep.c) that warns; its words depend on the language set there."""
 _SERIALIZABLE: Final = "GetSerializableTransactionSnapshot"
 """The function of PostgreSQL (predicate.c) that refuses it."""
+_NOT_CONNECTED: Final[Mapping[re.Pattern[str], Fault]] = {
+    re.compile('role ".*" does not exist|no pg_hba.conf entry'): Fault.LOGIN,
+    re.compile('database ".*" does not exist'): Fault.NO_DATABASE,
+    re.compile("permission denied for database"): Fault.PERMISSION,
+    re.compile("failed to resolve host|could not translate host name|Connection refused"): Fault.UNREACHABLE,
+}
+"""What libpq and psycopg say of a connection that there is not, in English."""
 _OUTAGES: Final = frozenset({"08", "40", "53", "55", "57", "58"})
 """Connections, serialization, resources, locks, operators, the system (PostgreSQL manual, appendix A)."""
 
@@ -147,6 +154,7 @@ _OUTAGES: Final = frozenset({"08", "40", "53", "55", "57", "58"})
 class PostgreSqlDialect(StoreDialect):
     """PostgreSQL."""
 
+    default_driver: ClassVar[str | None] = "psycopg"  # SQLAlchemy 2.0's own is psycopg2
     connect_arguments: ClassVar[Mapping[str, Any]] = {
         "client_encoding": "utf8",
         "connect_timeout": CONNECT_TIMEOUT,
@@ -177,9 +185,17 @@ class PostgreSqlDialect(StoreDialect):
 
     @override
     def fault(self, error: DBAPIError) -> Fault | None:
-        """A standby refuses all that is serializable, reading too, as a feature that it has not."""
+        """A standby refuses all that is serializable, reading too, as a feature that it has not.
+
+        A failed connection has no SQLSTATE.
+        """
         function = getattr(getattr(error.orig, "diag", None), "source_function", None)
-        return Fault.READ_ONLY if function == _SERIALIZABLE else super().fault(error)
+        if function == _SERIALIZABLE:
+            return Fault.READ_ONLY
+        known = super().fault(error)
+        if known is not None or code_of(error) is not None:
+            return known
+        return next((fault for pattern, fault in _NOT_CONNECTED.items() if pattern.search(str(error.orig))), None)
 
     @override
     def check_driver(self, driver: str) -> None:

@@ -46,6 +46,7 @@ _FAULTS: Final[Mapping[str, Fault]] = {
     "no such table": Fault.MISSING,
     "no such column": Fault.MISSING,
     "has no column": Fault.MISSING,
+    "unable to open database file": Fault.NO_FILE,
     "readonly database": Fault.PERMISSION,
     "not authorized": Fault.PERMISSION,
     "UNIQUE constraint": Fault.DUPLICATE,

@@ -1,5 +1,7 @@
 """The SQL store: PostgreSQL, MariaDB, MySQL, SQLite."""
 
+from delaystore.sql.errors import configuration_errors
+from delaystore.sql.urls import check_synchronous
 from delaystore.stores.sql.setup import leave_delaystore_alone
 from delaystore.stores.sql.store import SqlDelayedMessageStore
 
@@ -7,5 +9,7 @@ __all__ = ["SqlDelayedMessageStore", "leave_delaystore_alone", "open_sql_store"]
 
 
 def open_sql_store(url: str) -> SqlDelayedMessageStore:
-    """The SQL store for `url`; the entry point of its schemes."""
+    """The SQL store for `url`; the entry point of its schemes. Raises ConfigurationError, MissingDependencyError."""
+    with configuration_errors():
+        check_synchronous(url)
     return SqlDelayedMessageStore(url)

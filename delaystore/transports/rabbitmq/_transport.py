@@ -14,9 +14,9 @@ from delaystore.forks import renew_in_children
 from delaystore.message import DelayedMessage
 from delaystore.stores.abc import DelayedMessageStore
 from delaystore.transports.abc import Outcome, OutcomeKind, ReceivedMessage, Transport
-from delaystore.transports.rabbitmq import queues
 from delaystore.transports.rabbitmq._checks import check_message
 from delaystore.transports.rabbitmq._verdicts import LOOK_SECONDS, look_at_all
+from delaystore.transports.rabbitmq._wanted import WantedQueues
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.existence import QueueLook
 from delaystore.transports.rabbitmq.native import CascadeDelay, NativeDelay, delay_named
@@ -24,11 +24,13 @@ from delaystore.transports.rabbitmq.owner import Owner
 from delaystore.transports.rabbitmq.parameters import broker_from_url
 from delaystore.transports.rabbitmq.publication import Publication, publication_of
 from delaystore.transports.rabbitmq.publisher import Sending
+from delaystore.transports.rabbitmq.queues import QUEUE_TYPES, declare_queue, delete_queue, receive
 from delaystore.transports.rabbitmq.topology import CascadeTopology
 from delaystore.transports.rabbitmq.urls import take_parameter
 
 _IMPATIENCE: Final = {"heartbeat": 2, "socket_timeout": 3, "stack_timeout": 4}
 """Seconds. Messages are claimed while their native delay is prepared, so outages are noticed soon."""
+_DEFAULT_TYPE: Final = "quorum"
 PREPARING: Final = 10.0
 """Seconds for each answer meanwhile: declaring a queue takes a busy broker some."""
 
@@ -40,7 +42,10 @@ class RabbitMQTransport(Transport):
     `broker_from_url`. The hosts, and each address of each, are tried in turn, from a random one on.
     `ca_file`, `client_certificate`, `client_key`: PEM files for amqps://.
     `heartbeat`: seconds, 0 for none. `connection_name`: how the broker's management shows the connection.
-    `queue_type`: what `declare` creates, quorum or classic.
+    `queue_type`: what `declare` creates, quorum or classic; None: as the URL's query parameter `queue_type` says, or
+    else quorum.
+    `queues`: declared as by `declare`, ahead of the first message and once there is a broker: a program that names them
+    here starts while the broker is down. One that may not be created is logged, and tried again.
     `delays`: how RabbitMQ delays natively, a cascade or another `NativeDelay`; None: as the URL's query parameter
     `delays` says (see `delay_named`), or else not at all, and nothing is declared for it.
 
@@ -57,12 +62,12 @@ class RabbitMQTransport(Transport):
         client_key: str | None = None,
         heartbeat: int | None = None,
         connection_name: str | None = None,
-        queue_type: str = "quorum",
+        queue_type: str | None = None,
+        queues: Sequence[str] = (),
         delays: CascadeTopology | NativeDelay | None = None,
     ) -> None:
-        if queue_type not in queues.QUEUE_TYPES:
-            raise ConfigurationError(f"queue_type must be one of {', '.join(queues.QUEUE_TYPES)}, not {queue_type!r}")
-        urls, named = _without_delays([url] if isinstance(url, str) else url)
+        urls, named = _without([url] if isinstance(url, str) else url, "delays")
+        urls, named_type = _without(urls, "queue_type")
         self._broker = broker_from_url(
             urls,
             ca_file=ca_file,
@@ -71,13 +76,16 @@ class RabbitMQTransport(Transport):
             heartbeat=heartbeat,
             connection_name=connection_name,
         )
-        self._queue_type = queue_type
+        self._queue_type = _checked_type(
+            next(each for each in (queue_type, named_type, _DEFAULT_TYPE) if each is not None)
+        )
         if delays is None and named is not None:
             delays = delay_named(named)
         self._delays = CascadeDelay(delays) if isinstance(delays, CascadeTopology) else delays
         self._blocking = BlockingConnections(self._broker)
         self._preparing = BlockingConnections(self._broker, answer=PREPARING, **_IMPATIENCE)
         self._looking = BlockingConnections(self._broker, answer=LOOK_SECONDS, **_IMPATIENCE)
+        self._wanted = WantedQueues(queues, lambda queue: declare_queue(self._preparing, queue, self._queue_type))
         self._lock = threading.Lock()
         self._quarantine = threading.Lock()
         self._owner: Owner | None = None
@@ -99,6 +107,10 @@ class RabbitMQTransport(Transport):
         closed its channel. UNREADY: nacked otherwise (a queue without a leader), returned by a queue whose node is
         down, or no confirm although the broker lives. UNSETTLED: an outage, or an alarm of the broker.
         """
+        try:
+            self._wanted.ensure()
+        except TransportUnavailableError as error:
+            return [Outcome(OutcomeKind.UNSETTLED, str(error))] * len(messages)
         return self._publish([publication_of(message) for message in messages], timeout)
 
     @property
@@ -117,6 +129,7 @@ class RabbitMQTransport(Transport):
         if self._delays is None:
             return super().send_delayed(messages, now, timeout)
         try:
+            self._wanted.ensure()
             publications = self._delays.publications(self._preparing, messages, now)
         except TransportUnavailableError as error:
             return [Outcome(OutcomeKind.UNSETTLED, str(error))] * len(messages)
@@ -129,24 +142,32 @@ class RabbitMQTransport(Transport):
         ]
 
     @override
-    def declare(self, queue: str) -> None:
+    def declare(self, queue: str, *, queue_type: str | None = None) -> None:
         """Create the durable queue (a name, or `/queues/NAME`) if none of that name exists, of whatever type.
 
-        Raises TransportSetupError with the broker's reason, TransportUnavailableError.
+        `queue_type`: the type that it must have, also if it exists; None: the transport's for a new one.
+        Raises TransportSetupError with the broker's reason, ConfigurationError, TransportUnavailableError.
         """
-        queues.declare_queue(self._blocking, queue, self._queue_type)
+        if queue_type is None:
+            declare_queue(self._blocking, queue, self._queue_type)
+        else:
+            declare_queue(self._blocking, queue, _checked_type(queue_type), whatever_exists=False)
 
     @override
     def declare_error_queue(self, queue: str) -> None:
-        """As `declare`; from RabbitMQ 4 on with a delivery limit that nobody reaches, in place of 20."""
-        queues.declare_queue(self._blocking, queue, self._queue_type, lift_limit=True)
+        """As `declare`; from RabbitMQ 4 on with a delivery limit that nobody reaches, in place of 20.
+
+        The queues that the transport was made with are declared, too.
+        """
+        self._wanted.ensure()
+        declare_queue(self._blocking, queue, self._queue_type, lift_limit=True)
 
     def delete(self, queue: str) -> None:
         """Delete the queue (a name, or `/queues/NAME`) with what is in it; nothing happens if there is none.
 
         Raises TransportSetupError with the broker's reason, TransportUnavailableError.
         """
-        queues.delete_queue(self._blocking, queue)
+        delete_queue(self._blocking, queue)
 
     @override
     def receive(
@@ -156,7 +177,7 @@ class RabbitMQTransport(Transport):
 
         Raises TransportError for a queue that is missing or may not be read, TransportUnavailableError.
         """
-        return queues.receive(self._blocking, queue, limit, timeout)
+        return receive(self._blocking, queue, limit, timeout)
 
     @override
     def check(self, message: DelayedMessage) -> None:
@@ -212,10 +233,16 @@ class RabbitMQTransport(Transport):
         self._looking.disown()
 
 
-def _without_delays(urls: Sequence[str]) -> tuple[Sequence[str], str | None]:
-    """`urls` without the query parameter `delays`, and its value; None: none has it."""
-    taken = [take_parameter(url, "delays") for url in urls]
+def _without(urls: Sequence[str], parameter: str) -> tuple[Sequence[str], str | None]:
+    """`urls` without a query parameter, and its value; None: none has it."""
+    taken = [take_parameter(url, parameter) for url in urls]
     values = {value for _, value in taken if value is not None}
     if len(values) > 1:
-        raise ConfigurationError("the AMQP URLs differ in their parameter delays; give it once")
+        raise ConfigurationError(f"the AMQP URLs differ in their parameter {parameter}; give it once")
     return [url for url, _ in taken], next(iter(values), None)
+
+
+def _checked_type(queue_type: str) -> str:
+    if queue_type not in QUEUE_TYPES:
+        raise ConfigurationError(f"queue_type must be one of {', '.join(QUEUE_TYPES)}, not {queue_type!r}")
+    return queue_type

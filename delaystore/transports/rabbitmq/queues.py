@@ -16,6 +16,7 @@ from delaystore.transports.rabbitmq.existence import queue_exists, ready_on
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
 
 QUEUE_TYPES: Final = ("quorum", "classic")
+_TYPE: Final = "x-queue-type"
 LIFTED_LIMIT: Final = 100_000
 """A delivery limit that nobody reaches, as NServiceBus sets it. RabbitMQ 3 takes -1 for 0, and 4.0 and 4.1 write to the
 log of a queue every five seconds if a policy says -1."""
@@ -30,26 +31,44 @@ _MAX_PREFETCH: Final = 65535
 """basic.qos has 16 bits for the number."""
 
 
-def declare_queue(connections: BlockingConnections, queue: str, queue_type: str, *, lift_limit: bool = False) -> None:
+def declare_queue(
+    connections: BlockingConnections,
+    queue: str,
+    queue_type: str,
+    *,
+    whatever_exists: bool = True,
+    lift_limit: bool = False,
+) -> None:
     """Create the durable queue unless one of that name exists, of whatever type and arguments.
 
-    `lift_limit`: people may look at its messages, and give them back, as often as they like.
+    `whatever_exists` False: one that exists must be of that type. `lift_limit`: people may look at its messages, and
+    give them back, as often as they like.
     Raises TransportSetupError with the broker's reason, TransportUnavailableError.
     """
     name = named_queue(queue)
-    if queue_exists(connections, name):
+    if queue_exists(connections, name) and whatever_exists:
         return
     try:
         with connections.channel() as channel, quiet_pika():
-            arguments: dict[str, Any] = {"x-queue-type": queue_type}
+            arguments: dict[str, Any] = {_TYPE: queue_type}
             if lift_limit and queue_type == "quorum" and has_default_limit(broker_version(channel)):
                 arguments["x-delivery-limit"] = LIFTED_LIMIT
             channel.queue_declare(name, durable=True, arguments=arguments)
     except exceptions.ChannelClosedByBroker as error:
+        if not whatever_exists and _TYPE in error.reply_text:
+            raise TransportSetupError(_of_another_type(name, queue_type, reason_of(error))) from None
         if not queue_exists(connections, name):  # otherwise another process declared it meanwhile
             raise TransportSetupError(
                 f"queue {name!r} cannot be declared: {reason_of(error)}; declare it yourself or grant permission"
             ) from None
+
+
+def _of_another_type(name: str, wanted: str, reason: str) -> str:
+    (other,) = set(QUEUE_TYPES) - {wanted}
+    return (
+        f"queue {name!r} is a {other} queue, and no {wanted} one ({reason}); write --queue-type {other}, or delete it "
+        "once it is empty"
+    )
 
 
 def has_default_limit(version: str) -> bool:

@@ -5,7 +5,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from delaystore.errors import ConfigurationError, InvalidMessageError, MissingDependencyError
+from delaystore.errors import ConfigurationError, InvalidMessageError
+from delaystore.extras import needed_for
 from delaystore.migrations.sources._file.json_lines import Record
 
 _ROWS: Final = 256
@@ -49,12 +50,8 @@ def _records(rows: Any) -> Sequence[Record]:
 
 
 def _libraries() -> tuple[Any, Any]:
-    try:
+    with needed_for("reading Parquet files"):
         return import_module("pyarrow"), import_module("pyarrow.parquet")
-    except ModuleNotFoundError:
-        raise MissingDependencyError(
-            "Parquet files need the library pyarrow, which is not installed; pip install 'delaystore[parquet]'"
-        ) from None
 
 
 def _to_microseconds(pyarrow: Any, batch: Any) -> Any:

@@ -1,0 +1,69 @@
+"""Extras of this package: which library belongs to which."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import Final
+
+from delaystore.errors import MissingDependencyError
+
+EXTRAS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "typer": "cli",
+        "rich": "cli",
+        "psycopg": "postgresql",
+        "psycopg_binary": "postgresql",
+        "pymysql": "mysql",
+        "pika": "rabbitmq",
+        "httpx": "rabbitmq",
+        "greenlet": "asyncio",
+        "asyncpg": "asyncpg",
+        "aiosqlite": "aiosqlite",
+        "asyncmy": "asyncmy",
+        "aiomysql": "aiomysql",
+        "pyarrow": "parquet",
+        "pyspark": "spark",
+        "adbc_driver_manager": "spark",
+        "adbc_driver_postgresql": "spark",
+        "celery": "celery",
+        "dramatiq": "dramatiq",
+        "taskiq": "taskiq",
+        "taskiq_aio_pika": "taskiq",
+        "django": "django",
+        "apscheduler": "apscheduler",
+        "pytest": "testing",
+        "hypothesis": "testing",
+    }
+)
+"""The extra that brings a library, by the name under which it is imported."""
+
+
+@contextmanager
+def needed_for(what: str, extra: str | None = None) -> Iterator[None]:
+    """Raise MissingDependencyError where the block imports a library of an extra that is not installed.
+
+    `what`: who needs it, the subject of the sentence. `extra`: see `missing`.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise missing(what, error, extra) from error
+
+
+def missing(what: str, error: ModuleNotFoundError, extra: str | None = None) -> MissingDependencyError:
+    """The error that says what to install for `what`.
+
+    `extra`: which one, where several bring the library; None: the table's. Raises `error` itself for what belongs to
+    no extra: then something else is wrong.
+    """
+    library = (error.name or "").partition(".")[0]
+    if library not in EXTRAS:
+        raise error
+    return MissingDependencyError(
+        f"{what} needs the library {library}, which is not installed; {installing(extra or EXTRAS[library])}"
+    )
+
+
+def installing(extra: str) -> str:
+    """What to do to have an extra."""
+    return f'pip install "delaystore[{extra}]"'

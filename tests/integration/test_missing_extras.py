@@ -1,0 +1,123 @@
+"""Without an extra: one line that names it, whichever command needs it."""
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import delaystore
+from delaystore.extras import EXTRAS
+
+ROOT = Path(delaystore.__file__).parents[1]
+WITHOUT = """
+import sys
+for name in sys.argv[1].split(","):
+    sys.modules[name] = None
+del sys.argv[1]
+from delaystore.cli.entry import main
+main()
+"""
+STORE = ("--store", "sqlite:///app.db", "--endpoint", "sales")
+BROKER = "amqp://127.0.0.1:1"
+
+
+def run_without(libraries: str, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", WITHOUT, libraries, *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("library", "extra", "arguments"),
+    [
+        ("typer", "cli", ["--version"]),
+        ("rich", "cli", ["demo", "--seconds", "0"]),
+        ("pika", "rabbitmq", ["dispatch", *STORE, "--transport", BROKER]),
+        ("pika", "rabbitmq", ["receive", "billing", "--transport", BROKER]),
+        ("pika", "rabbitmq", ["delays", "export", "--format", "mermaid"]),
+        ("httpx", "rabbitmq", ["delays", "status", "--broker", BROKER]),
+        ("pyspark", "spark", ["load", "a.csv", *STORE, "--map", "body=text,at=due", "--destination", "q"]),
+        (
+            "pyarrow",
+            "parquet",
+            ["migrate", "preview", "--from", "file:///{}/a.parquet", "--to", BROKER, "--endpoint", "a"],
+        ),
+        ("psycopg", "postgresql", ["list", "--store", "postgresql://127.0.0.1:1/x", "--endpoint", "sales"]),
+        ("pymysql", "mysql", ["count", "--store", "mysql://127.0.0.1:1/x", "--endpoint", "sales"]),
+    ],
+)
+def test_a_command_without_its_extra_says_what_to_install(
+    library: str, extra: str, arguments: list[str], tmp_path: Path
+) -> None:
+    for name in ("a.csv", "a.parquet"):
+        (tmp_path / name).write_text("text,due\n")
+    result = run_without(library, *(argument.format(tmp_path) for argument in arguments), folder=tmp_path)
+    (line,) = result.stderr.splitlines()
+    assert result.returncode == 2, line
+    assert line.startswith("error: ")
+    assert library in line
+    assert f'pip install "delaystore[{extra}]"' in line
+
+
+def test_without_any_extra_the_core_stores_and_sends(tmp_path: Path) -> None:
+    program = f"""
+import sys
+for name in {sorted(EXTRAS)!r}:
+    sys.modules[name] = None
+from delaystore import DelayedDelivery, SqlDelayedMessageStore
+from delaystore.transports import SqlQueueTransport
+store = SqlDelayedMessageStore("sqlite:///app.db")
+with DelayedDelivery("sales", store, SqlQueueTransport(store.engine)) as delivery:
+    delivery.send("billing", b"pay me", delay=60)
+    print(store.count())
+store.close()
+try:
+    from delaystore import RabbitMQTransport
+except ValueError as error:
+    print(error)
+"""
+    command = [sys.executable, "-W", "error", "-c", program]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60)
+    counted, said = result.stdout.splitlines()
+    assert counted == "1"
+    assert said == (
+        'RabbitMQTransport needs the library pika, which is not installed; pip install "delaystore[rabbitmq]"'
+    )
+
+
+def test_the_table_knows_the_extras_of_the_package() -> None:
+    offered = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(EXTRAS.values()) == set(offered) - {"all"}
+    for library, extra in EXTRAS.items():
+        brought = {re.split(r"[\[<>=]", line)[0].replace("-", "_") for line in offered[extra]}
+        if library not in ("psycopg_binary", "greenlet"):  # which come with psycopg and SQLAlchemy, as extras of theirs
+            assert library in brought
+
+
+def test_a_driver_without_its_library_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PSYCOPG_IMPL", "nonesuch")  # as where psycopg is installed without libpq
+    result = run_without("no_such_library", "list", "--store", "postgresql://h/d", "--endpoint", "a", folder=tmp_path)
+    assert result.stderr.startswith("error: the database driver cannot be loaded: ")
+    assert result.stderr.endswith('pip install "delaystore[postgresql]"\n')
+    assert result.returncode == 2
+
+
+def test_shells_complete_commands_and_options(tmp_path: Path) -> None:
+    def offered(words: str, count: int) -> list[str]:
+        environment = os.environ | {"COMP_WORDS": words, "COMP_CWORD": str(count)}
+        environment["_DELAYSTORE_COMPLETE"] = "complete_bash"
+        command = [sys.executable, "-m", "delaystore"]
+        result = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+        return result.stdout.split()
+
+    assert "migrate" in offered("delaystore ", 1)
+    assert offered("delaystore setup --queue-", 2) == ["--queue-type"]
+
+
+def test_the_package_is_run_as_a_module(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "delaystore", "--version"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60)
+    assert result.stdout == f"delaystore {delaystore.__version__}\n"
