@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import timedelta
-from functools import wraps
+from functools import partial, wraps
 from importlib import import_module
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
@@ -89,12 +89,13 @@ class AsyncDelayedDelivery:
     cancel = _awaited(DelayedDelivery.cancel)
     reschedule = _awaited(DelayedDelivery.reschedule)
 
-    def enlist(self, connection_or_session: Any) -> "AsyncEnlistedDelivery":
-        """Send in the transaction of an AsyncConnection or AsyncSession of SQLAlchemy's to the store's database.
+    def enlist(self, transaction: Any) -> "AsyncEnlistedDelivery":
+        """Send, cancel, reschedule and look up in your own transaction in the store's database.
 
-        Raises ConfigurationError, with the first message, when the store cannot take part.
+        `transaction`: an AsyncConnection or AsyncSession of SQLAlchemy, or a psycopg.AsyncConnection where that is the
+        store's driver. The calls of what this returns raise as those of what `DelayedDelivery.enlist` returns.
         """
-        return AsyncEnlistedDelivery(self, connection_or_session)
+        return AsyncEnlistedDelivery(self._call_as_it_is, transaction)
 
     async def setup_infrastructure(self) -> None:
         """As `DelayedDelivery.setup_infrastructure`."""
@@ -104,7 +105,7 @@ class AsyncDelayedDelivery:
     async def start(self) -> None:
         """As `DelayedDelivery.start`: the dispatcher runs in a thread of its own."""
         self._delivery.check_startable()
-        await self.prepared()
+        await self._prepared()
         self._delivery.start()
 
     async def stop(self, timeout: float | None = None) -> bool:
@@ -127,7 +128,14 @@ class AsyncDelayedDelivery:
             return self._delivery.health_with(await self._status_check.health(timeout))
         return await in_thread("delaystore-health", lambda: self._delivery.health(timeout))
 
-    async def prepared(self) -> DelayedDelivery:
+    async def _call_as_it_is(self, method: Callable[..., R], *arguments: Any, **named: Any) -> R:
+        """What `method` of the DelayedDelivery behind this one, its first argument, returns; it is not set up first."""
+        if not self._delivery.is_ready:
+            await self._import_set_up()
+        result: R = await self._run(method, self._delivery, *arguments, **named)
+        return result
+
+    async def _prepared(self) -> DelayedDelivery:
         """The delivery whose calls are made for this one, with its tables set up."""
         if not self._delivery.is_ready:
             async with self._setting_up:
@@ -139,7 +147,7 @@ class AsyncDelayedDelivery:
         if self._delivery.dispatches:
             await self.start()
         else:
-            await self.prepared()
+            await self._prepared()
         return self
 
     async def __aexit__(
@@ -148,15 +156,18 @@ class AsyncDelayedDelivery:
         await self.close()
 
     async def _call(self, method: Callable[..., R], *arguments: Any, **named: Any) -> R:
-        delivery = self._delivery if self._delivery.is_ready else await self.prepared()
+        delivery = self._delivery if self._delivery.is_ready else await self._prepared()
         result: R = await self._run(method, delivery, *arguments, **named)
         return result
 
     async def _set_up_by(self, method: Callable[[DelayedDelivery], None]) -> None:
-        """Call `method`; what the set-up imports is imported in a thread, for it takes a third of a second."""
+        await self._import_set_up()
+        await self._run(method, self._delivery)
+
+    async def _import_set_up(self) -> None:
+        """Import what the set-up needs in a thread, for it takes a third of a second."""
         if self._run is bridged:
             await in_thread("delaystore-setup", lambda: import_module("alembic.operations"))
-        await self._run(method, self._delivery)
 
 
 class AsyncEnlistedDelivery:
@@ -165,20 +176,22 @@ class AsyncEnlistedDelivery:
     Belongs to the transaction, which is the caller's, and to the task that runs it.
     """
 
-    def __init__(self, delivery: AsyncDelayedDelivery, target: Any) -> None:
-        self._delivery = delivery
+    def __init__(self, run: Callable[..., Awaitable[Any]], target: Any) -> None:
+        self._run = run
         self._target = getattr(target, "sync_connection", None) or getattr(target, "sync_session", target)
         self._enlisted: EnlistedDelivery | None = None
 
     send = _awaited(EnlistedDelivery.send)
     send_many = _awaited(EnlistedDelivery.send_many)
+    get = _awaited(EnlistedDelivery.get)
+    cancel = _awaited(EnlistedDelivery.cancel)
+    reschedule = _awaited(EnlistedDelivery.reschedule)
 
     async def _call(self, method: Callable[..., R], *arguments: Any, **named: Any) -> R:
-        delivery = await self._delivery.prepared()
+        result: R = await self._run(partial(self._in_it, method), *arguments, **named)
+        return result
 
-        def call() -> R:
-            if self._enlisted is None:
-                self._enlisted = delivery.enlist(self._target)
-            return method(self._enlisted, *arguments, **named)
-
-        return await bridged(call)
+    def _in_it(self, method: Callable[..., R], delivery: DelayedDelivery, *arguments: Any, **named: Any) -> R:
+        if self._enlisted is None:
+            self._enlisted = delivery.enlist(self._target)
+        return method(self._enlisted, *arguments, **named)

@@ -8,7 +8,9 @@ from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import psycopg
 import pytest
+from psycopg.rows import dict_row
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
@@ -78,7 +80,7 @@ class Stalls:
 
 @asynccontextmanager
 async def ticking(most: float = 0.5) -> AsyncIterator[Stalls]:
-    """Fails where the loop stood still for longer than `most` seconds: the machine is slow, and a freeze lasts longer."""
+    """Fails where the loop stood still for longer than `most` seconds: the machine is slow, a freeze is longer."""
     stalls = Stalls()
     watching = asyncio.create_task(stalls.watch())
     try:
@@ -152,21 +154,22 @@ def operations(of: type) -> dict[str, inspect.Signature]:
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs", "own"),
-    [
-        (AsyncDelayedDelivery, DelayedDelivery, {"prepared"}),
-        (AsyncEnlistedDelivery, EnlistedDelivery, set()),
-    ],
+    ("ours", "theirs"), [(AsyncDelayedDelivery, DelayedDelivery), (AsyncEnlistedDelivery, EnlistedDelivery)]
 )
-def test_what_is_awaited_is_what_is_called_elsewhere(ours: type, theirs: type, own: set[str]) -> None:
+def test_what_is_awaited_is_what_is_called_elsewhere(ours: type, theirs: type) -> None:
     internal = {"prepare", "check_startable", "health_with"}
     expected = {name: sign for each in reversed(theirs.__mro__) for name, sign in operations(each).items()}
-    assert operations(ours).keys() - own == expected.keys() - internal
+    assert operations(ours).keys() == expected.keys() - internal
     for name, signature in operations(ours).items():
-        if name not in own | {"enlist"}:
+        if name != "enlist":
             assert signature.parameters == expected[name].parameters, name
             assert inspect.iscoroutinefunction(getattr(ours, name)), name
-    assert str(inspect.signature(ours)).partition("store")[0] == str(inspect.signature(theirs)).partition("store")[0]
+
+
+def test_both_are_made_alike() -> None:
+    ours, theirs = (inspect.signature(each).parameters for each in (AsyncDelayedDelivery, DelayedDelivery))
+    assert list(ours) == list(theirs)
+    assert all(ours[name] == theirs[name] for name in ours if name != "store")
 
 
 def test_the_loop_goes_on_while_the_database_is_frozen(private_postgresql: PostgreSQL, freezing: str) -> None:
@@ -225,15 +228,18 @@ def test_a_send_waits_for_another_s_open_transaction_and_the_loop_goes_on(url: s
 
     async def program() -> None:
         engine = create_async_engine(url)
-        async with AsyncDelayedDelivery("sales", AsyncSqlDelayedMessageStore(url)) as delivery:
-            async with ticking(), AsyncSession(engine) as session:
-                await delivery.enlist(session).send("billing", b"", delay=3600, message_id="order")
-                sending = asyncio.create_task(delivery.send("billing", b"", delay=3600, message_id="order"))
-                await asyncio.sleep(0.3)
-                assert not sending.done()
-                await session.commit()
-                with pytest.raises(DuplicateMessageError):
-                    await sending
+        async with (
+            AsyncDelayedDelivery("sales", AsyncSqlDelayedMessageStore(url)) as delivery,
+            AsyncSession(engine) as session,
+            ticking(),
+        ):
+            await delivery.enlist(session).send("billing", b"", delay=3600, message_id="order")
+            sending = asyncio.create_task(delivery.send("billing", b"", delay=3600, message_id="order"))
+            await asyncio.sleep(0.3)
+            assert not sending.done()
+            await session.commit()
+            with pytest.raises(DuplicateMessageError):
+                await sending
         await engine.dispose()
 
     asyncio.run(program())
@@ -264,12 +270,36 @@ def test_what_is_enlisted_is_the_caller_s(url: str, how: str) -> None:
                 enlisted = delivery.enlist(session)
                 await enlisted.send("billing", b"", delay=3600)
                 await enlisted.send_many([message(datetime.now(UTC), 60)])
+                await enlisted.send("billing", b"", delay=3600, message_id="paid")
+                assert await enlisted.get("paid") is not None
+                assert await enlisted.reschedule("paid", delay=60) is ManagementOutcome.DONE
+                assert await enlisted.cancel("paid") is ManagementOutcome.DONE
                 await getattr(session, how)()
             async with engine.connect() as connection:
                 await delivery.enlist(connection).send("billing", b"", delay=3600)
                 await getattr(connection, how)()
             assert await delivery.count() == (3 if how == "commit" else 0)
         await engine.dispose()
+
+    asyncio.run(program())
+
+
+def test_a_connection_of_psycopg_s_own_is_enlisted(postgresql_url: str) -> None:
+    async def program() -> None:
+        dsn = postgresql_url.replace("+psycopg", "")
+        async with (
+            AsyncDelayedDelivery("sales", AsyncSqlDelayedMessageStore(postgresql_url)) as delivery,
+            await psycopg.AsyncConnection.connect(dsn, row_factory=dict_row) as connection,
+        ):
+            enlisted = delivery.enlist(connection)
+            await enlisted.send("billing", b"", delay=3600, message_id="paid")
+            await enlisted.send_many([message(datetime.now(UTC), 60)])
+            assert await enlisted.cancel("paid") is ManagementOutcome.DONE
+            assert await delivery.count() == 0
+            await connection.commit()
+            assert await delivery.count() == 1
+            with psycopg.connect(dsn) as other, pytest.raises(ConfigurationError, match="what belongs to asyncio"):
+                await delivery.enlist(other).get("paid")
 
     asyncio.run(program())
 
@@ -320,9 +350,7 @@ def test_a_store_in_memory_needs_no_bridge() -> None:
 
 def test_mistakes_say_what_to_use(tmp_path: Any) -> None:
     file = tmp_path / "app.db"
-    with pytest.raises(
-        ConfigurationError, match=r"is for asyncio; use AsyncSqlDelayedMessageStore .* postgresql\+psycopg:"
-    ):
+    with pytest.raises(ConfigurationError, match=r"is for asyncio; use AsyncSql.* postgresql\+psycopg:"):
         SqlDelayedMessageStore("postgresql+asyncpg://localhost/app")
     engine = create_async_engine(f"sqlite+aiosqlite:///{file}")
     with pytest.raises(ConfigurationError, match="AsyncDelayedDelivery"):
@@ -330,7 +358,7 @@ def test_mistakes_say_what_to_use(tmp_path: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"not for asyncio; use mysql\+aiomysql://"):
         AsyncSqlDelayedMessageStore("mysql+pymysql://localhost/app")
     store = SqlDelayedMessageStore(f"sqlite:///{file}")
-    with pytest.raises(ConfigurationError, match="would block the event loop; .*AsyncSqlDelayedMessageStore"):
+    with pytest.raises(ConfigurationError, match=r"would block the event loop; .*AsyncSqlDelayedMessageStore"):
         AsyncDelayedDelivery("sales", store)
 
 
