@@ -16,7 +16,7 @@ from delaystore.errors import (
     StoreUnavailableError,
 )
 from delaystore.extras import EXTRAS, installing
-from delaystore.sql.dialects import fault_of
+from delaystore.sql.dialects import fault_of, is_outage
 from delaystore.sql.faults import Fault
 from delaystore.sql.hosts import Host
 
@@ -65,6 +65,8 @@ _MEANINGS: Final[Mapping[Fault | None, tuple[type[StoreError], str]]] = {
     ),
 }
 """What callers are told, around the driver's own words."""
+_CLASS: Final = re.compile(r"^<class '[^']+'>: ")
+"""How SQLAlchemy 2.0 begins what asyncpg has raised."""
 _DATE_STYLE: Final = "with DateStyle"
 """In what psycopg raises for a time that is not written as ISO."""
 _ATTEMPT: Final = re.compile(
@@ -134,7 +136,7 @@ def translate(error: exc.DBAPIError) -> StoreError:
     if (meaning := _MEANINGS.get(fault_of(error))) is not None:
         kind, said = meaning
         return kind(said.format(text))
-    if error.connection_invalidated or isinstance(error, exc.OperationalError | exc.InterfaceError):
+    if error.connection_invalidated or is_outage(error):
         return StoreUnavailableError(f"the database cannot be used now: {text}")
     return StoreError(f"the database refused the statement: {text}")
 
@@ -149,5 +151,6 @@ def _text(original: BaseException | None) -> str:
     ]
     if attempts:
         return "; ".join(dict.fromkeys(attempts))  # a name may have several addresses
-    lines = [line.strip() for line in str(original).splitlines() if line.strip()]
+    text = _CLASS.sub("", str(original))
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[0] if lines else type(original).__name__

@@ -34,7 +34,7 @@ def database_url(url: str | URL) -> URL:
     return read
 
 
-def driver_of(url: URL) -> type[Dialect]:
+def sqlalchemy_dialect(url: URL) -> type[Dialect]:
     """SQLAlchemy's class for the driver of `url`; raises ConfigurationError where it knows none. Imports no driver."""
     try:
         return url.get_dialect()
@@ -46,7 +46,7 @@ def driver_of(url: URL) -> type[Dialect]:
 def check_synchronous(url: str | URL) -> None:
     """Raise ConfigurationError for a driver that is for asyncio alone, and what `database_url` raises."""
     read = database_url(url)
-    if driver_of(read).is_async:
+    if sqlalchemy_dialect(read).is_async:
         raise ConfigurationError(f"{read.drivername}:// is for asyncio alone; {_plain(read)}")
 
 

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from hashlib import sha256
 from itertools import chain, islice
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Self
 
 from sqlalchemy import URL, Connection, Engine, Table
 from sqlalchemy.exc import DBAPIError
@@ -16,7 +16,8 @@ from delaystore.errors import ConfigurationError, StoreSetupError
 from delaystore.message import DelayedMessage, Position
 from delaystore.settings import TransactionMode, check_lease
 from delaystore.sql.dialects import Claiming, store_dialect_of
-from delaystore.sql.engine import Connections, create_store_engine
+from delaystore.sql.drivers import driver_of
+from delaystore.sql.engine import Connections, check_blocking, create_store_engine
 from delaystore.sql.errors import translated_errors
 from delaystore.sql.faults import Fault
 from delaystore.sql.names import check_identifier, check_table_name, default_table_name
@@ -74,8 +75,24 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
         table: str | None = None,
         lease: timedelta = timedelta(seconds=60),
     ) -> None:
-        self._owns_engine = not isinstance(database, Engine)
-        self.engine = database if isinstance(database, Engine) else create_store_engine(database)
+        if not isinstance(database, str | URL):
+            check_blocking(database)
+        engine = database if isinstance(database, Engine) else create_store_engine(database)
+        self._open(engine, owns_engine=not isinstance(database, Engine), schema=schema, table=table, lease=lease)
+
+    @classmethod
+    def in_greenlets(
+        cls, engine: Engine, *, owns_engine: bool, schema: str | None, table: str | None, lease: timedelta
+    ) -> Self:
+        """A store on the `sync_engine` of an AsyncEngine: each call must be made in one of SQLAlchemy's greenlets."""
+        store = cls.__new__(cls)
+        store._open(engine, owns_engine=owns_engine, schema=schema, table=table, lease=lease)
+        return store
+
+    def _open(
+        self, engine: Engine, *, owns_engine: bool, schema: str | None, table: str | None, lease: timedelta
+    ) -> None:
+        self.engine, self._owns_engine = engine, owns_engine
         self._dialect = store_dialect_of(self.engine)
         self._dialect.check_driver(self.engine.driver)
         if self._owns_engine:
@@ -175,6 +192,7 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
         """
         with translated_errors():
             opened = target_of(target, self._lender)
+            driver_of(self.engine).mend(opened.connection.connection.dbapi_connection)
             self._same_database.check(opened)
             if set_up and not setup.is_current(opened.connection, self.table):
                 self._set_up_beside()
