@@ -25,6 +25,13 @@ PRINTED = {
     "custom_store.py": ["files: 1", "received: hello", "files: 0"],
 }
 PRINTED_BY_RABBITMQ = {
+    "dramatiq_actors.py": [
+        "cancelled: done",
+        "confirmed bob@example.org",
+        "no answer for bob@example.org",
+        "reminded ada@example.org",
+        "reminded cid@example.org",
+    ],
     "delayed_retry.py": [
         "order 1: the warehouse is closed: delayed",
         "order 1: the warehouse is closed: delayed",
