@@ -25,6 +25,13 @@ PRINTED = {
     "custom_store.py": ["files: 1", "received: hello", "files: 0"],
 }
 PRINTED_BY_RABBITMQ = {
+    "taskiq_tasks.py": [
+        "cancelled: done",
+        "confirmed bob@example.org",
+        "no answer for bob@example.org",
+        "reminded ada@example.org",
+        "reminded cid@example.org",
+    ],
     "dramatiq_actors.py": [
         "cancelled: done",
         "confirmed bob@example.org",
