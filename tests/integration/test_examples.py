@@ -22,6 +22,7 @@ PRINTED = {
         "rolled back: the card was declined",
         "after the rollback: 1 waiting",
     ],
+    "apscheduler_jobs.py": ["reminded ada@example.org after 7 days", "cancelled: done"],
     "custom_store.py": ["files: 1", "received: hello", "files: 0"],
 }
 PRINTED_BY_RABBITMQ = {

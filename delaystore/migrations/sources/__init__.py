@@ -6,7 +6,7 @@ from delaystore.errors import ConfigurationError, UnknownSchemeError
 from delaystore.migrations.abc import MigrationSource
 
 __all__ = ["open_source"]
-_LEGACY: Final = ("nservicebus-sql", "msmq-sql", "nhibernate")
+_LEGACY: Final = ("nservicebus-sql", "msmq-sql", "nhibernate", "apscheduler")
 """What stands before a `+` and the URL of a database: whose tables they are."""
 _FILE: Final = "file"
 
@@ -15,7 +15,8 @@ def open_source(url: str) -> MigrationSource:
     """The source at `url`.
 
     - `postgresql://...`, `mysql://...`, `sqlite://...` and so on: a delaystore store;
-    - `nservicebus-sql+postgresql://...`, `msmq-sql+...`, `nhibernate+...`: tables of other programs in a database;
+    - `nservicebus-sql+postgresql://...`, `msmq-sql+...`, `nhibernate+...`, `apscheduler+...?destination=QUEUE`: tables
+      of other programs in a database;
     - `file:///PATH.jsonl` or `file:///PATH.parquet`: a file of messages.
 
     Raises UnknownSchemeError, ConfigurationError for a URL that cannot work, MissingDependencyError for a missing
