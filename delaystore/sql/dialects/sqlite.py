@@ -33,9 +33,11 @@ from sqlalchemy.exc import DBAPIError
 from tenacity import retry, retry_if_exception_message, stop_after_delay, wait_random
 from typing_extensions import override
 
+from delaystore.bridge import pause
 from delaystore.errors import StorePermissionError
 from delaystore.sql.dialects._sqlite_connection import ForkSafeConnection
 from delaystore.sql.dialects.base import Change, Claiming, Release, StoreDialect, floored, row_with
+from delaystore.sql.drivers import Driver
 from delaystore.sql.faults import Fault
 from delaystore.sql.sizes import TableSize
 from delaystore.sql.types import JsonList, UtcDateTime
@@ -59,18 +61,19 @@ class SqliteDialect(StoreDialect):
 
     connect_arguments: ClassVar[Mapping[str, Any]] = {"timeout": BUSY_TIMEOUT, "factory": ForkSafeConnection}
     max_identifier_bytes: ClassVar[int] = 255
+    async_drivers: ClassVar[Sequence[str]] = ("aiosqlite",)
     is_file: ClassVar[bool] = True
     reserved_prefix: ClassVar[str | None] = "sqlite_"
     claiming: ClassVar[Claiming] = Claiming.LEASES
     transaction_isolation: ClassVar[str | None] = None
 
     @override
-    def prepare(self, connection: Any) -> None:
+    def prepare(self, connection: Any, driver: Driver) -> None:
         cursor = connection.cursor()
         _switch_to_wal(cursor)
         cursor.execute("PRAGMA synchronous=FULL")  # in WAL mode less would lose the last commits in a power cut
         cursor.close()
-        connection.text_factory = _text_of  # one text that is no UTF-8 would make the whole search fail
+        driver.text_by(connection, text_of)  # one text that is no UTF-8 would make the whole search fail
 
     @override
     def fault(self, error: DBAPIError) -> Fault | None:
@@ -178,6 +181,12 @@ class SqliteDialect(StoreDialect):
         return None if connection.execute(there, {"id": values["id"]}).first() is None else False
 
     @override
+    def identity(self, connection: Connection, table: Table) -> Sequence[Any]:
+        """The file."""
+        found = os.stat(_file_of(connection) or os.devnull)  # a database in memory is nobody else's
+        return found.st_dev, found.st_ino
+
+    @override
     def sizes(self, connection: Connection, table: Table) -> Sequence[TableSize]:
         """The whole file: SQLite does not keep the sizes of tables."""
         pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
@@ -220,7 +229,8 @@ class _TypeAndBytes(TypeDecorator[str | bytes]):
         return kind + raw.hex().upper()
 
 
-def _text_of(raw: bytes) -> str:
+def text_of(raw: bytes) -> str:
+    """A text of SQLite's, which need not be UTF-8."""
     return raw.decode(errors="surrogateescape")
 
 
@@ -239,7 +249,7 @@ def _unclaimed(table: Table) -> ColumnElement[bool]:
 
 def _in_transaction(connection: Connection) -> bool:
     """Whether SQLite itself is in a transaction, whatever SQLAlchemy thinks."""
-    driver: Any = connection.connection.dbapi_connection
+    driver: Any = connection.connection.driver_connection
     return bool(driver.in_transaction)
 
 
@@ -274,9 +284,11 @@ def _is_there(path: Path, handle: int) -> bool:
     retry=retry_if_exception_message(match=".*locked"),
     stop=stop_after_delay(BUSY_TIMEOUT),
     wait=wait_random(0.01, 0.1),
+    sleep=pause,
     reraise=True,
 )
 def _switch_to_wal(cursor: DBAPICursor) -> None:
     """Switch to WAL; tried again while locked, as SQLite does not wait for another process that switches."""
-    if cursor.execute("PRAGMA journal_mode").fetchone() != ("wal",):
+    cursor.execute("PRAGMA journal_mode")
+    if cursor.fetchone() != ("wal",):
         cursor.execute("PRAGMA journal_mode=WAL")
