@@ -22,9 +22,24 @@ PRINTED = {
         "rolled back: the card was declined",
         "after the rollback: 1 waiting",
     ],
+    "apscheduler_jobs.py": ["reminded ada@example.org after 7 days", "cancelled: done"],
     "custom_store.py": ["files: 1", "received: hello", "files: 0"],
 }
 PRINTED_BY_RABBITMQ = {
+    "taskiq_tasks.py": [
+        "cancelled: done",
+        "confirmed bob@example.org",
+        "no answer for bob@example.org",
+        "reminded ada@example.org",
+        "reminded cid@example.org",
+    ],
+    "dramatiq_actors.py": [
+        "cancelled: done",
+        "confirmed bob@example.org",
+        "no answer for bob@example.org",
+        "reminded ada@example.org",
+        "reminded cid@example.org",
+    ],
     "delayed_retry.py": [
         "order 1: the warehouse is closed: delayed",
         "order 1: the warehouse is closed: delayed",

@@ -21,7 +21,8 @@ From = Annotated[
     str | None,
     url_option(
         "--from",
-        "Where messages wait: a store's URL, nservicebus-sql+URL, msmq-sql+URL, nhibernate+URL, file:///PATH.",
+        "Where messages wait: a store's URL, nservicebus-sql+URL, msmq-sql+URL, nhibernate+URL, "
+        "apscheduler+URL?destination=QUEUE, file:///PATH.",
         group="migrate",
     ),
 ]

@@ -7,7 +7,7 @@ from delaystore.migrations.abc import MigrationSource
 from delaystore.registry import what_to_write
 
 __all__ = ["open_source"]
-_LEGACY: Final = ("nservicebus-sql", "msmq-sql", "nhibernate")
+_LEGACY: Final = ("nservicebus-sql", "msmq-sql", "nhibernate", "apscheduler")
 """What stands before a `+` and the URL of a database: whose tables they are."""
 _FILE: Final = "file"
 
@@ -16,7 +16,8 @@ def open_source(url: str) -> MigrationSource:
     """The source at `url`.
 
     - `postgresql://...`, `mysql://...`, `sqlite://...` and so on: a delaystore store;
-    - `nservicebus-sql+postgresql://...`, `msmq-sql+...`, `nhibernate+...`: tables of other programs in a database;
+    - `nservicebus-sql+postgresql://...`, `msmq-sql+...`, `nhibernate+...`, `apscheduler+...?destination=QUEUE`: tables
+      of other programs in a database;
     - `file:///PATH.jsonl` or `file:///PATH.parquet`: a file of messages.
 
     Raises UnknownSchemeError, ConfigurationError for a URL that cannot work, MissingDependencyError for a missing

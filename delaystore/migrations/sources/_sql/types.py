@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import DateTime, Dialect
+from sqlalchemy import DateTime, Dialect, Double
 from sqlalchemy.dialects.mssql import DATETIMEOFFSET
 from sqlalchemy.types import TypeDecorator, TypeEngine
 from typing_extensions import override
@@ -38,3 +38,22 @@ class Instant(TypeDecorator[datetime]):
         if not isinstance(value, datetime):
             return value
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+class EpochSeconds(TypeDecorator[datetime]):
+    """An aware datetime in UTC, in a column of seconds since 1970, to the microsecond."""
+
+    impl = Double
+    cache_ok = True
+
+    @override
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> float | None:
+        return None if value is None else value.timestamp()
+
+    @override
+    def process_result_value(self, value: Any, dialect: Dialect) -> Any:
+        """What is no instant that Python can represent comes as it is."""
+        try:
+            return None if value is None else datetime.fromtimestamp(value, UTC)
+        except (OverflowError, TypeError, ValueError):
+            return value

@@ -1,4 +1,7 @@
-"""Tables of other programs that keep delayed messages: NServiceBus SQL persistence, its MSMQ transport, NHibernate."""
+"""Tables of other programs that keep delayed messages, or jobs.
+
+NServiceBus SQL persistence, its MSMQ transport, NHibernate, APScheduler.
+"""
 
 from collections.abc import Mapping
 from typing import Final, TypeVar
@@ -8,6 +11,7 @@ from sqlalchemy import URL
 from delaystore.errors import ConfigurationError
 from delaystore.migrations.sources._sql.shape import TableShape
 from delaystore.migrations.sources._sql.source import SqlSource, url_parameter
+from delaystore.migrations.sources.legacy._apscheduler import ApschedulerShape
 from delaystore.migrations.sources.legacy._guids import BYTE_ORDERS
 from delaystore.migrations.sources.legacy._msmq_sql import MsmqSqlShape
 from delaystore.migrations.sources.legacy._nhibernate import FoldedNHibernateShape, NHibernateShape
@@ -17,9 +21,16 @@ from delaystore.sql.dialects import DIALECTS, dialect_of
 from delaystore.sql.errors import configuration_errors
 from delaystore.sql.urls import database_url
 
-__all__ = ["MsmqSqlShape", "NHibernateShape", "NServiceBusSqlShape", "legacy_shape", "open_legacy_source"]
+__all__ = [
+    "ApschedulerShape",
+    "MsmqSqlShape",
+    "NHibernateShape",
+    "NServiceBusSqlShape",
+    "legacy_shape",
+    "open_legacy_source",
+]
 _T = TypeVar("_T")
-_OWN: Final = ("table", "addresses", "guids")
+_OWN: Final = ("table", "addresses", "guids", "destination")
 
 
 def open_legacy_source(kind: str, url: str) -> SqlSource:
@@ -27,7 +38,8 @@ def open_legacy_source(kind: str, url: str) -> SqlSource:
 
     `table`: the template of their names, where it is not the default. `addresses=msmq`: destinations are those of MSMQ,
     `queue@machine`, and the machine is left out (for `msmq-sql` it always is). `guids=big-endian`: of `nhibernate` in
-    BINARY(16) columns, where they are not in .NET's order. `schema`: the tables' schema.
+    BINARY(16) columns, where they are not in .NET's order. `destination`: of `apscheduler`, where its jobs go.
+    `schema`: the tables' schema.
     Raises ConfigurationError, MissingDependencyError.
     """
     with configuration_errors():
@@ -38,6 +50,8 @@ def open_legacy_source(kind: str, url: str) -> SqlSource:
 def legacy_shape(kind: str, url: URL) -> TableShape:
     """The shape of `kind` in the database at `url`, as its parameters say."""
     table = url_parameter(url, "table")
+    if kind == "apscheduler":
+        return ApschedulerShape(url_parameter(url, "destination"), table)
     address = _chosen(url, "addresses", ADDRESSES, "queue")
     guids = _chosen(url, "guids", BYTE_ORDERS, "little-endian")
     if kind == "msmq-sql":

@@ -1,0 +1,112 @@
+"""Dramatiq's RabbitMQ broker, with a store for what is delayed."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import timedelta
+from typing import Any, Final
+
+from dramatiq.broker import MessageProxy
+from dramatiq.brokers.rabbitmq import RabbitmqBroker
+from dramatiq.common import current_millis, dq_name
+from dramatiq.errors import ConnectionClosed
+from dramatiq.message import Message
+from typing_extensions import override
+
+from delaystore.delivery import DelayedDelivery, EnlistedDelivery
+from delaystore.errors import ConfigurationError, DelaystoreError
+from delaystore.integrations.dramatiq._keeping import keep, keep_in_transaction
+
+logger = logging.getLogger("delaystore.dramatiq")
+
+THRESHOLD: Final = timedelta(seconds=1)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+class StoringRabbitmqBroker(RabbitmqBroker):
+    """A RabbitmqBroker whose delayed messages wait in the store of `delivery`, retries too.
+
+    Their message_id there is Dramatiq's. At its due time a message arrives in its queue as `enqueue` without a delay
+    would have published it, so workers need not know of the store. `threshold`: shorter delays stay with Dramatiq's
+    own delay queues. `options`: RabbitmqBroker's.
+
+    Raises ConfigurationError for a negative threshold.
+    """
+
+    def __init__(self, delivery: DelayedDelivery, *, threshold: timedelta = THRESHOLD, **options: Any) -> None:
+        if threshold < timedelta(0):
+            raise ConfigurationError(f"threshold={threshold} is negative; use timedelta(0) to store every delay")
+        super().__init__(**options)
+        self._delivery = delivery
+        self._threshold = threshold
+        self._transaction: ContextVar[EnlistedDelivery | None] = ContextVar("transaction", default=None)
+        self._declared: set[str] = set()
+
+    @contextmanager
+    def messages_in(self, connection_or_session: Any) -> Iterator[None]:
+        """Within the block, whatever is enqueued is part of that transaction: if it is rolled back, nothing is sent.
+
+        This includes messages without a delay, which are due at once. Takes what `DelayedDelivery.enlist` takes, and
+        raises what that raises.
+        """
+        token = self._transaction.set(self._delivery.enlist(connection_or_session))
+        try:
+            yield
+        finally:
+            self._transaction.reset(token)
+
+    @override
+    def enqueue(self, message: Message[Any] | MessageProxy, *, delay: int | None = None) -> Message[Any]:
+        """As RabbitmqBroker's; `delay` in milliseconds.
+
+        A message that the store does not take goes into Dramatiq's delay queue, with a warning in the log: Dramatiq
+        acknowledges a failed message even when its retry could not be enqueued. In a transaction the store's error is
+        raised instead.
+        """
+        transaction = self._transaction.get()
+        if transaction is not None:
+            announced = self._announced(message, delay)
+            keep_in_transaction(transaction, _as_published(announced, message.queue_name), _span(delay))
+            self.emit_after("enqueue", announced, delay)
+            return announced
+        if delay is None or _span(delay) < self._threshold:
+            return super().enqueue(message, delay=delay)  # type: ignore[arg-type]  # Dramatiq passes proxies, too
+        announced = self._announced(message, delay)
+        try:
+            keep(self._delivery, _as_published(announced, message.queue_name), _span(delay))
+        except DelaystoreError as error:
+            logger.warning("message %s waits in Dramatiq's delay queue: %s", message.message_id, error)
+            return super().enqueue(message, delay=delay)  # type: ignore[arg-type]  # as above
+        self.emit_after("enqueue", announced, delay)
+        return announced
+
+    def _announced(self, message: Message[Any] | MessageProxy, delay: int | None) -> Message[Any]:
+        """The message as middleware sees it, which may have changed it: with a delay as in Dramatiq's delay queue."""
+        self._declare(message.queue_name)
+        announced: Message[Any] = message.copy()
+        if delay is not None:
+            announced = message.copy(queue_name=dq_name(message.queue_name), options={"eta": current_millis() + delay})
+        self.emit_before("enqueue", announced, delay)
+        return announced
+
+    def _declare(self, queue_name: str) -> None:
+        """Declare the queue, once, as RabbitmqBroker does; storing goes on while RabbitMQ is down."""
+        if queue_name in self._declared:
+            return
+        self._declared.add(queue_name)
+        try:
+            self.declare_queue(queue_name, ensure=True)
+        except ConnectionClosed as error:
+            logger.warning("the queue %r is not declared yet, its worker will do so: %s", queue_name, error)
+
+
+def _as_published(announced: Message[Any], queue_name: str) -> Message[Any]:
+    """The message as a worker publishes it when its delay has passed."""
+    published = announced.copy(queue_name=queue_name)
+    published.options.pop("eta", None)
+    return published
+
+
+def _span(delay: int | None) -> timedelta:
+    return (delay or 0) * _MILLISECOND

@@ -1,0 +1,60 @@
+"""A Dramatiq message as one that waits in a store."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from dramatiq.errors import DecodeError
+from dramatiq.message import Message
+
+from delaystore.delivery import DelayedDelivery, EnlistedDelivery
+from delaystore.errors import DuplicateMessageError
+from delaystore.stores.abc import ManagementOutcome
+
+
+def keep_in_transaction(transaction: EnlistedDelivery, message: Message[Any], delay: timedelta) -> None:
+    """Store the message in somebody's transaction. Raises what `send` raises."""
+    transaction.send(
+        message.queue_name,
+        message.encode(),
+        delay=delay,
+        properties=_properties(message),
+        message_id=message.message_id,
+    )
+
+
+def keep(delivery: DelayedDelivery, message: Message[Any], delay: timedelta) -> None:
+    """Store the message, unless it waits already. Raises what `send` raises.
+
+    Dramatiq enqueues a retry under the id of the message that failed. Where that id is taken, somebody has stored this
+    retry already (its worker died before it acknowledged the message), or the earlier attempt has arrived and is just
+    being removed. In the second case this message needs an id of its own, or it would be removed with the other.
+    """
+    body, properties = message.encode(), _properties(message)
+    try:
+        delivery.send(message.queue_name, body, delay=delay, properties=properties, message_id=message.message_id)
+    except DuplicateMessageError:
+        if not _waits(delivery, message, body, delay):
+            delivery.send(message.queue_name, body, delay=delay, properties=properties)
+
+
+def _waits(delivery: DelayedDelivery, message: Message[Any], body: bytes, delay: timedelta) -> bool:
+    """Whether the store has this message or a later retry of it, which no dispatcher has claimed; due as this is."""
+    found = delivery.get(message.message_id)
+    if found is None or not (found.body == body or _retries(found.body) >= message.options.get("retries", 0) > 0):
+        return False
+    return delivery.reschedule(message.message_id, delay=delay) is ManagementOutcome.DONE
+
+
+def _retries(body: bytes) -> int:
+    try:
+        retries: int = Message.decode(body).options.get("retries", 0)
+    except DecodeError:
+        return 0
+    return retries
+
+
+def _properties(message: Message[Any]) -> Mapping[str, Any]:
+    """As RabbitmqBroker's; a stored message is persistent anyway."""
+    priority = message.options.get("broker_priority")
+    return {} if priority is None else {"priority": priority}

@@ -1,0 +1,144 @@
+"""APScheduler's table of jobs (3.x, SQLAlchemyJobStore): `apscheduler_jobs` with id, next_run_time, job_state.
+
+A job with a date trigger becomes a message whose body names the function and its arguments. job_state is a pickle, and
+is read as data: see `records.pickles`. The jobs are those of one program; which endpoint's, the caller says.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, ClassVar, Final
+
+from sqlalchemy import Inspector
+from sqlalchemy.types import TypeEngine
+from typing_extensions import override
+
+from delaystore.errors import ConfigurationError, InvalidMessageError
+from delaystore.message import DelayedMessage, check_destination
+from delaystore.migrations.sources._sql.shape import Identity, TableShape
+from delaystore.migrations.sources._sql.types import EpochSeconds
+from delaystore.migrations.sources.legacy._table_names import TableNames
+from delaystore.records.json_text import json_text
+from delaystore.records.pickles import Foreign, read_pickle
+
+TABLE: Final = "apscheduler_jobs"
+_DATE: Final = "apscheduler.triggers.date.DateTrigger"
+_PROPERTIES: Final = {"content_type": "application/json"}
+_LARGEST: Final = 10_000_000
+"""Characters and values; a pickle can name one part of it many times."""
+
+
+class ApschedulerShape(TableShape):
+    """APScheduler's jobs, as messages for `destination`. `table`: its name; None: `apscheduler_jobs`.
+
+    A paused job has no next run time, and stays. Raises ConfigurationError without a destination, or for a bad one.
+    """
+
+    kind: ClassVar[str] = "APScheduler"
+    columns: ClassVar[Mapping[str, str]] = {
+        "id": "the job's id",
+        "next_run_time": "when it runs",
+        "job_state": "the job",
+    }
+    id_column: ClassVar[str] = "id"
+    time_column: ClassVar[str] = "next_run_time"
+    destination_column: ClassVar[str] = "id"  # there is none in the table: `destination` has the one for all
+    identity_columns = ("id", "next_run_time")
+
+    def __init__(self, destination: str | None, table: str | None = None) -> None:
+        if destination is None:
+            raise ConfigurationError(
+                "apscheduler needs the destination of the messages that jobs become, as in "
+                "apscheduler+postgresql://host/name?destination=jobs"
+            )
+        try:
+            check_destination(destination)
+        except InvalidMessageError as error:
+            raise ConfigurationError(str(error)) from None
+        self._destination = destination
+        self._names = TableNames(table or TABLE)
+
+    @override
+    def tables(self, inspector: Inspector, schema: str | None) -> Mapping[str, str]:
+        """The table is listed as the endpoint of its own name."""
+        return self._names.endpoints(inspector.get_table_names(schema))
+
+    @override
+    def table_name(self, endpoint: str) -> str:
+        return self._names.table(endpoint)
+
+    @override
+    def destination(self, value: Any) -> str:
+        return self._destination
+
+    @override
+    def to_message(self, row: Mapping[str, Any], endpoint: str) -> DelayedMessage:
+        """Its body is JSON: `func` ("module:function"), `args`, `kwargs`."""
+        message_id, destination, due_time = self.identity(row, endpoint)
+        return DelayedMessage(
+            message_id=message_id,
+            destination=destination,
+            due_time=due_time,
+            body=_body(row["job_state"]),
+            properties=_PROPERTIES,
+        )
+
+    @override
+    def identity(self, row: Mapping[str, Any], endpoint: str) -> Identity:
+        due_time: datetime = row["next_run_time"]
+        return row["id"], self._destination, due_time
+
+    @override
+    def types(self) -> Mapping[str, TypeEngine[Any]]:
+        return {"next_run_time": EpochSeconds()}
+
+
+def _body(state: Any) -> bytes:
+    """The body for a job_state; raises InvalidMessageError saying why it cannot be a message."""
+    if not isinstance(state, bytes | bytearray | memoryview):
+        raise InvalidMessageError(f"its job_state is of the type {type(state).__name__}, not bytes")
+    try:
+        job = read_pickle(bytes(state))
+    except InvalidMessageError as error:
+        raise InvalidMessageError(f"its job_state cannot be read: {error}") from None
+    if not isinstance(job, dict) or not isinstance(job.get("func"), str):
+        raise InvalidMessageError("its job_state is no job of APScheduler 3")
+    trigger = job.get("trigger")
+    if not isinstance(trigger, Foreign) or trigger.name != _DATE:
+        found = trigger.name.rpartition(".")[2] if isinstance(trigger, Foreign) else type(trigger).__name__
+        raise InvalidMessageError(f"its trigger is a {found}; only date triggers run once, as a message does")
+    call = {"func": job["func"], "args": job.get("args", ()), "kwargs": job.get("kwargs", {})}
+    _check_plain(call)
+    try:
+        return json_text(call).encode()
+    except UnicodeEncodeError:
+        raise InvalidMessageError("its arguments hold text that cannot be written as UTF-8") from None
+
+
+def _check_plain(call: Any) -> None:
+    """Raise InvalidMessageError unless JSON can say all of `call`, and a reader finds it as it was.
+
+    Tuples become lists.
+    """
+    left, size = [call], 0
+    while left:
+        value = left.pop()
+        size += 1 + (len(value) if isinstance(value, str) else 0)
+        if size > _LARGEST:
+            raise InvalidMessageError("its arguments are too large, or hold themselves")
+        if isinstance(value, dict):
+            left.extend(value.keys())
+            left.extend(value.values())
+            if not all(isinstance(name, str) for name in value):
+                raise InvalidMessageError("its arguments hold a dict whose keys are no text")
+        elif isinstance(value, list | tuple):
+            left.extend(value)
+        elif not _is_plain(value):
+            name = value.name if isinstance(value, Foreign) else type(value).__name__
+            raise InvalidMessageError(f"its arguments hold a {name}, which JSON cannot carry")
+
+
+def _is_plain(value: Any) -> bool:
+    """JSON has no NaN and no infinities, and its readers no longer integers."""
+    if isinstance(value, float):
+        return abs(value) < float("inf")
+    return value is None or isinstance(value, bool | str) or (isinstance(value, int) and value.bit_length() <= 64)

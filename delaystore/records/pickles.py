@@ -1,0 +1,191 @@
+"""Plain data out of a pickle, without unpickling: nothing is imported, and nothing is called.
+
+A pickle is a program for a machine with a stack. The standard library's pickletools names its steps; those that would
+find a class or call something leave a note of what they would have made.
+"""
+
+import pickletools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from delaystore.errors import InvalidMessageError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Foreign:
+    """What a pickle holds besides plain data. `name`: its class or function, such as `datetime.datetime`."""
+
+    name: str
+
+
+def read_pickle(data: bytes) -> Any:
+    """What `data` holds: None, bools, numbers, text, bytes, lists, tuples, dicts, and Foreign for everything else.
+
+    Raises InvalidMessageError for what is no pickle.
+    """
+    machine = _Machine()
+    try:
+        for opcode, argument, _ in pickletools.genops(data):
+            machine.step(opcode.name, argument)
+        return machine.stack.pop()
+    except InvalidMessageError:
+        raise
+    except Exception as error:  # pickletools and a bad program fail in many ways
+        raise InvalidMessageError(f"it is no pickle that can be read ({type(error).__name__})") from None
+
+
+class _Machine:
+    """The stack, the marks in it, and the memo."""
+
+    def __init__(self) -> None:
+        self.stack: list[Any] = []
+        self._marked: list[list[Any]] = []
+        self._memo: dict[int, Any] = {}
+
+    def step(self, name: str, argument: Any) -> None:
+        """Carry out one step; raises whatever a bad program leads to."""
+        if name in _VALUES:
+            self.push(argument)
+        elif name in _CONSTANTS:
+            self.push(_CONSTANTS[name]())
+        elif name not in _IGNORED:
+            step = _STEPS.get(name)
+            if step is None:
+                raise InvalidMessageError(f"it is a pickle with the step {name}, which plain data does not need")
+            step(self, argument)
+
+    def push(self, value: Any) -> None:
+        self.stack.append(value)
+
+    def mark(self, _: Any) -> None:
+        self._marked.append(self.stack)
+        self.stack = []
+
+    def to_mark(self) -> list[Any]:
+        """What is above the last mark, taken off."""
+        found, self.stack = self.stack, self._marked.pop()
+        return found
+
+    def last(self, count: int) -> list[Any]:
+        """The last `count` values, taken off."""
+        return [self.stack.pop() for _ in range(count)][::-1]
+
+    def pop(self, _: Any) -> None:
+        if self.stack:
+            self.stack.pop()
+        else:
+            self.stack = self._marked.pop()
+
+    def pop_mark(self, _: Any) -> None:
+        self.to_mark()
+
+    def put(self, key: int | None) -> None:
+        self._memo[len(self._memo) if key is None else key] = self.stack[-1]
+
+    def get(self, key: int) -> None:
+        self.push(self._memo[key])
+
+    def extend(self, values: list[Any]) -> None:
+        """Append to the list on top; a Foreign one keeps nothing."""
+        if not isinstance(self.stack[-1], Foreign):
+            self.stack[-1].extend(values)
+
+    def update(self, values: list[Any]) -> None:
+        """Set pairs in the dict on top; a Foreign one keeps nothing."""
+        if not isinstance(self.stack[-1], Foreign):
+            self.stack[-1].update(_pairs(values))
+
+    def foreign(self, name: str) -> None:
+        self.push(Foreign(name))
+
+    def stack_global(self, _: Any) -> None:
+        module, name = self.last(2)
+        self.foreign(f"{module}.{name}")
+
+    def call(self, count: int) -> None:
+        """Call a function, or make an object of a class, with so many values after it: a Foreign of its name."""
+        called, *arguments = self.last(1 + count)
+        name: str = called.name
+        if name.endswith("._reconstructor"):  # protocols 0 and 1: of the class that comes first among its arguments
+            name = arguments[0][0].name
+        self.foreign(name)
+
+    def make(self, name: str | None) -> None:
+        """As `call`, of what is above the last mark; the class comes first there, unless it is named."""
+        values = self.to_mark()
+        self.foreign(values[0].name if name is None else name)
+
+
+def _pairs(values: list[Any]) -> dict[Any, Any]:
+    return dict(zip(values[::2], values[1::2], strict=True))
+
+
+_VALUES: Final = frozenset(
+    {
+        "INT",
+        "BININT",
+        "BININT1",
+        "BININT2",
+        "LONG",
+        "LONG1",
+        "LONG4",
+        "FLOAT",
+        "BINFLOAT",
+        "STRING",
+        "BINSTRING",
+        "SHORT_BINSTRING",
+        "UNICODE",
+        "SHORT_BINUNICODE",
+        "BINUNICODE",
+        "BINUNICODE8",
+        "BINBYTES",
+        "SHORT_BINBYTES",
+        "BINBYTES8",
+        "BYTEARRAY8",
+    }
+)
+"""Steps whose argument is the value."""
+_IGNORED: Final = frozenset({"PROTO", "FRAME", "STOP"})
+_CONSTANTS: Final[dict[str, Callable[[], Any]]] = {
+    "NONE": lambda: None,
+    "NEWTRUE": lambda: True,
+    "NEWFALSE": lambda: False,
+    "EMPTY_LIST": list,
+    "EMPTY_DICT": dict,
+    "EMPTY_TUPLE": tuple,
+    "EMPTY_SET": lambda: Foreign("builtins.set"),
+}
+_STEPS: Final[dict[str, Callable[[_Machine, Any], None]]] = {
+    "MARK": _Machine.mark,
+    "POP": _Machine.pop,
+    "POP_MARK": _Machine.pop_mark,
+    "DUP": lambda machine, _: machine.push(machine.stack[-1]),
+    "LIST": lambda machine, _: machine.push(machine.to_mark()),
+    "TUPLE": lambda machine, _: machine.push(tuple(machine.to_mark())),
+    "DICT": lambda machine, _: machine.push(_pairs(machine.to_mark())),
+    "FROZENSET": lambda machine, _: machine.make("builtins.frozenset"),
+    "TUPLE1": lambda machine, _: machine.push(tuple(machine.last(1))),
+    "TUPLE2": lambda machine, _: machine.push(tuple(machine.last(2))),
+    "TUPLE3": lambda machine, _: machine.push(tuple(machine.last(3))),
+    "APPEND": lambda machine, _: machine.extend(machine.last(1)),
+    "APPENDS": lambda machine, _: machine.extend(machine.to_mark()),
+    "ADDITEMS": lambda machine, _: machine.extend(machine.to_mark()),
+    "SETITEM": lambda machine, _: machine.update(machine.last(2)),
+    "SETITEMS": lambda machine, _: machine.update(machine.to_mark()),
+    "PUT": _Machine.put,
+    "BINPUT": _Machine.put,
+    "LONG_BINPUT": _Machine.put,
+    "MEMOIZE": _Machine.put,
+    "GET": _Machine.get,
+    "BINGET": _Machine.get,
+    "LONG_BINGET": _Machine.get,
+    "GLOBAL": lambda machine, name: machine.foreign(name.replace(" ", ".")),
+    "STACK_GLOBAL": _Machine.stack_global,
+    "REDUCE": lambda machine, _: machine.call(1),
+    "NEWOBJ": lambda machine, _: machine.call(1),
+    "NEWOBJ_EX": lambda machine, _: machine.call(2),
+    "BUILD": lambda machine, _: machine.pop(None),
+    "OBJ": _Machine.make,
+    "INST": lambda machine, name: machine.make(name.replace(" ", ".")),
+}

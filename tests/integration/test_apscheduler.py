@@ -1,0 +1,213 @@
+"""APScheduler's jobs become messages, or say why they cannot; nothing in them is run."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from apscheduler.jobstores.sqlalchemy import SQLAlchemyJobStore
+from apscheduler.schedulers.background import BackgroundScheduler
+from sqlalchemy import create_engine, make_url, text
+
+from delaystore.errors import ConfigurationError
+from delaystore.message import DelayedMessage
+from delaystore.migrations.abc import RunCounts
+from delaystore.migrations.runner import RunSettings, run, verify
+from delaystore.migrations.sources import open_source
+from delaystore.migrations.targets import open_target
+from delaystore.settings import TransactionMode
+from delaystore.stores import SqlDelayedMessageStore
+from tests.integration.killed_migration import BATCH_SIZE
+from tests.integration.migrating import connected, dump
+from tests.integration.test_documents import ROOT, blocks, shell
+
+TABLE = "apscheduler_jobs"
+NOON = datetime(2036, 1, 1, 12, 0, 0, 123456, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+def remind(*args: Any, **kwargs: Any) -> None:
+    raise AssertionError("nobody calls this")
+
+
+class Trap:
+    """Fails whoever unpickles it."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return pytest.fail, ("it was unpickled",)
+
+
+@contextmanager
+def scheduler(url: str, **options: Any) -> Iterator[BackgroundScheduler]:
+    """That runs nothing, and keeps its jobs in the database."""
+    engine = create_engine(url)
+    one = BackgroundScheduler(jobstores={"default": SQLAlchemyJobStore(engine=engine, **options)}, timezone=UTC)
+    one.start(paused=True)
+    try:
+        yield one
+    finally:
+        one.shutdown()
+        engine.dispose()
+
+
+def add(one: BackgroundScheduler, job_id: str, trigger: str = "date", **options: Any) -> Any:
+    when = {"run_date": NOON} if trigger == "date" else {"hours": 1} if trigger == "interval" else {"hour": 1}
+    return one.add_job(remind, trigger, id=job_id, **(when | options))
+
+
+def of_jobs(url: str, **parameters: str) -> str:
+    """The URL of a source."""
+    found = make_url(url).update_query_dict({"destination": "jobs", **parameters})
+    return f"apscheduler+{found.render_as_string(hide_password=False)}"
+
+
+def stored(url: str) -> Sequence[DelayedMessage]:
+    with closing(SqlDelayedMessageStore(url)) as store:
+        store.initialize("app", TransactionMode.NONE)
+        return store.list().messages
+
+
+@pytest.fixture(params=["postgresql_url", "mariadb_url", "sqlite_url"])
+def url(request: pytest.FixtureRequest) -> str:
+    found: str = request.getfixturevalue(request.param)
+    return found
+
+
+def test_jobs_become_messages_or_say_why_not(url: str, tmp_path: Path) -> None:
+    args, kwargs = ["ada ü😀", 7, 1.5, None, True, ("a", ["b"])], {"days": {"x": 2**63}}
+    with scheduler(url) as one:
+        add(one, "plain", args=args, kwargs=kwargs)
+        add(one, "later", run_date=NOON + HOUR)
+        add(one, "paused").pause()
+        add(one, "again and again", "interval")
+        add(one, "at one", "cron")
+        add(one, "with a time", args=[NOON])
+        add(one, "with keys", kwargs={"days": {1: 2}})
+        add(one, "with nan", args=[float("nan")])
+        add(one, "with bytes", args=[b"bytes"])
+        add(one, "with an object", args=[Trap()])
+        left = one.get_job("paused")
+    target_url = f"sqlite:///{tmp_path / 'target.db'}"
+    with (
+        closing(open_source(of_jobs(url))) as source,
+        closing(open_target(target_url, "app")) as target,
+    ):
+        assert source.endpoints() == [TABLE]
+        assert source.check("app") == []
+        waiting = source.waiting("app", None)
+        assert (waiting.count, waiting.destinations, waiting.staying) == (9, {"jobs": 9}, 1)
+        assert source.late("app", NOON) == 1
+        report = run(source, target, "app", RunSettings(batch_size=3, allow_rejects=True))
+        assert report.counts == RunCounts(prepared=9, moved=2, rejected=7)
+        assert not verify(source, target, "app").findings
+        reasons = {rejected.row_id: rejected.reason for rejected in source.rejections(source.runs("app")[-1], None)}
+    plain, later = stored(target_url)
+    assert (plain.message_id, plain.destination, plain.due_time) == ("plain", "jobs", NOON)
+    assert plain.properties == {"content_type": "application/json"}
+    call = {"func": f"{__name__}:remind", "args": [*args[:-1], ["a", ["b"]]], "kwargs": kwargs}
+    assert json.loads(plain.body) == call
+    assert (later.message_id, later.due_time) == ("later", NOON + HOUR)
+    assert reasons == {
+        "again and again": "its trigger is a IntervalTrigger; only date triggers run once, as a message does",
+        "at one": "its trigger is a CronTrigger; only date triggers run once, as a message does",
+        "with a time": "its arguments hold a datetime.datetime, which JSON cannot carry",
+        "with keys": "its arguments hold a dict whose keys are no text",
+        "with nan": "its arguments hold a float, which JSON cannot carry",
+        "with bytes": "its arguments hold a bytes, which JSON cannot carry",
+        "with an object": "its arguments hold a _pytest.outcomes._Fail, which JSON cannot carry",
+    }
+    assert left.id == "paused"
+
+
+def test_jobs_go_back_as_they_were(url: str) -> None:
+    with scheduler(url) as one:
+        for number in range(3):
+            add(one, f"job {number}", run_date=NOON + number * HOUR, args=[number])
+    before = dump(url, TABLE)
+    assert len(before) == 3
+    with (
+        closing(open_source(of_jobs(url))) as source,
+        closing(open_target("noop:", "app")) as target,
+    ):
+        assert run(source, target, "app", RunSettings(batch_size=2)).counts.returned == 3
+    assert dump(url, TABLE) == before
+    with scheduler(url) as one:
+        assert [job.args for job in one.get_jobs()] == [(0,), (1,), (2,)]
+
+
+def test_a_killed_migration_goes_on_and_moves_each_job_once(postgresql_url: str, tmp_path: Path) -> None:
+    count = 3 * BATCH_SIZE
+    with scheduler(postgresql_url) as one:
+        for number in range(count):
+            add(one, f"job {number}", run_date=NOON + number * HOUR, args=[number])
+    source_url = of_jobs(postgresql_url)
+    target_url = f"sqlite:///{tmp_path / 'target.db'}"
+    command = [sys.executable, "-m", "tests.integration.killed_migration", source_url, target_url, "0", "2"]
+    assert subprocess.run(command, cwd=ROOT, check=False).returncode == -signal.SIGKILL
+    with closing(open_source(source_url)) as source, closing(open_target(target_url, "sales")) as target:
+        report = run(source, target, "sales", RunSettings(batch_size=BATCH_SIZE, allow_rejects=True))
+        assert report.counts == RunCounts(prepared=count, moved=count)
+        assert report.resumed
+        assert not verify(source, target, "sales").findings
+    with closing(SqlDelayedMessageStore(target_url)) as store:
+        store.initialize("sales", TransactionMode.NONE)
+        assert store.count() == count
+    assert dump(postgresql_url, TABLE) == []
+
+
+@pytest.mark.parametrize("state", [b"no pickle", b"}.", b"]."])
+def test_a_row_that_is_no_job_is_rejected(sqlite_url: str, state: bytes) -> None:
+    with scheduler(sqlite_url) as one:
+        add(one, "broken")
+    with connected(sqlite_url) as connection:
+        connection.execute(text(f"UPDATE {TABLE} SET job_state = :state"), {"state": state})
+    with closing(open_source(of_jobs(sqlite_url))) as source:
+        ((rejected,),) = source.would_move("app", None)
+    assert rejected.reason.startswith("its job_state ")
+
+
+def test_a_part_that_is_named_too_often_is_no_message(sqlite_url: str) -> None:
+    large: list[Any] = []
+    for _ in range(40):
+        large = [large, large]
+    with scheduler(sqlite_url) as one:
+        add(one, "large", args=[large])
+    with closing(open_source(of_jobs(sqlite_url))) as source:
+        ((rejected,),) = source.would_move("app", None)
+    assert rejected.reason == "its arguments are too large, or hold themselves"
+
+
+def test_another_table_and_pickle_protocol(sqlite_url: str) -> None:
+    with scheduler(sqlite_url, tablename="jobs of app", pickle_protocol=0) as one:
+        add(one, "one", args=["a"])
+    with closing(open_source(of_jobs(sqlite_url, table="jobs of app"))) as source:
+        assert source.endpoints() == ["jobs of app"]
+        ((row,),) = source.would_move("app", None)
+    assert json.loads(row.message.body)["args"] == ["a"]
+
+
+@pytest.mark.parametrize(("query", "said"), [("", "needs the destination"), ("?destination=a%0Ab", "control")])
+def test_a_destination_must_be_given(query: str, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        open_source(f"apscheduler+sqlite:///app.db{query}")
+
+
+def test_the_documents_commands_run(postgresql_url: str, tmp_path: Path) -> None:
+    with scheduler(postgresql_url) as one:
+        add(one, "one")
+        add(one, "again and again", "interval")
+    commands = "\n".join(blocks("docs/apscheduler.md", "bash"))
+    commands = commands.replace(
+        "delaystore migrate preview --endpoint app", "! delaystore migrate preview --endpoint app"
+    )
+    commands = commands.replace("--allow-rejects --yes\n", "--allow-rejects --yes || test $? = 3\n")
+    done = shell(commands.replace("postgresql+psycopg://localhost/app", postgresql_url), tmp_path)
+    assert done.returncode == 0, done
+    assert "IntervalTrigger" in done.stdout + done.stderr
+    assert [message.message_id for message in stored(postgresql_url)] == ["one"]
