@@ -1,18 +1,17 @@
-"""For authors of stores and transports, and for users' own tests.
+"""For users' own tests, and for authors of stores and transports.
 
-`SettableClock` and `RecordingTransport` need delaystore alone; the conformance kit needs `delaystore[testing]`.
+`TestDelivery` and the doubles need delaystore alone; the conformance kit needs `delaystore[testing]`. pytest finds the
+fixtures (`plugin.py`) by itself.
 """
 
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from delaystore.errors import MissingDependencyError
-from delaystore.testing._capabilities import StoreCapabilities, TransportCapabilities
-from delaystore.testing._clock import SettableClock
-from delaystore.testing._recording import RecordingTransport
-
 if TYPE_CHECKING:
+    from delaystore.testing._capabilities import StoreCapabilities, TransportCapabilities
+    from delaystore.testing._clock import SettableClock
+    from delaystore.testing._delivery import TestDelivery
     from delaystore.testing._kit import (
         Outage,
         StoreConformance,
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
         TransportFactory,
         store_state_machine,
     )
+    from delaystore.testing._recording import RecordingTransport
 
 __all__ = [
     "Outage",
@@ -29,6 +29,7 @@ __all__ = [
     "StoreCapabilities",
     "StoreConformance",
     "StoreFactory",
+    "TestDelivery",
     "TransportCapabilities",
     "TransportConformance",
     "TransportFactory",
@@ -36,22 +37,38 @@ __all__ = [
 ]
 
 _KIT: Final = "delaystore.testing._kit"
-_IN_KIT: Final = frozenset(
-    {"Outage", "StoreConformance", "StoreFactory", "TransportConformance", "TransportFactory", "store_state_machine"}
-)
+_HOMES: Final = {
+    "Outage": _KIT,
+    "RecordingTransport": "delaystore.testing._recording",
+    "SettableClock": "delaystore.testing._clock",
+    "StoreCapabilities": "delaystore.testing._capabilities",
+    "StoreConformance": _KIT,
+    "StoreFactory": _KIT,
+    "TestDelivery": "delaystore.testing._delivery",
+    "TransportCapabilities": "delaystore.testing._capabilities",
+    "TransportConformance": _KIT,
+    "TransportFactory": _KIT,
+    "store_state_machine": _KIT,
+}
 
 
 def __getattr__(name: str) -> Any:
-    """Import the kit at its first use: pytest and hypothesis are an extra."""
-    if name not in _IN_KIT:
+    """Import a public name at its first use: pytest loads this package wherever delaystore is installed.
+
+    Of the kit, pytest and hypothesis are an extra.
+    """
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = _HOMES[name]
     try:
-        if _KIT not in sys.modules:
+        if home == _KIT and _KIT not in sys.modules:
             import_module("pytest").register_assert_rewrite(_KIT)
-        return getattr(import_module(_KIT), name)
+        return getattr(import_module(home), name)
     except ModuleNotFoundError as error:
         if error.name not in ("pytest", "hypothesis"):
             raise
+        from delaystore.errors import MissingDependencyError
+
         raise MissingDependencyError(
             f"{name} needs the library {error.name}, which is not installed; pip install 'delaystore[testing]'"
         ) from error

@@ -63,6 +63,7 @@ PUBLIC = {  # what users import: a change here is a change for them
         "StoreCapabilities",
         "StoreConformance",
         "StoreFactory",
+        "TestDelivery",
         "TransportCapabilities",
         "TransportConformance",
         "TransportFactory",
