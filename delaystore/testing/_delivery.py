@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import ClassVar, Final, Unpack
+from typing import TYPE_CHECKING, ClassVar, Final, Unpack
 
 from typing_extensions import override
 
@@ -16,6 +16,9 @@ from delaystore.testing._clock import SettableClock, sum_of
 from delaystore.testing._expectation import Expectation, Expected, report
 from delaystore.testing._handlers import Handler, Handlers
 from delaystore.testing._recording import RecordingTransport
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
 
 MOST_ROUNDS: Final = 100
 """How often handlers may send what is due at once, within one `dispatch_due`."""
@@ -55,6 +58,14 @@ class TestDelivery(DelayedDelivery):
     def start(self) -> None:
         """Set up the store; nothing is forwarded but by `dispatch_due` and `dispatch_for`."""
         self._prepare()
+
+    @property
+    def engine(self) -> "Engine":
+        """The SQLAlchemy Engine of a SQL store, for Sessions to enlist; ConfigurationError for another store."""
+        engine: Engine | None = getattr(self._store, "engine", None)
+        if engine is None:
+            raise ConfigurationError(f"{type(self._store).__name__} has no engine; use the SQL store")
+        return engine
 
     def on(self, destination: str, handler: Handler) -> None:
         """Call `handler(message)` for each message that arrives at `destination`, in place of an earlier handler."""

@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from sqlalchemy import URL, Engine
+
     from delaystore.settings import DelayedDeliverySettings
     from delaystore.testing import SettableClock, TestDelivery
 
@@ -60,3 +64,32 @@ def delayed_delivery(
     delivery = TestDelivery(delayed_delivery_endpoint, clock=delayed_delivery_clock, settings=delayed_delivery_settings)
     yield delivery
     delivery.close()
+
+
+@pytest.fixture
+def delayed_delivery_database(tmp_path: Path) -> str | URL | Engine:
+    """The URL or Engine of the database of `sql_delayed_delivery`, a SQLite file; to be overridden."""
+    return f"sqlite:///{tmp_path / 'delaystore.db'}"
+
+
+@pytest.fixture
+def sql_delayed_delivery(
+    delayed_delivery_database: str | URL | Engine,
+    delayed_delivery_clock: SettableClock,
+    delayed_delivery_endpoint: str,
+    delayed_delivery_settings: DelayedDeliverySettings | None,
+) -> Iterator[TestDelivery]:
+    """A TestDelivery with a SQL store, whose tables are made for the test and dropped after it."""
+    from delaystore.stores import SqlDelayedMessageStore
+    from delaystore.testing import TestDelivery
+
+    store = SqlDelayedMessageStore(delayed_delivery_database, clock=delayed_delivery_clock)
+    delivery = TestDelivery(
+        delayed_delivery_endpoint, store, clock=delayed_delivery_clock, settings=delayed_delivery_settings
+    )
+    try:
+        delivery.setup_infrastructure()  # tables cannot be made inside a transaction that enlists
+        yield delivery
+        store.remove_infrastructure()
+    finally:
+        delivery.close()
