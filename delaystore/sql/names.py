@@ -64,7 +64,7 @@ def timed_table_name(table: str, dialect: SqlDialect, *, by_test_clock: bool) ->
         table = derived_name(table, TEST_CLOCK + LONGEST_SUFFIX, dialect).removesuffix(LONGEST_SUFFIX)
     elif table.endswith(TEST_CLOCK):
         raise ConfigurationError(
-            f"the table {table!r} is for tests, which set their own clock; name another table, or give the store a clock"
+            f"the table {table!r} is for tests, which set a clock; name another table, or give the store a clock"
         )
     return check_table_name(table, dialect)
 

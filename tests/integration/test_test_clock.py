@@ -80,9 +80,9 @@ def test_its_table_is_refused_to_others(endpoint: str, postgresql_url: str) -> N
         name = timed.table.name
         assert name.endswith("_test_clock")
     for table in (name, "mine_test_clock"):
-        with closing(SqlDelayedMessageStore(postgresql_url, table=table)) as store:
-            with pytest.raises(ConfigurationError, match="is for tests, which set their own clock; name another table"):
-                DelayedDelivery(endpoint, store)
+        refused = pytest.raises(ConfigurationError, match="is for tests, which set a clock; name another table")
+        with closing(SqlDelayedMessageStore(postgresql_url, table=table)) as store, refused:
+            DelayedDelivery(endpoint, store)
     with closing(SqlDelayedMessageStore(postgresql_url, table=name, clock=SettableClock())) as again:
         TestDelivery(endpoint, again, clock=SettableClock())
         assert again.table.name == name
