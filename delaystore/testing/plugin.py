@@ -79,7 +79,7 @@ def sql_delayed_delivery(
     delayed_delivery_endpoint: str,
     delayed_delivery_settings: DelayedDeliverySettings | None,
 ) -> Iterator[TestDelivery]:
-    """A TestDelivery with a SQL store, whose tables are made for the test and dropped after it."""
+    """A TestDelivery with a SQL store, whose tables are made anew for the test, and stay after it."""
     from delaystore.stores import SqlDelayedMessageStore
     from delaystore.testing import TestDelivery
 
@@ -87,9 +87,7 @@ def sql_delayed_delivery(
     delivery = TestDelivery(
         delayed_delivery_endpoint, store, clock=delayed_delivery_clock, settings=delayed_delivery_settings
     )
-    try:
-        delivery.setup_infrastructure()  # tables cannot be made inside a transaction that enlists
-        yield delivery
-        store.remove_infrastructure()
-    finally:
-        delivery.close()
+    store.remove_infrastructure()  # not after the test: a transaction that it leaves open would keep the tables locked
+    delivery.setup_infrastructure()  # tables cannot be made inside a transaction that enlists
+    yield delivery
+    delivery.close()

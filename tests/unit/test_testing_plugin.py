@@ -91,12 +91,23 @@ def test_what_is_to_be_overridden(pytester: pytest.Pytester) -> None:
         def delayed_delivery_database(tmp_path_factory):
             engine = create_engine(f"sqlite:///{tmp_path_factory.mktemp('app')}/app.db")
             yield engine
-            assert inspect(engine).get_table_names() == ["orders"]  # the store's are gone
+            assert "sales_delayed_test_clock" in inspect(engine).get_table_names()
             engine.dispose()
+
+
+        @pytest.fixture
+        def session(delayed_delivery_database):
+            with Session(delayed_delivery_database) as session:
+                yield session
+
+
+        def test_a_session_that_ends_late(session, sql_delayed_delivery):
+            sql_delayed_delivery.enlist(session).send("billing", b"left open", delay=60)
 
 
         def test_it(sql_delayed_delivery, delayed_delivery_database, delayed_delivery_clock):
             with Session(delayed_delivery_database) as session:
+                sql_delayed_delivery.assert_not_sent()
                 session.execute(text("create table orders (number int)"))
                 sql_delayed_delivery.enlist(session).send("billing", b"17", delay=60)
                 sql_delayed_delivery.assert_not_sent()
