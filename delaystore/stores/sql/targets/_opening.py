@@ -8,6 +8,7 @@ from sqlalchemy import Connection
 from sqlalchemy.orm import Session, scoped_session
 
 from delaystore.errors import ConfigurationError
+from delaystore.stores.sql.targets._django import DjangoTarget
 from delaystore.stores.sql.targets._sqlalchemy import ConnectionTarget, SessionTarget
 from delaystore.stores.sql.targets.abc import Target
 from delaystore.stores.sql.targets.driver import Lender, Loan, LoanTarget
@@ -36,8 +37,9 @@ def target_of(given: Any, lender: Lender) -> Target:
         return SessionTarget(given())
     if isinstance(given, Session):
         return SessionTarget(given)
-    if _is_djangos(given):
-        return _django_target(given, lender)
+    wrapper = _wrapper_of(given)
+    if wrapper is not None:
+        return DjangoTarget(wrapper, lender, lent)
     if _is_asynchronous(given):
         raise ConfigurationError(
             f"a {type(given).__name__} belongs to asyncio; enlist it by AsyncDelayedDelivery.enlist"
@@ -60,16 +62,14 @@ def lent(raw: Any, lender: Lender) -> LoanTarget:
     )
 
 
-def _is_djangos(given: Any) -> bool:
-    """Whether it is django.db.connection, or one of django.db.connections."""
-    return any(base.__module__.startswith("django.") for base in type(given).__mro__) and hasattr(given, "alias")
-
-
-def _django_target(given: Any, lender: Lender) -> Target:
-    from delaystore.stores.sql.targets._django import DjangoTarget
-
-    connections: Any = import_module("django.db").connections
-    return DjangoTarget(connections[given.alias], lender, lent)
+def _wrapper_of(given: Any) -> Any:
+    """Django's BaseDatabaseWrapper, which django.db.connection stands for; None: `given` is none of Django's."""
+    django: Any = sys.modules.get("django.db")
+    if django is None:
+        return None
+    if isinstance(given, type(django.connection)):
+        return django.connections[given.alias]
+    return given if isinstance(given, import_module("django.db.backends.base.base").BaseDatabaseWrapper) else None
 
 
 def _is_asynchronous(given: Any) -> bool:

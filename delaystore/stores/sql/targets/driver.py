@@ -8,7 +8,7 @@ from sqlalchemy import URL, Connection, Engine
 from sqlalchemy.pool import NullPool, PoolProxiedConnection
 from typing_extensions import override
 
-from delaystore.errors import ConfigurationError
+from delaystore.errors import ConfigurationError, StoreError
 from delaystore.stores.sql.targets.abc import Target
 
 _infos: Final[WeakKeyDictionary[Any, dict[Any, Any]]] = WeakKeyDictionary()
@@ -140,6 +140,8 @@ class LoanTarget(Target):
     @property
     @override
     def connection(self) -> Connection:
+        if not self._loan.is_valid:
+            raise StoreError("the connection was lost, and the transaction with it; begin another, and enlist again")
         if self._loan.commits_at_once:
             raise ConfigurationError(
                 "the connection commits each statement at once; begin a transaction first, then enlist it"
