@@ -21,8 +21,10 @@ if TYPE_CHECKING:
         store_state_machine,
     )
     from delaystore.testing._recording import RecordingTransport
+    from delaystore.testing._transaction import FakeTransaction
 
 __all__ = [
+    "FakeTransaction",
     "Outage",
     "RecordingTransport",
     "SettableClock",
@@ -38,6 +40,7 @@ __all__ = [
 
 _KIT: Final = "delaystore.testing._kit"
 _HOMES: Final = {
+    "FakeTransaction": "delaystore.testing._transaction",
     "Outage": _KIT,
     "RecordingTransport": "delaystore.testing._recording",
     "SettableClock": "delaystore.testing._clock",

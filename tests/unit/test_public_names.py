@@ -57,6 +57,7 @@ PUBLIC = {  # what users import: a change here is a change for them
     "delaystore.delivery": ["DelayedDelivery", "EnlistedDelivery"],
     "delaystore.spark": ["DelaystoreDataSource", "register"],
     "delaystore.testing": [
+        "FakeTransaction",
         "Outage",
         "RecordingTransport",
         "SettableClock",
