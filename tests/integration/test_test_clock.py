@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from delaystore import DelayedDelivery, ManagementOutcome, SqlDelayedMessageStore
 from delaystore.errors import ConfigurationError
+from delaystore.message import Position
 from delaystore.testing import SettableClock, TestDelivery
 from tests.integration.sql_stores import message, opened
 
@@ -61,6 +62,14 @@ def test_an_enlisted_delay_goes_by_it(delivery: TestDelivery) -> None:
         delivery.enlist(session).send("billing", b"pay me", delay=timedelta(days=3))
         session.commit()
     delivery.assert_sent("billing", delay=timedelta(days=3))
+
+
+def test_no_search_is_spared_while_time_jumps(sqlite_url: str) -> None:
+    with opened(sqlite_url, clock=SettableClock()) as store:
+        scan = store._parts.scan
+        scan.ended(None, 3600, Position(store.now(), "last"))
+        assert scan.start() is None
+        assert scan.until_full_scan() == timedelta(0)
 
 
 def test_no_dispatcher_by_the_database_s_clock_sees_its_messages(database_url: str, clock: SettableClock) -> None:

