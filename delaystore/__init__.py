@@ -4,17 +4,19 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from delaystore.delivery import DelayedDelivery
+    from delaystore.delivery import AsyncDelayedDelivery, DelayedDelivery
     from delaystore.dispatcher import DispatchObserver
     from delaystore.message import DelayedMessage
     from delaystore.settings import DelayedDeliverySettings, TransactionMode
     from delaystore.stores.abc import DelayedMessageStore, ManagementOutcome
-    from delaystore.stores.sql import SqlDelayedMessageStore
+    from delaystore.stores.sql import AsyncSqlDelayedMessageStore, SqlDelayedMessageStore
     from delaystore.transports.rabbitmq import RabbitMQTransport
 
     __version__: str
 
 __all__ = [
+    "AsyncDelayedDelivery",
+    "AsyncSqlDelayedMessageStore",
     "DelayedDelivery",
     "DelayedDeliverySettings",
     "DelayedMessage",
@@ -27,6 +29,8 @@ __all__ = [
     "__version__",
 ]
 _HOMES: Final = {
+    "AsyncDelayedDelivery": "delaystore.delivery",
+    "AsyncSqlDelayedMessageStore": "delaystore.stores.sql",
     "DelayedDelivery": "delaystore.delivery",
     "DelayedDeliverySettings": "delaystore.settings",
     "DelayedMessage": "delaystore.message",

@@ -12,6 +12,7 @@ from delaystore.calls._call import (
     elsewhere,
 )
 from delaystore.calls._question import Question
+from delaystore.calls._tasks import TaskCalls
 
 __all__ = [
     "CUT_AFTER",
@@ -20,6 +21,7 @@ __all__ = [
     "CallWatcher",
     "Interruptible",
     "Question",
+    "TaskCalls",
     "calls_of",
     "current_call",
     "elsewhere",

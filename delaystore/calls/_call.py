@@ -5,12 +5,15 @@ thread of the process watches all calls.
 """
 
 import threading
+from asyncio import CancelledError
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from time import monotonic
 from types import TracebackType
 from typing import Final, Protocol, Self
 
+from delaystore.calls._tasks import TaskCalls, current_task_calls
 from delaystore.calls._watch import Watch
 from delaystore.errors import StoreUnavailableError
 
@@ -45,14 +48,14 @@ class CallWatcher(Protocol):
 
 
 class Call:
-    """One call in progress, a context manager that belongs to its thread.
+    """One call in progress, a context manager that belongs to its thread, or its task on an event loop.
 
     `purpose`: what it is for, as in "storing a message". `limit`: seconds after which it is ended; None: never.
     Raises StoreUnavailableError in place of the StoreUnavailableError of a call that was ended.
     """
 
     __slots__ = (
-        *("_before", "_began", "_lock", "_paused", "_waits_for", "_watcher"),
+        *("_before", "_began", "_lock", "_paused", "_task_calls", "_waits_for", "_watcher"),
         *("ended", "limit", "overdue", "purpose"),
     )
 
@@ -66,6 +69,7 @@ class Call:
         self._paused = False
         self._lock = threading.Lock()
         self._waits_for: Interruptible | None = None
+        self._task_calls: TaskCalls | None = None
         self._before: Call | None = None
         self._began = 0.0
 
@@ -112,23 +116,27 @@ class Call:
             asked, self.overdue = self.overdue, True
             if self._waits_for is not None and cut:
                 self._waits_for.cut()
+            elif self._task_calls is not None:
+                if not asked:
+                    self._task_calls.end(lambda: not self.ended)
             elif self._waits_for is not None and not asked:
                 self._waits_for.ask()
 
     def pause(self) -> None:
         """The thread is busy with something else: the call begins anew when it is resumed."""
         self._paused = True
-        _thread.call = self._before
+        _current.set(self._before)
 
     def resume(self) -> None:
         """Go on with the call."""
         self._began = monotonic()
         self._paused = False
-        _thread.call = self
+        _current.set(self)
 
     def __enter__(self) -> Self:
         self._began = monotonic()
-        self._before, _thread.call = _thread.call, self
+        self._before, self._task_calls = _current.get(), current_task_calls()
+        _current.set(self)
         _watch.add(self)
         return self
 
@@ -136,25 +144,28 @@ class Call:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         _watch.remove(self)
-        _thread.call = self._before
+        _current.set(self._before)
         with self._lock:
             self.ended = True
             waits_for, self._waits_for = self._waits_for, None
         if waits_for is not None:
             waits_for.release()
-        if self.overdue and isinstance(error, StoreUnavailableError):
+        is_end = isinstance(error, StoreUnavailableError) or (
+            isinstance(error, CancelledError) and self._task_calls is not None and self._task_calls.ended
+        )
+        if self.overdue and is_end:
             raise StoreUnavailableError(f"the store has not answered within {self.limit:g} s") from None
 
 
 def current_call() -> Call | None:
-    """The calling thread's innermost call in progress."""
-    return _thread.call
+    """The innermost call in progress of the calling thread, or task."""
+    return _current.get()
 
 
 @contextmanager
 def elsewhere() -> Iterator[None]:
-    """What the block does is no part of the thread's call in progress, if there is one."""
-    call = _thread.call
+    """What the block does is no part of the call in progress, if there is one."""
+    call = _current.get()
     if call is None:
         yield
         return
@@ -170,9 +181,6 @@ def calls_of(watcher: CallWatcher) -> list[Call]:
     return [call for call in _watch.all() if call.belongs_to(watcher)]
 
 
-class _Thread(threading.local):
-    call: Call | None = None
-
-
-_thread: Final = _Thread()
+_current: Final[ContextVar[Call | None]] = ContextVar("delaystore_call", default=None)
+"""A thread has a context of its own, and so has a task; a greenlet of SQLAlchemy's has that of its task."""
 _watch: Final = Watch[Call]()

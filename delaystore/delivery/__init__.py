@@ -1,6 +1,7 @@
 """What an endpoint embeds."""
 
+from delaystore.delivery._async import AsyncDelayedDelivery, AsyncEnlistedDelivery
 from delaystore.delivery._delivery import DelayedDelivery
 from delaystore.delivery._enlisted import EnlistedDelivery
 
-__all__ = ["DelayedDelivery", "EnlistedDelivery"]
+__all__ = ["AsyncDelayedDelivery", "AsyncEnlistedDelivery", "DelayedDelivery", "EnlistedDelivery"]

@@ -6,12 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import islice
 from types import TracebackType
 from typing import Any, Final, Self
 
 from typing_extensions import override
 
+from delaystore.bridge import off_the_loop
 from delaystore.calls import Call
 from delaystore.delivery._enlisted import EnlistableStore, EnlistedDelivery
 from delaystore.delivery._native import NativeSender
@@ -20,7 +22,7 @@ from delaystore.dispatcher.breakers import RepeatedFailuresOverTimeCircuitBreake
 from delaystore.dispatcher.dispatcher import Dispatcher
 from delaystore.dispatcher.health import STATUS_TIMEOUT, Health
 from delaystore.dispatcher.observer import DispatchObserver, guarded
-from delaystore.dispatcher.status_check import StatusCheck
+from delaystore.dispatcher.status_check import StatusCheck, StoreHealth
 from delaystore.dispatcher.store_calls import StoreCalls
 from delaystore.errors import (
     ConfigurationError,
@@ -73,11 +75,7 @@ class DelayedDelivery(Sender):
         self._transport = transport
         store.initialize(endpoint, self._settings.transaction_mode)
         self._observer = guarded(observer)
-        self._dispatcher = (
-            None
-            if transport is None
-            else Dispatcher(store, transport, self._settings, endpoint, observer=self._observer)
-        )
+        self._dispatcher = None if transport is None else self._new_dispatcher(transport, endpoint)
         self._composer = Composer(self._now, transport, self._settings.max_body_bytes)
         timeout = self._settings.dispatch_timeout.total_seconds()
         self._native = NativeSender(self._now, transport, timeout) if native else None
@@ -91,7 +89,7 @@ class DelayedDelivery(Sender):
         All or nothing where the store has transactions. With `native` they go in batches; batches before a failure stay
         sent. Raises as `send`.
         """
-        self._prepare()
+        self.prepare()
         earliest = Earliest()
         checked = self._composer.checked(messages, earliest)
         if self._native is not None:
@@ -180,7 +178,8 @@ class DelayedDelivery(Sender):
         self._store.setup_infrastructure()
         self._ready = True
         if self._transport is not None:
-            self._transport.declare_error_queue(self._settings.error_queue)
+            declare = partial(self._transport.declare_error_queue, self._settings.error_queue)
+            off_the_loop("delaystore-setup", declare)
 
     def start(self) -> None:
         """Start the embedded dispatcher, and set up the store if `automatic_setup` says so; may be called twice.
@@ -188,10 +187,15 @@ class DelayedDelivery(Sender):
         It also starts while the broker is down. Raises ConfigurationError without a transport, StoreError when the
         store cannot be set up.
         """
+        dispatcher = self.check_startable()
+        self.prepare()
+        dispatcher.start()
+
+    def check_startable(self) -> Dispatcher:
+        """The dispatcher; raises ConfigurationError where there is none, for want of a transport."""
         if self._dispatcher is None:
             raise ConfigurationError("there is nothing to start without a transport; give DelayedDelivery one")
-        self._prepare()
-        self._dispatcher.start()
+        return self._dispatcher
 
     def stop(self, timeout: float | None = None) -> bool:
         """Stop the dispatcher once what is in flight is finished; may be called twice, and without `start`.
@@ -220,16 +224,24 @@ class DelayedDelivery(Sender):
     def health(self, timeout: timedelta | float = STATUS_TIMEOUT) -> Health:
         """How dispatching and storing are doing. Asks the store, for `timeout` (or seconds) at most; raises nothing."""
         if self._dispatcher is None:
-            store = self._status_check.health(timeout)
-            health = Health(running=False, oldest_overdue=store.oldest_overdue, store=store.problem)
-        else:
-            health = self._dispatcher.health(timeout)
+            return self.health_with(self._status_check.health(timeout))
+        return self._with_own(self._dispatcher.health(timeout))
+
+    def health_with(self, store: StoreHealth) -> Health:
+        """The health without a dispatcher, where the store is as `store` says."""
+        return self._with_own(Health(running=False, oldest_overdue=store.oldest_overdue, store=store.problem))
+
+    def _with_own(self, health: Health) -> Health:
+        """`health` with that of storing."""
         slow = [each for each in (self._calls.longest(), health.slow_store_call) if each is not None]
         return replace(
             health,
             breakers={"store": self._store_breaker.state.value, **health.breakers},
             slow_store_call=max(slow, default=None),
         )
+
+    def _new_dispatcher(self, transport: Transport, endpoint: str) -> Dispatcher:
+        return Dispatcher(self._store, transport, self._settings, endpoint, observer=self._observer)
 
     def _renew_after_fork(self) -> None:
         """Make new locks, at construction and in a forked child, where the parent's may stay taken for ever."""
@@ -245,7 +257,7 @@ class DelayedDelivery(Sender):
 
     def __enter__(self) -> Self:
         if self._dispatcher is None:
-            self._prepare()
+            self.prepare()
         else:
             self.start()
         return self
@@ -318,11 +330,21 @@ class DelayedDelivery(Sender):
                 f"{type(self._store).__name__} cannot list or change what waits in it; "
                 f"that takes a ManagedDelayedMessageStore"
             )
-        self._prepare()
+        self.prepare()
         return self._store
 
+    @property
+    def dispatches(self) -> bool:
+        """Whether there is a transport, and so a dispatcher."""
+        return self._dispatcher is not None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the store is set up, as far as this process is to do that."""
+        return self._ready
+
     @override
-    def _prepare(self) -> None:
+    def prepare(self) -> None:
         """Set up the store, once per process; the store itself allows several processes to do so."""
         if self._ready:
             return

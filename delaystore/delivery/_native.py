@@ -3,8 +3,10 @@
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import compress
 
+from delaystore.bridge import off_the_loop
 from delaystore.errors import ConfigurationError
 from delaystore.message import DelayedMessage
 from delaystore.transports.abc import Outcome, OutcomeKind, Transport
@@ -37,7 +39,8 @@ class NativeSender:
         now = self._now()
         fits = [timedelta(0) < message.due_time - now <= self._longest for message in messages]
         fitting = list(compress(messages, fits))
-        outcomes = iter(self._transport.send_delayed(fitting, now, self._timeout) if fitting else ())
+        send = partial(self._transport.send_delayed, fitting, now, self._timeout)
+        outcomes = iter(off_the_loop("delaystore-native", send) if fitting else ())
         return [message for message, fit in zip(messages, fits, strict=True) if not (fit and _taken(message, outcomes))]
 
 

@@ -90,7 +90,7 @@ class Sender(ABC):
         store, DurabilityUnknownError where it is stored but perhaps not on PostgreSQL's synchronous standby, another
         StoreError when the store fails: it may be stored nevertheless, so send again with a message_id of your own.
         """
-        self._prepare()
+        self.prepare()
         message = DelayedMessage(
             message_id=new_message_id() if message_id is None else message_id,
             destination=destination,
@@ -103,7 +103,7 @@ class Sender(ABC):
         self._keep(message)
         return message.message_id
 
-    def _prepare(self) -> None:  # noqa: B027 - most need nothing
+    def prepare(self) -> None:  # noqa: B027 - most need nothing
         """Called before each message."""
 
     @abstractmethod

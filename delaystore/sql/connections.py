@@ -11,7 +11,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from delaystore.calls import CUT_AFTER, current_call, in_background
 from delaystore.clock import CarriedClock
-from delaystore.sql.dialects import DIALECTS, SqlDialect, dialect_of
+from delaystore.sql.drivers import Driver, driver_of
 
 MAKES_OLD: Final = 1.0
 """Seconds; older readings of a clock are asked for anew after a connection was made, perhaps to another server."""
@@ -28,7 +28,7 @@ class EngineConnections:
     """
 
     def __init__(self, engine: Engine) -> None:
-        self._dialect = dialect_of(engine, DIALECTS)
+        self._driver = driver_of(engine)
         self.clocks: Final[WeakSet[CarriedClock]] = WeakSet()
         """Clocks of the server, which must be asked again where another server may answer."""
         self._disposals = 0
@@ -59,16 +59,16 @@ class EngineConnections:
         if call is None or call.limit is None:
             return
         former = call.waits_for
-        if isinstance(former, WaitingConnection) and former.driver is driver:
+        if isinstance(former, WaitingConnection) and former.connection is driver:
             return
-        descriptor = self._dialect.socket_of(driver)
+        descriptor = self._driver.socket_of(driver)
         if descriptor is None:
             return
         try:
             duplicate = os.dup(descriptor)
         except OSError:  # too many open files: better a call without an end than none
             return
-        call.wait_for(WaitingConnection(driver, duplicate, self._dialect))
+        call.wait_for(WaitingConnection(driver, duplicate, self._driver))
 
     def _used_by(self, connection: Connection, *_: Any) -> None:
         if current_call() is not None and not connection.invalidated:
@@ -81,7 +81,7 @@ class EngineConnections:
         one that took longer than it may: whoever asked has perhaps closed the store by now, and nobody would close it.
         """
         call = current_call()
-        if call is not None and isinstance(call.waits_for, WaitingConnection) and call.waits_for.driver is driver:
+        if call is not None and isinstance(call.waits_for, WaitingConnection) and call.waits_for.connection is driver:
             call.wait_for(None)
         is_late = call is not None and (call.overdue or call.seconds_left == 0)
         if is_late or record.info.get(_DISPOSALS, 0) != self._disposals:
@@ -94,14 +94,14 @@ class WaitingConnection:
     `descriptor`: a duplicate of its socket's, so that it stays what it is even if the driver closes its own.
     """
 
-    def __init__(self, driver: Any, descriptor: int, dialect: SqlDialect) -> None:
-        self.driver = driver
+    def __init__(self, connection: Any, descriptor: int, driver: Driver) -> None:
+        self.connection = connection
         self._descriptor = descriptor
-        self._dialect = dialect
+        self._driver = driver
 
     def ask(self) -> None:
         """Where the server can be asked to end what it does for this connection, ask it; else end the wait."""
-        cancel: Callable[[float], object] | None = self._dialect.cancellation(self.driver)
+        cancel: Callable[[float], object] | None = self._driver.cancellation(self.connection)
         if cancel is None:
             self.cut()
         else:

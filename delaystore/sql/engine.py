@@ -5,7 +5,8 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, exc
 from sqlalchemy.engine.interfaces import DBAPIConnection, Dialect, ExceptionContext
@@ -16,10 +17,14 @@ from delaystore.errors import ConfigurationError
 from delaystore.forks import renew_in_children
 from delaystore.sql.dialects import DIALECTS, SqlDialect, fault_of
 from delaystore.sql.dialects.base import OWN
+from delaystore.sql.drivers import driver_of_url, is_only_async
 from delaystore.sql.errors import configuration_errors
 from delaystore.sql.faults import Fault
 from delaystore.sql.hosts import HostsInTurn, hosts_of
 from delaystore.sql.urls import database_url, same_address
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
 IDLE_BEFORE_PING: Final = 1.0
 """Seconds without use after which a pooled connection is tested first, so that callers do not notice a restart."""
@@ -87,27 +92,65 @@ def create_store_engine(url: str | URL) -> Engine:
     """
     with configuration_errors():
         parsed = database_url(url)
-        backend = parsed.get_backend_name()
-        options: dict[str, Any] = {"hide_parameters": True, "pool_size": 5, "max_overflow": 15}
-        dialect = DIALECTS.get(backend)
-        if dialect is not None:
-            parsed = _with_password_hidden(_with_driver(parsed, dialect))
-            if dialect.transaction_isolation is not None:
-                options["isolation_level"] = dialect.transaction_isolation
-        if backend == "sqlite":
-            _check_sqlite_url(parsed)
-            options["paramstyle"] = "named"  # for any other, SQLAlchemy takes a table called "%(id)s" for a parameter
-        defaults = {} if dialect is None else dialect.connect_arguments
-        given = {name: value for name, value in defaults.items() if name not in parsed.query}
-        if "prepare_threshold" in parsed.query:
-            # psycopg prepares a statement after so many uses; it takes a number or None, not text
-            threshold = str(parsed.query["prepare_threshold"])
-            given["prepare_threshold"] = None if threshold == "none" else int(threshold)
-            parsed = parsed.difference_update_query(["prepare_threshold"])
-        engine = create_engine(parsed, connect_args=given, **options)
+        check_blocking(parsed)
+        return _engine(parsed, create_engine, is_async=False)
+
+
+def create_async_store_engine(url: str | URL) -> "AsyncEngine":
+    """As `create_store_engine`, for an event loop: a URL without a driver gets one that knows asyncio.
+
+    Its `sync_engine` executes statements in greenlets only.
+    """
+    with configuration_errors():
+        import_module("greenlet")  # what SQLAlchemy says of its absence is long
+        from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+        def create(parsed: URL, **options: Any) -> Engine:
+            return create_async_engine(parsed, **options).sync_engine
+
+        return AsyncEngine(_engine(database_url(url), create, is_async=True))
+
+
+def blocking_url(url: URL) -> URL:
+    """`url`, which names a driver for event loops, with the driver that threads take for the same database."""
+    driver = driver_of_url(url, is_async=True)
+    if driver.blocking is None:
+        return url
+    return url.set(drivername=f"{url.get_backend_name()}+{driver.blocking}", query=driver.blocking_query(url))
+
+
+def check_blocking(database: URL | Engine) -> None:
+    """Raise ConfigurationError for a URL or engine, also an AsyncEngine, whose driver belongs to an event loop."""
+    url = database if isinstance(database, URL) else database.url
+    if is_only_async(url) or (not isinstance(database, URL) and database.dialect.is_async):
+        raise ConfigurationError(
+            f"{url.drivername}:// is for asyncio; use AsyncSqlDelayedMessageStore with AsyncDelayedDelivery there, and "
+            f"{blocking_url(url).drivername}:// elsewhere"
+        )
+
+
+def _engine(parsed: URL, create: Callable[..., Engine], *, is_async: bool) -> Engine:
+    """What `create` makes of a URL, tuned for a store. Raises what SQLAlchemy raises, and ConfigurationError."""
+    backend = parsed.get_backend_name()
+    options: dict[str, Any] = {"hide_parameters": True, "pool_size": 5, "max_overflow": 15}
+    dialect = DIALECTS.get(backend)
     if dialect is not None:
-        event.listen(engine, "do_connect", _connecting(dialect, HostsInTurn(hosts_of(parsed))))
-        event.listen(engine, "connect", lambda connection, _record: dialect.prepare(connection))
+        parsed = _with_password_hidden(_with_driver(parsed, dialect, is_async=is_async))
+        if dialect.transaction_isolation is not None:
+            options["isolation_level"] = dialect.transaction_isolation
+    if backend == "sqlite":
+        _check_sqlite_url(parsed)
+        options["paramstyle"] = "named"  # for any other, SQLAlchemy takes a table called "%(id)s" for a parameter
+    driver = driver_of_url(parsed, is_async=is_async)
+    parsed, given = driver.options(parsed)
+    defaults = driver.connect_arguments
+    if defaults is None:
+        defaults = {} if dialect is None else dialect.connect_arguments
+    given = {**{name: value for name, value in defaults.items() if name not in parsed.query}, **given}
+    engine = create(parsed, connect_args=given, **options)
+    if dialect is not None:
+        event.listen(engine, "do_connect", _connecting(dialect, driver.time_limit, HostsInTurn(hosts_of(parsed))))
+        event.listen(engine, "connect", lambda connection, _record: dialect.prepare(connection, driver))
     if backend != "sqlite":
         event.listen(engine, "checkin", _note_use)
         event.listen(engine, "checkout", _ping_after_idling)
@@ -125,10 +168,14 @@ def renew_after_fork(engine: Engine) -> None:
     renew_in_children(engine, lambda inherited: inherited.dispose(close=False))
 
 
-def _with_driver(url: URL, dialect: SqlDialect) -> URL:
-    if dialect.default_driver is None or "+" in url.drivername:
-        return url
-    return url.set(drivername=f"{url.drivername}+{dialect.default_driver}")
+def _with_driver(url: URL, dialect: SqlDialect, *, is_async: bool) -> URL:
+    default = next(iter(dialect.async_drivers), None) if is_async else dialect.default_driver
+    if default is not None and "+" not in url.drivername:
+        return url.set(drivername=f"{url.drivername}+{default}")
+    if is_async and url.get_driver_name().removesuffix("_async") not in dialect.async_drivers:
+        known = ", ".join(f"{url.get_backend_name()}+{name}://" for name in dialect.async_drivers)
+        raise ConfigurationError(f"{url.drivername}:// is not for asyncio; use {known or 'another database'}")
+    return url
 
 
 def _with_password_hidden(url: URL) -> URL:
@@ -149,26 +196,29 @@ def _check_sqlite_url(url: URL) -> None:
         raise ConfigurationError(f"the folder {folder!r} of the SQLite database does not exist; create it first")
 
 
-def _connecting(ours: SqlDialect, hosts: HostsInTurn) -> Callable[..., DBAPIConnection]:
+def _connecting(ours: SqlDialect, limit: str, hosts: HostsInTurn) -> Callable[..., DBAPIConnection]:
     """What makes connections; it raises ConfigurationError for an option that the driver does not know."""
 
     def connect(
-        driver: Dialect, _record: ConnectionPoolEntry, arguments: Sequence[Any], parameters: Mapping[str, Any]
+        dialect: Dialect, _record: ConnectionPoolEntry, arguments: Sequence[Any], parameters: Mapping[str, Any]
     ) -> DBAPIConnection:
         with configuration_errors():
-            connection: DBAPIConnection = ours.connect(driver, arguments, _in_time(parameters), hosts)
+            connection: DBAPIConnection = ours.connect(dialect, arguments, _in_time(parameters, limit), hosts)
             return connection
 
     return connect
 
 
-def _in_time(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-    """`parameters` with no longer time limit than the thread's call in progress has left, in whole seconds."""
-    call, limit = current_call(), parameters.get("connect_timeout")
+def _in_time(parameters: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """`parameters` with no longer time limit, which is called `name`, than the call in progress has left.
+
+    In whole seconds.
+    """
+    call, limit = current_call(), parameters.get(name)
     left = None if call is None else call.seconds_left
     if left is None or limit is None:
         return parameters
-    return {**parameters, "connect_timeout": max(SHORTEST_CONNECT_TIMEOUT, min(int(limit), math.ceil(left)))}
+    return {**parameters, name: max(SHORTEST_CONNECT_TIMEOUT, min(int(limit), math.ceil(left)))}
 
 
 def _leave_read_only_server(context: ExceptionContext) -> None:

@@ -15,11 +15,18 @@ from delaystore.errors import (
     StoreSetupError,
     StoreUnavailableError,
 )
-from delaystore.sql.dialects import fault_of
+from delaystore.sql.dialects import fault_of, is_outage
 from delaystore.sql.faults import Fault
 from delaystore.sql.hosts import Host
 
-_EXTRAS: Final = {"psycopg": "postgresql", "pymysql": "mysql"}
+_EXTRAS: Final = {
+    "psycopg": "postgresql",
+    "pymysql": "mysql",
+    "greenlet": "asyncio",
+    **{name: name for name in ("asyncpg", "aiosqlite", "asyncmy", "aiomysql")},
+}
+_CLASS: Final = re.compile(r"^<class '[^']+'>: ")
+"""How SQLAlchemy 2.0 begins what asyncpg has raised."""
 _DATE_STYLE: Final = "with DateStyle"
 """In what psycopg raises for a time that is not written as ISO."""
 _ATTEMPT: Final = re.compile(
@@ -109,7 +116,7 @@ def translate(error: exc.DBAPIError) -> StoreError:
             f"a pooler shares the database's sessions ({text}); add ?prepare_threshold=none to the URL, or set "
             "max_prepared_statements in pgbouncer 1.21 or newer"
         )
-    if error.connection_invalidated or isinstance(error, exc.OperationalError | exc.InterfaceError):
+    if error.connection_invalidated or is_outage(error):
         return StoreUnavailableError(f"the database cannot be used now: {text}")
     return StoreError(f"the database refused the statement: {text}")
 
@@ -124,5 +131,6 @@ def _text(original: BaseException | None) -> str:
     ]
     if attempts:
         return "; ".join(dict.fromkeys(attempts))  # a name may have several addresses
-    lines = [line.strip() for line in str(original).splitlines() if line.strip()]
+    text = _CLASS.sub("", str(original))
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[0] if lines else type(original).__name__

@@ -7,9 +7,10 @@ from delaystore.stores.abc import DelayedMessageStore, ManagedDelayedMessageStor
 from delaystore.stores.memory import InMemoryDelayedMessageStore
 
 if TYPE_CHECKING:
-    from delaystore.stores.sql import SqlDelayedMessageStore
+    from delaystore.stores.sql import AsyncSqlDelayedMessageStore, SqlDelayedMessageStore
 
 __all__ = [
+    "AsyncSqlDelayedMessageStore",
     "DelayedMessageStore",
     "InMemoryDelayedMessageStore",
     "ManagedDelayedMessageStore",
@@ -28,9 +29,9 @@ def open_store(url: str) -> DelayedMessageStore:
 
 
 def __getattr__(name: str) -> Any:
-    """Import the SQL store at its first use: SQLAlchemy and Alembic take half a second."""
-    if name == "SqlDelayedMessageStore":
-        from delaystore.stores.sql import SqlDelayedMessageStore
+    """Import the SQL stores at their first use: SQLAlchemy and Alembic take half a second."""
+    if name in ("AsyncSqlDelayedMessageStore", "SqlDelayedMessageStore"):
+        from delaystore.stores import sql
 
-        return SqlDelayedMessageStore
+        return getattr(sql, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -57,7 +57,7 @@ class TestDelivery(DelayedDelivery):
     @override
     def start(self) -> None:
         """Set up the store; nothing is forwarded but by `dispatch_due` and `dispatch_for`."""
-        self._prepare()
+        self.prepare()
 
     @property
     def engine(self) -> "Engine":
@@ -157,7 +157,7 @@ class TestDelivery(DelayedDelivery):
 
     def _forward(self) -> Sequence[DelayedMessage]:
         assert self._dispatcher is not None  # there is a transport
-        self._prepare()
+        self.prepare()
         before = len(self.transport.sent)
         if self.transport.unavailable() is None:
             self._dispatcher.dispatch_due()

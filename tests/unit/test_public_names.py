@@ -19,6 +19,8 @@ from delaystore.transports import InMemoryTransport, open_transport
 
 PUBLIC = {  # what users import: a change here is a change for them
     "delaystore": [
+        "AsyncDelayedDelivery",
+        "AsyncSqlDelayedMessageStore",
         "DelayedDelivery",
         "DelayedDeliverySettings",
         "DelayedMessage",
@@ -31,6 +33,7 @@ PUBLIC = {  # what users import: a change here is a change for them
         "__version__",
     ],
     "delaystore.stores": [
+        "AsyncSqlDelayedMessageStore",
         "DelayedMessageStore",
         "InMemoryDelayedMessageStore",
         "ManagedDelayedMessageStore",
@@ -54,7 +57,7 @@ PUBLIC = {  # what users import: a change here is a change for them
         "PassDurations",
         "PassReport",
     ],
-    "delaystore.delivery": ["DelayedDelivery", "EnlistedDelivery"],
+    "delaystore.delivery": ["AsyncDelayedDelivery", "AsyncEnlistedDelivery", "DelayedDelivery", "EnlistedDelivery"],
     "delaystore.spark": ["DelaystoreDataSource", "register"],
     "delaystore.testing": [
         "FakeTransaction",

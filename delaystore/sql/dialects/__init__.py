@@ -22,6 +22,7 @@ __all__ = [
     "StoreDialect",
     "dialect_of",
     "fault_of",
+    "is_outage",
     "store_dialect_of",
 ]
 
@@ -54,3 +55,8 @@ def store_dialect_of(bind: Engine | Connection | URL) -> StoreDialect:
 def fault_of(error: DBAPIError) -> Fault | None:
     """What `error` means, whichever database it is of; None: nothing that callers act on."""
     return next((fault for dialect in DIALECTS.values() if (fault := dialect.fault(error)) is not None), None)
+
+
+def is_outage(error: DBAPIError) -> bool:
+    """Whether `error` is about the state of the database, not about the rows, whichever database it is of."""
+    return any(dialect.is_outage(error) for dialect in STORE_DIALECTS.values())

@@ -29,6 +29,7 @@ from sqlalchemy.engine.interfaces import Dialect
 from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError, SQLAlchemyError
 
 from delaystore.errors import DuplicateMessageError
+from delaystore.sql.drivers import Driver, driver_of
 from delaystore.sql.faults import Code, Fault, code_of
 from delaystore.sql.hosts import HostsInTurn
 from delaystore.sql.sizes import TableSize
@@ -64,6 +65,8 @@ class SqlDialect(ABC):
 
     default_driver: ClassVar[str | None] = None
     """The driver of a URL that names none; None: SQLAlchemy's own default."""
+    async_drivers: ClassVar[Sequence[str]] = ()
+    """The drivers for event loops; the first is that of a URL that names none."""
     connect_arguments: ClassVar[Mapping[str, Any]] = {}
     """Arguments for the driver, such as time limits; the URL's query overrides them."""
     max_identifier_bytes: ClassVar[int]
@@ -96,27 +99,16 @@ class SqlDialect(ABC):
 
     def connect(
         self,
-        driver: Dialect,
+        dialect: Dialect,
         arguments: Sequence[Any],
         parameters: Mapping[str, Any],
         hosts: HostsInTurn,  # noqa: ARG002 - for overriders
     ) -> Any:
         """A new connection of the driver's; of several `hosts`, to the first that will do."""
-        return driver.connect(*arguments, **parameters)
+        return driver_of(dialect).connect(dialect, arguments, parameters)
 
-    def prepare(self, connection: Any) -> None:  # noqa: B027 - most need nothing
+    def prepare(self, connection: Any, driver: Driver) -> None:  # noqa: B027 - most need nothing
         """Set what statements rely on in a new connection of the driver's, which is in no transaction."""
-
-    def socket_of(self, connection: Any) -> int | None:  # noqa: ARG002 - for overriders
-        """The descriptor of the socket of a driver's connection; None: there is none, or it is closed."""
-        return None
-
-    def cancellation(self, connection: Any) -> Callable[[float], object] | None:  # noqa: ARG002 - for overriders
-        """What asks the server to end what it does for a driver's connection, within so many seconds.
-
-        Another thread may call it. None: the server can only be left.
-        """
-        return None
 
     @abstractmethod
     def clock(self) -> ColumnElement[datetime] | None:

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import datetime
 from hashlib import sha256
 from typing import Any, ClassVar, Final
@@ -42,6 +42,7 @@ from delaystore.sql.dialects.base import (
     floored,
     row_with,
 )
+from delaystore.sql.drivers import Driver, driver_of
 from delaystore.sql.faults import Code, Fault, code_of
 from delaystore.sql.hosts import Host, HostsInTurn
 from delaystore.sql.quoting import quoted_name
@@ -79,6 +80,7 @@ class MySqlDialect(StoreDialect):
     """MariaDB and MySQL."""
 
     default_driver: ClassVar[str | None] = "pymysql"  # SQLAlchemy's own must be compiled
+    async_drivers: ClassVar[Sequence[str]] = ("aiomysql", "asyncmy")
     connect_arguments: ClassVar[Mapping[str, Any]] = {
         "connect_timeout": CONNECT_TIMEOUT,
         "charset": "utf8mb4",
@@ -109,27 +111,28 @@ class MySqlDialect(StoreDialect):
 
     @override
     def connect(
-        self, driver: Dialect, arguments: Sequence[Any], parameters: Mapping[str, Any], hosts: HostsInTurn
+        self, dialect: Dialect, arguments: Sequence[Any], parameters: Mapping[str, Any], hosts: HostsInTurn
     ) -> Any:
         """Of several hosts the first that answers and takes writes, from the one that answered last."""
+        driver, errors = driver_of(dialect), dialect.loaded_dbapi
         if len(hosts) < 2:
-            return _connected(driver, arguments, parameters)
+            return driver.connect(dialect, arguments, parameters)
         failures: list[tuple[Host, Exception]] = []
         for host in list(hosts):
             try:
-                connection = _connected(
-                    driver, arguments, {**parameters, "host": host.name, "port": host.port or _PORT}
+                connection = driver.connect(
+                    dialect, arguments, {**parameters, "host": host.name, "port": host.port or _PORT}
                 )
                 _refuse_read_only(connection)
-            except (driver.loaded_dbapi.Error, _ReadOnlyError) as error:
+            except (errors.Error, _ReadOnlyError) as error:
                 failures.append((host, error))
             else:
                 hosts.answered(host)
                 return connection
-        raise driver.loaded_dbapi.OperationalError(*_summary(failures))
+        raise errors.OperationalError(*_summary(failures))
 
     @override
-    def prepare(self, connection: Any) -> None:
+    def prepare(self, connection: Any, driver: Driver) -> None:
         """MariaDB from 11.6.2 lets a lock fail where READ COMMITTED says to wait and go on with the newest version.
 
         https://mariadb.com/kb/en/innodb-system-variables/#innodb_snapshot_isolation
@@ -139,12 +142,6 @@ class MySqlDialect(StoreDialect):
         if (row := cursor.fetchone()) is not None and row[1] == "ON":
             cursor.execute("SET SESSION innodb_snapshot_isolation = OFF")
         cursor.close()
-
-    @override
-    def socket_of(self, connection: Any) -> int | None:
-        """PyMySQL's; another driver's is not known."""
-        opened = getattr(connection, "_sock", None)
-        return None if opened is None else opened.fileno()
 
     @override
     def clock(self) -> ColumnElement[datetime] | None:
@@ -305,19 +302,8 @@ class _ReadOnlyError(Exception):
     """The server is a standby."""
 
 
-def _connected(driver: Dialect, arguments: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
-    """A connection, after at most twice `connect_timeout`: PyMySQL has the handshake wait for `read_timeout`."""
-    if driver.driver != MySqlDialect.default_driver or "read_timeout" not in parameters:
-        return driver.connect(*arguments, **parameters)
-    connection: Any = driver.connect(
-        *arguments, **{**parameters, "read_timeout": parameters.get("connect_timeout", CONNECT_TIMEOUT)}
-    )
-    connection._read_timeout = parameters["read_timeout"]  # there is no other way to change it
-    return connection
-
-
 def _refuse_read_only(connection: Any) -> None:
-    with connection.cursor() as cursor:
+    with closing(connection.cursor()) as cursor:
         cursor.execute("SELECT @@GLOBAL.read_only, @@GLOBAL.innodb_read_only")
         answers = cursor.fetchone()
     connection.rollback()

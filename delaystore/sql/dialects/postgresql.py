@@ -1,9 +1,9 @@
-"""PostgreSQL 13 and newer, through psycopg 3: row locks, COPY, NOTIFY."""
+"""PostgreSQL 13 and newer: row locks, COPY, NOTIFY."""
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 from hashlib import sha256
@@ -55,8 +55,9 @@ from delaystore.sql.dialects.base import (
     give_up,
     row_with,
 )
+from delaystore.sql.drivers import DRIVERS, Driver, driver_of
 from delaystore.sql.faults import Code, Fault, code_of
-from delaystore.sql.hosts import Host, HostsInTurn
+from delaystore.sql.hosts import HostsInTurn
 from delaystore.sql.quoting import as_it_stands, escaped, execute_as_it_stands, quoted_name
 from delaystore.sql.sizes import TableSize
 from delaystore.sql.types import Body, ExactText, Json, TupleId, UtcDateTime
@@ -150,6 +151,7 @@ class PostgreSqlDialect(StoreDialect):
     max_identifier_bytes: ClassVar[int] = 63
     folds_names: ClassVar[bool] = True
     default_port: ClassVar[int | None] = 5432
+    async_drivers: ClassVar[Sequence[str]] = ("psycopg", "asyncpg")
     several_hosts: ClassVar[Mapping[str, str]] = {"target_session_attrs": "read-write"}
     single_statement_isolation: ClassVar[str | None] = "AUTOCOMMIT"
     exports_snapshots: ClassVar[bool] = True
@@ -170,55 +172,38 @@ class PostgreSqlDialect(StoreDialect):
     @override
     def fault(self, error: DBAPIError) -> Fault | None:
         """A standby refuses all that is serializable, reading too, as a feature that it has not."""
-        function = getattr(getattr(error.orig, "diag", None), "source_function", None)
-        return Fault.READ_ONLY if function == _SERIALIZABLE else super().fault(error)
+        is_refused = any(driver.source_of(error.orig) == _SERIALIZABLE for driver in DRIVERS.values())
+        return Fault.READ_ONLY if is_refused else super().fault(error)
 
     @override
     def check_driver(self, driver: str) -> None:
-        if driver != "psycopg":
+        if driver not in self.async_drivers:
             raise ConfigurationError(
                 f"the PostgreSQL driver {driver} is not supported; use psycopg 3, as in postgresql+psycopg://"
             )
 
     @override
     def connect(
-        self, driver: Dialect, arguments: Sequence[Any], parameters: Mapping[str, Any], hosts: HostsInTurn
+        self, dialect: Dialect, arguments: Sequence[Any], parameters: Mapping[str, Any], hosts: HostsInTurn
     ) -> Any:
-        """Libpq tries all hosts, from the one that answered last: a frozen one costs its time limit but once."""
+        """The driver tries all hosts, from the one that answered last: a frozen one costs its time limit but once."""
+        driver = driver_of(dialect)
         if len(hosts) < 2 or parameters.get("target_session_attrs") == "prefer-standby":
-            return driver.connect(*arguments, **parameters)
-        names = ",".join(host.name for host in hosts)
-        ports = ",".join("" if host.port is None else str(host.port) for host in hosts)
-        connection: Any = driver.connect(*arguments, **{**parameters, "host": names, "port": ports})
-        hosts.answered(Host(connection.info.host, connection.info.port))
+            return driver.connect(dialect, arguments, parameters)
+        named = driver.hosts_as_arguments(list(hosts))
+        connection: Any = driver.connect(dialect, arguments, {**parameters, **named})
+        hosts.answered(driver.host_of(connection))
         return connection
 
     @override
-    def prepare(self, connection: Any) -> None:
-        """Server-side keepalives, or a client that vanishes keeps its rows locked for two hours; and ISO dates.
+    def prepare(self, connection: Any, driver: Driver) -> None:
+        """Server-side keepalives, or a client that vanishes keeps its rows locked for two hours.
 
-        psycopg reads no others. One round trip, once in a connection's life.
+        One round trip, once in a connection's life.
         """
-        settings = _KEEPALIVES
-        if not (connection.info.parameter_status("DateStyle") or "").startswith("ISO"):
-            settings = {**settings, "datestyle": "ISO"}
-        connection.autocommit = True
+        settings = {**_KEEPALIVES, **driver.settings_for(connection)}
         # a SELECT would fail on a standby where the default is serializable
-        connection.execute("; ".join(f"SET {name} = '{value}'" for name, value in settings.items()))
-        connection.autocommit = False
-
-    @override
-    def socket_of(self, connection: Any) -> int | None:
-        return None if connection.closed else connection.fileno()
-
-    @override
-    def cancellation(self, connection: Any) -> Callable[[float], object] | None:
-        """A commit that waits for a synchronous standby ends no other way: the server would keep its process for it."""
-        from psycopg import capabilities
-
-        if not capabilities.has_cancel_safe():
-            return None  # with an older libpq the request itself has no time limit
-        return lambda seconds: _cancel(connection, seconds)
+        driver.execute_alone(connection, "; ".join(f"SET {name} = '{value}'" for name, value in settings.items()))
 
     @override
     def clock(self) -> ColumnElement[datetime] | None:
@@ -346,16 +331,17 @@ class PostgreSqlDialect(StoreDialect):
 
     def _copy(self, connection: Connection, table: Table, rows: Iterable[dict[str, Any]]) -> list[str]:
         """One statement, so that it is all or none by itself; returns the ids."""
-        names = ", ".join(column.name for column in table.columns)
-        statement = f"COPY {quoted_name(table, connection.dialect)} ({names}) FROM STDIN (FORMAT BINARY)"
-        cursor: Any = connection.connection.cursor()
-        ids = []
+        types = [_WIRE_TYPES[type(column.type)] for column in table.columns]
+        ids: list[str] = []
+
+        def values() -> Iterator[tuple[Any, ...]]:
+            for row in rows:
+                yield tuple(row.values())
+                ids.append(row[KEY])
+
         try:
-            with driver_errors(connection, statement), cursor, cursor.copy(statement.encode()) as copy:
-                copy.set_types([_WIRE_TYPES[type(column.type)] for column in table.columns])
-                for row in rows:
-                    copy.write_row(tuple(row.values()))
-                    ids.append(row[KEY])
+            with driver_errors(connection, "COPY"):
+                driver_of(connection).copy(connection, table, types, values())
         except DBAPIError as error:
             if self.fault(error) is Fault.READ_ONLY:  # the driver's own cursor tells SQLAlchemy nothing
                 give_up(connection)
@@ -418,8 +404,8 @@ class PostgreSqlDialect(StoreDialect):
 
     @override
     def duplicates_in(self, error: DBAPIError) -> Sequence[str]:
-        diagnostics: Any = getattr(error.orig, "diag", None)
-        found = re.search(r"\(message_id\)=\((.*)\)", diagnostics.message_detail or "", re.DOTALL)
+        details = "".join({driver.detail_of(error.orig) for driver in DRIVERS.values()})
+        found = re.search(r"\(message_id\)=\((.*)\)", details, re.DOTALL)
         return [found[1]] if found else []
 
     @override
@@ -466,8 +452,7 @@ class PostgreSqlDialect(StoreDialect):
     @override
     def watch_commit(self, connection: Connection) -> None:
         if _UNREPLICATED not in connection.info:
-            driver: Any = connection.connection.driver_connection
-            driver.add_notice_handler(partial(_note_notice, connection.info))
+            driver_of(connection).on_notice(connection.connection.dbapi_connection, partial(_note, connection.info))
         connection.info[_UNREPLICATED] = False
 
     @override
@@ -527,16 +512,11 @@ def _sampled_rows(connection: Connection, name: str, pages: int) -> int:
     return int(connection.execute(sample).scalar_one() / share)
 
 
-def _note_notice(info: dict[str, Any], notice: Any) -> None:
+def _note(info: dict[str, Any], function: str | None, text: str) -> None:
     """Note in `info` a commit that its synchronous standby may not have."""
-    if notice.source_function == _WAIT_FOR_STANDBY:
+    if function == _WAIT_FOR_STANDBY:
         info[_UNREPLICATED] = True
-        log.warning("PostgreSQL: %s; %s", notice.message_primary, notice.message_detail)
-
-
-def _cancel(connection: Any, seconds: float) -> None:
-    with suppress(Exception):  # it may be answered, closed or unreachable by now; then the wait is cut
-        connection.cancel_safe(timeout=seconds)
+        log.warning("PostgreSQL: %s", text)
 
 
 def _lock_number(name: str) -> int:

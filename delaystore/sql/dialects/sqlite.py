@@ -33,9 +33,11 @@ from sqlalchemy.exc import DBAPIError
 from tenacity import retry, retry_if_exception_message, stop_after_delay, wait_random
 from typing_extensions import override
 
+from delaystore.bridge import pause
 from delaystore.errors import StorePermissionError
 from delaystore.sql.dialects._sqlite_connection import ForkSafeConnection
 from delaystore.sql.dialects.base import Change, Claiming, Release, StoreDialect, floored, row_with
+from delaystore.sql.drivers import Driver
 from delaystore.sql.faults import Fault
 from delaystore.sql.sizes import TableSize
 from delaystore.sql.types import JsonList, UtcDateTime
@@ -59,18 +61,19 @@ class SqliteDialect(StoreDialect):
 
     connect_arguments: ClassVar[Mapping[str, Any]] = {"timeout": BUSY_TIMEOUT, "factory": ForkSafeConnection}
     max_identifier_bytes: ClassVar[int] = 255
+    async_drivers: ClassVar[Sequence[str]] = ("aiosqlite",)
     is_file: ClassVar[bool] = True
     reserved_prefix: ClassVar[str | None] = "sqlite_"
     claiming: ClassVar[Claiming] = Claiming.LEASES
     transaction_isolation: ClassVar[str | None] = None
 
     @override
-    def prepare(self, connection: Any) -> None:
+    def prepare(self, connection: Any, driver: Driver) -> None:
         cursor = connection.cursor()
         _switch_to_wal(cursor)
         cursor.execute("PRAGMA synchronous=FULL")  # in WAL mode less would lose the last commits in a power cut
         cursor.close()
-        connection.text_factory = text_of  # one text that is no UTF-8 would make the whole search fail
+        driver.text_by(connection, text_of)  # one text that is no UTF-8 would make the whole search fail
 
     @override
     def fault(self, error: DBAPIError) -> Fault | None:
@@ -246,7 +249,7 @@ def _unclaimed(table: Table) -> ColumnElement[bool]:
 
 def _in_transaction(connection: Connection) -> bool:
     """Whether SQLite itself is in a transaction, whatever SQLAlchemy thinks."""
-    driver: Any = connection.connection.dbapi_connection
+    driver: Any = connection.connection.driver_connection
     return bool(driver.in_transaction)
 
 
@@ -281,9 +284,11 @@ def _is_there(path: Path, handle: int) -> bool:
     retry=retry_if_exception_message(match=".*locked"),
     stop=stop_after_delay(BUSY_TIMEOUT),
     wait=wait_random(0.01, 0.1),
+    sleep=pause,
     reraise=True,
 )
 def _switch_to_wal(cursor: DBAPICursor) -> None:
     """Switch to WAL; tried again while locked, as SQLite does not wait for another process that switches."""
-    if cursor.execute("PRAGMA journal_mode").fetchone() != ("wal",):
+    cursor.execute("PRAGMA journal_mode")
+    if cursor.fetchone() != ("wal",):
         cursor.execute("PRAGMA journal_mode=WAL")

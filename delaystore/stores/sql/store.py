@@ -7,7 +7,7 @@ from functools import cached_property
 from hashlib import sha256
 from itertools import chain, islice
 from math import inf
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Self
 
 from sqlalchemy import URL, Connection, Engine, Table
 from sqlalchemy.exc import DBAPIError
@@ -18,7 +18,7 @@ from delaystore.errors import ConfigurationError, StoreSetupError
 from delaystore.message import DelayedMessage, Position
 from delaystore.settings import TransactionMode, check_lease
 from delaystore.sql.dialects import Claiming, store_dialect_of
-from delaystore.sql.engine import Connections, create_store_engine
+from delaystore.sql.engine import Connections, check_blocking, create_store_engine
 from delaystore.sql.errors import translated_errors
 from delaystore.sql.faults import Fault
 from delaystore.sql.names import check_identifier, check_table_name, default_table_name, timed_table_name
@@ -79,8 +79,39 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
         lease: timedelta = timedelta(seconds=60),
         clock: Clock | None = None,
     ) -> None:
-        self._owns_engine = not isinstance(database, Engine)
-        self.engine = database if isinstance(database, Engine) else create_store_engine(database)
+        if not isinstance(database, str | URL):
+            check_blocking(database)
+        engine = database if isinstance(database, Engine) else create_store_engine(database)
+        owns_engine = not isinstance(database, Engine)
+        self._open(engine, owns_engine=owns_engine, schema=schema, table=table, lease=lease, clock=clock)
+
+    @classmethod
+    def in_greenlets(
+        cls,
+        engine: Engine,
+        *,
+        owns_engine: bool,
+        schema: str | None,
+        table: str | None,
+        lease: timedelta,
+        clock: Clock | None,
+    ) -> Self:
+        """A store on the `sync_engine` of an AsyncEngine: each call must be made in one of SQLAlchemy's greenlets."""
+        store = cls.__new__(cls)
+        store._open(engine, owns_engine=owns_engine, schema=schema, table=table, lease=lease, clock=clock)
+        return store
+
+    def _open(
+        self,
+        engine: Engine,
+        *,
+        owns_engine: bool,
+        schema: str | None,
+        table: str | None,
+        lease: timedelta,
+        clock: Clock | None,
+    ) -> None:
+        self.engine, self._owns_engine = engine, owns_engine
         self._dialect = store_dialect_of(self.engine)
         self._dialect.check_driver(self.engine.driver)
         if self._owns_engine:

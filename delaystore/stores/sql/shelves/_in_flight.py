@@ -5,6 +5,8 @@ from typing import Final
 
 from sqlalchemy import Connection, text
 
+from delaystore.bridge import pause
+
 _FILLS: Final = "delaystore: fills a shelf"
 """A lock that all share who have it: it tells of a transaction that it does nothing else."""
 _TELL_THAT_IT_FILLS: Final = text("SELECT pg_advisory_xact_lock_shared(hashtextextended(:fills, 0))")
@@ -31,11 +33,11 @@ def tell_that_it_fills(connection: Connection) -> None:
 
 def is_heeded(connection: Connection, patience: float) -> bool:
     """Whether all who may not see what is committed now end within `patience` seconds."""
-    deadline, pause = time.monotonic() + patience, 0.001
+    deadline, wait = time.monotonic() + patience, 0.001
     waited_for = set(_in_flight(connection))
     while waited_for and time.monotonic() < deadline:
-        time.sleep(pause)
-        pause = min(2 * pause, _LONGEST_PAUSE)
+        pause(wait)
+        wait = min(2 * wait, _LONGEST_PAUSE)
         now = _in_flight(connection)
         # a transaction that is prepared meanwhile loses the name by which it was known, and lives on
         waited_for = {name for name, is_prepared in now.items() if is_prepared or name in waited_for}

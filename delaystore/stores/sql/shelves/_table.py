@@ -7,6 +7,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, CursorResult, Table
 from sqlalchemy.exc import DBAPIError
 
+from delaystore.bridge import pause
 from delaystore.errors import DuplicateMessageError
 from delaystore.sql.faults import Fault
 from delaystore.stores.sql.shelves._family import Family
@@ -56,7 +57,7 @@ class ShelfTable:
         while not self._is_done(action, lock_wait):
             if time.monotonic() >= deadline:
                 return False
-            time.sleep(_PAUSE)
+            pause(_PAUSE)
         return True
 
     def _is_done(self, action: Callable[[], object], lock_wait: float) -> bool:

@@ -14,9 +14,9 @@ from delaystore.stores.sql.targets.abc import Target
 from delaystore.stores.sql.targets.driver import Lender, Loan, LoanTarget
 
 _LOANS: Final = {
-    "psycopg": ("_psycopg", "PsycopgLoan"),
-    "sqlite3": ("_sqlite3", "SqliteLoan"),
-    "pymysql": ("_pymysql", "PyMySqlLoan"),
+    "psycopg": ("_psycopg", ("PsycopgLoan", "AsyncPsycopgLoan")),
+    "sqlite3": ("_sqlite3", ("SqliteLoan",)),
+    "pymysql": ("_pymysql", ("PyMySqlLoan",)),
 }
 """By the package of the driver: where its loans are. A module is imported once somebody has such a connection."""
 _ASYNCHRONOUS: Final = {
@@ -40,7 +40,7 @@ def target_of(given: Any, lender: Lender) -> Target:
     wrapper = _wrapper_of(given)
     if wrapper is not None:
         return DjangoTarget(wrapper, lender, lent)
-    if _is_asynchronous(given):
+    if not lender.is_async and _is_asynchronous(given):
         raise ConfigurationError(
             f"a {type(given).__name__} belongs to asyncio; enlist it by AsyncDelayedDelivery.enlist"
         )
@@ -51,8 +51,9 @@ def lent(raw: Any, lender: Lender) -> LoanTarget:
     """The transaction of a driver's connection; raises ConfigurationError for anything else."""
     for base in type(raw).__mro__:
         place = _LOANS.get(base.__module__.partition(".")[0])
-        if place is not None:
-            loan: Any = getattr(import_module(f"{__package__}.{place[0]}"), place[1])
+        module, names = place or ("", ())
+        for name in names:
+            loan: Any = getattr(import_module(f"{__package__}.{module}"), name)
             if isinstance(raw, loan.taken):
                 made: Loan = loan(raw)
                 return LoanTarget(lender, made)

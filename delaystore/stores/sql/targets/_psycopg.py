@@ -1,5 +1,6 @@
 """Connections of psycopg 3."""
 
+from functools import cached_property
 from typing import Any, ClassVar
 
 import psycopg
@@ -32,6 +33,50 @@ class PsycopgLoan(Loan):
     @override
     def cursor(self, *_arguments: Any, **_options: Any) -> Any:
         return _PlainCursor(self.raw)
+
+
+class AsyncPsycopgLoan(PsycopgLoan):
+    """A psycopg.AsyncConnection, as SQLAlchemy wraps one: to be used in greenlets."""
+
+    taken: ClassVar[type] = psycopg.AsyncConnection
+    is_async: ClassVar[bool] = True
+
+    @override
+    def cursor(self, *_arguments: Any, **_options: Any) -> Any:
+        return self._wrapped.cursor()
+
+    @cached_property
+    def _wrapped(self) -> Any:
+        async def taken() -> _WithPlainCursors:
+            return _WithPlainCursors(self.raw)
+
+        return self.driver_module.connect(async_creator_fn=taken)
+
+
+class _WithPlainCursors:
+    """An AsyncConnection whose cursors are plain."""
+
+    def __init__(self, raw: psycopg.AsyncConnection[Any]) -> None:
+        self._raw = raw
+
+    def cursor(self) -> "_PlainAsyncCursor":
+        return _PlainAsyncCursor(self._raw)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._raw, name)
+
+
+class _PlainAsyncCursor(psycopg.AsyncCursor[TupleRow]):
+    """As _PlainCursor."""
+
+    def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        self._plain = AdaptersMap(psycopg.adapters)
+        super().__init__(connection, row_factory=tuple_row)
+
+    @property
+    @override
+    def adapters(self) -> AdaptersMap:
+        return self._plain
 
 
 class _PlainCursor(psycopg.Cursor[TupleRow]):

@@ -23,9 +23,13 @@ class Loan(PoolProxiedConnection):
 
     driver: ClassVar[str]
     """SQLAlchemy's name of the driver."""
+    is_async: ClassVar[bool] = False
+    """Whether it belongs to an event loop."""
 
     def __init__(self, raw: Any) -> None:
         self.raw: Final = raw
+        self.driver_module: Any = None
+        """The driver as SQLAlchemy knows it, once it is lent."""
         self._is_valid = True
         self._info = _info_of(raw)
 
@@ -108,11 +112,13 @@ class Lender:
 
     def __init__(self, engine: Engine) -> None:
         self.driver: Final = engine.driver
+        self.is_async: Final = engine.dialect.is_async
         self._engine = engine
         self._lending: Engine | None = None
 
     def lend(self, loan: Loan) -> Connection:
         """A Connection that belongs to the transaction of `loan`; it need not be closed."""
+        loan.driver_module = self._engine.dialect.loaded_dbapi
         if self._lending is None:
             self._lending = self._new_engine()
         return Connection(self._lending, loan, _allow_revalidate=False)
@@ -129,6 +135,11 @@ class LoanTarget(Target):
     """The transaction of a driver's connection."""
 
     def __init__(self, lender: Lender, loan: Loan) -> None:
+        if loan.is_async != lender.is_async:
+            raise ConfigurationError(
+                f"a {type(loan.raw).__name__} of {loan.driver} cannot be enlisted here: what belongs to asyncio is "
+                "enlisted by AsyncDelayedDelivery.enlist, and nothing else is"
+            )
         if loan.driver != lender.driver:
             raise ConfigurationError(
                 f"a connection of {loan.driver} cannot be enlisted by a store whose driver is {lender.driver}; "

@@ -1,0 +1,67 @@
+"""Synchronous code of ours on an event loop: SQLAlchemy's greenlets have the loop await what the code waits for.
+
+What would block the loop nevertheless, as sleeping, is asked for here: it awaits in a greenlet, and blocks elsewhere.
+"""
+
+import asyncio
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+
+
+def on_a_loop() -> bool:
+    """Whether the caller runs in one of SQLAlchemy's greenlets, so that `awaited` works."""
+    greenlets = sys.modules.get("greenlet")
+    return greenlets is not None and hasattr(greenlets.getcurrent(), "__sqlalchemy_greenlet_provider__")
+
+
+def awaited(awaitable: Awaitable[Result]) -> Result:
+    """What `awaitable` results in; the loop goes on meanwhile. Only where `on_a_loop()`."""
+    from sqlalchemy.util import await_only
+
+    return await_only(awaitable)
+
+
+def pause(seconds: float) -> None:
+    """Sleep; on a loop, only the caller does."""
+    if on_a_loop():
+        awaited(asyncio.sleep(seconds))
+    else:
+        time.sleep(seconds)
+
+
+def off_the_loop(name: str, work: Callable[[], Result]) -> Result:
+    """What `work` returns, which blocks: on a loop it does so in a thread called `name`."""
+    return awaited(in_thread(name, work)) if on_a_loop() else work()
+
+
+async def in_thread(name: str, work: Callable[[], Result]) -> Result:
+    """What `work` returns or raises, called in a daemon thread of its own, called `name`.
+
+    Not in the loop's executor: its threads are few, and the end of `asyncio.run` waits for them, however long
+    they hang.
+    `work` goes on where the await is cancelled.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Result] = loop.create_future()
+
+    def tell(set_outcome: Callable[[Any], None], outcome: Any) -> None:
+        if not done.done():
+            set_outcome(outcome)
+
+    def run() -> None:
+        try:
+            told: tuple[Callable[[Any], None], Any] = done.set_result, work()
+        except BaseException as error:
+            told = done.set_exception, error
+        try:
+            loop.call_soon_threadsafe(tell, *told)
+        except RuntimeError:  # the loop has been closed: nobody waits any more
+            return
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return await done

@@ -1,0 +1,197 @@
+"""DelayedDelivery for asyncio: the same operations, awaited."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from datetime import timedelta
+from functools import partial, wraps
+from importlib import import_module
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
+
+from delaystore.bridge import in_thread
+from delaystore.delivery._bridged import BridgedDelivery, LoopStatusCheck, LoopStore, bridged, directly
+from delaystore.delivery._delivery import LONGEST_CLOSE, DelayedDelivery
+from delaystore.delivery._enlisted import EnlistedDelivery
+from delaystore.dispatcher.health import STATUS_TIMEOUT, Health
+from delaystore.dispatcher.observer import DispatchObserver
+from delaystore.errors import ConfigurationError
+from delaystore.settings import DelayedDeliverySettings
+from delaystore.stores import InMemoryDelayedMessageStore
+from delaystore.stores.abc import DelayedMessageStore
+from delaystore.transports.abc import Transport
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _awaited(
+    method: Callable[Concatenate[Any, P], R],
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
+    """`method` of the synchronous class, with its signature and its words, to be awaited."""
+
+    @wraps(method)
+    async def call(self: Any, *arguments: P.args, **named: P.kwargs) -> R:
+        result: R = await self._call(method, *arguments, **named)
+        return result
+
+    # a wrapper's `self` could be named in a call, which nobody does
+    return cast(Callable[Concatenate[Any, P], Coroutine[Any, Any, R]], call)
+
+
+class AsyncDelayedDelivery:
+    """DelayedDelivery for asyncio: what it says of operations, arguments and errors holds here.
+
+    `store`: an AsyncSqlDelayedMessageStore, or an InMemoryDelayedMessageStore. The other arguments are those of
+    DelayedDelivery. No call blocks the event loop; the dispatcher runs in a thread, with a connection of its own.
+
+    Belongs to one event loop. `async with` starts the dispatcher if there is a transport, and closes everything. A call
+    that is cancelled may have done its work: send again with the same message_id, and DuplicateMessageError means that
+    the message is stored. Raises as DelayedDelivery, MissingDependencyError where the dispatcher's driver is missing.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        store: LoopStore | DelayedMessageStore,
+        transport: Transport | None = None,
+        settings: DelayedDeliverySettings | None = None,
+        *,
+        native: bool = False,
+        observer: DispatchObserver | None = None,
+    ) -> None:
+        self._store = store
+        self._status_check: LoopStatusCheck | None = None
+        self._run: Callable[..., Awaitable[Any]] = directly
+        if isinstance(store, LoopStore):
+            self._run = bridged
+            self._delivery: DelayedDelivery = BridgedDelivery(
+                endpoint, store, transport, settings, native=native, observer=observer
+            )
+            self._status_check = None if transport is not None else LoopStatusCheck(store)
+        elif isinstance(store, InMemoryDelayedMessageStore):
+            if native:
+                raise ConfigurationError("native=True takes an AsyncSqlDelayedMessageStore on an event loop")
+            self._delivery = DelayedDelivery(endpoint, store, transport, settings, observer=observer)
+        else:
+            raise ConfigurationError(
+                f"{type(store).__name__} would block the event loop; give AsyncDelayedDelivery an "
+                "AsyncSqlDelayedMessageStore, as AsyncSqlDelayedMessageStore('postgresql+asyncpg://...')"
+            )
+        self._setting_up = asyncio.Lock()
+
+    send = _awaited(DelayedDelivery.send)
+    send_many = _awaited(DelayedDelivery.send_many)
+    get = _awaited(DelayedDelivery.get)
+    list = _awaited(DelayedDelivery.list)
+    count = _awaited(DelayedDelivery.count)
+    estimate_count = _awaited(DelayedDelivery.estimate_count)
+    count_by_due_time = _awaited(DelayedDelivery.count_by_due_time)
+    cancel = _awaited(DelayedDelivery.cancel)
+    reschedule = _awaited(DelayedDelivery.reschedule)
+
+    def enlist(self, transaction: Any) -> "AsyncEnlistedDelivery":
+        """Send, cancel, reschedule and look up in your own transaction in the store's database.
+
+        `transaction`: an AsyncConnection or AsyncSession of SQLAlchemy, or a psycopg.AsyncConnection where that is the
+        store's driver. The calls of what this returns raise as those of what `DelayedDelivery.enlist` returns.
+        """
+        return AsyncEnlistedDelivery(self._call_as_it_is, transaction)
+
+    async def setup_infrastructure(self) -> None:
+        """As `DelayedDelivery.setup_infrastructure`."""
+        async with self._setting_up:
+            await self._set_up_by(DelayedDelivery.setup_infrastructure)
+
+    async def start(self) -> None:
+        """As `DelayedDelivery.start`: the dispatcher runs in a thread of its own."""
+        self._delivery.check_startable()
+        await self._prepared()
+        self._delivery.start()
+
+    async def stop(self, timeout: float | None = None) -> bool:
+        """As `DelayedDelivery.stop`; cancelling it stops the dispatcher nevertheless."""
+        return await in_thread("delaystore-stop", lambda: self._delivery.stop(timeout))
+
+    async def close(self, timeout: float | None = LONGEST_CLOSE) -> None:
+        """As `DelayedDelivery.close`; cancelling it closes everything nevertheless, a store on this loop at once."""
+        try:
+            await in_thread("delaystore-close", lambda: self._delivery.close(timeout))
+        finally:
+            if self._status_check is not None:
+                await self._status_check.close()
+            if isinstance(self._store, LoopStore):
+                await self._store.close()
+
+    async def health(self, timeout: timedelta | float = STATUS_TIMEOUT) -> Health:
+        """As `DelayedDelivery.health`."""
+        if self._status_check is not None:
+            return self._delivery.health_with(await self._status_check.health(timeout))
+        return await in_thread("delaystore-health", lambda: self._delivery.health(timeout))
+
+    async def _call_as_it_is(self, method: Callable[..., R], *arguments: Any, **named: Any) -> R:
+        """What `method` of the DelayedDelivery behind this one, its first argument, returns; it is not set up first."""
+        if not self._delivery.is_ready:
+            await self._import_set_up()
+        result: R = await self._run(method, self._delivery, *arguments, **named)
+        return result
+
+    async def _prepared(self) -> DelayedDelivery:
+        """The delivery whose calls are made for this one, with its tables set up."""
+        if not self._delivery.is_ready:
+            async with self._setting_up:
+                if not self._delivery.is_ready:
+                    await self._set_up_by(DelayedDelivery.prepare)
+        return self._delivery
+
+    async def __aenter__(self) -> Self:
+        if self._delivery.dispatches:
+            await self.start()
+        else:
+            await self._prepared()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _call(self, method: Callable[..., R], *arguments: Any, **named: Any) -> R:
+        delivery = self._delivery if self._delivery.is_ready else await self._prepared()
+        result: R = await self._run(method, delivery, *arguments, **named)
+        return result
+
+    async def _set_up_by(self, method: Callable[[DelayedDelivery], None]) -> None:
+        await self._import_set_up()
+        await self._run(method, self._delivery)
+
+    async def _import_set_up(self) -> None:
+        """Import what the set-up needs in a thread, for it takes a third of a second."""
+        if self._run is bridged:
+            await in_thread("delaystore-setup", lambda: import_module("alembic.operations"))
+
+
+class AsyncEnlistedDelivery:
+    """EnlistedDelivery for asyncio: what it says holds here; made by `AsyncDelayedDelivery.enlist`.
+
+    Belongs to the transaction, which is the caller's, and to the task that runs it.
+    """
+
+    def __init__(self, run: Callable[..., Awaitable[Any]], target: Any) -> None:
+        self._run = run
+        self._target = getattr(target, "sync_connection", None) or getattr(target, "sync_session", target)
+        self._enlisted: EnlistedDelivery | None = None
+
+    send = _awaited(EnlistedDelivery.send)
+    send_many = _awaited(EnlistedDelivery.send_many)
+    get = _awaited(EnlistedDelivery.get)
+    cancel = _awaited(EnlistedDelivery.cancel)
+    reschedule = _awaited(EnlistedDelivery.reschedule)
+
+    async def _call(self, method: Callable[..., R], *arguments: Any, **named: Any) -> R:
+        result: R = await self._run(partial(self._in_it, method), *arguments, **named)
+        return result
+
+    def _in_it(self, method: Callable[..., R], delivery: DelayedDelivery, *arguments: Any, **named: Any) -> R:
+        if self._enlisted is None:
+            self._enlisted = delivery.enlist(self._target)
+        return method(self._enlisted, *arguments, **named)

@@ -1,0 +1,113 @@
+"""What runs in greenlets on an event loop: the delivery itself, with a store of its own for the dispatcher's thread."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from typing import ParamSpec, Protocol, TypeVar, runtime_checkable
+
+from typing_extensions import override
+
+from delaystore.calls import Call, TaskCalls
+from delaystore.delivery._delivery import DelayedDelivery
+from delaystore.dispatcher.dispatcher import Dispatcher
+from delaystore.dispatcher.observer import DispatchObserver
+from delaystore.dispatcher.status_check import StoreHealth
+from delaystore.settings import DelayedDeliverySettings
+from delaystore.stores.abc import DelayedMessageStore, StoreStatus
+from delaystore.transports.abc import Transport
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@runtime_checkable
+class LoopStore(Protocol):
+    """A store on an event loop, such as an AsyncSqlDelayedMessageStore."""
+
+    bridged: DelayedMessageStore
+    """The store whose calls are made in greenlets."""
+
+    def for_dispatching(self) -> DelayedMessageStore:
+        """The store on the same messages for the dispatcher's thread."""
+        ...
+
+    async def close(self) -> None:
+        """Close the connections that belong to the loop."""
+        ...
+
+
+class BridgedDelivery(DelayedDelivery):
+    """A DelayedDelivery whose calls to the store are made in greenlets; its dispatcher has a store for threads.
+
+    `stop` and `close` block; `close` leaves the store's own connections, which belong to the loop.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        store: LoopStore,
+        transport: Transport | None,
+        settings: DelayedDeliverySettings | None,
+        *,
+        native: bool,
+        observer: DispatchObserver | None,
+    ) -> None:
+        self._dispatching = None if transport is None else store.for_dispatching()
+        super().__init__(endpoint, store.bridged, transport, settings, native=native, observer=observer)
+
+    @override
+    def _new_dispatcher(self, transport: Transport, endpoint: str) -> Dispatcher:
+        assert self._dispatching is not None
+        return Dispatcher(self._dispatching, transport, self._settings, endpoint, observer=self._observer)
+
+    @override
+    def _close_connections(self) -> None:
+        for each in (self._transport, self._dispatching):
+            if each is not None:
+                each.close()
+
+
+class LoopStatusCheck:
+    """Asks a store whose calls are bridged how it is, one question at a time, whoever stops waiting for the answer."""
+
+    def __init__(self, store: LoopStore) -> None:
+        self._store = store.bridged
+        self._question: asyncio.Task[StoreStatus] | None = None
+
+    async def health(self, timeout: timedelta | float) -> StoreHealth:
+        """How the store is, asked for `timeout` (or seconds) at most; raises nothing but CancelledError."""
+        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        if self._question is None or self._question.done():
+            self._question = asyncio.ensure_future(bridged(self._ask, seconds))
+        question = self._question
+        done, _ = await asyncio.wait({question}, timeout=seconds)
+        if not done:
+            return StoreHealth(problem=f"the store does not answer within {seconds:g} s")
+        if (error := question.exception()) is not None:
+            return StoreHealth(problem=str(error) or type(error).__name__)
+        status = question.result()
+        return StoreHealth(status.overdue, status.read_only)
+
+    async def close(self) -> None:
+        """Leave a question that has no answer."""
+        if self._question is not None and not self._question.done():
+            self._question.cancel()
+            await asyncio.wait({self._question})
+
+    def _ask(self, seconds: float) -> StoreStatus:
+        with Call("asking for the status", seconds):
+            return self._store.status()
+
+
+async def bridged(work: Callable[P, R], *arguments: P.args, **named: P.kwargs) -> R:
+    """What `work` returns or raises; the loop awaits what it waits for."""
+    from sqlalchemy.util import greenlet_spawn
+
+    async with TaskCalls():
+        return await greenlet_spawn(partial(work, *arguments, **named))
+
+
+async def directly(work: Callable[P, R], *arguments: P.args, **named: P.kwargs) -> R:
+    """What `work`, which does not block, returns or raises."""
+    return work(*arguments, **named)

@@ -1,0 +1,87 @@
+"""What every driver defines, and what most drivers have in common."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from sqlalchemy import URL, Connection, Table
+from sqlalchemy.engine.interfaces import Dialect
+
+from delaystore.sql.hosts import Host
+
+Options = tuple[URL, Mapping[str, Any]]
+"""A URL, and arguments for the driver that its query does not hold any more."""
+
+
+class Driver:
+    """One library that speaks to databases: how it connects, what its connections are, how a wait for one ends.
+
+    A `connection` is the driver's own, or SQLAlchemy's wrapper of one of an event loop.
+    """
+
+    is_async: ClassVar[bool] = False
+    """Whether its connections belong to an event loop, so that statements must be executed in a greenlet."""
+    blocking: ClassVar[str | None] = None
+    """Of one for event loops: the driver that a dispatcher's thread takes, by SQLAlchemy's name."""
+    connect_arguments: ClassVar[Mapping[str, Any] | None] = None
+    """Arguments, such as time limits, where the URL's query has no others; None: those of the database's own driver."""
+    time_limit: ClassVar[str] = "connect_timeout"
+    """The argument that says for how many seconds connecting may take."""
+
+    def options(self, url: URL) -> Options:
+        """The URL without those options whose values are no text for this driver, and these."""
+        return url, {}
+
+    def blocking_query(self, url: URL) -> Mapping[str, Any]:
+        """The query of `url` as the driver `blocking` understands it."""
+        return url.query
+
+    def connect(self, dialect: Dialect, arguments: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
+        """A new connection. Raises the errors that SQLAlchemy expects of it, also where nobody answers."""
+        return dialect.connect(*arguments, **parameters)
+
+    def hosts_as_arguments(self, hosts: Sequence[Host]) -> Mapping[str, Any]:
+        """The arguments that name several hosts, where the driver itself tries them in turn."""
+        raise NotImplementedError
+
+    def host_of(self, connection: Any) -> Host:
+        """The host that has answered, of several."""
+        raise NotImplementedError
+
+    def settings_for(self, connection: Any) -> Mapping[str, str]:  # noqa: ARG002 - for overriders
+        """The session's settings that the driver needs to be otherwise."""
+        return {}
+
+    def execute_alone(self, connection: Any, statements: str) -> None:
+        """Execute statements, which return nothing, on a new connection outside of transactions."""
+        raise NotImplementedError
+
+    def text_by(self, connection: Any, decode: Callable[[bytes], str]) -> None:
+        """Have the driver read texts by `decode`."""
+        raise NotImplementedError
+
+    def socket_of(self, connection: Any) -> int | None:  # noqa: ARG002 - for overriders
+        """The descriptor of a connection's socket; None: there is none, it is not known, or closed."""
+        return None
+
+    def cancellation(self, connection: Any) -> Callable[[float], object] | None:  # noqa: ARG002 - for overriders
+        """What asks the server to end what it does for a connection, within so many seconds.
+
+        Another thread may call it. None: the server can only be left; on an event loop, whoever cancels the task asks.
+        """
+        return None
+
+    def copy(self, connection: Connection, table: Table, types: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        """COPY `rows` into `table`, whose columns are of the PostgreSQL `types`, by one statement."""
+        raise NotImplementedError
+
+    def on_notice(self, connection: Any, note: Callable[[str | None, str], None]) -> None:
+        """Call `note` with the function of PostgreSQL that warns, and its text, for each warning from now on."""
+        raise NotImplementedError
+
+    def source_of(self, error: BaseException | None) -> str | None:  # noqa: ARG002 - for overriders
+        """The function of PostgreSQL that refused; None: not known."""
+        return None
+
+    def detail_of(self, error: BaseException | None) -> str:  # noqa: ARG002 - for overriders
+        """The second line of PostgreSQL's error; empty where it has none."""
+        return ""

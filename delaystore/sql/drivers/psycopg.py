@@ -1,0 +1,126 @@
+"""psycopg 3, which knows both ways; SQLAlchemy calls both `psycopg`."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, ClassVar
+
+from sqlalchemy import URL, Connection, Table
+from typing_extensions import override
+
+from delaystore.bridge import awaited
+from delaystore.sql.drivers.base import Driver, Options
+from delaystore.sql.hosts import Host
+from delaystore.sql.quoting import quoted_name
+
+_PREPARE: str = "prepare_threshold"
+
+
+class Psycopg(Driver):
+    """psycopg in a thread."""
+
+    @override
+    def options(self, url: URL) -> Options:
+        """Psycopg prepares a statement after so many uses; it takes a number or None, not text."""
+        if _PREPARE not in url.query:
+            return url, {}
+        threshold = str(url.query[_PREPARE])
+        return url.difference_update_query([_PREPARE]), {_PREPARE: None if threshold == "none" else int(threshold)}
+
+    @override
+    def hosts_as_arguments(self, hosts: Sequence[Host]) -> Mapping[str, Any]:
+        """As libpq reads them."""
+        names = ",".join(host.name for host in hosts)
+        return {"host": names, "port": ",".join("" if host.port is None else str(host.port) for host in hosts)}
+
+    @override
+    def host_of(self, connection: Any) -> Host:
+        info = _own(connection).info
+        return Host(info.host, info.port)
+
+    @override
+    def settings_for(self, connection: Any) -> Mapping[str, str]:
+        """Psycopg reads no dates but ISO ones."""
+        is_iso = (_own(connection).info.parameter_status("DateStyle") or "").startswith("ISO")
+        return {} if is_iso else {"datestyle": "ISO"}
+
+    @override
+    def execute_alone(self, connection: Any, statements: str) -> None:
+        connection.autocommit = True
+        connection.execute(statements)
+        connection.autocommit = False
+
+    @override
+    def socket_of(self, connection: Any) -> int | None:
+        own = _own(connection)
+        return None if own.closed else own.fileno()
+
+    @override
+    def cancellation(self, connection: Any) -> Callable[[float], object] | None:
+        """A commit that waits for a synchronous standby ends no other way: the server would keep its process for it."""
+        from psycopg import capabilities
+
+        if not capabilities.has_cancel_safe():
+            return None  # with an older libpq the request itself has no time limit
+        return lambda seconds: _cancel(connection, seconds)
+
+    @override
+    def copy(self, connection: Connection, table: Table, types: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        cursor: Any = connection.connection.cursor()
+        with cursor, cursor.copy(_copy_statement(connection, table)) as copy:
+            copy.set_types(types)
+            for row in rows:
+                copy.write_row(row)
+
+    @override
+    def on_notice(self, connection: Any, note: Callable[[str | None, str], None]) -> None:
+        _own(connection).add_notice_handler(
+            lambda notice: note(notice.source_function, f"{notice.message_primary}; {notice.message_detail}")
+        )
+
+    @override
+    def source_of(self, error: BaseException | None) -> str | None:
+        return getattr(getattr(error, "diag", None), "source_function", None)
+
+    @override
+    def detail_of(self, error: BaseException | None) -> str:
+        diagnostics: Any = getattr(error, "diag", None)
+        return getattr(diagnostics, "message_detail", None) or ""
+
+
+class AsyncPsycopg(Psycopg):
+    """psycopg on an event loop."""
+
+    is_async: ClassVar[bool] = True
+    blocking: ClassVar[str | None] = "psycopg"
+
+    @override
+    def cancellation(self, connection: Any) -> Callable[[float], object] | None:
+        """None: cancelling the task has psycopg ask the server itself."""
+        return None
+
+    @override
+    def copy(self, connection: Connection, table: Table, types: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        own, statement = _own(connection.connection.dbapi_connection), _copy_statement(connection, table)
+
+        async def write() -> None:
+            async with own.cursor() as cursor, cursor.copy(statement) as copy:
+                copy.set_types(types)
+                for row in rows:
+                    await copy.write_row(row)
+
+        awaited(write())
+
+
+def _own(connection: Any) -> Any:
+    """Psycopg's connection, also behind SQLAlchemy's wrapper."""
+    return getattr(connection, "driver_connection", connection)
+
+
+def _copy_statement(connection: Connection, table: Table) -> bytes:
+    names = ", ".join(column.name for column in table.columns)
+    return f"COPY {quoted_name(table, connection.dialect)} ({names}) FROM STDIN (FORMAT BINARY)".encode()
+
+
+def _cancel(connection: Any, seconds: float) -> None:
+    with suppress(Exception):  # it may be answered, closed or unreachable by now; then the wait is cut
+        connection.cancel_safe(timeout=seconds)

@@ -1,0 +1,27 @@
+"""The drivers of SQLite: Python's own, and one that has it in a thread for event loops."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from typing_extensions import override
+
+from delaystore.sql.drivers.base import Driver
+
+
+class PySqlite(Driver):
+    """The module sqlite3."""
+
+    @override
+    def text_by(self, connection: Any, decode: Callable[[bytes], str]) -> None:
+        connection.text_factory = decode
+
+
+class AioSqlite(PySqlite):
+    """aiosqlite on an event loop."""
+
+    is_async: ClassVar[bool] = True
+    blocking: ClassVar[str | None] = "pysqlite"
+
+    @override
+    def text_by(self, connection: Any, decode: Callable[[bytes], str]) -> None:
+        connection.driver_connection.text_factory = decode

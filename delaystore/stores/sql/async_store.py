@@ -1,0 +1,72 @@
+"""The SQL store on an event loop: the same store, whose statements are executed in greenlets."""
+
+import asyncio
+from contextlib import suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import URL
+from sqlalchemy.util import greenlet_spawn
+
+from delaystore.calls import CUT_AFTER
+from delaystore.clock import Clock
+from delaystore.sql.engine import blocking_url, create_async_store_engine
+from delaystore.sql.urls import url_label
+from delaystore.stores.sql.store import SqlDelayedMessageStore
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+
+class AsyncSqlDelayedMessageStore:
+    """Messages in a table of PostgreSQL, MariaDB, MySQL or SQLite, for an AsyncDelayedDelivery.
+
+    `database`: a SQLAlchemy URL, as in `postgresql+asyncpg://...`, or an AsyncEngine of your own (which closing leaves
+    open). `schema`, `table`, `lease`, `clock`: as those of SqlDelayedMessageStore. `dispatching`: the database for the
+    dispatcher's thread, a URL with a driver that is not for asyncio, or a store; None: made from `database`.
+
+    Belongs to one event loop. Raises ConfigurationError for a URL or name that cannot work, MissingDependencyError for
+    a missing driver.
+    """
+
+    def __init__(
+        self,
+        database: "str | URL | AsyncEngine",
+        *,
+        schema: str | None = None,
+        table: str | None = None,
+        lease: timedelta = timedelta(seconds=60),
+        dispatching: str | URL | SqlDelayedMessageStore | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._owns_engine = isinstance(database, str | URL)
+        self.engine: AsyncEngine = create_async_store_engine(database) if isinstance(database, str | URL) else database
+        self._names: dict[str, Any] = {"schema": schema, "table": table, "lease": lease, "clock": clock}
+        self._dispatching = dispatching
+        self.bridged = SqlDelayedMessageStore.in_greenlets(
+            self.engine.sync_engine, owns_engine=self._owns_engine, **self._names
+        )
+        """The store whose calls are made in greenlets only, as `delaystore.bridge` says."""
+
+    def __repr__(self) -> str:
+        return f"AsyncSqlDelayedMessageStore({url_label(self.engine.url)})"
+
+    def for_dispatching(self) -> SqlDelayedMessageStore:
+        """The store for the dispatcher's thread, which must be closed.
+
+        Raises MissingDependencyError where its driver is not installed.
+        """
+        if isinstance(self._dispatching, SqlDelayedMessageStore):
+            return self._dispatching
+        url = blocking_url(self.engine.url) if self._dispatching is None else self._dispatching
+        return SqlDelayedMessageStore(url, **self._names)
+
+    async def close(self) -> None:
+        """Close the connections, unless the AsyncEngine is yours; a server that says nothing is left within seconds."""
+        if not self._owns_engine:
+            return
+        pool: Any = self.engine.sync_engine.pool
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CUT_AFTER):  # some drivers wait for the server's part in closing, one by one
+                await asyncio.gather(*(greenlet_spawn(pool.dispose) for _ in range(pool.checkedin())))
+        await self.engine.dispose()

@@ -1,0 +1,383 @@
+"""AsyncDelayedDelivery: the same operations on an event loop, which nothing blocks."""
+
+import asyncio
+import inspect
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.rows import dict_row
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+
+from delaystore import (
+    AsyncDelayedDelivery,
+    AsyncSqlDelayedMessageStore,
+    DelayedDelivery,
+    DelayedDeliverySettings,
+    ManagementOutcome,
+    SqlDelayedMessageStore,
+)
+from delaystore.delivery import AsyncEnlistedDelivery, EnlistedDelivery
+from delaystore.errors import (
+    ConfigurationError,
+    DuplicateMessageError,
+    MissingDependencyError,
+    StoreUnavailableError,
+)
+from delaystore.stores import InMemoryDelayedMessageStore
+from delaystore.transports import InMemoryTransport
+from tests.integration.sql_stores import message
+from tests.servers import PostgreSQL
+
+HOUR = timedelta(hours=1)
+HASTY = DelayedDeliverySettings(store_timeout=2)  # type: ignore[arg-type]
+DRIVERS = {
+    "psycopg": "postgresql_url",
+    "asyncpg": "postgresql_url",
+    "aiosqlite": "sqlite_url",
+    "aiomysql": "mariadb_url",
+    "asyncmy": "mariadb_url",
+}
+ON_POSTGRESQL = ("psycopg", "asyncpg")
+
+
+def with_driver(url: str, driver: str) -> str:
+    scheme, _, rest = url.partition("://")
+    return f"{scheme.partition('+')[0]}+{driver}://{rest}"
+
+
+@pytest.fixture(params=DRIVERS)
+def url(request: pytest.FixtureRequest) -> str:
+    """An empty database, by each driver."""
+    return with_driver(request.getfixturevalue(DRIVERS[request.param]), request.param)
+
+
+@pytest.fixture(params=ON_POSTGRESQL)
+def freezing(request: pytest.FixtureRequest, private_postgresql: PostgreSQL) -> Iterator[str]:
+    """A database of a server that may be paused."""
+    url = private_postgresql.create_database()
+    yield with_driver(url, request.param)
+    private_postgresql.resume()
+    private_postgresql.drop_database(url)
+
+
+class Stalls:
+    """The longest time for which the loop did nothing else, in seconds."""
+
+    longest = 0.0
+
+    async def watch(self) -> None:
+        while True:
+            began = time.perf_counter()
+            await asyncio.sleep(0.005)
+            self.longest = max(self.longest, time.perf_counter() - began)
+
+
+@asynccontextmanager
+async def ticking(most: float = 0.5) -> AsyncIterator[Stalls]:
+    """Fails where the loop stood still for longer than `most` seconds: the machine is slow, a freeze is longer."""
+    stalls = Stalls()
+    watching = asyncio.create_task(stalls.watch())
+    try:
+        yield stalls
+    finally:
+        watching.cancel()
+    assert stalls.longest < most
+
+
+@asynccontextmanager
+async def frozen(server: PostgreSQL) -> AsyncIterator[None]:
+    server.pause()
+    try:
+        yield
+    finally:
+        server.resume()
+
+
+async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(30):
+        while not await condition():
+            await asyncio.sleep(0.02)
+
+
+def test_everything_that_a_delivery_does(url: str) -> None:
+    async def program() -> None:
+        async with AsyncDelayedDelivery("sales", AsyncSqlDelayedMessageStore(url)) as delivery:
+            sent = await delivery.send("billing", b"\x00'\\\xff", delay=3600, headers={"n": 1})
+            with pytest.raises(DuplicateMessageError):
+                await delivery.send("billing", b"", delay=0, message_id=sent)
+            found = await delivery.get(sent)
+            assert found is not None
+            assert (found.body, found.headers) == (b"\x00'\\\xff", {"n": 1})
+            many = [message(found.due_time, n, f"{n:04}") for n in range(1200)]
+            assert await delivery.send_many(many) == 1200
+            with pytest.raises(DuplicateMessageError, match="0007"):
+                await delivery.send_many([message(found.due_time, 0, "new"), many[7]])
+            assert await delivery.count() == (await delivery.estimate_count()).messages == 1201
+            assert sum((await delivery.count_by_due_time(HOUR)).values()) == 1201
+            assert len((await delivery.list(limit=5)).messages) == 5
+            assert await delivery.reschedule(sent, delay=1) is ManagementOutcome.DONE
+            assert await delivery.cancel(sent) is ManagementOutcome.DONE
+            assert await delivery.cancel(sent) is ManagementOutcome.NOT_FOUND
+            assert (await delivery.health()).store is None
+
+    asyncio.run(program())
+
+
+def test_the_dispatcher_forwards_what_falls_due(url: str) -> None:
+    transport = InMemoryTransport(auto_declare=True)
+
+    async def program() -> None:
+        async with AsyncDelayedDelivery("sales", AsyncSqlDelayedMessageStore(url), transport) as delivery:
+            await delivery.send("billing", b"pay", delay=0.1)
+
+            async def is_delivered() -> bool:
+                return (await delivery.health()).delivered == 1
+
+            await eventually(is_delivered)
+            assert await delivery.stop()
+
+    asyncio.run(program())
+
+
+def operations(of: type) -> dict[str, inspect.Signature]:
+    return {
+        name: inspect.signature(value)
+        for name, value in vars(of).items()
+        if not name.startswith("_") and inspect.isfunction(value)
+    }
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"), [(AsyncDelayedDelivery, DelayedDelivery), (AsyncEnlistedDelivery, EnlistedDelivery)]
+)
+def test_what_is_awaited_is_what_is_called_elsewhere(ours: type, theirs: type) -> None:
+    internal = {"prepare", "check_startable", "health_with"}
+    expected = {name: sign for each in reversed(theirs.__mro__) for name, sign in operations(each).items()}
+    assert operations(ours).keys() == expected.keys() - internal
+    for name, signature in operations(ours).items():
+        if name != "enlist":
+            assert signature.parameters == expected[name].parameters, name
+            assert inspect.iscoroutinefunction(getattr(ours, name)), name
+
+
+def test_both_are_made_alike() -> None:
+    ours, theirs = (inspect.signature(each).parameters for each in (AsyncDelayedDelivery, DelayedDelivery))
+    assert list(ours) == list(theirs)
+    assert all(ours[name] == theirs[name] for name in ours if name != "store")
+
+
+def test_the_loop_goes_on_while_the_database_is_frozen(private_postgresql: PostgreSQL, freezing: str) -> None:
+    async def program() -> None:
+        engine = create_async_engine(freezing)
+        delivery = AsyncDelayedDelivery(
+            "sales", AsyncSqlDelayedMessageStore(freezing), InMemoryTransport(auto_declare=True)
+        )
+        async with delivery, AsyncSession(engine) as session:
+            await delivery.send("billing", b"", delay=3600)
+            enlisted = delivery.enlist(session)
+            await enlisted.send("billing", b"", delay=3600)
+            async with ticking(), frozen(private_postgresql):
+                sends = [
+                    asyncio.create_task(each("billing", b"", delay=3600)) for each in (delivery.send, enlisted.send)
+                ]
+                health = await delivery.health(0.3)
+                assert "does not answer" in str(health.store)
+                assert not any(each.done() for each in sends)
+            await asyncio.gather(*sends)
+            await session.commit()
+            assert await delivery.count() == 4
+        await engine.dispose()
+
+    asyncio.run(program())
+
+
+def test_a_send_that_takes_too_long_ends_and_may_be_repeated(private_postgresql: PostgreSQL, freezing: str) -> None:
+    async def program() -> None:
+        async with AsyncDelayedDelivery("sales", AsyncSqlDelayedMessageStore(freezing), settings=HASTY) as delivery:
+            await delivery.send("billing", b"", delay=3600, message_id="first")
+            async with ticking(), frozen(private_postgresql):
+                with pytest.raises(StoreUnavailableError, match="within 2 s; the message 'again' may be stored"):
+                    await delivery.send("billing", b"", delay=3600, message_id="again")
+            with suppress(DuplicateMessageError):
+                await delivery.send("billing", b"", delay=3600, message_id="again")
+            assert await delivery.count() == 2
+
+    asyncio.run(program())
+
+
+def test_closing_ends_while_the_database_is_frozen(private_postgresql: PostgreSQL, freezing: str) -> None:
+    async def program() -> None:
+        delivery = AsyncDelayedDelivery("sales", AsyncSqlDelayedMessageStore(freezing))
+        await asyncio.gather(*(delivery.send("billing", b"", delay=3600) for _ in range(3)))
+        async with ticking(), frozen(private_postgresql), asyncio.timeout(20):
+            await delivery.close()
+
+    asyncio.run(program())
+
+
+def test_a_send_waits_for_another_s_open_transaction_and_the_loop_goes_on(url: str) -> None:
+    """The transaction that has the id ends only because the loop goes on."""
+    if "sqlite" in url:
+        pytest.skip("SQLite has one writer; whoever waits for it does so in a thread of the driver's")
+
+    async def program() -> None:
+        engine = create_async_engine(url)
+        async with (
+            AsyncDelayedDelivery("sales", AsyncSqlDelayedMessageStore(url)) as delivery,
+            AsyncSession(engine) as session,
+            ticking(),
+        ):
+            await delivery.enlist(session).send("billing", b"", delay=3600, message_id="order")
+            sending = asyncio.create_task(delivery.send("billing", b"", delay=3600, message_id="order"))
+            await asyncio.sleep(0.3)
+            assert not sending.done()
+            await session.commit()
+            with pytest.raises(DuplicateMessageError):
+                await sending
+        await engine.dispose()
+
+    asyncio.run(program())
+
+
+def test_a_send_behind_a_transaction_that_stays_open_ends(freezing: str) -> None:
+    async def program() -> None:
+        engine = create_async_engine(freezing)
+        async with (
+            AsyncDelayedDelivery("sales", AsyncSqlDelayedMessageStore(freezing), settings=HASTY) as delivery,
+            AsyncSession(engine) as session,
+        ):
+            await delivery.enlist(session).send("billing", b"", delay=3600, message_id="order")
+            async with ticking():
+                with pytest.raises(StoreUnavailableError, match="within 2 s"):
+                    await delivery.send("billing", b"", delay=3600, message_id="order")
+        await engine.dispose()
+
+    asyncio.run(program())
+
+
+@pytest.mark.parametrize("how", ["commit", "rollback"])
+def test_what_is_enlisted_is_the_caller_s(url: str, how: str) -> None:
+    async def program() -> None:
+        engine = create_async_engine(url)
+        async with AsyncDelayedDelivery("sales", AsyncSqlDelayedMessageStore(url)) as delivery:
+            async with AsyncSession(engine) as session:
+                enlisted = delivery.enlist(session)
+                await enlisted.send("billing", b"", delay=3600)
+                await enlisted.send_many([message(datetime.now(UTC), 60)])
+                await enlisted.send("billing", b"", delay=3600, message_id="paid")
+                assert await enlisted.get("paid") is not None
+                assert await enlisted.reschedule("paid", delay=60) is ManagementOutcome.DONE
+                assert await enlisted.cancel("paid") is ManagementOutcome.DONE
+                await getattr(session, how)()
+            async with engine.connect() as connection:
+                await delivery.enlist(connection).send("billing", b"", delay=3600)
+                await getattr(connection, how)()
+            assert await delivery.count() == (3 if how == "commit" else 0)
+        await engine.dispose()
+
+    asyncio.run(program())
+
+
+def test_a_connection_of_psycopg_s_own_is_enlisted(postgresql_url: str) -> None:
+    async def program() -> None:
+        dsn = postgresql_url.replace("+psycopg", "")
+        async with (
+            AsyncDelayedDelivery("sales", AsyncSqlDelayedMessageStore(postgresql_url)) as delivery,
+            await psycopg.AsyncConnection.connect(dsn, row_factory=dict_row) as connection,
+        ):
+            enlisted = delivery.enlist(connection)
+            await enlisted.send("billing", b"", delay=3600, message_id="paid")
+            await enlisted.send_many([message(datetime.now(UTC), 60)])
+            assert await enlisted.cancel("paid") is ManagementOutcome.DONE
+            assert await delivery.count() == 0
+            await connection.commit()
+            assert await delivery.count() == 1
+            with psycopg.connect(dsn) as other, pytest.raises(ConfigurationError, match="what belongs to asyncio"):
+                await delivery.enlist(other).get("paid")
+
+    asyncio.run(program())
+
+
+def test_a_cancelled_send_leaves_no_connection_half_used(url: str) -> None:
+    async def program() -> None:
+        store = AsyncSqlDelayedMessageStore(url)
+        async with AsyncDelayedDelivery("sales", store) as delivery:
+            for pause in (0.0, 0.0005, 0.001, 0.002, 0.004, 0.008):
+                sending = asyncio.create_task(delivery.send("billing", b"", delay=3600, message_id=f"sent {pause}"))
+                await asyncio.sleep(pause)
+                sending.cancel()
+                with suppress(asyncio.CancelledError):
+                    await sending
+                with suppress(DuplicateMessageError):
+                    await delivery.send("billing", b"", delay=3600, message_id=f"sent {pause}")
+            assert await delivery.count() == 6
+            pool: Any = store.engine.sync_engine.pool
+            assert pool.checkedout() == 0
+
+    asyncio.run(program())
+
+
+def test_a_timeout_of_the_caller_s_ends_a_send(private_postgresql: PostgreSQL, freezing: str) -> None:
+    async def program() -> None:
+        async with AsyncDelayedDelivery("sales", AsyncSqlDelayedMessageStore(freezing)) as delivery:
+            await delivery.send("billing", b"", delay=3600)
+            async with ticking(), frozen(private_postgresql):
+                began = time.monotonic()
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(0.5):
+                        await delivery.send("billing", b"", delay=3600)
+                assert time.monotonic() - began < 20
+
+    asyncio.run(program())
+
+
+def test_a_store_in_memory_needs_no_bridge() -> None:
+    async def program() -> None:
+        transport = InMemoryTransport(auto_declare=True)
+        async with AsyncDelayedDelivery("sales", InMemoryDelayedMessageStore(), transport) as delivery:
+            sent = await delivery.send("billing", b"", delay=3600)
+            assert await delivery.cancel(sent) is ManagementOutcome.DONE
+            assert (await delivery.health()).healthy
+
+    asyncio.run(program())
+
+
+def test_mistakes_say_what_to_use(tmp_path: Any) -> None:
+    file = tmp_path / "app.db"
+    with pytest.raises(ConfigurationError, match=r"is for asyncio; use AsyncSql.* postgresql\+psycopg:"):
+        SqlDelayedMessageStore("postgresql+asyncpg://localhost/app")
+    engine = create_async_engine(f"sqlite+aiosqlite:///{file}")
+    with pytest.raises(ConfigurationError, match="AsyncDelayedDelivery"):
+        SqlDelayedMessageStore(engine)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match=r"not for asyncio; use mysql\+aiomysql://"):
+        AsyncSqlDelayedMessageStore("mysql+pymysql://localhost/app")
+    store = SqlDelayedMessageStore(f"sqlite:///{file}")
+    with pytest.raises(ConfigurationError, match=r"would block the event loop; .*AsyncSqlDelayedMessageStore"):
+        AsyncDelayedDelivery("sales", store)
+
+
+def test_a_missing_driver_of_the_dispatcher_s_is_named(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "psycopg", None)
+    store = AsyncSqlDelayedMessageStore("postgresql+asyncpg://localhost/app")
+    with pytest.raises(MissingDependencyError, match="psycopg"):
+        AsyncDelayedDelivery("sales", store, InMemoryTransport())
+
+
+def test_numbers_in_a_url_reach_asyncpg_as_such(postgresql_url: str) -> None:
+    async def program() -> None:
+        url = with_driver(postgresql_url, "asyncpg") + "?prepare_threshold=none&connect_timeout=5"
+        async with AsyncDelayedDelivery("sales", AsyncSqlDelayedMessageStore(url), InMemoryTransport()) as delivery:
+            for _ in range(3):
+                await delivery.send("billing", b"", delay=3600)
+            engine = delivery._store.engine  # type: ignore[union-attr]
+            async with engine.connect() as connection:
+                prepared = await connection.execute(text("SELECT count(*) FROM pg_prepared_statements"))
+                assert prepared.scalar_one() <= 1
+
+    asyncio.run(program())
