@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from delaystore.testing._async_delivery import AsyncTestDelivery
     from delaystore.testing._capabilities import StoreCapabilities, TransportCapabilities
     from delaystore.testing._clock import SettableClock
     from delaystore.testing._delivery import TestDelivery
@@ -21,9 +22,11 @@ if TYPE_CHECKING:
         store_state_machine,
     )
     from delaystore.testing._recording import RecordingTransport
-    from delaystore.testing._transaction import FakeTransaction
+    from delaystore.testing._transaction import AsyncFakeTransaction, FakeTransaction
 
 __all__ = [
+    "AsyncFakeTransaction",
+    "AsyncTestDelivery",
     "FakeTransaction",
     "Outage",
     "RecordingTransport",
@@ -40,6 +43,8 @@ __all__ = [
 
 _KIT: Final = "delaystore.testing._kit"
 _HOMES: Final = {
+    "AsyncFakeTransaction": "delaystore.testing._transaction",
+    "AsyncTestDelivery": "delaystore.testing._async_delivery",
     "FakeTransaction": "delaystore.testing._transaction",
     "Outage": _KIT,
     "RecordingTransport": "delaystore.testing._recording",

@@ -1,7 +1,8 @@
 """A delayed delivery for tests of the program that uses it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, ClassVar, Final, Unpack
 
 from typing_extensions import override
@@ -14,7 +15,7 @@ from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores import InMemoryDelayedMessageStore, ManagedDelayedMessageStore
 from delaystore.testing._clock import SettableClock, sum_of
 from delaystore.testing._expectation import Expectation, Expected, report
-from delaystore.testing._handlers import Handler, Handlers
+from delaystore.testing._handlers import Handler, Handlers, Turn
 from delaystore.testing._recording import RecordingTransport
 
 if TYPE_CHECKING:
@@ -68,7 +69,12 @@ class TestDelivery(DelayedDelivery):
         return engine
 
     def on(self, destination: str, handler: Handler) -> None:
-        """Call `handler(message)` for each message that arrives at `destination`, in place of an earlier handler."""
+        """Call `handler(message)` for each message that arrives at `destination`, in place of an earlier handler.
+
+        Raises ConfigurationError for one that would have to be awaited.
+        """
+        if iscoroutinefunction(handler):
+            raise ConfigurationError(f"{handler!r} is asynchronous; give a function, or use AsyncTestDelivery")
         self._handlers.add(destination, handler)
 
     def dispatch_due(self) -> Sequence[DelayedMessage]:
@@ -80,15 +86,9 @@ class TestDelivery(DelayedDelivery):
         what is due at once.
         """
         arrived: list[DelayedMessage] = []
-        for _ in range(MOST_ROUNDS):
-            new = self._forward()
-            arrived += new
-            self._handlers.note(new)
-            if not self._handlers.call():
-                return arrived
-        raise AssertionError(
-            f"handlers have sent what is due at once {MOST_ROUNDS} times in a row, last to {arrived[-1].destination!r}"
-        )
+        for call in self._turns(arrived):
+            call()
+        return arrived
 
     def dispatch_for(
         self,
@@ -103,12 +103,9 @@ class TestDelivery(DelayedDelivery):
 
         So handlers see the clock of the moment in which their message arrives. Returns and raises as `dispatch_due`.
         """
-        end = self.clock.now() + sum_of(span, days=days, hours=hours, minutes=minutes, seconds=seconds)
-        arrived = [*self.dispatch_due()]
-        while (moment := self._next_moment(end)) is not None:
-            self.clock.set(moment)
-            arrived += self.dispatch_due()
-        self.clock.set(end)
+        arrived: list[DelayedMessage] = []
+        for call in self._turns_for(sum_of(span, days=days, hours=hours, minutes=minutes, seconds=seconds), arrived):
+            call()
         return arrived
 
     def waiting(self, destination: str | None = None) -> Sequence[DelayedMessage]:
@@ -154,6 +151,31 @@ class TestDelivery(DelayedDelivery):
         if waiting or delivered:
             heading = f"{len(waiting) + len(delivered)} sent, where none was expected: {wanted}"
             raise AssertionError(report(heading, wanted, waiting, delivered))
+
+    def _turns(self, arrived: list[DelayedMessage]) -> Iterator[Turn]:
+        """The calls of handlers of one `dispatch_due`, each to be made before the next; notes what has `arrived`."""
+        for _ in range(MOST_ROUNDS):
+            new = self._forward()
+            arrived += new
+            self._handlers.note(new)
+            called = False
+            while (turn := self._handlers.next()) is not None:
+                yield turn
+                called = True
+            if not called:
+                return
+        raise AssertionError(
+            f"handlers have sent what is due at once {MOST_ROUNDS} times in a row, last to {arrived[-1].destination!r}"
+        )
+
+    def _turns_for(self, span: timedelta, arrived: list[DelayedMessage]) -> Iterator[Turn]:
+        """The calls of handlers of one `dispatch_for`."""
+        end = self.clock.now() + span
+        yield from self._turns(arrived)
+        while (moment := self._next_moment(end)) is not None:
+            self.clock.set(moment)
+            yield from self._turns(arrived)
+        self.clock.set(end)
 
     def _forward(self) -> Sequence[DelayedMessage]:
         assert self._dispatcher is not None  # there is a transport

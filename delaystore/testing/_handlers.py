@@ -2,14 +2,15 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from inspect import iscoroutinefunction
+from functools import partial
 from typing import Any
 
 from delaystore.address import Address, parse_address
-from delaystore.errors import ConfigurationError
 from delaystore.message import DelayedMessage
 
 Handler = Callable[[DelayedMessage], Any]
+Turn = Callable[[], Any]
+"""A call of a handler."""
 
 
 class Handlers:
@@ -20,25 +21,16 @@ class Handlers:
         self._pending: deque[DelayedMessage] = deque()
 
     def add(self, destination: str, handler: Handler) -> None:
-        """Give `handler` what arrives at `destination` from now on, in place of an earlier handler.
-
-        Raises ConfigurationError for one that would have to be awaited.
-        """
-        if iscoroutinefunction(handler):
-            raise ConfigurationError(f"{handler!r} is asynchronous; give a function that need not be awaited")
+        """Give `handler` what arrives at `destination` from now on, in place of an earlier handler."""
         self._handlers[parse_address(destination)] = handler
 
     def note(self, messages: Iterable[DelayedMessage]) -> None:
         """Keep those of `messages`, which have just arrived, that a handler is for."""
         self._pending.extend(each for each in messages if parse_address(each.destination) in self._handlers)
 
-    def call(self) -> bool:
-        """Call the handlers for what was noted, in order; returns whether there was anything.
-
-        Raises what a handler raises; the next call goes on behind that message.
-        """
-        called = bool(self._pending)
-        while self._pending:
-            message = self._pending.popleft()
-            self._handlers[parse_address(message.destination)](message)
-        return called
+    def next(self) -> Turn | None:
+        """The next call that is to be made, in the order of what was noted; None: there is none."""
+        if not self._pending:
+            return None
+        message = self._pending.popleft()
+        return partial(self._handlers[parse_address(message.destination)], message)

@@ -51,3 +51,39 @@ class FakeTransaction:
         self._on_commit, self._on_rollback = [], []
         for action in actions:
             action()
+
+
+class AsyncFakeTransaction:
+    """A FakeTransaction whose `commit`, `rollback` and `close` are awaited, for an AsyncSession or AsyncConnection."""
+
+    def __init__(self) -> None:
+        self.sync_session = FakeTransaction()
+        """What is enlisted in, as in an AsyncSession."""
+
+    def on_commit(self, action: Callable[[], object]) -> None:
+        """As `FakeTransaction.on_commit`."""
+        self.sync_session.on_commit(action)
+
+    def on_rollback(self, action: Callable[[], object]) -> None:
+        """As `FakeTransaction.on_rollback`."""
+        self.sync_session.on_rollback(action)
+
+    async def commit(self) -> None:
+        """As `FakeTransaction.commit`."""
+        self.sync_session.commit()
+
+    async def rollback(self) -> None:
+        """As `FakeTransaction.rollback`."""
+        self.sync_session.rollback()
+
+    async def close(self) -> None:
+        """As `FakeTransaction.close`."""
+        self.sync_session.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.sync_session.__exit__(kind, error, traceback)

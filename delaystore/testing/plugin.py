@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sqlalchemy import URL, Engine
 
     from delaystore.settings import DelayedDeliverySettings
-    from delaystore.testing import SettableClock, TestDelivery
+    from delaystore.testing import AsyncTestDelivery, SettableClock, TestDelivery
 
 
 @pytest.fixture
@@ -64,6 +64,20 @@ def delayed_delivery(
     delivery = TestDelivery(delayed_delivery_endpoint, clock=delayed_delivery_clock, settings=delayed_delivery_settings)
     yield delivery
     delivery.close()
+
+
+@pytest.fixture
+def async_delayed_delivery(
+    delayed_delivery_clock: SettableClock,
+    delayed_delivery_endpoint: str,
+    delayed_delivery_settings: DelayedDeliverySettings | None,
+) -> AsyncTestDelivery:
+    """An AsyncTestDelivery, with a store in memory."""
+    from delaystore.testing import AsyncTestDelivery
+
+    return AsyncTestDelivery(
+        delayed_delivery_endpoint, clock=delayed_delivery_clock, settings=delayed_delivery_settings
+    )
 
 
 @pytest.fixture

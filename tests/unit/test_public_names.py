@@ -60,6 +60,8 @@ PUBLIC = {  # what users import: a change here is a change for them
     "delaystore.delivery": ["AsyncDelayedDelivery", "AsyncEnlistedDelivery", "DelayedDelivery", "EnlistedDelivery"],
     "delaystore.spark": ["DelaystoreDataSource", "register"],
     "delaystore.testing": [
+        "AsyncFakeTransaction",
+        "AsyncTestDelivery",
         "FakeTransaction",
         "Outage",
         "RecordingTransport",

@@ -44,8 +44,8 @@ def test_the_fixtures_are_there(pytester: pytest.Pytester) -> None:
             assert [message.body for message in delivery.dispatch_due()] == [b"order 17"]
 
 
-        def test_one_clock(delayed_delivery, sql_delayed_delivery, clock):
-            assert delayed_delivery.clock is sql_delayed_delivery.clock is clock
+        def test_one_clock(delayed_delivery, sql_delayed_delivery, async_delayed_delivery, clock):
+            assert delayed_delivery.clock is sql_delayed_delivery.clock is async_delayed_delivery.clock is clock
 
 
         def test_nothing_is_left_of_other_tests(delayed_delivery, sql_delayed_delivery):
