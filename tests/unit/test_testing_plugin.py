@@ -102,6 +102,7 @@ def test_what_is_to_be_overridden(pytester: pytest.Pytester) -> None:
 
 
         def test_a_session_that_ends_late(session, sql_delayed_delivery):
+            sql_delayed_delivery.send("billing", b"left behind", delay=60)
             sql_delayed_delivery.enlist(session).send("billing", b"left open", delay=60)
 
 
