@@ -39,6 +39,9 @@ class Driver:
         """A new connection. Raises the errors that SQLAlchemy expects of it, also where nobody answers."""
         return dialect.connect(*arguments, **parameters)
 
+    def mend(self, connection: Any) -> None:
+        """Make a connection, perhaps somebody else's, do what statements need, where the library itself cannot."""
+
     def hosts_as_arguments(self, hosts: Sequence[Host]) -> Mapping[str, Any]:
         """The arguments that name several hosts, where the driver itself tries them in turn."""
         raise NotImplementedError

@@ -41,11 +41,16 @@ class Aiomysql(Driver):
 
     @override
     def connect(self, dialect: Dialect, arguments: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
-        """With bytes written as PyMySQL 1.2 writes them: aiomysql asks it for a function that it has no more."""
+        """Mended: to write bytes, aiomysql asks PyMySQL for a function that its release 1.2 has no more."""
         connection = super().connect(dialect, arguments, parameters)
-        own = connection.driver_connection
-        own.escape = partial(_escaped, own.escape)
+        self.mend(connection)
         return connection
+
+    @override
+    def mend(self, connection: Any) -> None:
+        own = connection.driver_connection
+        if "escape" not in vars(own):
+            own.escape = partial(_escaped, own.escape)
 
     @override
     def socket_of(self, connection: Any) -> int | None:

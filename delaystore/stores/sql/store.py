@@ -18,6 +18,7 @@ from delaystore.errors import ConfigurationError, StoreSetupError
 from delaystore.message import DelayedMessage, Position
 from delaystore.settings import TransactionMode, check_lease
 from delaystore.sql.dialects import Claiming, store_dialect_of
+from delaystore.sql.drivers import driver_of
 from delaystore.sql.engine import Connections, check_blocking, create_store_engine
 from delaystore.sql.errors import translated_errors
 from delaystore.sql.faults import Fault
@@ -221,6 +222,7 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
         """
         with translated_errors():
             opened = target_of(target, self._lender)
+            driver_of(self.engine).mend(opened.connection.connection.dbapi_connection)
             self._same_database.check(opened)
             if set_up and not setup.is_current(opened.connection, self.table):
                 self._set_up_beside()
