@@ -17,6 +17,8 @@ SHELVES: Final = "_shelves"
 """The table whose children are the shelves."""
 SHELF: Final = "_shelf_"
 """Followed by a token: a shelf."""
+TEST_CLOCK: Final = "_test_clock"
+"""The end of a table's name whose store goes by a test's clock; no other table's name ends so."""
 TOKEN_LENGTH: Final = 20
 """Hexadecimal digits."""
 _DIGEST: Final = 8
@@ -50,6 +52,21 @@ def check_table_name(name: str, dialect: SqlDialect) -> str:
     """`name`, if it leaves room for the names derived from it."""
     check_identifier(name + LONGEST_SUFFIX, dialect, f"the table name {name!r} with its suffix,")
     return check_identifier(name, dialect, "the table name")
+
+
+def timed_table_name(table: str, dialect: SqlDialect, *, by_test_clock: bool) -> str:
+    """The name of the table that `table` stands for, checked: one of its own where the store goes by a test's clock.
+
+    Raises ConfigurationError for the name of such a table where it does not.
+    """
+    if by_test_clock:
+        table = table.removesuffix(TEST_CLOCK)
+        table = derived_name(table, TEST_CLOCK + LONGEST_SUFFIX, dialect).removesuffix(LONGEST_SUFFIX)
+    elif table.endswith(TEST_CLOCK):
+        raise ConfigurationError(
+            f"the table {table!r} is for tests, which set a clock; name another table, or give the store a clock"
+        )
+    return check_table_name(table, dialect)
 
 
 def derived_name(table: str, suffix: str, dialect: SqlDialect) -> str:

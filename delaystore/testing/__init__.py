@@ -1,18 +1,18 @@
-"""For authors of stores and transports, and for users' own tests.
+"""For users' own tests, and for authors of stores and transports.
 
-`SettableClock` and `RecordingTransport` need delaystore alone; the conformance kit needs `delaystore[testing]`.
+`TestDelivery` and the doubles need delaystore alone; the conformance kit needs `delaystore[testing]`. pytest finds the
+fixtures (`plugin.py`) by itself.
 """
 
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from delaystore.extras import needed_for
-from delaystore.testing._capabilities import StoreCapabilities, TransportCapabilities
-from delaystore.testing._clock import SettableClock
-from delaystore.testing._recording import RecordingTransport
-
 if TYPE_CHECKING:
+    from delaystore.testing._async_delivery import AsyncTestDelivery
+    from delaystore.testing._capabilities import StoreCapabilities, TransportCapabilities
+    from delaystore.testing._clock import SettableClock
+    from delaystore.testing._delivery import TestDelivery
     from delaystore.testing._kit import (
         Outage,
         StoreConformance,
@@ -21,14 +21,20 @@ if TYPE_CHECKING:
         TransportFactory,
         store_state_machine,
     )
+    from delaystore.testing._recording import RecordingTransport
+    from delaystore.testing._transaction import AsyncFakeTransaction, FakeTransaction
 
 __all__ = [
+    "AsyncFakeTransaction",
+    "AsyncTestDelivery",
+    "FakeTransaction",
     "Outage",
     "RecordingTransport",
     "SettableClock",
     "StoreCapabilities",
     "StoreConformance",
     "StoreFactory",
+    "TestDelivery",
     "TransportCapabilities",
     "TransportConformance",
     "TransportFactory",
@@ -36,16 +42,35 @@ __all__ = [
 ]
 
 _KIT: Final = "delaystore.testing._kit"
-_IN_KIT: Final = frozenset(
-    {"Outage", "StoreConformance", "StoreFactory", "TransportConformance", "TransportFactory", "store_state_machine"}
-)
+_HOMES: Final = {
+    "AsyncFakeTransaction": "delaystore.testing._transaction",
+    "AsyncTestDelivery": "delaystore.testing._async_delivery",
+    "FakeTransaction": "delaystore.testing._transaction",
+    "Outage": _KIT,
+    "RecordingTransport": "delaystore.testing._recording",
+    "SettableClock": "delaystore.testing._clock",
+    "StoreCapabilities": "delaystore.testing._capabilities",
+    "StoreConformance": _KIT,
+    "StoreFactory": _KIT,
+    "TestDelivery": "delaystore.testing._delivery",
+    "TransportCapabilities": "delaystore.testing._capabilities",
+    "TransportConformance": _KIT,
+    "TransportFactory": _KIT,
+    "store_state_machine": _KIT,
+}
 
 
 def __getattr__(name: str) -> Any:
-    """Import the kit at its first use: pytest and hypothesis are an extra."""
-    if name not in _IN_KIT:
+    """Import a public name at its first use: pytest loads this package wherever delaystore is installed.
+
+    Of the kit, pytest and hypothesis are an extra.
+    """
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from delaystore.extras import needed_for
+
+    home = _HOMES[name]
     with needed_for(name):
-        if _KIT not in sys.modules:
+        if home == _KIT and _KIT not in sys.modules:
             import_module("pytest").register_assert_rewrite(_KIT)
-        return getattr(import_module(_KIT), name)
+        return getattr(import_module(home), name)

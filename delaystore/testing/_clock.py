@@ -27,9 +27,20 @@ class SettableClock:
         with self._lock:
             return self._now
 
-    def advance(self, span: timedelta | float) -> datetime:
-        """Move on by a timedelta or seconds (back, if negative); returns the new instant."""
-        span = span if isinstance(span, timedelta) else timedelta(seconds=span)
+    def advance(
+        self,
+        span: timedelta | float = 0,
+        *,
+        days: float = 0,
+        hours: float = 0,
+        minutes: float = 0,
+        seconds: float = 0,
+    ) -> datetime:
+        """Move on by the sum of a timedelta or seconds, and what is named; back, if that is negative.
+
+        Returns the new instant.
+        """
+        span = sum_of(span, days=days, hours=hours, minutes=minutes, seconds=seconds)
         with self._lock:
             self._now = utc(self._now + span, "now")
             return self._now
@@ -39,3 +50,9 @@ class SettableClock:
         now = utc(now, "now")
         with self._lock:
             self._now = now
+
+
+def sum_of(span: timedelta | float, *, days: float, hours: float, minutes: float, seconds: float) -> timedelta:
+    """`span`, a timedelta or seconds, and what is named, together."""
+    span = span if isinstance(span, timedelta) else timedelta(seconds=span)
+    return span + timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)

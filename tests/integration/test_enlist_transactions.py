@@ -12,11 +12,18 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from delaystore.delivery import DelayedDelivery
-from delaystore.errors import ConfigurationError, DuplicateMessageError, MessageBeingStoredError, StoreUnavailableError
+from delaystore.errors import (
+    ConfigurationError,
+    DuplicateMessageError,
+    MessageBeingStoredError,
+    StoreSetupError,
+    StoreUnavailableError,
+)
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.sql.dialects import postgresql
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.abc import ManagementOutcome
+from delaystore.stores.sql import store as store_module
 from tests.integration.sql_stores import message
 
 
@@ -173,3 +180,32 @@ def test_an_open_writer_of_sqlite_is_waited_for_as_long_as_the_url_says(url: str
         assert statements == []
         assert delivery.count() == 0
         engine.dispose()
+
+
+@pytest.mark.parametrize("url", ["sqlite_url"], indirect=True)
+def test_tables_that_cannot_be_made_beside_a_writer_are_missed_at_once(
+    url: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "_SHORT_WAIT", 0.1)
+    with DelayedDelivery("elsewhere", SqlDelayedMessageStore(url)):
+        pass  # it switches the file to WAL, which waits for writers as long as the URL says
+    with engine.connect() as connection:
+        connection.execute(text("CREATE TABLE orders (id INTEGER)"))
+        connection.execute(text("INSERT INTO orders VALUES (1)"))
+        store = SqlDelayedMessageStore(url)
+        delivery = DelayedDelivery("sales", store)
+        with pytest.raises(StoreSetupError, match="call setup_infrastructure"):
+            delivery.enlist(connection)
+        connection.commit()
+        delivery.enlist(connection).send("billing", b"", delay=60)
+        connection.commit()
+        assert connection.execute(text("SELECT count(*) FROM orders")).scalar() == 1
+        assert delivery.count() == 1
+        delivery.close()
+
+
+@pytest.mark.parametrize("url", ["postgresql_url"], indirect=True)
+def test_a_connection_without_transactions_is_refused(delivery: DelayedDelivery, engine: Engine) -> None:
+    connection = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+    with connection, pytest.raises(ConfigurationError, match="AUTOCOMMIT"):
+        delivery.enlist(connection)

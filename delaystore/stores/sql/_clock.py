@@ -1,11 +1,13 @@
-"""The database's clock, as the connections of one store see it."""
+"""By which clock a SQL store goes."""
 
+from abc import ABC, abstractmethod
 from datetime import UTC, datetime
 from typing import Final
 
 from sqlalchemy import Connection, Engine, select
+from typing_extensions import override
 
-from delaystore.clock import CarriedClock, Reading
+from delaystore.clock import CarriedClock, Clock, Reading
 from delaystore.sql.connections import connections_of
 from delaystore.sql.dialects import StoreDialect
 from delaystore.sql.engine import Connections
@@ -17,7 +19,23 @@ _READING: Final = "delaystore_clock"
 """The key in Connection.info, which lives as long as the driver's connection."""
 
 
-class DatabaseClock:
+class StoreClock(ABC):
+    """The clock of one store, whoever its connections lead to."""
+
+    @abstractmethod
+    def now(self) -> datetime:
+        """The present instant, asked on a connection of its own if need be: never call it while you have one."""
+
+    @abstractmethod
+    def now_on(self, connection: Connection) -> datetime:
+        """The present instant, asked on `connection` if need be, in its transaction."""
+
+    @abstractmethod
+    def now_as_told(self, told: datetime | None) -> datetime:
+        """The present instant, where a statement has also asked the database's clock; None: it has none."""
+
+
+class DatabaseClock(StoreClock):
     """Never ahead of the clock of the server that is asked. SQLite's is this computer's clock.
 
     After a fail-over another server answers, whose clock may be behind. So an answer is carried on for the connection
@@ -33,12 +51,12 @@ class DatabaseClock:
         if self._question is not None:
             connections_of(engine).clocks.add(self._shared)
 
+    @override
     def now(self) -> datetime:
-        """The present instant, asked on a connection of its own if need be: never call it while you have one."""
         return self._shared.now() if self._question is not None else datetime.now(UTC)
 
+    @override
     def now_on(self, connection: Connection) -> datetime:
-        """The present instant, asked on `connection` if need be, in its transaction."""
         if self._question is None:
             return datetime.now(UTC)
         with translated_errors():
@@ -49,6 +67,29 @@ class DatabaseClock:
                 self._shared.note(reading)
         return reading.now()
 
+    @override
+    def now_as_told(self, told: datetime | None) -> datetime:
+        return told or datetime.now(UTC)
+
     def _ask(self) -> datetime:
         with translated_errors(), self._connections.connect() as connection:
             return self.now_on(connection)
+
+
+class GivenClock(StoreClock):
+    """A test's own clock; the database's is not asked."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    @override
+    def now(self) -> datetime:
+        return self._clock.now()
+
+    @override
+    def now_on(self, connection: Connection) -> datetime:
+        return self._clock.now()
+
+    @override
+    def now_as_told(self, told: datetime | None) -> datetime:
+        return self._clock.now()

@@ -13,7 +13,7 @@ from delaystore.message import DelayedMessage
 from delaystore.sql.dialects import Claiming, StoreDialect
 from delaystore.sql.faults import Fault
 from delaystore.stores.sql._claims import CandidateLocks, Claims, Leases, RowLocks
-from delaystore.stores.sql._clock import DatabaseClock
+from delaystore.stores.sql._clock import StoreClock
 from delaystore.stores.sql._scan import DueScan
 from delaystore.stores.sql._statements import Statements
 from delaystore.stores.sql.rows import to_row
@@ -29,7 +29,7 @@ class StoreParts:
     dialect: StoreDialect
     statements: Statements
     scan: DueScan
-    clock: DatabaseClock
+    clock: StoreClock
     channel: str
     lease: timedelta
 

@@ -9,6 +9,7 @@ from sqlalchemy import URL
 from sqlalchemy.util import greenlet_spawn
 
 from delaystore.calls import CUT_AFTER
+from delaystore.clock import Clock
 from delaystore.sql.engine import blocking_url, create_async_store_engine
 from delaystore.sql.urls import url_label
 from delaystore.stores.sql.store import SqlDelayedMessageStore
@@ -21,7 +22,7 @@ class AsyncSqlDelayedMessageStore:
     """Messages in a table of PostgreSQL, MariaDB, MySQL or SQLite, for an AsyncDelayedDelivery.
 
     `database`: a SQLAlchemy URL, as in `postgresql+asyncpg://...`, or an AsyncEngine of your own (which closing leaves
-    open). `schema`, `table`, `lease`: as those of SqlDelayedMessageStore. `dispatching`: the database for the
+    open). `schema`, `table`, `lease`, `clock`: as those of SqlDelayedMessageStore. `dispatching`: the database for the
     dispatcher's thread, a URL with a driver that is not for asyncio, or a store; None: made from `database`.
 
     Belongs to one event loop. Raises ConfigurationError for a URL or name that cannot work, MissingDependencyError for
@@ -36,10 +37,11 @@ class AsyncSqlDelayedMessageStore:
         table: str | None = None,
         lease: timedelta = timedelta(seconds=60),
         dispatching: str | URL | SqlDelayedMessageStore | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self._owns_engine = isinstance(database, str | URL)
         self.engine: AsyncEngine = create_async_store_engine(database) if isinstance(database, str | URL) else database
-        self._names: dict[str, Any] = {"schema": schema, "table": table, "lease": lease}
+        self._names: dict[str, Any] = {"schema": schema, "table": table, "lease": lease, "clock": clock}
         self._dispatching = dispatching
         self.bridged = SqlDelayedMessageStore.in_greenlets(
             self.engine.sync_engine, owns_engine=self._owns_engine, **self._names

@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from sqlalchemy import Connection, CursorResult, Delete, Executable, Update
@@ -171,7 +171,7 @@ class BoundSqlStore(ManagedDelayedMessageStore):
         """One statement. It looks at the due times of the first 1000 messages by next attempt."""
         row = self._execute(*search(self._sql.status, self._sql.status_behind, self._parts.scan.start())).one()
         return StoreStatus(
-            now=row.now or datetime.now(UTC),
+            now=self._parts.clock.now_as_told(row.now),
             first_due=row.first_due if isinstance(row.first_due, datetime) else None,  # or it was written by hand
             read_only=READ_ONLY if row.read_only else None,
         )

@@ -6,12 +6,14 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from hashlib import sha256
 from itertools import chain, islice
+from math import inf
 from typing import Any, ClassVar, Final, Self
 
 from sqlalchemy import URL, Connection, Engine, Table
 from sqlalchemy.exc import DBAPIError
 from typing_extensions import override
 
+from delaystore.clock import Clock
 from delaystore.errors import ConfigurationError, StoreSetupError
 from delaystore.message import DelayedMessage, Position
 from delaystore.settings import TransactionMode, check_lease
@@ -20,7 +22,7 @@ from delaystore.sql.drivers import driver_of
 from delaystore.sql.engine import Connections, check_blocking, create_store_engine
 from delaystore.sql.errors import translated_errors
 from delaystore.sql.faults import Fault
-from delaystore.sql.names import check_identifier, check_table_name, default_table_name
+from delaystore.sql.names import check_identifier, check_table_name, default_table_name, timed_table_name
 from delaystore.sql.sizes import TableSize
 from delaystore.sql.urls import url_label
 from delaystore.stores.abc import (
@@ -34,7 +36,7 @@ from delaystore.stores.abc import (
 )
 from delaystore.stores.sql import setup
 from delaystore.stores.sql._claims import Leases
-from delaystore.stores.sql._clock import DatabaseClock
+from delaystore.stores.sql._clock import DatabaseClock, GivenClock, StoreClock
 from delaystore.stores.sql._enlisted import EnlistedSqlStore
 from delaystore.stores.sql._listener import PostgreSqlListener, payload_of
 from delaystore.stores.sql._parts import StoreParts
@@ -60,6 +62,8 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
     `schema`: the table's schema; None: the connection's own. `table`: its name; None: `<endpoint>_delayed`.
     `lease`: how long a claim outlives a crashed dispatcher where the database has no row locks (SQLite); with row
     locks the database ends it at once.
+    `clock`: for tests, which set it; None: the database's. A store with a clock keeps its messages in a table of its
+    own, `<table>_test_clock`, which no store without one takes: dispatchers by different clocks share no table.
 
     Raises ConfigurationError for a URL or name that cannot work, MissingDependencyError for a missing driver.
     """
@@ -74,23 +78,39 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
         schema: str | None = None,
         table: str | None = None,
         lease: timedelta = timedelta(seconds=60),
+        clock: Clock | None = None,
     ) -> None:
         if not isinstance(database, str | URL):
             check_blocking(database)
         engine = database if isinstance(database, Engine) else create_store_engine(database)
-        self._open(engine, owns_engine=not isinstance(database, Engine), schema=schema, table=table, lease=lease)
+        owns_engine = not isinstance(database, Engine)
+        self._open(engine, owns_engine=owns_engine, schema=schema, table=table, lease=lease, clock=clock)
 
     @classmethod
     def in_greenlets(
-        cls, engine: Engine, *, owns_engine: bool, schema: str | None, table: str | None, lease: timedelta
+        cls,
+        engine: Engine,
+        *,
+        owns_engine: bool,
+        schema: str | None,
+        table: str | None,
+        lease: timedelta,
+        clock: Clock | None,
     ) -> Self:
         """A store on the `sync_engine` of an AsyncEngine: each call must be made in one of SQLAlchemy's greenlets."""
         store = cls.__new__(cls)
-        store._open(engine, owns_engine=owns_engine, schema=schema, table=table, lease=lease)
+        store._open(engine, owns_engine=owns_engine, schema=schema, table=table, lease=lease, clock=clock)
         return store
 
     def _open(
-        self, engine: Engine, *, owns_engine: bool, schema: str | None, table: str | None, lease: timedelta
+        self,
+        engine: Engine,
+        *,
+        owns_engine: bool,
+        schema: str | None,
+        table: str | None,
+        lease: timedelta,
+        clock: Clock | None,
     ) -> None:
         self.engine, self._owns_engine = engine, owns_engine
         self._dialect = store_dialect_of(self.engine)
@@ -102,6 +122,7 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
         if table is not None:
             check_table_name(table, self._dialect)
         self._schema, self._table_name, self._lease = schema, table, check_lease(lease)
+        self._clock = clock
         self._endpoint: str | None = None
         self._parts_or_none: StoreParts | None = None
         self._token = Leases.new_token()
@@ -125,17 +146,23 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
                     f"this store is bound to endpoint {self._endpoint!r}, not {endpoint!r}; make a store for each"
                 )
             return
-        name = check_table_name(self._table_name or default_table_name(endpoint), self._dialect)
+        name = self._table_name or default_table_name(endpoint)
+        name = timed_table_name(name, self._dialect, by_test_clock=self._clock is not None)
         table = delayed_table(name, self._schema, leases=self._dialect.claiming is Claiming.LEASES)
         self._parts_or_none = StoreParts(
             dialect=self._dialect,
             statements=Statements(table, self._dialect),
-            scan=DueScan(),
-            clock=DatabaseClock(self.engine, self._transactions, self._dialect),
+            scan=DueScan() if self._clock is None else DueScan(lambda: inf),  # a test's time jumps: spare no search
+            clock=self._store_clock(),
             channel="delaystore_" + sha256(table.fullname.encode()).hexdigest()[:40],
             lease=self._lease,
         )
         self._endpoint = endpoint
+
+    def _store_clock(self) -> StoreClock:
+        if self._clock is not None:
+            return GivenClock(self._clock)
+        return DatabaseClock(self.engine, self._transactions, self._dialect)
 
     @cached_property
     def _same_database(self) -> SameDatabase:
@@ -169,7 +196,10 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
 
     @override
     def now(self) -> datetime:
-        """The database's clock (SQLite: this computer's), carried on between two questions; never ahead of it."""
+        """The database's clock (SQLite: this computer's), carried on between two questions; never ahead of it.
+
+        With a `clock` it is that.
+        """
         return self._parts.clock.now()
 
     @override
