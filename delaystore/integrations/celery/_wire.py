@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import ceil
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -82,8 +83,13 @@ def time_to_live(seconds: float) -> str | None:
 
 
 def without_eta(headers: Mapping[str, Any], due: datetime) -> dict[str, Any]:
-    """`headers` for a worker that runs the task as soon as it gets it."""
-    return {**plain(headers), "eta": None, DUE: due.isoformat()}
+    """`headers` for a worker that runs the task as soon as it gets it; time limits are whole seconds, rounded up.
+
+    Raises UnsupportedMessageError for a header that the store's transport could not write.
+    """
+    limits = [limit if limit is None else ceil(limit) for limit in headers.get("timelimit") or ()]
+    limited = {**headers, "timelimit": limits} if limits else headers
+    return {**plain(limited), "eta": None, DUE: due.isoformat()}
 
 
 def kept_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -106,13 +112,22 @@ def address(exchange: str, routing_key: str | None) -> str:
 
 
 def plain(value: Any) -> Any:
-    """`value` with the types that the store keeps: tuples as lists, subclasses of str as str, naive times in UTC."""
+    """`value` with the types that the store keeps: tuples as lists, subclasses of str as str, naive times in UTC.
+
+    Raises UnsupportedMessageError for a fraction.
+    """
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, Mapping):
         return {plain(name): plain(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
         return [plain(part) for part in value]
+    if isinstance(value, float):
+        if not value.is_integer():
+            raise UnsupportedMessageError(
+                f"a header of the task holds {value}, and delaystore writes no floats in AMQP: write it as text"
+            )
+        return int(value)
     if isinstance(value, datetime) and value.tzinfo is None:
         return value.replace(tzinfo=UTC)
     return value
