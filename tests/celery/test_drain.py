@@ -55,7 +55,9 @@ def in_queue(app: Celery, queue: str = "work") -> list[str]:
 
 
 def sent(app: Celery, count: int) -> None:
-    wait_until(lambda: len(in_queue(app)) == count)
+    with app.connection_for_read() as connection:
+        channel = connection.channel()
+        wait_until(lambda: channel.queue_declare("work", passive=True).message_count == count)
 
 
 def test_what_is_due_later_moves_and_the_rest_keeps_its_order(app: Celery, delivery: DelayedDelivery) -> None:
@@ -134,7 +136,7 @@ def test_a_worker_s_reserved_tasks_by_the_command(rabbitmq_url: str, sqlite_url:
     with make_app(rabbitmq_url, None) as app:
         with worker(variables, tmp_path / "log", "--pool", "solo"):
             for number in range(3):
-                app.send_task("note", (number,), task_id=str(number), countdown=20)
+                app.send_task("note", (number,), task_id=str(number), countdown=HOUR)
             app.send_task("note", task_id="at once")
             wait_until(lambda: runs_of(tmp_path, "at once") and (tmp_path / "log").read_text().count("received") == 4)
         sent(app, 3)
@@ -148,31 +150,39 @@ def test_a_worker_s_reserved_tasks_by_the_command(rabbitmq_url: str, sqlite_url:
         assert json.loads(done.stdout) == {"stored": 3, "known": 0, "left": 0, "conflicting": 0, "stopped": False}
         assert in_queue(app) == []
     with (
-        DelayedDelivery("tasks", SqlDelayedMessageStore(sqlite_url), open_transport(rabbitmq_url)),
+        DelayedDelivery("tasks", SqlDelayedMessageStore(sqlite_url), open_transport(rabbitmq_url)) as delivery,
         worker(variables, tmp_path / "log", "--pool", "solo"),
     ):
+        for number in range(3):
+            delivery.reschedule(str(number), delay=0)
         wait_until(lambda: all(runs_of(tmp_path, str(number)) for number in range(3)))
     assert all(len(runs_of(tmp_path, str(number))) == 1 for number in range(3))
 
 
-def test_a_killed_drain_leaves_each_task_in_the_queue_or_the_store(
-    rabbitmq_url: str, sqlite_url: str, tmp_path: Path, delivery: DelayedDelivery
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
+def test_a_drain_that_ends_early_leaves_each_task_in_the_queue_or_the_store(
+    rabbitmq_url: str, sqlite_url: str, tmp_path: Path, delivery: DelayedDelivery, end: signal.Signals
 ) -> None:
     count = 1500
     variables = settings(rabbitmq_url, sqlite_url, tmp_path)
+    command = [*CELERY, "delaystore", "drain", "-Q", "work"]
     with make_app(rabbitmq_url, None) as app:
         ids = {str(number) for number in range(count)}
         for each in ids:
             send(app, each, countdown=HOUR)
         sent(app, count)
-        process = subprocess.Popen([*CELERY, "delaystore", "drain", "-Q", "work"], env=os.environ | variables, cwd=ROOT)
+        process = subprocess.Popen(command, env=os.environ | variables, cwd=ROOT, stdout=subprocess.PIPE, text=True)
         wait_until(lambda: delivery.count() >= 200)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        process.send_signal(end)
+        told, _ = process.communicate()
         stored = {message.message_id for message in delivery.list(limit=count).messages}
         assert 200 <= len(stored) < count
         wait_until(lambda: {*in_queue(app)} | stored == ids)
         left = in_queue(app)
+        if end is signal.SIGINT:
+            assert process.returncode == 130
+            assert told.endswith("stopped before all were looked at: run it again\n")
+            assert stored.isdisjoint(left)
         DelayedTasks(app, delivery)
         again = drain(app, "work")
         assert again == Drained(stored=count - len(stored), known=len(left) + len(stored) - count)

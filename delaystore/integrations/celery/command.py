@@ -7,12 +7,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Final
 
 import click
 
 from delaystore.errors import DelaystoreError
-from delaystore.integrations.celery._drain import Drained, drain
+from delaystore.integrations.celery._drain import BATCH, Drained, drain
 
 INTERRUPTED: Final = 128 + signal.SIGINT
 
@@ -34,19 +34,19 @@ def drain_command(context: click.Context, queue: str, threshold: float | None, d
     Stop the workers first, so that the queue has again what they reserved. Run it again if it was interrupted.
     """
     try:
-        with _stopping() as stop, click.progressbar(length=1, label="tasks", file=sys.stderr) as bar:
-
-            def show(seen: int, total: int) -> None:
-                bar.length = total
-                bar.update(seen - bar.pos)
-
-            app: Any = context.obj.app
-            drained = drain(app, queue, threshold=threshold, dry_run=dry_run, on_progress=show, stop=stop.is_set)
+        with _stopping() as stop:
+            app = context.obj.app
+            drained = drain(app, queue, threshold=threshold, dry_run=dry_run, on_progress=_show, stop=stop.is_set)
     except DelaystoreError as error:
         raise click.ClickException(str(error).replace("\n", " ")) from None
     click.echo(json.dumps(asdict(drained)) if as_json else _told(drained, queue, dry_run=dry_run))
     if drained.stopped:
         context.exit(INTERRUPTED)
+
+
+def _show(seen: int, total: int) -> None:
+    if sys.stderr.isatty() and (seen % BATCH == 0 or seen == total):
+        click.echo(f"\r{seen:,} of {total:,} messages", nl=seen == total, err=True)
 
 
 @contextmanager
