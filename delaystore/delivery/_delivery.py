@@ -101,17 +101,25 @@ class DelayedDelivery(Sender):
             self._wake_up(earliest.time)
         return count
 
-    def enlist(self, connection_or_session: Any) -> EnlistedDelivery:
-        """Send in the transaction of a SQLAlchemy Connection or Session to the store's database.
+    def enlist(self, transaction: Any) -> EnlistedDelivery:
+        """Send, cancel, reschedule and look up in your own transaction in the store's database.
 
-        An AsyncSession goes through `run_sync`. Raises ConfigurationError when the store cannot take part.
+        `transaction`: a Connection or Session of SQLAlchemy, a connection of psycopg 3, sqlite3 or PyMySQL, or Django's
+        connection inside `atomic`; with the in-memory store, a TransactionHooks. Nothing of it is committed, rolled
+        back or changed here, and its connection is the only one that is used.
+
+        Raises ConfigurationError when the store cannot take part: it is another kind of transaction, leads to another
+        database, or none is open and the driver would begin none; StoreSetupError where `automatic_setup` cannot make
+        the tables while it is open.
         """
         if not isinstance(self._store, EnlistableStore):
             raise ConfigurationError(
                 f"{type(self._store).__name__} cannot write in somebody else's transaction; use a SQL store"
             )
-        self._prepare()
-        return EnlistedDelivery(self._store, connection_or_session, self._composer, self._wake_up)
+        set_up = not self._ready
+        enlisted = EnlistedDelivery(self._store, transaction, self._composer, self._wake_up, set_up=set_up)
+        self._ready = True
+        return enlisted
 
     def get(self, message_id: str) -> DelayedMessage | None:
         """The waiting message; None: not (or no longer) in the store."""

@@ -1,34 +1,65 @@
-"""Sending in the caller's own transaction."""
+"""Sending, cancelling and rescheduling in the caller's own transaction."""
 
 from collections.abc import Callable, Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Protocol, runtime_checkable
 
 from typing_extensions import override
 
 from delaystore.delivery._sending import Composer, Earliest, Sender
 from delaystore.message import DelayedMessage
-from delaystore.stores.abc import DelayedMessageStore
+from delaystore.stores.abc import ManagementOutcome
+
+
+class EnlistedStore(Protocol):
+    """What a store offers in somebody else's transaction, as a ManagedDelayedMessageStore does."""
+
+    def now(self) -> datetime:
+        """The store's clock, asked in that transaction."""
+        ...
+
+    def store(self, message: DelayedMessage) -> None:
+        """Keep `message` if the transaction is committed."""
+        ...
+
+    def store_many(self, messages: Iterable[DelayedMessage]) -> int:
+        """Keep all of `messages`, or none."""
+        ...
+
+    def get(self, message_id: str) -> DelayedMessage | None:
+        """The waiting message as the transaction sees it."""
+        ...
+
+    def cancel(self, message_id: str) -> ManagementOutcome:
+        """Delete a waiting message if the transaction is committed."""
+        ...
+
+    def reschedule(self, message_id: str, due_time: datetime) -> ManagementOutcome:
+        """Give a waiting message a new due time if the transaction is committed."""
+        ...
 
 
 @runtime_checkable
 class EnlistableStore(Protocol):
     """A store that can write in somebody else's transaction."""
 
-    def enlist(self, target: Any, on_end: Callable[[], None] | None = None) -> DelayedMessageStore:
-        """The store's interface in the transaction of `target`, a connection or session.
+    def enlist(self, target: Any, on_end: Callable[[], None] | None = None, *, set_up: bool = False) -> EnlistedStore:
+        """The store's interface in the transaction of `target`.
 
-        `on_end` is called after a Session's transaction.
+        `on_end` is called after its end, at least after a commit, where `target` tells of that. `set_up`: first make
+        the tables if they are missing, though not in that transaction.
         """
         ...
 
 
 class EnlistedDelivery(Sender):
-    """`send` and `send_many` in the caller's transaction: if that is rolled back, nothing is sent.
+    """What `DelayedDelivery` does, in the caller's transaction: if that is rolled back, nothing of it has happened.
 
-    Belongs to that transaction and its thread. The end of a Session's transaction wakes the dispatcher; so does the
-    commit on PostgreSQL. After a Connection's transaction on another database, the dispatcher finds the messages when
-    it polls.
+    Belongs to that transaction and its thread. What was done before in the same transaction is seen, and what came
+    after a savepoint is undone with it. Each call uses the transaction's own connection only.
+
+    The commit wakes the dispatchers on PostgreSQL, and that of this process after a Session's or Django's transaction;
+    otherwise they find the messages when they poll.
     """
 
     def __init__(
@@ -37,20 +68,46 @@ class EnlistedDelivery(Sender):
         target: Any,
         composer: Composer,
         wake_up: Callable[[datetime | None], None],
+        *,
+        set_up: bool = False,
     ) -> None:
         self._wake_up = wake_up
         self._earliest = Earliest()
-        self._bound = store.enlist(target, on_end=self._ended)
+        self._bound = store.enlist(target, on_end=self._ended, set_up=set_up)
         self._composer = composer.by(self._bound.now)
+
+    def send_many(self, messages: Iterable[DelayedMessage]) -> int:
+        """As `DelayedDelivery.send_many`."""
+        return self._bound.store_many(self._composer.checked(messages, self._earliest))
+
+    def get(self, message_id: str) -> DelayedMessage | None:
+        """The waiting message as your transaction sees it; None: not (or no longer) in the store."""
+        return self._bound.get(message_id)
+
+    def cancel(self, message_id: str) -> ManagementOutcome:
+        """Delete a waiting message, unless a dispatcher has claimed it; never waits for one.
+
+        Until your transaction ends, the message is not dispatched.
+        """
+        return self._bound.cancel(message_id)
+
+    def reschedule(
+        self, message_id: str, *, delay: timedelta | float | None = None, at: datetime | None = None
+    ) -> ManagementOutcome:
+        """Give a waiting message a new due time and fresh retries, unless a dispatcher has claimed it.
+
+        Until your transaction ends, the message is not dispatched.
+        """
+        due_time = self._composer.due_time(delay, at)
+        outcome = self._bound.reschedule(message_id, due_time)
+        if outcome is ManagementOutcome.DONE:
+            self._earliest.note(due_time)
+        return outcome
 
     @override
     def _keep(self, message: DelayedMessage) -> None:
         self._bound.store(message)
         self._earliest.note(message.due_time)
-
-    def send_many(self, messages: Iterable[DelayedMessage]) -> int:
-        """As `DelayedDelivery.send_many`."""
-        return self._bound.store_many(self._composer.checked(messages, self._earliest))
 
     def _ended(self) -> None:
         self._wake_up(self._earliest.time)

@@ -3,7 +3,8 @@
 import math
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, exc
@@ -51,7 +52,19 @@ class Connections:
 
     def connect(self) -> Connection:
         """A connection; `close` gives it back to the engine's pool."""
-        connection = self._engine.connect()
+        return self._prepared(self._engine.connect())
+
+    @contextmanager
+    def connect_beside(self) -> Iterator[Connection]:
+        """A connection that is none of the pool's, for whoever may have the pool's last one; it is closed after use."""
+        pool = self._engine.pool.recreate()
+        try:
+            with self._prepared(Connection(self._engine, pool.connect())) as connection:
+                yield connection
+        finally:
+            pool.dispose()
+
+    def _prepared(self, connection: Connection) -> Connection:
         try:
             # not options of an engine: those of the engine that it is made from would be set after them
             return connection.execution_options(**self._options)

@@ -57,7 +57,10 @@ class UtcDateTime(TypeDecorator[datetime]):
 
     @override
     def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any] | None:
-        """What is no time comes as the driver gives it: one such row must not make a search fail."""
+        """What is no time comes as the driver gives it: one such row must not make a search fail.
+
+        Somebody's own connection to SQLite may have a converter that makes a time of it before.
+        """
         read = super().result_processor(dialect, coltype)
         if read is None:
             return None
@@ -66,7 +69,8 @@ class UtcDateTime(TypeDecorator[datetime]):
             try:
                 return read(value)
             except (ValueError, TypeError, OverflowError):
-                return value
+                is_naive = isinstance(value, datetime) and value.tzinfo is None
+                return value.replace(tzinfo=UTC) if is_naive else value
 
         return read_or_leave
 

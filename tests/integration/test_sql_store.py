@@ -132,8 +132,8 @@ def test_enlisting_in_a_plain_connection(store: SqlDelayedMessageStore) -> None:
 
 
 def test_enlisting_in_something_else_is_refused(store: SqlDelayedMessageStore) -> None:
-    with pytest.raises(ConfigurationError, match="enlist takes a SQLAlchemy Connection or Session, not Engine"):
-        store.enlist(store.engine)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match=r"enlist takes a Connection or Session .* not Engine"):
+        store.enlist(store.engine)
 
 
 def test_enlisting_in_an_async_session(postgresql_url: str) -> None:

@@ -328,6 +328,10 @@ class StoreDialect(SqlDialect):
         """Wake the dispatchers that listen to `channel`, when the transaction commits; elsewhere they poll."""
 
     @abstractmethod
+    def identity(self, connection: Connection, table: Table) -> Sequence[Any]:
+        """What is equal for two connections if, and only if, they lead to the same `table`."""
+
+    @abstractmethod
     def sizes(self, connection: Connection, table: Table) -> Sequence[TableSize]:
         """The sizes of `table`, and of those that inherit from it, without reading them."""
 

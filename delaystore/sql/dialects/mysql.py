@@ -62,6 +62,7 @@ _SIZE: Final = text(
     "SELECT table_name, data_length, index_length, table_rows FROM information_schema.tables "
     "WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :name"
 )
+_IDENTITY: Final = text("SELECT @@hostname, @@port, @@server_id, @@datadir, COALESCE(:schema, DATABASE())")
 _FRESH_SIZES: Final = "SET @delaystore = 0 /*!80000 , SESSION information_schema_stats_expiry = 0 */"
 """MySQL remembers them for a day otherwise; MariaDB does not read the comment."""
 _OUTAGES: Final = frozenset(
@@ -254,6 +255,11 @@ class MySqlDialect(StoreDialect):
             raise
         connection.execute(change.where(row_with(table)), values)
         return True
+
+    @override
+    def identity(self, connection: Connection, table: Table) -> Sequence[Any]:
+        """The server and the database on it."""
+        return tuple(connection.execute(_IDENTITY, {"schema": table.schema}).one())
 
     @override
     def sizes(self, connection: Connection, table: Table) -> Sequence[TableSize]:

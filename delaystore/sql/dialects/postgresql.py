@@ -102,6 +102,9 @@ _SWITCHED_OFF: Final = (
     "jit",
 )
 _BY_INDEX: Final = "SELECT " + ", ".join(f"set_config('{name}', 'off', true)" for name in _SWITCHED_OFF)
+_IDENTITY: Final = text(
+    "SELECT CAST(pg_postmaster_start_time() AS text), current_database(), CAST(CAST(to_regclass(:name) AS oid) AS text)"
+)
 _SIZES: Final = text(
     "WITH RECURSIVE family (oid) AS (SELECT CAST(CAST(:name AS regclass) AS oid) "
     "UNION SELECT i.inhrelid FROM pg_inherits i JOIN family ON i.inhparent = family.oid) "
@@ -438,6 +441,11 @@ class PostgreSqlDialect(StoreDialect):
     def notify(self, connection: Connection, channel: str, payload: str) -> None:
         """NOTIFY; PostgreSQL sends it when the transaction commits."""
         connection.execute(select(func.pg_notify(channel, payload)))
+
+    @override
+    def identity(self, connection: Connection, table: Table) -> Sequence[Any]:
+        """The running server, the database, and what the table's name means there."""
+        return tuple(connection.execute(_IDENTITY, {"name": quoted_name(table, connection.dialect)}).one())
 
     @override
     def sizes(self, connection: Connection, table: Table) -> Sequence[TableSize]:

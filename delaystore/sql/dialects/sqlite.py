@@ -70,7 +70,7 @@ class SqliteDialect(StoreDialect):
         _switch_to_wal(cursor)
         cursor.execute("PRAGMA synchronous=FULL")  # in WAL mode less would lose the last commits in a power cut
         cursor.close()
-        connection.text_factory = _text_of  # one text that is no UTF-8 would make the whole search fail
+        connection.text_factory = text_of  # one text that is no UTF-8 would make the whole search fail
 
     @override
     def fault(self, error: DBAPIError) -> Fault | None:
@@ -178,6 +178,12 @@ class SqliteDialect(StoreDialect):
         return None if connection.execute(there, {"id": values["id"]}).first() is None else False
 
     @override
+    def identity(self, connection: Connection, table: Table) -> Sequence[Any]:
+        """The file."""
+        found = os.stat(_file_of(connection) or os.devnull)  # a database in memory is nobody else's
+        return found.st_dev, found.st_ino
+
+    @override
     def sizes(self, connection: Connection, table: Table) -> Sequence[TableSize]:
         """The whole file: SQLite does not keep the sizes of tables."""
         pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
@@ -220,7 +226,8 @@ class _TypeAndBytes(TypeDecorator[str | bytes]):
         return kind + raw.hex().upper()
 
 
-def _text_of(raw: bytes) -> str:
+def text_of(raw: bytes) -> str:
+    """A text of SQLite's, which need not be UTF-8."""
     return raw.decode(errors="surrogateescape")
 
 

@@ -3,7 +3,7 @@
 import heapq
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -24,6 +24,7 @@ from delaystore.stores.abc import (
     Page,
     StoreStatus,
 )
+from delaystore.stores.memory._enlisted import EnlistedInMemoryStore, TransactionHooks, enlisted_in
 from delaystore.stores.memory._transaction import InMemoryTransaction
 from delaystore.stores.memory._waiting import WaitingMessages, copied
 
@@ -87,6 +88,20 @@ class InMemoryDelayedMessageStore(ManagedDelayedMessageStore):
             transaction.rollback()
             raise
         transaction.commit()
+
+    def enlist(
+        self,
+        target: TransactionHooks,
+        on_end: Callable[[], None] | None = None,
+        *,
+        set_up: bool = False,  # noqa: ARG002 - there is nothing to set up
+    ) -> EnlistedInMemoryStore:
+        """What is written shows to others once `target` tells of its commit, and is gone after its rollback.
+
+        The same store again for the same `target`, until it tells of its end. `on_end` is called after a commit.
+        Raises ConfigurationError for what has no `on_commit` and `on_rollback`.
+        """
+        return enlisted_in(self._waiting(), target, self._begin_enlisted, on_end)
 
     @override
     def store(self, message: DelayedMessage) -> None:
@@ -203,6 +218,9 @@ class InMemoryDelayedMessageStore(ManagedDelayedMessageStore):
 
     def _begin(self) -> InMemoryTransaction:
         return InMemoryTransaction(self._waiting(), self._clock, self)
+
+    def _begin_enlisted(self) -> EnlistedInMemoryStore:
+        return EnlistedInMemoryStore(self._waiting(), self._clock, self)
 
     def _waiting(self) -> WaitingMessages:
         if self._endpoint is None:

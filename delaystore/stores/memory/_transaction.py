@@ -27,7 +27,7 @@ class InMemoryTransaction(DelayedMessageStore):
         self._owner = owner
         self._claimed: dict[str, Entry] = {}
         self._removed: set[str] = set()
-        self._failed: dict[str, DelayedMessage] = {}
+        self._changed: dict[str, DelayedMessage] = {}
         self._stored: dict[str, DelayedMessage] = {}
         self._ended = False
 
@@ -81,7 +81,7 @@ class InMemoryTransaction(DelayedMessageStore):
             self._check_open()
             if self._claim(message_id) is None:
                 return False
-            self._failed.pop(message_id, None)
+            self._changed.pop(message_id, None)
             self._removed.add(message_id)
         return True
 
@@ -95,7 +95,7 @@ class InMemoryTransaction(DelayedMessageStore):
             entry = self._claim(message_id)
             if entry is None:
                 return False
-            self._failed[message_id] = after_failure(self._failed.get(message_id, entry.message), again)
+            self._changed[message_id] = after_failure(self._changed.get(message_id, entry.message), again)
         return True
 
     @override
@@ -110,7 +110,7 @@ class InMemoryTransaction(DelayedMessageStore):
         with self._waiting.lock:
             for message_id in self._removed:
                 self._waiting.drop(message_id)
-            for message_id, message in self._failed.items():
+            for message_id, message in self._changed.items():
                 self._claimed[message_id].message = message
             for message in self._stored.values():
                 self._waiting.add(message)

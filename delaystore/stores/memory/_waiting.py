@@ -44,6 +44,8 @@ class WaitingMessages:
         self.entries: dict[str, Entry] = {}
         self.reserved: set[str] = set()
         """Ids that open transactions are about to store."""
+        self.enlisted: dict[int, tuple[object, Any]] = {}
+        """Open transactions of others by their id, each with the store that is enlisted in it."""
         self._free: list[_Item] = []
         self._leases: list[_Item] = []
         self._tickets = 0

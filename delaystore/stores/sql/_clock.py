@@ -41,12 +41,12 @@ class DatabaseClock:
         """The present instant, asked on `connection` if need be, in its transaction."""
         if self._question is None:
             return datetime.now(UTC)
-        reading: Reading | None = connection.info.get(_READING)
-        if reading is None or reading.age > FRESH_FOR:
-            with translated_errors():
+        with translated_errors():
+            reading: Reading | None = connection.info.get(_READING)
+            if reading is None or reading.age > FRESH_FOR:
                 reading = Reading.of(connection.execute(self._question).scalar_one())
-            connection.info[_READING] = reading
-            self._shared.note(reading)
+                connection.info[_READING] = reading
+                self._shared.note(reading)
         return reading.now()
 
     def _ask(self) -> datetime:

@@ -36,11 +36,11 @@ def upgrade(connection: Connection, table: Table, dialect: StoreDialect) -> bool
 
     Raises StoreSetupError for tables of a release newer than this one.
     """
-    if _is_current(connection, table):
+    if is_current(connection, table):
         return False
     connection.rollback()
     with dialect.setup_lock(connection, table.fullname):
-        if _is_current(connection, table):
+        if is_current(connection, table):
             return False
         _migrate(connection, table, dialect)
         return True
@@ -104,7 +104,8 @@ def leave_delaystore_alone(
     return include_object
 
 
-def _is_current(connection: Connection, table: Table) -> bool:
+def is_current(connection: Connection, table: Table) -> bool:
+    """Whether the tables are those of this release; raises StoreSetupError for those of a newer one."""
     version = current_version(connection, table)
     if version is None or version == HEAD:
         return version == HEAD

@@ -3,16 +3,16 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime, timedelta
+from functools import cached_property
 from hashlib import sha256
 from itertools import chain, islice
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from sqlalchemy import URL, Connection, Engine, Table
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.orm import Session
 from typing_extensions import override
 
-from delaystore.errors import ConfigurationError
+from delaystore.errors import ConfigurationError, StoreSetupError
 from delaystore.message import DelayedMessage, Position
 from delaystore.settings import TransactionMode, check_lease
 from delaystore.sql.dialects import Claiming, store_dialect_of
@@ -37,13 +37,17 @@ from delaystore.stores.sql._clock import DatabaseClock
 from delaystore.stores.sql._enlisted import EnlistedSqlStore
 from delaystore.stores.sql._listener import PostgreSqlListener, payload_of
 from delaystore.stores.sql._parts import StoreParts
+from delaystore.stores.sql._same_database import SameDatabase
 from delaystore.stores.sql._scan import DueScan
 from delaystore.stores.sql._statements import Statements
 from delaystore.stores.sql.bound import NOTIFY_WITHIN, BoundSqlStore
 from delaystore.stores.sql.rows import Rows
 from delaystore.stores.sql.schema import delayed_table
 from delaystore.stores.sql.shelves import ShelfLimits, Shelves
+from delaystore.stores.sql.targets import Lender, target_of
 
+_SHORT_WAIT: Final = 5.0
+"""Seconds to wait for a lock that our own caller may have."""
 _LOOK_AHEAD: Final = 64 * 2**20
 """Bytes of bodies that `store_many` takes from a generator to see whether it has many messages."""
 
@@ -87,6 +91,7 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
         isolation, single = self._dialect.transaction_isolation, self._dialect.single_statement_isolation
         self._transactions = Connections(self.engine, None if self._owns_engine else isolation)
         self._singles = Connections(self.engine, single) if single else None
+        self._lender = Lender(self.engine)
 
     def __repr__(self) -> str:
         return f"SqlDelayedMessageStore({url_label(self.engine.url)}, endpoint={self._endpoint!r})"
@@ -114,6 +119,10 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
             lease=self._lease,
         )
         self._endpoint = endpoint
+
+    @cached_property
+    def _same_database(self) -> SameDatabase:
+        return SameDatabase(self.engine.url, self.table, self._dialect, self._transactions.connect)
 
     @property
     def shelves(self) -> Shelves:
@@ -151,14 +160,25 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
         """A store bound to one transaction; its `connection` is for what shall be committed with it."""
         return self._bound(self._transactions.connect)
 
-    def enlist(self, target: Connection | Session, on_end: Callable[[], None] | None = None) -> EnlistedSqlStore:
+    def enlist(
+        self, target: Any, on_end: Callable[[], None] | None = None, *, set_up: bool = False
+    ) -> EnlistedSqlStore:
         """The store's interface in the caller's transaction, which the caller commits or rolls back.
 
-        `target`: a SQLAlchemy Connection or Session to the store's database. `on_end` is called after a Session's
-        transaction has ended, committed or not; a Connection has no such moment.
+        `target`: a Connection or Session of SQLAlchemy, a connection of psycopg 3, sqlite3 or PyMySQL, Django's
+        connection, or a Target, each to the store's database. `on_end` is called after a Session's transaction,
+        committed or not, and after the commit of Django's; others do not tell of it. `set_up`: see to it that there are
+        tables, before anything is written.
+
+        Raises ConfigurationError for anything else, for another database, and where no transaction is open and the
+        driver would begin none; StoreSetupError where tables are missing that cannot be made now.
         """
         with translated_errors():
-            return EnlistedSqlStore(self._parts, target, on_end)
+            opened = target_of(target, self._lender)
+            self._same_database.check(opened)
+            if set_up and not setup.is_current(opened.connection, self.table):
+                self._set_up_beside()
+            return EnlistedSqlStore(self._parts, opened, on_end)
 
     @override
     def store(self, message: DelayedMessage) -> None:
@@ -313,6 +333,20 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
         if self._parts_or_none is None:
             raise ConfigurationError("the store is not initialized; call initialize(endpoint, mode) first")
         return self._parts_or_none
+
+    def _set_up_beside(self) -> None:
+        """Set up although somebody's transaction is open, and perhaps has the pool's last connection."""
+        try:
+            with self._transactions.connect_beside() as connection, self._dialect.lock_wait(connection, _SHORT_WAIT):
+                setup.upgrade(connection, self.table, self._dialect)
+                connection.commit()
+        except DBAPIError as error:
+            if self._dialect.fault(error) is not Fault.LOCKED:
+                raise
+            raise StoreSetupError(
+                "the store's tables are missing, and cannot be made while your transaction is open; call "
+                "setup_infrastructure() when your program starts"
+            ) from None
 
     def _store_alone(self, message: DelayedMessage, singles: Connections) -> bool:
         """Store by one statement; False: nothing is stored, for its isolation level is the database's default.

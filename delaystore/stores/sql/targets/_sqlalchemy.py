@@ -1,0 +1,68 @@
+"""The transactions of SQLAlchemy's connections and sessions."""
+
+from collections.abc import Callable
+from typing import Final
+
+from sqlalchemy import URL, Connection, event
+from sqlalchemy.orm import Session, SessionTransaction
+from typing_extensions import override
+
+from delaystore.stores.sql.targets.abc import Target
+
+_WAITING: Final = "delaystore_waiting"
+"""The key in Session.info of the actions to call at the transaction's end; one listener per session calls them all."""
+
+
+class ConnectionTarget(Target):
+    """A Connection's transaction. It has an event before its commit, and none after it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    @property
+    @override
+    def connection(self) -> Connection:
+        return self._connection
+
+    @property
+    @override
+    def address(self) -> URL:
+        return self._connection.engine.url
+
+
+class SessionTarget(Target):
+    """A Session's transaction.
+
+    Each statement asks the Session for its connection: only then does the Session begin its savepoints, and a savepoint
+    that is rolled back undoes what was done within it.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    @property
+    @override
+    def connection(self) -> Connection:
+        return self._session.connection()
+
+    @property
+    @override
+    def address(self) -> URL:
+        return self.connection.engine.url
+
+    @override
+    def when_ended(self, action: Callable[[], None]) -> None:
+        """After the outermost transaction, committed or not."""
+        info = self._session.info
+        if _WAITING not in info:
+            info[_WAITING] = []
+            event.listen(self._session, "after_transaction_end", _call_waiting)
+        if action not in info[_WAITING]:
+            info[_WAITING].append(action)
+
+
+def _call_waiting(session: Session, transaction: SessionTransaction) -> None:
+    if transaction.parent is None:
+        waiting, session.info[_WAITING] = session.info[_WAITING], []
+        for action in waiting:
+            action()

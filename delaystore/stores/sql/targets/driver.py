@@ -1,0 +1,165 @@
+"""A driver's own connection, lent to SQLAlchemy for a store's statements."""
+
+from abc import abstractmethod
+from typing import Any, ClassVar, Final, NoReturn
+from weakref import WeakKeyDictionary
+
+from sqlalchemy import URL, Connection, Engine
+from sqlalchemy.pool import NullPool, PoolProxiedConnection
+from typing_extensions import override
+
+from delaystore.errors import ConfigurationError, StoreError
+from delaystore.stores.sql.targets.abc import Target
+
+_infos: Final[WeakKeyDictionary[Any, dict[Any, Any]]] = WeakKeyDictionary()
+"""What is known of drivers' connections, for as long as they live."""
+
+
+class Loan(PoolProxiedConnection):
+    """A driver's connection as a pool would hand it out; nothing of it is committed, rolled back, reset or closed.
+
+    What its owner has set for it, such as a row factory, neither holds for our statements nor is changed.
+    """
+
+    driver: ClassVar[str]
+    """SQLAlchemy's name of the driver."""
+
+    def __init__(self, raw: Any) -> None:
+        self.raw: Final = raw
+        self._is_valid = True
+        self._info = _info_of(raw)
+
+    @property
+    @abstractmethod
+    def address(self) -> URL | None:
+        """Where it leads; None: only the database itself can tell."""
+
+    @property
+    @abstractmethod
+    def commits_at_once(self) -> bool:
+        """Whether an insert would be committed by itself: no transaction is open, and the driver begins none."""
+
+    @abstractmethod
+    def cursor(self, *arguments: Any, **options: Any) -> Any:
+        """A cursor that takes and gives what SQLAlchemy expects."""
+
+    @property
+    @override
+    def dbapi_connection(self) -> Any:  # type: ignore[override]  # an attribute there; it would refer to itself
+        return self
+
+    @property
+    @override
+    def driver_connection(self) -> Any:  # type: ignore[override]  # an attribute there
+        return self.raw
+
+    @property
+    @override
+    def info(self) -> dict[Any, Any]:
+        return self._info
+
+    @property
+    @override
+    def record_info(self) -> None:
+        return None
+
+    @property
+    @override
+    def is_valid(self) -> bool:
+        return self._is_valid
+
+    @property
+    @override
+    def is_detached(self) -> bool:
+        return True
+
+    @override
+    def invalidate(self, e: BaseException | None = None, soft: bool = False) -> None:
+        """Run no more statements: the connection is lost, which its owner will find out."""
+        self._is_valid = False
+
+    @override
+    def detach(self) -> None:
+        """It is in no pool."""
+
+    def commit(self) -> None:
+        """Its owner commits."""
+
+    def rollback(self) -> None:
+        """Its owner rolls back."""
+
+    @override
+    def close(self) -> None:
+        """Its owner closes it."""
+
+    def _close_special(self, transaction_reset: bool = False) -> None:
+        """As `close`; SQLAlchemy calls it after its own rollback."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.raw, name)
+
+
+class Lender:
+    """Makes SQLAlchemy Connections of drivers' connections, in the dialect of a store's engine.
+
+    Their engine has no pool and no events: none of what an engine does with connections that are new, idle or given
+    back happens to them.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.driver: Final = engine.driver
+        self._engine = engine
+        self._lending: Engine | None = None
+
+    def lend(self, loan: Loan) -> Connection:
+        """A Connection that belongs to the transaction of `loan`; it need not be closed."""
+        if self._lending is None:
+            self._lending = self._new_engine()
+        return Connection(self._lending, loan, _allow_revalidate=False)
+
+    def _new_engine(self) -> Engine:
+        dialect = self._engine.dialect
+        if dialect.server_version_info is None:  # it learns of the server when it first connects, and rolls back then
+            self._engine.connect().close()
+        pool = NullPool(_no_connection, dialect=dialect)
+        return Engine(pool, dialect, self._engine.url, hide_parameters=self._engine.hide_parameters)
+
+
+class LoanTarget(Target):
+    """The transaction of a driver's connection."""
+
+    def __init__(self, lender: Lender, loan: Loan) -> None:
+        if loan.driver != lender.driver:
+            raise ConfigurationError(
+                f"a connection of {loan.driver} cannot be enlisted by a store whose driver is {lender.driver}; "
+                "use the same driver for both"
+            )
+        self._loan = loan
+        self._connection = lender.lend(loan)
+
+    @property
+    @override
+    def connection(self) -> Connection:
+        if not self._loan.is_valid:
+            raise StoreError("the connection was lost, and the transaction with it; begin another, and enlist again")
+        if self._loan.commits_at_once:
+            raise ConfigurationError(
+                "the connection commits each statement at once; begin a transaction first, then enlist it"
+            )
+        return self._connection
+
+    @property
+    @override
+    def address(self) -> URL | None:
+        return self._loan.address
+
+
+def _info_of(raw: Any) -> dict[Any, Any]:
+    try:
+        return _infos.setdefault(raw, {})
+    except TypeError:  # sqlite3's connections take no weak references
+        return {}
+
+
+def _no_connection() -> NoReturn:
+    raise AssertionError("an engine that lends makes no connections")
