@@ -248,8 +248,22 @@ def test_a_task_belongs_to_the_caller_s_transaction(app: Celery, sqlite_url: str
             assert delivery.get(undone.id) is None
             with tasks_in(session):
                 kept = app.send_task("note", countdown=3600)
+                app.control.revoke(kept.id)
+                kept = app.send_task("note", countdown=3600)
             session.commit()
-        waits(delivery, kept)
+            waits(delivery, kept)
+            with tasks_in(session):
+                kept.revoke()
+            session.rollback()
+            waits(delivery, kept)
+            with tasks_in(session):
+                kept.revoke()
+            session.commit()
+            assert delivery.get(kept.id) is None
+            with tasks_in(session):
+                retried = app.send_task("note", countdown=3600, retries=1)
+            session.rollback()
+            waits(delivery, retried)
         waits(delivery, app.send_task("note", countdown=3600))
     engine.dispose()
 

@@ -25,10 +25,14 @@ class EarlierAttemptStays(Exception):  # noqa: N818 - nobody but the sender sees
 
 
 class Keeper:
-    """Stores one task under its id."""
+    """Stores one task under its id; `is_retry`: it is another attempt of a running task.
 
-    def __init__(self, delivery: DelayedDelivery, task_id: str, due: Due) -> None:
+    A retry is no part of the caller's transaction, which the exception that ends the attempt rolls back.
+    """
+
+    def __init__(self, delivery: DelayedDelivery, task_id: str, due: Due, *, is_retry: bool) -> None:
         self._delivery = delivery
+        self._is_retry = is_retry
         self._task_id = task_id
         self._due = due
         self._perhaps_stored = False
@@ -39,7 +43,7 @@ class Keeper:
         Raises DuplicateMessageError where another task waits under this id, EarlierAttemptStays.
         """
         try:
-            bound = enlisted(self._delivery)
+            bound = None if self._is_retry else enlisted(self._delivery)
             if bound is not None:  # its transaction has failed with the first failure
                 self._send(bound, task)
             elif policy is None:

@@ -9,6 +9,7 @@ from kombu.exceptions import OperationalError
 
 from delaystore.delivery import DelayedDelivery
 from delaystore.errors import StoreUnavailableError
+from delaystore.integrations.celery._transaction import enlisted
 from delaystore.message import DelayedMessage
 from delaystore.stores.abc import ManagementOutcome
 
@@ -23,10 +24,14 @@ _prepare_accept_content: Any = serialization.prepare_accept_content
 def revoked(app: Any, delivery: DelayedDelivery, task_id: str) -> bool:
     """Cancel a task, and have the result backend say REVOKED, as a worker would.
 
+    In the caller's transaction, which may be rolled back, the result backend is told nothing.
     False: the store does not have it, or it is being dispatched: the workers are to revoke it.
     Raises kombu's OperationalError when the store is unavailable.
     """
     try:
+        bound = enlisted(delivery)
+        if bound is not None:
+            return bound.cancel(task_id) is ManagementOutcome.DONE
         waiting = delivery.get(task_id)
         if waiting is None or delivery.cancel(task_id) is not ManagementOutcome.DONE:
             return False

@@ -90,7 +90,7 @@ class DelayedTasks:
         if due is None or not self._takes(due, name, options.get("task_type")):
             return self._celery_send_task(name, args, kwargs, countdown, eta, task_id, producer, connection, **options)
         task_id = task_id or uuid()
-        keeper = Keeper(self.delivery, task_id, due)
+        keeper = Keeper(self.delivery, task_id, due, is_retry=bool(options.get("retries")))
         told = {**options, "headers": {**(options.get("headers") or {}), "eta": due.at.isoformat()}}  # for signals
         with self._acquired(producer or told.pop("publisher", None), connection) as acquired:
             storing = StoringProducer(acquired, due, keeper.keep)

@@ -12,10 +12,10 @@ _transaction: Final[ContextVar[Any]] = ContextVar("delaystore_celery_transaction
 
 @contextmanager
 def tasks_in(connection_or_session: Any) -> Iterator[None]:
-    """Within the block, tasks for the store are written in the transaction of what `DelayedDelivery.enlist` takes.
+    """Within the block, tasks are stored, and revoked there, in the transaction of what `DelayedDelivery.enlist` takes.
 
-    A rollback undoes them. Tasks that do not go to the store are published at once, as ever. Other threads have no part
-    in it.
+    A rollback undoes that. What does not concern the store goes to the broker at once, as ever. Retries are stored by
+    themselves: the exception that ends the attempt would roll them back. Other threads have no part in it.
     """
     token = _transaction.set(connection_or_session)
     try:
