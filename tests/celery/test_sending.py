@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from celery import Celery
+from celery.app.control import Control
 from celery.signals import after_task_publish, before_task_publish
 from kombu.exceptions import OperationalError
 from sqlalchemy import create_engine
@@ -143,14 +144,36 @@ def test_installed_once_an_app_and_uninstalled(app: Celery, delivery: DelayedDel
         DelayedTasks(other, others)
         waits(others, other.send_task("note", countdown=3600))
         assert delivery.count() == 0
-    wrapped = app.send_task
+    wrapped, control = app.send_task, app.control
     tasks.uninstall()
+    assert type(app.control) is Control
+    assert control is not app.control
     tasks.uninstall()
     with pytest.raises(ConfigurationError, match="has no delayed tasks"):
         DelayedTasks.of(app)
     for send in (app.send_task, wrapped):
         with pytest.raises(OperationalError):
             send("note", countdown=3600)
+    DelayedTasks(app, delivery)
+    waits(delivery, app.send_task("note", countdown=3600))
+
+
+def test_installing_reads_no_configuration(delivery: DelayedDelivery) -> None:
+    """It may come later, by `config_from_object`; what the app had of its own is there again afterwards."""
+    own = type("OwnControl", (Control,), {})
+    app = Celery("early", control=own, set_as_current=False)
+    tasks = DelayedTasks(app, delivery)
+    assert not app.configured
+    app.conf.update(broker_url=NOWHERE, control_exchange="mine")
+    assert issubclass(type(app.control), own)
+    assert app.control.mailbox.namespace == "mine"
+    tasks.uninstall()
+    assert type(app.control) is own
+    app.close()
+
+
+def test_events_need_no_broker_to_store_a_task(app: Celery, delivery: DelayedDelivery) -> None:
+    app.conf.task_send_sent_event = True
     DelayedTasks(app, delivery)
     waits(delivery, app.send_task("note", countdown=3600))
 
@@ -218,7 +241,7 @@ def test_revoking_asks_the_workers_for_what_is_not_in_the_store(
     app: Celery, delivery: DelayedDelivery, store: Shaky, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[Any] = []
-    monkeypatch.setattr(app.control, "revoke", lambda ids, **options: told.append((ids, options)))
+    monkeypatch.setattr(Control, "revoke", lambda _, ids, **options: told.append((ids, options)))
     DelayedTasks(app, delivery)
     ids = [app.send_task("note", countdown=3600).id for _ in range(3)]
     app.control.revoke(ids[:2])

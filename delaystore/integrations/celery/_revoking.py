@@ -1,6 +1,7 @@
 """Revoking tasks that wait in the store."""
 
 import logging
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from celery.app.task import Context
@@ -19,6 +20,23 @@ logger = logging.getLogger("delaystore.integrations.celery")
 _decompress: Any = compression.decompress
 _loads: Any = serialization.loads
 _prepare_accept_content: Any = serialization.prepare_accept_content
+
+
+def revoking(control: Any, is_revoked: Callable[[str], bool]) -> Any:
+    """A class of `control`, Celery's own, that tells the workers only of tasks that `is_revoked` does not take.
+
+    A class, as the object itself would read the app's configuration, which may not be there yet.
+    """
+
+    def revoke(self: Any, task_id: str | Iterable[str], *args: Any, **options: Any) -> Any:
+        """What `app.control`, and results, revoke a task or several by."""
+        given = [task_id] if isinstance(task_id, str) else list(task_id)
+        others = [each for each in given if not is_revoked(each)]
+        if others or not given:
+            return control.revoke(self, task_id if isinstance(task_id, str) else others, *args, **options)
+        return [] if options.get("reply") else None
+
+    return type(control.__name__, (control,), {"revoke": revoke, "__doc__": control.__doc__})
 
 
 def revoked(app: Any, delivery: DelayedDelivery, task_id: str) -> bool:

@@ -1,19 +1,19 @@
 """A Celery app whose delayed tasks wait in the store."""
 
 import logging
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from typing import Any, Final, Self
 
 from celery.utils import uuid
+from celery.utils.imports import symbol_by_name
 
 from delaystore.delivery import DelayedDelivery
 from delaystore.errors import ConfigurationError
 from delaystore.integrations.celery._due import Due
 from delaystore.integrations.celery._keeping import EarlierAttemptStays, Keeper
 from delaystore.integrations.celery._producer import StoringProducer
-from delaystore.integrations.celery._revoking import revoked
+from delaystore.integrations.celery._revoking import revoked, revoking
 
 logger = logging.getLogger("delaystore.integrations.celery")
 
@@ -43,10 +43,11 @@ class DelayedTasks:
                 f"the Celery app {app.main or ''!r} has delayed tasks already; uninstall() them first"
             )
         self._celery_send_task = app.send_task
-        self._celery_revoke = app.control.revoke
-        self._ours = {(app, "send_task"): self._send_task, (app.control, "revoke"): self._revoke, (app, _OF_APP): self}
-        for (owner, name), ours in self._ours.items():
-            setattr(owner, name, ours)
+        control = revoking(symbol_by_name(app.control_cls), self._is_revoked)
+        self._ours = {"send_task": self._send_task, "control_cls": control, _OF_APP: self}
+        self._before = {name: vars(app)[name] for name in self._ours if name in vars(app)}
+        vars(app).update(self._ours)
+        vars(app).pop("control", None)  # made anew, of that class, when somebody asks for it
         self._installed = True
 
     @classmethod
@@ -61,10 +62,13 @@ class DelayedTasks:
 
     def uninstall(self) -> None:
         """Leave new tasks to Celery again; what waits in the store is dispatched all the same. May be called twice."""
-        self._installed = False  # somebody may have wrapped these methods since, and go on calling them
-        for (owner, name), ours in self._ours.items():
-            if vars(owner).get(name) == ours:
-                delattr(owner, name)
+        self._installed = False  # somebody may have kept or wrapped these since, and go on calling them
+        attributes = vars(self.app)
+        for name, ours in self._ours.items():
+            if attributes.get(name) == ours:
+                del attributes[name]
+                attributes.update({name: self._before[name]} if name in self._before else {})
+        attributes.pop("control", None)
 
     def threshold_of(self, name: str, task: Any = None) -> float | None:
         """Seconds: of the task of that name, or else of the app; None: such tasks are left to Celery."""
@@ -112,15 +116,8 @@ class DelayedTasks:
         acquired: AbstractContextManager[Any] = self.app.producer_or_acquire(producer)
         return acquired
 
-    def _revoke(self, task_id: str | Sequence[str], *args: Any, **options: Any) -> Any:
-        """`app.control.revoke`, which results call as well: what is cancelled in the store, no worker is told of."""
-        if not self._installed:
-            return self._celery_revoke(task_id, *args, **options)
-        given = [task_id] if isinstance(task_id, str) else list(task_id)
-        others = [each for each in given if not revoked(self.app, self.delivery, each)]
-        if others or not given:
-            return self._celery_revoke(task_id if len(others) == len(given) else others, *args, **options)
-        return [] if options.get("reply") else None
+    def _is_revoked(self, task_id: str) -> bool:
+        return self._installed and revoked(self.app, self.delivery, task_id)
 
 
 def seconds(span: timedelta | float | None, name: str) -> float | None:

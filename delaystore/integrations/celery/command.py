@@ -36,6 +36,8 @@ def drain_command(context: click.Context, queue: str, threshold: float | None, d
     try:
         with _stopping() as stop:
             app = context.obj.app
+            app.loader.import_default_modules()  # tasks may have thresholds of their own
+            app.finalize()
             drained = drain(app, queue, threshold=threshold, dry_run=dry_run, on_progress=_show, stop=stop.is_set)
     except DelaystoreError as error:
         raise click.ClickException(str(error).replace("\n", " ")) from None
