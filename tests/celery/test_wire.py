@@ -1,5 +1,6 @@
 """What comes out of the store is, on the wire, what Celery publishes, without the eta."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -95,6 +96,33 @@ def test_a_message_of_the_store_is_celery_s_own(rabbitmq_url: str) -> None:
             assert ours["headers"].pop("delayed_until"), call
             assert ours["properties"].pop("message_id") == send["task_id"], call
             assert ours == theirs, call
+
+
+def test_a_stored_task_s_queue_is_declared_and_its_event_tells_the_eta(
+    rabbitmq_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        make_app(rabbitmq_url, None) as app,
+        DelayedDelivery("tasks", InMemoryDelayedMessageStore()) as delivery,
+        app.connection_for_read() as connection,
+    ):
+        DelayedTasks(app, delivery)
+        channel = connection.channel()
+        channel.queue_declare("other", arguments={"x-max-length": 3}, auto_delete=False)
+        channel.queue_declare("events", exclusive=True)
+        channel.exchange_declare("celeryev", "topic", durable=True, auto_delete=False)
+        channel.queue_bind("events", "celeryev", "task.sent")
+        result = app.send_task("note", countdown=3600)
+        assert channel.queue_declare("work", passive=True).message_count == 0
+        events: list[Any] = []
+        wait_until(lambda: events.append(channel.basic_get("events", no_ack=True)) or events[-1])
+        event = json.loads(events[-1].body)
+        stored = delivery.get(result.id)
+        assert stored is not None
+        assert (event["uuid"], event["eta"]) == (result.id, stored.headers["delayed_until"])
+        app.send_task("note", countdown=3600, queue="other")
+        assert delivery.count() == 2
+    assert "the queue other of a stored task could not be declared" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,12 @@ PRINTED = {
     "custom_store.py": ["files: 1", "received: hello", "files: 0"],
 }
 PRINTED_BY_RABBITMQ = {
+    "celery_app.py": [
+        "waiting: 2",
+        "order 2: REVOKED",
+        "waiting after the rollback: 1",
+        "order 1: reminded at attempt 2",
+    ],
     "delayed_retry.py": [
         "order 1: the warehouse is closed: delayed",
         "order 1: the warehouse is closed: delayed",

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from delaystore.integrations.celery._declaring import Declarations
 from delaystore.integrations.celery._due import Due
 from delaystore.integrations.celery._wire import Envelope, envelope
 
@@ -14,8 +15,15 @@ class StoringProducer:
     follows, the event that it was sent, is published.
     """
 
-    def __init__(self, producer: Any, due: Due, keep: Callable[[Envelope, Mapping[str, Any] | None], None]) -> None:
+    def __init__(
+        self,
+        producer: Any,
+        due: Due,
+        keep: Callable[[Envelope, Mapping[str, Any] | None], None],
+        declarations: Declarations,
+    ) -> None:
         self._producer = producer
+        self._declarations = declarations
         self._due = due
         self._keep = keep
         self._kept = False
@@ -40,6 +48,7 @@ class StoringProducer:
             if body.get("type") == "task-sent":
                 body["eta"] = self._due.at.isoformat()
             return self._producer.publish(body, **options)
+        self._declarations.declare(self._producer, options.get("declare"))
         policy = (options.get("retry_policy") or {}) if options.get("retry") else None
         self._keep(envelope(self._producer, body, self._due.at, self._due.seconds_left, **options), policy)
         self._kept = True

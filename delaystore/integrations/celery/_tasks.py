@@ -10,6 +10,7 @@ from celery.utils.imports import symbol_by_name
 
 from delaystore.delivery import DelayedDelivery
 from delaystore.errors import ConfigurationError
+from delaystore.integrations.celery._declaring import Declarations
 from delaystore.integrations.celery._due import Due
 from delaystore.integrations.celery._keeping import EarlierAttemptStays, Keeper
 from delaystore.integrations.celery._producer import StoringProducer
@@ -42,6 +43,7 @@ class DelayedTasks:
             raise ConfigurationError(
                 f"the Celery app {app.main or ''!r} has delayed tasks already; uninstall() them first"
             )
+        self._declarations = Declarations()
         self._celery_send_task = app.send_task
         control = revoking(symbol_by_name(app.control_cls), self._is_revoked)
         self._ours = {"send_task": self._send_task, "control_cls": control, _OF_APP: self}
@@ -97,7 +99,7 @@ class DelayedTasks:
         keeper = Keeper(self.delivery, task_id, due, is_retry=bool(options.get("retries")))
         told = {**options, "headers": {**(options.get("headers") or {}), "eta": due.at.isoformat()}}  # for signals
         with self._acquired(producer or told.pop("publisher", None), connection) as acquired:
-            storing = StoringProducer(acquired, due, keeper.keep)
+            storing = StoringProducer(acquired, due, keeper.keep, self._declarations)
             try:
                 return self._celery_send_task(name, args, kwargs, task_id=task_id, producer=storing, **told)
             except EarlierAttemptStays:
