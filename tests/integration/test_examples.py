@@ -40,6 +40,12 @@ PRINTED_BY_RABBITMQ = {
         "reminded ada@example.org",
         "reminded cid@example.org",
     ],
+    "celery_app.py": [
+        "waiting: 2",
+        "order 2: REVOKED",
+        "waiting after the rollback: 1",
+        "order 1: reminded at attempt 2",
+    ],
     "delayed_retry.py": [
         "order 1: the warehouse is closed: delayed",
         "order 1: the warehouse is closed: delayed",

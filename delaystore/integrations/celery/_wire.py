@@ -1,0 +1,133 @@
+"""Celery's messages as messages of the store, in its own wire format."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import ceil
+from typing import Any, Final
+from urllib.parse import quote
+
+from delaystore.errors import UnsupportedMessageError
+from delaystore.message import PROPERTY_TYPES
+
+DUE: Final = "delayed_until"
+"""The header that tells a task, as `self.request.get("delayed_until")`, when it was to run."""
+_LONGEST_EXPIRATION: Final = 2**32 - 1
+"""RabbitMQ's limit, in milliseconds; a worker looks at the header `expires` anyway."""
+_NOT_FOR_BROKERS: Final = ("declare", "retry", "retry_policy", "mandatory", "immediate", "timeout", "confirm_timeout")
+"""What `kombu.Producer.publish` takes that is no part of the message."""
+_NOT_KEPT: Final = ("user_id", "cluster_id")
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """A task's message without its identity and its time: `send`'s arguments."""
+
+    destination: str
+    body: bytes
+    headers: Mapping[str, Any]
+    properties: Mapping[str, Any]
+
+
+def envelope(producer: Any, body: Any, due: datetime, seconds_left: float, **options: Any) -> Envelope:
+    """What `producer.publish(body, **options)` would publish, without the eta, as it must arrive at `due`."""
+    fields = {name: value for name, value in options.items() if name not in _NOT_FOR_BROKERS}
+    headers = dict(fields.pop("headers", None) or {})
+    exchange, mode = producer._delivery_details(
+        fields.pop("exchange", None) or producer.exchange, fields.pop("delivery_mode", None)
+    )
+    routing_key = fields.pop("routing_key", None)
+    content_type, content_encoding = fields.pop("content_type", None), fields.pop("content_encoding", None)
+    written, content_type, content_encoding = producer._prepare(
+        body,
+        fields.pop("serializer", None),
+        content_type,
+        content_encoding,
+        fields.pop("compression", None),
+        headers,
+    )
+    expiration = milliseconds(fields.pop("expiration", None), headers, seconds_left)
+    properties = {
+        "priority": 0,
+        **fields,
+        "content_type": content_type,
+        "content_encoding": content_encoding,
+        "delivery_mode": mode,
+        "expiration": expiration,
+    }
+    return Envelope(
+        destination=address(exchange, producer.routing_key if routing_key is None else routing_key),
+        body=written.encode(content_encoding or "utf-8") if isinstance(written, str) else bytes(written),
+        headers=without_eta(headers, due),
+        properties=kept_properties(properties),
+    )
+
+
+def milliseconds(expiration: float | None, headers: Mapping[str, Any], seconds_left: float) -> str | None:
+    """`expiration`, in seconds from now, as AMQP's property in a message that leaves the store when it is due.
+
+    What follows from the task's `expires` is a point in time, so that less is left then. None where nothing is: the
+    worker then gets the task, and says that it expired.
+    """
+    if expiration is None:
+        return None
+    if headers.get("expires") is None:
+        return str(int(expiration * 1000))
+    return time_to_live(expiration - seconds_left)
+
+
+def time_to_live(seconds: float) -> str | None:
+    """What a message's property says, in milliseconds; None: nothing is left, or more than RabbitMQ knows."""
+    left = int(seconds * 1000)
+    return str(left) if 0 < left <= _LONGEST_EXPIRATION else None
+
+
+def without_eta(headers: Mapping[str, Any], due: datetime) -> dict[str, Any]:
+    """`headers` for a worker that runs the task as soon as it gets it; time limits are whole seconds, rounded up.
+
+    Raises UnsupportedMessageError for a header that the store's transport could not write.
+    """
+    limits = [limit if limit is None else ceil(limit) for limit in headers.get("timelimit") or ()]
+    limited = {**headers, "timelimit": limits} if limits else headers
+    return {**plain(limited), "eta": None, DUE: due.isoformat()}
+
+
+def kept_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of AMQP's properties that are set; as Celery does, others are ignored.
+
+    Raises UnsupportedMessageError for one that no stored message has.
+    """
+    for name in _NOT_KEPT:
+        if properties.get(name):
+            raise UnsupportedMessageError(f"the store keeps no property {name}; leave it out of apply_async")
+    return {name: plain(value) for name, value in properties.items() if name in PROPERTY_TYPES and value is not None}
+
+
+def address(exchange: str, routing_key: str | None) -> str:
+    """The destination that stands for an exchange and its key; a queue's name for the default exchange."""
+    key = routing_key or ""
+    if exchange:
+        return f"/exchanges/{quote(exchange, safe='')}/{quote(key, safe='')}"
+    return f"/queues/{quote(key, safe='')}" if key.startswith("/") else key
+
+
+def plain(value: Any) -> Any:
+    """`value` with the types that the store keeps: tuples as lists, subclasses of str as str, naive times in UTC.
+
+    Raises UnsupportedMessageError for a fraction.
+    """
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, Mapping):
+        return {plain(name): plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(part) for part in value]
+    if isinstance(value, float):
+        if not value.is_integer():
+            raise UnsupportedMessageError(
+                f"a header of the task holds {value}, and delaystore writes no floats in AMQP: write it as text"
+            )
+        return int(value)
+    if isinstance(value, datetime) and value.tzinfo is None:
+        return value.replace(tzinfo=UTC)
+    return value

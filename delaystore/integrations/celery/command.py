@@ -1,0 +1,79 @@
+"""`celery -A APP delaystore drain`, by the entry point group `celery.commands`."""
+
+import json
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Final
+
+import click
+
+from delaystore.errors import DelaystoreError
+from delaystore.integrations.celery._drain import BATCH, Drained, drain
+
+INTERRUPTED: Final = 128 + signal.SIGINT
+
+
+@click.group()
+def delaystore() -> None:
+    """Delayed tasks in delaystore."""
+
+
+@delaystore.command("drain")
+@click.option("-Q", "--queue", required=True, help="The queue whose waiting tasks move into the store.")
+@click.option("--threshold", type=click.FloatRange(min=0), help="Seconds: move what is due later. Default: the app's.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be moved.")
+@click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
+@click.pass_context
+def drain_command(context: click.Context, queue: str, threshold: float | None, dry_run: bool, as_json: bool) -> None:
+    """Move tasks with an eta out of a queue into the store.
+
+    Stop the workers first, so that the queue has again what they reserved. Run it again if it was interrupted.
+    """
+    try:
+        with _stopping() as stop:
+            app = context.obj.app
+            app.loader.import_default_modules()  # tasks may have thresholds of their own
+            app.finalize()
+            drained = drain(app, queue, threshold=threshold, dry_run=dry_run, on_progress=_show, stop=stop.is_set)
+    except DelaystoreError as error:
+        raise click.ClickException(str(error).replace("\n", " ")) from None
+    click.echo(json.dumps(asdict(drained)) if as_json else _told(drained, queue, dry_run=dry_run))
+    if drained.stopped:
+        context.exit(INTERRUPTED)
+
+
+def _show(seen: int, total: int) -> None:
+    if sys.stderr.isatty() and (seen % BATCH == 0 or seen == total):
+        click.echo(f"\r{seen:,} of {total:,} messages", nl=seen == total, err=True)
+
+
+@contextmanager
+def _stopping() -> Iterator[threading.Event]:
+    """The first Ctrl-C lets what is being stored be acknowledged; the second one ends the process."""
+    stop = threading.Event()
+
+    def ask(_number: int, _frame: object) -> None:
+        stop.set()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _told(drained: Drained, queue: str, *, dry_run: bool) -> str:
+    parts = [f"{drained.stored} tasks {'would be' if dry_run else 'were'} stored"]
+    if drained.known:
+        parts.append(f"{drained.known} were in the store already")
+    parts.append(f"{drained.left} messages stay in {queue!r}")
+    if drained.conflicting:
+        parts.append(f"{drained.conflicting} of them because another task waits under their id")
+    if drained.stopped:
+        parts.append("stopped before all were looked at: run it again")
+    return "; ".join(parts)

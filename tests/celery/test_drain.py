@@ -1,0 +1,190 @@
+"""Tasks that wait in a queue with an eta move into the store: none lost, none twice, whoever is killed."""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from celery import Celery
+
+from delaystore import DelayedDelivery, SqlDelayedMessageStore
+from delaystore.errors import ConfigurationError, TransportSetupError, TransportUnavailableError
+from delaystore.integrations.celery import DelayedTasks, Drained, drain
+from delaystore.transports import open_transport
+from tests.celery.apps import make_app
+from tests.celery.workers import CELERY, ROOT, celery, runs_of, settings, wait_until, worker
+
+HOUR = 3600.0
+
+
+@pytest.fixture
+def delivery(sqlite_url: str) -> Iterator[DelayedDelivery]:
+    with DelayedDelivery("tasks", SqlDelayedMessageStore(sqlite_url)) as delivery:
+        yield delivery
+
+
+@pytest.fixture(params=["classic", "quorum"])
+def app(request: pytest.FixtureRequest, rabbitmq_url: str) -> Iterator[Celery]:
+    """It sends as Celery does, and drains into the store."""
+    with make_app(rabbitmq_url, None, quorum=request.param == "quorum") as app:
+        yield app
+
+
+def send(app: Celery, task_id: str, **options: Any) -> None:
+    """Publish to the queue itself, as apps without native delays do."""
+    due = {name: options.pop(name) for name in ("countdown", "eta") if name in options}
+    eta = due.get("eta") or (due and datetime.now(UTC) + timedelta(seconds=due["countdown"])) or None
+    headers = {"eta": eta.isoformat()} if eta else {}
+    app.send_task("note", (task_id,), task_id=task_id, headers=headers, **options)
+
+
+def in_queue(app: Celery, queue: str = "work") -> list[str]:
+    """The ids of the tasks that are ready, in order; they stay there."""
+    with app.connection_for_read() as connection:
+        channel = connection.channel()
+        ids: list[str] = []
+        while message := channel.basic_get(queue):
+            ids.append(message.headers["id"])
+        channel.close()
+    return ids
+
+
+def sent(app: Celery, count: int) -> None:
+    with app.connection_for_read() as connection:
+        channel = connection.channel()
+        wait_until(lambda: channel.queue_declare("work", passive=True).message_count == count)
+
+
+def test_what_is_due_later_moves_and_the_rest_keeps_its_order(app: Celery, delivery: DelayedDelivery) -> None:
+    DelayedTasks(app, delivery)
+    eta = datetime.now(UTC) + timedelta(hours=2)
+    send(app, "first")
+    send(app, "later", eta=eta, expires=10_000, priority=3)
+    send(app, "soon", countdown=30)
+    send(app, "second")
+    for number in range(3):
+        send(app, f"hour {number}", countdown=HOUR)
+    send(app, "third")
+    sent(app, 8)
+    assert drain(app, "work", dry_run=True) == Drained(stored=4, left=4)
+    assert (len(in_queue(app)), delivery.count()) == (8, 0)
+    seen: list[tuple[int, int]] = []
+    assert drain(app, "work", on_progress=lambda *each: seen.append(each)) == Drained(stored=4, left=4)
+    assert seen[-1] == (8, 8)
+    assert in_queue(app) == ["first", "soon", "second", "third"]
+    message = delivery.get("later")
+    assert message is not None
+    assert (message.destination, message.due_time) == ("work", eta)
+    assert (message.headers["eta"], message.headers["delayed_until"]) == (None, eta.isoformat())
+    assert message.properties["correlation_id"] == "later"
+    assert int(message.properties["expiration"]) == pytest.approx((10_000 - 7200) * 1000, abs=60_000)
+    assert drain(app, "work", threshold=10) == Drained(stored=1, left=3)
+    assert "x-delivery-count" not in message.headers
+
+
+def test_what_waits_already_is_taken_out_and_another_task_of_its_id_is_not(
+    app: Celery, delivery: DelayedDelivery
+) -> None:
+    DelayedTasks(app, delivery)
+    eta = datetime.now(UTC) + timedelta(hours=1)
+    for _ in range(2):
+        send(app, "twice", eta=eta)
+    send(app, "other", eta=eta)
+    app.send_task("note", ("another",), task_id="other", countdown=HOUR)
+    sent(app, 3)
+    assert drain(app, "work") == Drained(stored=1, known=1, left=1, conflicting=1)
+    assert in_queue(app) == ["other"]
+    assert delivery.count() == 2
+
+
+def test_stopped_in_the_middle(rabbitmq_url: str, delivery: DelayedDelivery) -> None:
+    with make_app(rabbitmq_url, None) as app:
+        DelayedTasks(app, delivery)
+        for number in range(5):
+            send(app, str(number), countdown=HOUR)
+        sent(app, 5)
+        seen: list[int] = []
+        stopped = drain(app, "work", on_progress=lambda n, _: seen.append(n), stop=lambda: len(seen) == 2)
+        assert stopped == Drained(stored=2, stopped=True)
+        assert (in_queue(app), delivery.count()) == (["2", "3", "4"], 2)
+
+
+def test_a_mistake_is_one_line(rabbitmq_url: str, delivery: DelayedDelivery) -> None:
+    with make_app(rabbitmq_url, None) as app:
+        with pytest.raises(ConfigurationError, match=r"write DelayedTasks\(app, delivery\)"):
+            drain(app, "work")
+        DelayedTasks(app, delivery)
+        with pytest.raises(TransportSetupError, match="there is no queue 'nowhere' at amqp"):
+            drain(app, "nowhere")
+        with pytest.raises(ConfigurationError, match="threshold must be"):
+            drain(app, "work", threshold=-1)
+    for broker, error in (("amqp://127.0.0.1:1", TransportUnavailableError), ("memory://", TransportSetupError)):
+        with make_app(broker, None) as app:
+            DelayedTasks(app, delivery)
+            with pytest.raises(error):
+                drain(app, "work")
+
+
+def test_a_worker_s_reserved_tasks_by_the_command(rabbitmq_url: str, sqlite_url: str, tmp_path: Path) -> None:
+    """The procedure of docs/celery.md: the worker ends, the queue is drained, the tasks arrive in a new worker."""
+    variables = {**settings(rabbitmq_url, sqlite_url, tmp_path), "CELERY_THRESHOLD": "2"}
+    with make_app(rabbitmq_url, None) as app:
+        with worker(variables, tmp_path / "log", "--pool", "solo"):
+            for number in range(3):
+                app.send_task("note", (number,), task_id=str(number), countdown=HOUR)
+            app.send_task("note", task_id="at once")
+            wait_until(lambda: runs_of(tmp_path, "at once") and (tmp_path / "log").read_text().count("received") == 4)
+        sent(app, 3)
+        mistaken = celery(variables, "delaystore", "drain", "--queue", "nowhere")
+        assert mistaken.returncode == 1
+        assert mistaken.stderr.startswith("Error: there is no queue 'nowhere'")
+        assert len(mistaken.stderr.splitlines()) == 1
+        rehearsed = celery(variables, "delaystore", "drain", "--queue", "work", "--dry-run")
+        assert rehearsed.stdout == "3 tasks would be stored; 0 messages stay in 'work'\n", rehearsed.stderr
+        done = celery(variables, "delaystore", "drain", "--queue", "work", "--json")
+        assert json.loads(done.stdout) == {"stored": 3, "known": 0, "left": 0, "conflicting": 0, "stopped": False}
+        assert in_queue(app) == []
+    with (
+        DelayedDelivery("tasks", SqlDelayedMessageStore(sqlite_url), open_transport(rabbitmq_url)) as delivery,
+        worker(variables, tmp_path / "log", "--pool", "solo"),
+    ):
+        for number in range(3):
+            delivery.reschedule(str(number), delay=0)
+        wait_until(lambda: all(runs_of(tmp_path, str(number)) for number in range(3)))
+    assert all(len(runs_of(tmp_path, str(number))) == 1 for number in range(3))
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
+def test_a_drain_that_ends_early_leaves_each_task_in_the_queue_or_the_store(
+    rabbitmq_url: str, sqlite_url: str, tmp_path: Path, delivery: DelayedDelivery, end: signal.Signals
+) -> None:
+    count = 1500
+    variables = settings(rabbitmq_url, sqlite_url, tmp_path)
+    command = [*CELERY, "delaystore", "drain", "-Q", "work"]
+    with make_app(rabbitmq_url, None) as app:
+        ids = {str(number) for number in range(count)}
+        for each in ids:
+            send(app, each, countdown=HOUR)
+        sent(app, count)
+        process = subprocess.Popen(command, env=os.environ | variables, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        wait_until(lambda: delivery.count() >= 200)
+        process.send_signal(end)
+        told, _ = process.communicate()
+        stored = {message.message_id for message in delivery.list(limit=count).messages}
+        assert 200 <= len(stored) < count
+        wait_until(lambda: {*in_queue(app)} | stored == ids)
+        left = in_queue(app)
+        if end is signal.SIGINT:
+            assert process.returncode == 130
+            assert told.endswith("stopped before all were looked at: run it again\n")
+            assert stored.isdisjoint(left)
+        DelayedTasks(app, delivery)
+        again = drain(app, "work")
+        assert again == Drained(stored=count - len(stored), known=len(left) + len(stored) - count)
+        assert in_queue(app) == []
+        assert {message.message_id for message in delivery.list(limit=count).messages} == ids
