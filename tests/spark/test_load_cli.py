@@ -24,13 +24,13 @@ from pyspark.sql import functions as sf
 import delaystore.registry
 from delaystore.delivery import DelayedDelivery
 from delaystore.errors import LoadError
+from delaystore.loading.options import StoreOptions
+from delaystore.loading.report import LoadReport
+from delaystore.loading.staging import list_loads
 from delaystore.message import DelayedMessage
 from delaystore.spark.loading import dry_run, request
-from delaystore.spark.loading.report import LoadReport
 from delaystore.spark.loading.request import LoadRequest
 from delaystore.spark.loading.running import Tasks, Watcher, run_watched
-from delaystore.spark.options import StoreOptions
-from delaystore.spark.staging import list_loads
 from delaystore.stores import SqlDelayedMessageStore
 from tests.conformance.minimal_store import MinimalStore, Storage
 from tests.integration.cli import PATIENCE, CommandLine, started
@@ -376,8 +376,8 @@ def test_a_cleanup_says_what_it_removed(run: CommandLine, sqlite_url: str) -> No
     assert run("load", "--cleanup").out == "nothing to remove\n"
     program = (
         "import os\n"
-        "from delaystore.spark.options import WriteOptions\n"
-        "from delaystore.spark.staging import Owner, LoadKey, open_staging\n"
+        "from delaystore.loading.options import WriteOptions\n"
+        "from delaystore.loading.staging import Owner, LoadKey, open_staging\n"
         f"options = WriteOptions(store={sqlite_url!r}, endpoint='sales')\n"
         "open_staging(options, 600, Owner.of(os.getpid())).begin(LoadKey('died'))\n"
         "os._exit(9)\n"

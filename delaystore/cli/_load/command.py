@@ -13,11 +13,11 @@ from delaystore.cli._load import options as of_load
 from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table, TransportUrl, required
 from delaystore.cli._output import say
 from delaystore.errors import ConfigurationError, DelaystoreError
-from delaystore.spark.options import AmbiguousTime, OnDuplicate, UnknownColumns
+from delaystore.loading.options import AmbiguousTime, OnDuplicate, UnknownColumns
 
 if TYPE_CHECKING:
     from delaystore.cli._load.run import SparkRun
-    from delaystore.spark.loading.files import Kind
+    from delaystore.loading.reading.files import Kind
     from delaystore.spark.loading.request import LoadRequest
 
 
@@ -70,7 +70,7 @@ def load(
     if cleanup:
         _clean_up(given, as_json=as_json)
         return
-    from delaystore.spark.loading.files import find_files
+    from delaystore.loading.reading.files import find_files
     from delaystore.spark.requirements import check_spark_can_run
 
     settings = {key.strip(): value for key, value in (parse_pair(pair, "--conf") for pair in conf or ())}
@@ -127,8 +127,8 @@ def _dry_run(request: "LoadRequest", spark: "AbstractContextManager[SparkRun]", 
 
 def _clean_up(options: dict[str, str], *, as_json: bool) -> None:
     from delaystore.cli._load.reports import report_cleanup
-    from delaystore.spark.options import write_options
-    from delaystore.spark.staging import cleanup
+    from delaystore.loading.options import write_options
+    from delaystore.loading.staging import cleanup
 
     given = write_options(options)
     require_file(given.store)
@@ -136,7 +136,7 @@ def _clean_up(options: dict[str, str], *, as_json: bool) -> None:
 
 
 def _kind(name: str) -> "Kind":
-    from delaystore.spark.loading.files import Kind
+    from delaystore.loading.reading.files import Kind
 
     try:
         return Kind(name.lower())
@@ -146,7 +146,7 @@ def _kind(name: str) -> "Kind":
 
 def _columns(pairs: Sequence[str]) -> dict[str, str]:
     """From texts such as `due_time=send_at` to the file's column of each message column."""
-    from delaystore.spark.conversion.columns import MESSAGE_COLUMNS
+    from delaystore.loading.conversion.columns import MESSAGE_COLUMNS
 
     columns: dict[str, str] = {}
     for pair in pairs:

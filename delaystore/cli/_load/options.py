@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from delaystore.cli._options import environment_option
-from delaystore.spark.options import AmbiguousTime, OnDuplicate, UnknownColumns
+from delaystore.loading.options import AmbiguousTime, OnDuplicate, UnknownColumns
 
 Files = Annotated[
     list[str] | None,

@@ -12,15 +12,15 @@ from pyspark.sql.types import StructType
 from typing_extensions import override
 
 from delaystore.errors import ConfigurationError, DelaystoreError, StoreUnavailableError
+from delaystore.loading.conversion.planning import plan_conversion
+from delaystore.loading.options import WriteOptions, new_load_id
+from delaystore.loading.rejects.folder import reject_folder
+from delaystore.loading.staging import FinishedLoad, LoadKey, Owner, open_staging
 from delaystore.message import new_message_id
 from delaystore.spark._driver_service.client import DriverClient
 from delaystore.spark._writing._remarks import empty_load, finished_before
 from delaystore.spark._writing.promoting import promote
 from delaystore.spark._writing.task import TaskReport, count_rows, reports_of, stage
-from delaystore.spark.conversion.planning import plan_conversion
-from delaystore.spark.options import WriteOptions, new_load_id
-from delaystore.spark.rejects.folder import reject_folder
-from delaystore.spark.staging import FinishedLoad, LoadKey, Owner, open_staging
 
 RENEWALS: Final = 3
 """Signs of life within the length of a lease."""

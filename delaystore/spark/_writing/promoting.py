@@ -6,10 +6,10 @@ from typing import Final, TypeVar
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from delaystore.errors import LoadLostError, StoreUnavailableError
+from delaystore.loading.options import OnDuplicate
+from delaystore.loading.rejects.folder import RejectFolder
+from delaystore.loading.staging.abc import FinishedLoad, Staging
 from delaystore.spark._writing.task import TaskReport, refuse_rejected
-from delaystore.spark.options import OnDuplicate
-from delaystore.spark.rejects.folder import RejectFolder
-from delaystore.spark.staging.abc import FinishedLoad, Staging
 
 Result = TypeVar("Result")
 

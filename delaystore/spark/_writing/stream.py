@@ -11,12 +11,12 @@ from pyspark.sql.types import StructType
 from typing_extensions import override
 
 from delaystore.errors import ConfigurationError, LoadLostError
+from delaystore.loading.conversion.planning import plan_conversion
+from delaystore.loading.options import WriteOptions
+from delaystore.loading.rejects.folder import RejectFolder, reject_folder
+from delaystore.loading.staging import FinishedLoad, LoadKey, open_staging
 from delaystore.spark._writing.promoting import promote
 from delaystore.spark._writing.task import TaskReport, count_messages, reports_of, stage
-from delaystore.spark.conversion.planning import plan_conversion
-from delaystore.spark.options import WriteOptions
-from delaystore.spark.rejects.folder import RejectFolder, reject_folder
-from delaystore.spark.staging import FinishedLoad, LoadKey, open_staging
 
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"

@@ -8,11 +8,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from delaystore.errors import LoadLostError, RejectedRowsError
+from delaystore.loading.conversion.batches import Conversion
+from delaystore.loading.rejects.counts import Rejects, count_rejects
+from delaystore.loading.rejects.folder import RejectFolder
+from delaystore.loading.staging.abc import LoadKey, StagedAttempt, Staging
 from delaystore.spark._writing._worker import spare_imports
-from delaystore.spark.conversion.batches import Conversion
-from delaystore.spark.rejects.counts import Rejects, count_rejects
-from delaystore.spark.rejects.folder import RejectFolder
-from delaystore.spark.staging.abc import LoadKey, StagedAttempt, Staging
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,16 +7,16 @@ from dataclasses import replace
 from pyspark.sql import SparkSession
 
 from delaystore.errors import ConfigurationError
+from delaystore.loading.options import new_load_id, write_options
+from delaystore.loading.reading.counts import count_rows
+from delaystore.loading.reading.files import DataFiles
+from delaystore.loading.rejects.file_systems import absolute
+from delaystore.loading.rejects.folder import kept_rejects
+from delaystore.loading.report import LoadReport
+from delaystore.loading.staging import LoadState, Staging, load_status, open_staging
 from delaystore.spark._errors import plain_errors
-from delaystore.spark.loading._counts import count_rows
 from delaystore.spark.loading._frames import read_files
-from delaystore.spark.loading.files import DataFiles
-from delaystore.spark.loading.report import LoadReport
 from delaystore.spark.loading.running import Watcher, run_watched
-from delaystore.spark.options import new_load_id, write_options
-from delaystore.spark.rejects.file_systems import absolute
-from delaystore.spark.rejects.folder import kept_rejects
-from delaystore.spark.staging import LoadState, Staging, load_status, open_staging
 from delaystore.stores import open_store
 
 
