@@ -18,7 +18,7 @@ from delaystore.loading.options import AmbiguousTime, OnDuplicate, UnknownColumn
 if TYPE_CHECKING:
     from delaystore.cli._load.run import SparkRun
     from delaystore.loading.reading.files import Kind
-    from delaystore.spark.loading.request import LoadRequest
+    from delaystore.loading.request import LoadRequest
 
 
 def load(
@@ -77,7 +77,7 @@ def load(
     found = find_files(files or (), None if kind is None else _kind(kind))
     check_spark_can_run()
     from delaystore.cli._load.run import spark_run
-    from delaystore.spark.loading.request import LoadRequest
+    from delaystore.loading.request import LoadRequest
 
     request = LoadRequest(found, given, _columns(mapping or ()))
     spark = spark_run(master, settings, None if spark_log is None else Path(spark_log))
@@ -86,7 +86,8 @@ def load(
 
 def _load(request: "LoadRequest", spark: "AbstractContextManager[SparkRun]", *, as_json: bool) -> None:
     from delaystore.cli._load.reports import report_load
-    from delaystore.spark.loading.request import finished_before, finished_meanwhile, left_by_failure, load
+    from delaystore.loading.request import finished_before, finished_meanwhile, left_by_failure
+    from delaystore.spark.loading.writing import load
 
     report = finished_before(request)
     if report is None:
@@ -106,8 +107,8 @@ def _load(request: "LoadRequest", spark: "AbstractContextManager[SparkRun]", *, 
 
 def _dry_run(request: "LoadRequest", spark: "AbstractContextManager[SparkRun]", *, as_json: bool) -> None:
     from delaystore.cli._load.reports import report_dry_run, report_load
+    from delaystore.loading.request import finished_before
     from delaystore.spark.loading.dry_run import dry_run
-    from delaystore.spark.loading.request import finished_before
 
     stored = missing_file(request.given.store) is None
     before = finished_before(request) if stored else None

@@ -1,8 +1,9 @@
-"""Which of Spark's types can be in headers, and which in JSON."""
+"""Which types can be in headers, and which in JSON."""
 
 from typing import Final
 
-from pyspark.sql.types import (
+from delaystore.errors import ConfigurationError
+from delaystore.loading.conversion.types import (
     ArrayType,
     BinaryType,
     BooleanType,
@@ -20,8 +21,6 @@ from pyspark.sql.types import (
     TimestampType,
     TimeType,
 )
-
-from delaystore.errors import ConfigurationError
 
 _HEADERS: Final = (
     NullType, BooleanType, IntegralType, FractionalType, StringType, BinaryType, TimestampType,
@@ -46,21 +45,21 @@ def check_key_type(kind: DataType, path: str) -> None:
     """ConfigurationError, naming `path`, for a type whose values are not exact, or of many parts."""
     if not isinstance(kind, _KEYS):
         raise ConfigurationError(
-            f"key column {path} is {kind.simpleString()}, which ids cannot be derived from; cast it to string"
+            f"key column {path} is {kind.name}, which ids cannot be derived from; cast it to string"
         )
 
 
 def _check(kind: DataType, path: str, allowed: tuple[type[DataType], ...], otherwise: str) -> None:
     if isinstance(kind, ArrayType):
-        _check(kind.elementType, f"{path}[]", allowed, otherwise)
-    elif isinstance(kind, MapType) and isinstance(kind.keyType, StringType):
-        _check(kind.valueType, f"{path}[]", allowed, otherwise)
+        _check(kind.element, f"{path}[]", allowed, otherwise)
+    elif isinstance(kind, MapType) and isinstance(kind.key, StringType):
+        _check(kind.value, f"{path}[]", allowed, otherwise)
     elif isinstance(kind, StructType):
         check_fields(kind, path)
         for field in kind.fields:
-            _check(field.dataType, f"{path}.{field.name}", allowed, otherwise)
+            _check(field.type, f"{path}.{field.name}", allowed, otherwise)
     elif not isinstance(kind, allowed):
-        raise ConfigurationError(f"column {path} is {kind.simpleString()}, {otherwise}")
+        raise ConfigurationError(f"column {path} is {kind.name}, {otherwise}")
 
 
 def check_fields(kind: StructType, path: str) -> None:

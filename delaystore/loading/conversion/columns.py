@@ -1,16 +1,12 @@
-"""Which columns a DataFrame has, in any case and order."""
+"""Which columns rows have, in any case and order."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import pyarrow as pa
-from pyspark import sql
-from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # its home is a star import
-from pyspark.sql.types import DataType, StructType
-
 from delaystore.errors import ConfigurationError
 from delaystore.loading.arrow import STAGED
+from delaystore.loading.conversion.types import DataType, Field
 
 MESSAGE_COLUMNS: Final = (*STAGED.names, "delay")
 UNREADABLE: Final = "delaystore_unreadable"
@@ -21,7 +17,7 @@ _NAMED: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column as the DataFrame has it."""
+    """A column as the rows have it."""
 
     index: int
     name: str
@@ -29,16 +25,16 @@ class Column:
 
     def wrong(self, do: str) -> ConfigurationError:
         """The error for its type; `do`: what helps."""
-        return ConfigurationError(f"column {self.name} is {self.type.simpleString()}: {do}")
+        return ConfigurationError(f"column {self.name} is {self.type.name}: {do}")
 
 
 class Columns:
     """The columns of a schema by name; ConfigurationError if two have the same but for case."""
 
-    def __init__(self, schema: StructType) -> None:
+    def __init__(self, schema: Sequence[Field]) -> None:
         found: dict[str, Column] = {}
-        for index, field in enumerate(schema.fields):
-            column = Column(index, field.name, field.dataType)
+        for index, field in enumerate(schema):
+            column = Column(index, field.name, field.type)
             other = found.setdefault(field.name.lower(), column)
             if other is not column:
                 raise ConfigurationError(
@@ -60,21 +56,5 @@ class Columns:
 
 def listed(columns: list[Column]) -> str:
     """Their names and types."""
-    named = ", ".join(f"{column.name} ({column.type.simpleString()})" for column in columns[:_NAMED])
+    named = ", ".join(f"{column.name} ({column.type.name})" for column in columns[:_NAMED])
     return f"{named} and {len(columns) - _NAMED} more" if len(columns) > _NAMED else named
-
-
-def column_of(frame: sql.DataFrame, name: str) -> sql.Column:
-    """The column of exactly that name: dots and backticks in it are nothing but letters."""
-    return frame["`" + name.replace("`", "``") + "`"]
-
-
-def arrow_column(convert: Callable[[pa.Array], pa.Array], column: sql.Column, to: DataType) -> sql.Column:
-    """What `convert` makes of a column's values, which it gets batch by batch in Spark's Python workers."""
-
-    # The annotations tell Spark what kind of function it is. It is no mapInArrow, which asks for pandas.
-    def converted(values: pa.Array) -> pa.Array:
-        return convert(values)
-
-    made: sql.Column = arrow_udf(converted, to)(column)
-    return made

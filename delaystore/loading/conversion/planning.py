@@ -1,20 +1,7 @@
-"""From a DataFrame's schema and the options to a Conversion."""
+"""From the columns of rows and the options to a Conversion."""
 
 from collections.abc import Sequence
 from datetime import datetime
-
-from pyspark.sql.types import (
-    BinaryType,
-    DayTimeIntervalType,
-    FractionalType,
-    IntegralType,
-    MapType,
-    NullType,
-    StringType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
 
 from delaystore.errors import ConfigurationError
 from delaystore.loading.conversion._bodies import given_bodies, json_bodies
@@ -35,11 +22,24 @@ from delaystore.loading.conversion.batches import Bound, Conversion, MakeColumn
 from delaystore.loading.conversion.carrying import TransportCheck
 from delaystore.loading.conversion.columns import MESSAGE_COLUMNS, UNREADABLE, Column, Columns, listed
 from delaystore.loading.conversion.local import LocalClock
+from delaystore.loading.conversion.types import (
+    BinaryType,
+    DayTimeIntervalType,
+    Field,
+    FractionalType,
+    IntegralType,
+    MapType,
+    NullType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 from delaystore.loading.options import UnknownColumns, WriteOptions
 from delaystore.message import PROPERTY_TYPES
 
 
-def plan_conversion(schema: StructType, options: WriteOptions, began: datetime) -> Conversion:
+def plan_conversion(schema: Sequence[Field], options: WriteOptions, began: datetime) -> Conversion:
     """How rows of `schema` become messages. `began`: what delays begin at (aware).
 
     Raises ConfigurationError, in one line that names the column, for what could be no message in any row, and for a
@@ -192,7 +192,7 @@ def _named(column: Column, name: str, reserved: Sequence[str] = ()) -> Entries:
         for taken in {field.name for field in column.type.fields} & set(reserved):
             raise ConfigurationError(f"header {taken} is a field of {column.name} and a column; rename or drop one")
         return Bound(struct_entries, column.index, name)
-    if isinstance(column.type, MapType) and isinstance(column.type.keyType, StringType):
+    if isinstance(column.type, MapType) and isinstance(column.type.key, StringType):
         check_header_type(column.type, column.name)
         return Bound(map_entries, column.index, name, reserved)
     raise column.wrong(f"{name} must be a map from string, a struct, or string (a JSON object); cast it")

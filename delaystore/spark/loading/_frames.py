@@ -11,10 +11,11 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
 from delaystore.errors import ConfigurationError
-from delaystore.loading.conversion.columns import UNREADABLE, arrow_column, column_of
+from delaystore.loading.conversion.columns import UNREADABLE
 from delaystore.loading.reading.csv_files import can_be_checked, common_end
 from delaystore.loading.reading.files import DataFiles, Kind
 from delaystore.loading.reading.json_lines import NO_OBJECT, RAW, WHY, read_keys, read_lines
+from delaystore.spark._dataframes import arrow_column, column_of
 
 _LINE: Final = "_delaystore_line"
 _EMPTY: Final = "\0_delaystore_empty"

@@ -1,10 +1,7 @@
 """A request to load files into a store, and what becomes of it."""
 
-import time
 from collections.abc import Mapping
 from dataclasses import replace
-
-from pyspark.sql import SparkSession
 
 from delaystore.errors import ConfigurationError
 from delaystore.loading.options import new_load_id, write_options
@@ -14,9 +11,6 @@ from delaystore.loading.rejects.file_systems import absolute
 from delaystore.loading.rejects.folder import kept_rejects
 from delaystore.loading.report import LoadReport
 from delaystore.loading.staging import LoadState, Staging, load_status, open_staging
-from delaystore.spark._errors import plain_errors
-from delaystore.spark.loading._frames import read_files
-from delaystore.spark.loading.running import Watcher, run_watched
 from delaystore.stores import open_store
 
 
@@ -87,30 +81,17 @@ def left_by_failure(request: LoadRequest) -> str:
     return _staging(request).after_failure
 
 
-def load(spark: SparkSession, request: LoadRequest, watcher: Watcher) -> LoadReport:
-    """Load the files; all of them or nothing. `spark`: the format is registered there.
-
-    Raises ConfigurationError, RejectedRowsError, DuplicateMessageError and the other kin of LoadError and StoreError.
-    """
-    clock = time.monotonic()
-    with plain_errors():
-        run_watched(spark, lambda: _write(spark, request), watcher)
-        seconds = time.monotonic() - clock
-        rejects = kept_rejects(request.load_id, request.given)
+def report_of(request: LoadRequest, seconds: float) -> LoadReport:
+    """The report of a load that has just been finished, in that time. Raises as `finished_before`."""
     status = load_status(request.given, request.load_id)
     return LoadReport(
         load_id=request.given.load_id,
         stored=None if status is None else status.stored or 0,
         skipped=None if status is None else status.skipped,
-        rejects=rejects,
+        rejects=kept_rejects(request.load_id, request.given),
         seconds=seconds,
         guarantee=_staging(request).guarantee if status is None else None,
     )
-
-
-def _write(spark: SparkSession, request: LoadRequest) -> None:
-    frame = read_files(spark, request.files, request.mapping)
-    frame.write.format("delaystore").options(**request.options_to_write()).mode("append").save()
 
 
 def _staging(request: LoadRequest) -> Staging:

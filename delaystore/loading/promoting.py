@@ -1,15 +1,16 @@
-"""The end of a load, on the driver: one transaction, or nothing."""
+"""The end of a load, where all attempts are known (on Spark's driver): one transaction, or nothing."""
 
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
-from delaystore.errors import LoadLostError, StoreUnavailableError
+from delaystore.errors import LoadLostError, RejectedRowsError, StoreUnavailableError
+from delaystore.loading.attempts import AttemptReport
 from delaystore.loading.options import OnDuplicate
+from delaystore.loading.rejects.counts import Rejects
 from delaystore.loading.rejects.folder import RejectFolder
 from delaystore.loading.staging.abc import FinishedLoad, Staging
-from delaystore.spark._writing.task import TaskReport, refuse_rejected
 
 Result = TypeVar("Result")
 
@@ -17,7 +18,7 @@ _TRIES: Final = 5
 
 
 def promote(
-    reports: Sequence[TaskReport], staging: Staging, rejects: RejectFolder | None, on_duplicate: OnDuplicate
+    reports: Sequence[AttemptReport], staging: Staging, rejects: RejectFolder | None, on_duplicate: OnDuplicate
 ) -> FinishedLoad:
     """Promote what the winning attempts staged. If it raises, nothing is stored, unless it is StoreUnavailableError.
 
@@ -28,7 +29,7 @@ def promote(
         _patiently(staging.renew)  # a run that has taken the load over has files of the same names
     try:
         if rejects is None:
-            refuse_rejected(reports, staging)
+            _refuse_rejected(reports, staging)
         else:
             rejects.keep(report.reject_file for report in reports)
         staged = [report.staged for report in reports if report.staged is not None]
@@ -49,3 +50,12 @@ def _patiently(step: Callable[[], Result]) -> Result:
         reraise=True,
     )
     return retrying(step)
+
+
+def _refuse_rejected(reports: Sequence[AttemptReport], staging: Staging) -> None:
+    """RejectedRowsError if any row was rejected; it says what is left in the store."""
+    rejects = sum((report.rejects for report in reports), Rejects())
+    if rejects.count:
+        raise RejectedRowsError(
+            f"{rejects}; {staging.after_failure}: mend these rows, or name a folder for them with the option rejects"
+        )
