@@ -14,17 +14,19 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from delaystore.errors import ConfigurationError
+from delaystore.loading.reading.files import UNKNOWN_COMPRESSIONS
 
 _OPENERS: Final[Mapping[str, Callable[[Path], Any]]] = {".gz": gzip.open, ".bz2": bz2.open}
-_OTHERS: Final = frozenset({".zst", ".lz4", ".snappy", ".deflate"})
 _NAMES: Final = {"\r\n": "CR LF", "\n": "LF", "\r": "CR"}
+OTHER_COLUMNS: Final = "the line is not readable, or has other columns"
+"""Why a row of a CSV file is rejected that has more fields than the header, or fewer."""
 _LONGEST: Final = 2**31 - 1
 """Of a field, in characters; more than Spark can hold."""
 
 
 def can_be_checked(path: Path) -> bool:
     """Whether Python can open the file. False: it is compressed by something that Python does not know."""
-    return path.suffix not in _OTHERS
+    return path.suffix not in UNKNOWN_COMPRESSIONS
 
 
 def check_csv(path: Path) -> str | None:
@@ -45,12 +47,12 @@ def check_csv(path: Path) -> str | None:
 
 def count_csv(path: Path) -> int:
     """How many rows a file that can be checked has, without its header. Raises OSError, ValueError and their kin."""
-    with open_file(path) as binary, TextIOWrapper(binary, "utf-8-sig", newline="") as stream, _long_fields():
+    with open_file(path) as binary, TextIOWrapper(binary, "utf-8-sig", newline="") as stream, long_fields():
         return max(0, sum(1 for row in csv.reader(stream) if row) - 1)
 
 
 def _check(path: Path) -> str | None:
-    with open_file(path) as binary, TextIOWrapper(binary, "utf-8-sig", newline="") as stream, _long_fields():
+    with open_file(path) as binary, TextIOWrapper(binary, "utf-8-sig", newline="") as stream, long_fields():
         line = ""
 
         def lines() -> Iterator[str]:
@@ -99,6 +101,16 @@ def open_file(path: Path) -> IO[bytes]:
     return opened
 
 
+@contextmanager
+def long_fields() -> Iterator[None]:
+    """Lift the csv module's limit of a field's length, which is one for the whole process."""
+    before = csv.field_size_limit(_LONGEST)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(before)
+
+
 def _first_not_utf8(path: Path) -> int:
     with open_file(path) as binary:
         for number, line in enumerate(binary, start=1):
@@ -107,13 +119,3 @@ def _first_not_utf8(path: Path) -> int:
             except UnicodeDecodeError:
                 return number
     return 1
-
-
-@contextmanager
-def _long_fields() -> Iterator[None]:
-    """Lift the csv module's limit of a field's length, which is one for the whole process."""
-    before = csv.field_size_limit(_LONGEST)
-    try:
-        yield
-    finally:
-        csv.field_size_limit(before)

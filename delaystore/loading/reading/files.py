@@ -28,7 +28,9 @@ _KINDS: Final = {
     ".ndjson": Kind.JSON,
     ".parquet": Kind.PARQUET,
 }
-_COMPRESSED: Final = frozenset({".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate"})
+UNKNOWN_COMPRESSIONS: Final = frozenset({".zst", ".lz4", ".snappy", ".deflate"})
+"""What Python cannot open."""
+_COMPRESSED: Final = UNKNOWN_COMPRESSIONS | {".gz", ".bz2"}
 _GLOB: Final = frozenset("*?[")
 
 
@@ -36,7 +38,8 @@ _GLOB: Final = frozenset("*?[")
 class DataFiles:
     """What is to be read. `paths`: as Spark takes them; `size`: bytes of all of them, 0 where that is not known.
 
-    `local`: each file on this computer; `elsewhere`: whether there are others.
+    `local`: each file on this computer; `elsewhere`: whether there are others. `checked`: whether local CSV files were
+    read through; `line_end`: what their lines end with then.
     """
 
     paths: tuple[str, ...]
@@ -44,6 +47,8 @@ class DataFiles:
     size: int = 0
     local: tuple[Path, ...] = ()
     elsewhere: bool = False
+    checked: bool = False
+    line_end: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +84,22 @@ def find_files(given: Sequence[str], kind: Kind | None = None) -> DataFiles:
         local=tuple(dict.fromkeys(Path(file.name) for file in found if file.local)),
         elsewhere=not all(file.local for file in found),
     )
+
+
+def find_file(path: str, kind: Kind | None = None) -> DataFiles:
+    """One file of this computer, which is read without Spark. Raises ConfigurationError as `find_files`."""
+    if len(urlsplit(path).scheme) > 1:
+        raise ConfigurationError(f"{path!r} is no file of this computer; `delaystore load` reads it, with Spark")
+    file = Path(path)
+    if not file.exists():
+        raise ConfigurationError(f"there is no file {path!r}; check the path")
+    if file.is_dir():
+        raise ConfigurationError(f"{path!r} is a folder; name one file, or load all with `delaystore load`")
+    if file.suffix in UNKNOWN_COMPRESSIONS:
+        raise ConfigurationError(
+            f"{path!r} is compressed as only Spark knows it; unpack it, or load it with `delaystore load`"
+        )
+    return DataFiles((path,), kind or _kind_of(path), _size(file), (file,))
 
 
 def _find(path: str) -> Iterator[_Found]:

@@ -1,13 +1,15 @@
 """JSON lines as texts: one object a line, with nothing behind it. An ambiguous line is not read at all."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from json import JSONDecodeError, JSONDecoder
 from json.decoder import scanstring  # type: ignore[attr-defined]  # the stubs leave it out
 from typing import Final
 
 import pyarrow as pa
+
+from delaystore.errors import ConfigurationError
 
 _BOM: Final = "\ufeff"
 _DECODER: Final = JSONDecoder(parse_int=str, parse_float=str)
@@ -82,6 +84,29 @@ def read_keys(lines: pa.Array) -> pa.Array:
         found.append([pair for pair in pairs if pair not in seen])
         seen.update(pairs)
     return pa.array(found, pa.list_(pa.struct([("key", pa.string()), ("why", pa.string())])))
+
+
+def names_of(keys: Iterable[str], reasons: Iterable[str]) -> list[str]:
+    """The names of the columns that lines with these keys have, sorted. `reasons`: why other lines cannot be read.
+
+    ConfigurationError where no line can be read, or two keys differ but in case.
+    """
+    names, untold = sorted(set(keys)), sorted(set(reasons))
+    if untold and not names:
+        raise ConfigurationError(_nothing_read(untold))
+    by_lower: dict[str, str] = {}
+    for name in names:
+        if (other := by_lower.setdefault(name.lower(), name)) != name:
+            raise ConfigurationError(
+                f"the lines have keys {other!r} and {name!r}, which differ in case alone; make them one"
+            )
+    return names
+
+
+def _nothing_read(reasons: list[str]) -> str:
+    if NO_OBJECT in reasons:
+        return "no line is a JSON object (is it one array over several lines? jq -c '.[]' makes lines of it)"
+    return f"no line can be read as a JSON object; {' / '.join(reasons)}"
 
 
 def _fields(text: str) -> dict[str, str | None]:

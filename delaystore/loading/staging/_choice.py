@@ -1,7 +1,8 @@
 """Which staging a store has, by its URL."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Final
 
@@ -13,10 +14,13 @@ from delaystore.loading.staging._plain import PlainStaging
 from delaystore.loading.staging._sql.database import load_database
 from delaystore.loading.staging._sql.dialects import STAGING_DIALECTS
 from delaystore.loading.staging._sql.leftovers import clean_up
-from delaystore.loading.staging._sql.run import SqlStaging, sql_loads
+from delaystore.loading.staging._sql.run import SqlStaging, sql_loads, sql_waiting_ids
 from delaystore.loading.staging.abc import Staging
+from delaystore.settings import TransactionMode
 from delaystore.sql.errors import configuration_errors
 from delaystore.sql.urls import database_url, sqlite_file
+from delaystore.stores import open_store
+from delaystore.stores.abc import ManagedDelayedMessageStore
 
 _MEMORY: Final = "memory"
 
@@ -49,6 +53,17 @@ def load_status(options: StoreOptions, load_id: str) -> LoadStatus | None:
     """The load, or stream, of that id. None: it is unknown; stores that others wrote know none."""
     found = sql_loads(options, load_id) if _is_sql(options) else []
     return found[0] if found else None
+
+
+def waiting_ids(options: StoreOptions, ids: Iterable[str]) -> set[str] | None:
+    """Which of these ids wait in the store already; None: it cannot list what waits."""
+    if _is_sql(options):
+        return sql_waiting_ids(options, ids)
+    with closing(open_store(options.store)) as store:
+        if not isinstance(store, ManagedDelayedMessageStore):
+            return None
+        store.initialize(options.endpoint, TransactionMode.NONE)
+        return {message_id for message_id in ids if store.get(message_id) is not None}
 
 
 def _is_sql(options: StoreOptions) -> bool:

@@ -42,6 +42,11 @@ appender.log.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 _PATIENCE: Final = 30
 
 
+def is_running() -> bool:
+    """Whether there is a session already, so that none must be started."""
+    return SparkContext._active_spark_context is not None
+
+
 @contextmanager
 def spark_session(
     master: str | None = None, settings: Mapping[str, str] | None = None, log: Path | None = None

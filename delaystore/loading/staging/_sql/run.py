@@ -3,10 +3,12 @@
 import os
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, suppress
 from datetime import timedelta
+from itertools import islice
 
+from sqlalchemy import select
 from typing_extensions import override
 
 from delaystore.errors import ConfigurationError, LoadLostError, StoreError
@@ -22,6 +24,8 @@ from delaystore.loading.staging.abc import AttemptSink, FinishedLoad, Lease, Loa
 from delaystore.sql.names import TOKEN_LENGTH
 
 _TIME_DIGITS = 12
+_ASKED = 500
+"""Ids in one question: every database takes as many parameters."""
 
 
 class SqlStaging(Staging):
@@ -128,3 +132,17 @@ def sql_loads(options: StoreOptions, load_id: str | None = None) -> Sequence[Loa
         now = database.store.now()
         with database.reading() as connection:
             return [status_of(row, now) for row in Registry(database).rows(connection, load_id)]
+
+
+def sql_waiting_ids(options: StoreOptions, ids: Iterable[str]) -> set[str]:
+    """Which of these ids wait in the endpoint's table; none where there is no table yet."""
+    with load_database(options) as database:
+        if not database.has(database.live):
+            return set()
+        found: set[str] = set()
+        left = iter(ids)
+        column = database.live.c.message_id
+        with database.reading() as connection:
+            while some := list(islice(left, _ASKED)):
+                found.update(connection.scalars(select(column).where(column.in_(some))))
+        return found
