@@ -3,7 +3,7 @@
 import shlex
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import typer
 
@@ -19,6 +19,8 @@ from delaystore.loading.options import AmbiguousTime, OnDuplicate, UnknownColumn
 if TYPE_CHECKING:
     from delaystore.cli._load.run import SparkRun
     from delaystore.loading.request import LoadRequest
+
+_NOTHING_WRITTEN: Final = "a dry run writes nothing"
 
 
 def load(
@@ -80,7 +82,8 @@ def load(
     from delaystore.loading.request import LoadRequest
 
     request = LoadRequest(found, given, parse_columns(mapping or ()))
-    spark = spark_run(master, settings, None if spark_log is None else Path(spark_log))
+    log = None if spark_log is None else Path(spark_log)
+    spark = spark_run(master, settings, log, _NOTHING_WRITTEN if dry_run else "nothing was loaded")
     (_dry_run if dry_run else _load)(request, spark, as_json=as_json)
 
 
@@ -123,7 +126,7 @@ def _dry_run(request: "LoadRequest", spark: "AbstractContextManager[SparkRun]", 
         except DelaystoreError:
             if not run.stop.made:
                 raise
-            say("stopped; a dry run writes nothing")
+            say(f"stopped; {_NOTHING_WRITTEN}")
             raise typer.Exit(run.stop.exit_code) from None
     report_dry_run(report, as_json=as_json)
 
