@@ -21,6 +21,7 @@ from delaystore.loading.options import StoreOptions
 from delaystore.loading.staging import list_loads
 from delaystore.stores import SqlDelayedMessageStore
 from tests.integration.cli import PATIENCE, CommandLine, started
+from tests.integration.test_documents import blocks, shell
 
 HEADER = "message_id,due_time,body\n"
 MAP = ["--map", "message_id=order", "--map", "due_time=send_at", "--map", "body=text"]
@@ -187,6 +188,14 @@ def test_an_interrupt_while_waiting_for_standard_input_ends_it(run: CommandLine,
         process.kill()
     assert err == "stopped\n"
     assert list(folder.iterdir()) == []
+
+
+@pytest.mark.usefixtures("run")
+def test_the_commands_of_the_document_run(sqlite_url: str, tmp_path: Path) -> None:
+    _, commands, _ = blocks("docs/spark.md", "bash")
+    done = shell(commands, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert waiting(sqlite_url) == {"19": b"pay me", "20": b"happy new year", "21": b"pay me"}
 
 
 @pytest.fixture
