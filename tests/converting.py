@@ -8,10 +8,11 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType, TimestampType
 
-from delaystore.spark.conversion.batches import Conversion, Converted
-from delaystore.spark.conversion.planning import plan_conversion
-from delaystore.spark.options import WriteOptions
-from delaystore.spark.rejects.counts import count_rejects
+from delaystore.loading.conversion.batches import Conversion, Converted
+from delaystore.loading.conversion.planning import plan_conversion
+from delaystore.loading.options import WriteOptions
+from delaystore.loading.rejects.counts import count_rejects
+from delaystore.spark._schemas import fields_of
 
 BEGAN = datetime(2026, 11, 1, 12, tzinfo=UTC)
 DUE = datetime(2026, 11, 30, 8, 0, 0, 1, tzinfo=UTC)
@@ -22,7 +23,7 @@ Column = tuple[DataType, Any]
 def plan(columns: Mapping[str, Column], load_id: str | None = None, **options: Any) -> Conversion:
     """For columns of these types."""
     given = WriteOptions(store="sqlite://", endpoint="sales", load_id=load_id, **options)
-    return plan_conversion(schema(columns), given, BEGAN)
+    return plan_conversion(fields_of(schema(columns)), given, BEGAN)
 
 
 def schema(columns: Mapping[str, Column]) -> StructType:

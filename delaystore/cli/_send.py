@@ -1,24 +1,45 @@
 """`delaystore send`."""
 
+import re
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from delaystore.cli._arguments import parse_due, parse_headers, parse_instant, parse_pair
-from delaystore.cli._options import At, Delay, Endpoint, Json, Schema, StoreUrl, Table, TransportUrl, environment_option
+from delaystore.cli._load import options as of_load
+from delaystore.cli._options import (
+    At,
+    Delay,
+    Endpoint,
+    Json,
+    Schema,
+    StoreUrl,
+    Table,
+    TransportUrl,
+    environment_option,
+    required,
+)
 from delaystore.cli._output import print_document, tell
 from delaystore.errors import ConfigurationError
+from delaystore.loading.options import AmbiguousTime, OnDuplicate, UnknownColumns
 from delaystore.message import PROPERTY_TYPES
 from delaystore.settings import DelayedDeliverySettings
+
+_WORDS: Final = re.compile("(?=[A-Z])")
 
 
 def send(
     destination: Annotated[
-        str, typer.Argument(metavar="DESTINATION", help="A queue, or /queues/NAME, or /exchanges/NAME/KEY.")
-    ],
+        str | None,
+        typer.Argument(
+            metavar="DESTINATION",
+            help="A queue, or /queues/NAME, or /exchanges/NAME/KEY; of a file: for rows without.",
+        ),
+    ] = None,
     body: Annotated[str | None, typer.Argument(metavar="BODY", help="The body, as UTF-8 text. Default: empty.")] = None,
     delay: Delay = None,
     at: At = None,
@@ -38,6 +59,20 @@ def send(
         bool,
         typer.Option("--native", help="Into RabbitMQ's native delay where it fits; needs ?delays=NAME in --transport."),
     ] = False,
+    file: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Send the rows of a CSV, JSON lines or Parquet file; - is stdin."),
+    ] = None,
+    mapping: Annotated[list[str] | None, of_load.map_option("send")] = None,
+    kind: Annotated[str | None, of_load.format_option("send")] = None,
+    load_id: of_load.LoadId = None,
+    key_columns: of_load.KeyColumns = None,
+    on_duplicate: of_load.Duplicates = OnDuplicate.ERROR,
+    unknown_columns: of_load.Unknown = UnknownColumns.ERROR,
+    time_zone: of_load.TimeZone = None,
+    ambiguous_time: of_load.Ambiguous = AmbiguousTime.REJECT,
+    rejects: of_load.Rejects = None,
+    dry_run: of_load.DryRun = False,
     store: StoreUrl = None,
     endpoint: Endpoint = None,
     schema: Schema = None,
@@ -49,7 +84,43 @@ def send(
 
     Say when with --delay or --at. With --transport, what that transport cannot carry is refused now. Sets up the
     store's tables (and a SQLite file) where they are missing.
+
+    With --file, the rows of a file are messages, by the rules and with the options of `delaystore load`, but without
+    Spark: up to some 100,000 of them, all or none.
     """
+    rules = {
+        "loadId": load_id,
+        "keyColumns": key_columns,
+        "onDuplicate": None if on_duplicate is OnDuplicate.ERROR else on_duplicate.value,
+        "unknownColumns": None if unknown_columns is UnknownColumns.ERROR else unknown_columns.value,
+        "timeZone": time_zone,
+        "ambiguousTime": None if ambiguous_time is AmbiguousTime.REJECT else ambiguous_time.value,
+        "rejects": rejects,
+    }
+    if file is not None:
+        one = {
+            "BODY": body, "--body-file": body_file, "--delay": delay, "--at": at, "--header": header,
+            "--headers-json": headers_json, "--property": property_, "--message-id": message_id, "--native": native,
+        }  # fmt: skip
+        _refuse(one, "is of one message, and --file sends many, whose columns say that; leave it out")
+        given = {
+            **rules,
+            "store": required(store, "store", "--store URL", "DELAYSTORE_STORE"),
+            "endpoint": required(endpoint, "endpoint", "--endpoint NAME", "DELAYSTORE_ENDPOINT"),
+            "schema": schema,
+            "table": table,
+            "destination": destination,
+            "transport": transport,
+        }
+        from delaystore.cli._send_file import send_file
+
+        options = {name: value for name, value in given.items() if value is not None}
+        send_file(file, options, mapping=mapping or (), kind=kind, dry_run=dry_run, as_json=as_json)
+        return
+    of_file = {f"--{_WORDS.sub('-', name).lower()}": value for name, value in rules.items()}
+    _refuse({**of_file, "--map": mapping, "--format": kind, "--dry-run": dry_run}, "goes with --file only")
+    if destination is None:
+        raise ConfigurationError("no destination is given; pass DESTINATION, or a file of messages with --file")
     after, instant = parse_due(delay, at)
     headers = {
         **parse_headers("{}" if headers_json is None else headers_json, "--headers-json"),
@@ -59,8 +130,8 @@ def send(
     content = _body(body, body_file)
     from delaystore.cli._endpoint import EndpointOptions
 
-    options = EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table, transport=transport)
-    with options.open(DelayedDeliverySettings(), native=native) as opened:
+    where = EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table, transport=transport)
+    with where.open(DelayedDeliverySettings(), native=native) as opened:
         sent = opened.delivery.send(
             destination,
             content,
@@ -74,6 +145,13 @@ def send(
         print_document({"message_id": sent})
     else:
         tell(sent)
+
+
+def _refuse(given: Mapping[str, object], why: str) -> None:
+    """ConfigurationError naming the first option that was given, and why it cannot be."""
+    for name, value in given.items():
+        if value not in (None, False, []):
+            raise ConfigurationError(f"{name} {why}")
 
 
 def _body(text: str | None, file: str | None) -> bytes:

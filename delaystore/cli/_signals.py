@@ -54,6 +54,12 @@ def stop_requests(also: Callable[[], object] = lambda: None) -> Iterator[StopReq
             signal.signal(number, handler)
 
 
+def tell_at_once(text: str) -> None:
+    """A line on standard error, past Python's own stream, which the signal may have interrupted."""
+    line = f"{text}\n".encode()
+    os.write(2, _SHOW_CURSOR + line if os.isatty(2) else line)
+
+
 @contextmanager
 def second_signal_ends() -> Iterator[None]:
     """Within the block the second SIGINT or SIGTERM ends the process at once, whatever it waits for.
@@ -89,8 +95,7 @@ def _end_at_second(told: int) -> None:
 
 
 def _end(number: int) -> NoReturn:
-    line = b"ended at once; what was in flight is as after a kill\n"
     try:
-        os.write(2, _SHOW_CURSOR + line if os.isatty(2) else line)
+        tell_at_once("ended at once; what was in flight is as after a kill")
     finally:
         os._exit(128 + number)

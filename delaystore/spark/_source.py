@@ -8,8 +8,8 @@ from pyspark.sql.types import StructType
 from typing_extensions import override
 
 from delaystore.errors import ConfigurationError
+from delaystore.loading.options import read_options, write_options
 from delaystore.spark._driver_service.client import DriverClient
-from delaystore.spark.options import read_options, write_options
 
 FORMAT: Final = "delaystore"
 OF_SPARK: Final = frozenset({"checkpointlocation", "path", "queryname"})

@@ -6,8 +6,8 @@ from functools import lru_cache
 from sqlalchemy import Connection, Engine, Table
 
 from delaystore.errors import ConfigurationError
+from delaystore.loading.options import StoreOptions
 from delaystore.settings import TransactionMode
-from delaystore.spark.options import StoreOptions
 from delaystore.sql.dialects import Claiming, store_dialect_of
 from delaystore.sql.errors import translated_errors
 from delaystore.sql.names import check_identifier, check_table_name, default_table_name

@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 from sqlalchemy import create_engine, inspect
 
+from delaystore.loading.arrow import STAGED
+from delaystore.loading.options import OnDuplicate, StoreOptions
+from delaystore.loading.staging import FinishedLoad, LoadKey, Owner, StagedAttempt, Staging, open_staging
 from delaystore.message import DelayedMessage
-from delaystore.spark._arrow import STAGED
-from delaystore.spark.options import OnDuplicate, StoreOptions
-from delaystore.spark.staging import FinishedLoad, LoadKey, Owner, StagedAttempt, Staging, open_staging
 from delaystore.stores.sql.rows import to_row
 
 DUE = datetime(2033, 5, 18, 3, 33, 20, 123456, tzinfo=UTC)

@@ -13,11 +13,11 @@ from sqlalchemy import make_url
 
 from delaystore.cascades import BrokerClient
 from delaystore.errors import DelaystoreError
+from delaystore.loading.options import read_options, write_options
+from delaystore.loading.staging import open_staging
 from delaystore.migrations.sources import open_source
 from delaystore.migrations.targets import open_target
 from delaystore.settings import TransactionMode
-from delaystore.spark.options import read_options, write_options
-from delaystore.spark.staging import open_staging
 from delaystore.stores import SqlDelayedMessageStore, open_store
 from delaystore.transports import open_transport
 from tests.integration.cli import CommandLine

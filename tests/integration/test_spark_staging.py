@@ -29,9 +29,8 @@ from delaystore.errors import (
     StorePermissionError,
     StoreUnavailableError,
 )
-from delaystore.message import LATEST_DUE_TIME, DelayedMessage
-from delaystore.spark.options import OnDuplicate, StoreOptions, new_load_id
-from delaystore.spark.staging import (
+from delaystore.loading.options import OnDuplicate, StoreOptions, new_load_id
+from delaystore.loading.staging import (
     LoadKey,
     LoadState,
     Owner,
@@ -41,11 +40,12 @@ from delaystore.spark.staging import (
     list_loads,
     load_status,
 )
-from delaystore.spark.staging._sql import database as database_module
-from delaystore.spark.staging._sql import leftovers, promotion
-from delaystore.spark.staging._sql import sink as sink_module
-from delaystore.spark.staging._sql.database import load_database
-from delaystore.spark.staging._sql.dialects import waiting_already
+from delaystore.loading.staging._sql import database as database_module
+from delaystore.loading.staging._sql import leftovers, promotion
+from delaystore.loading.staging._sql import sink as sink_module
+from delaystore.loading.staging._sql.database import load_database
+from delaystore.loading.staging._sql.dialects import waiting_already
+from delaystore.message import LATEST_DUE_TIME, DelayedMessage
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.sql import leave_delaystore_alone
 from delaystore.stores.sql.shelves import ShelfLimits

@@ -27,7 +27,7 @@ def test_a_csv_becomes_dispatched_messages(
 ) -> None:
     (tmp_path / "more.csv").write_text("order,send_at,text\n19,2030-01-01T00:00:00Z,x\n")
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", QUICK_JAVA)
-    commands, on_a_cluster = (text.replace(STORE, postgresql_url) for text in blocks(DOCUMENT, "bash"))
+    commands, _, on_a_cluster = (text.replace(STORE, postgresql_url) for text in blocks(DOCUMENT, "bash"))
     done = shell("export DELAYSTORE_LOAD_MASTER='local[1]'\n" + commands, tmp_path)
     assert done.returncode == 0, done.stderr
     for line in (
@@ -37,7 +37,8 @@ def test_a_csv_becomes_dispatched_messages(
         '"body": "pay me"',
     ):
         assert line in done.stdout
-    assert [line for line in done.stderr.splitlines() if not line.startswith("done: 1 delivered")] == []
+    expected = ("done: 1 delivered", "note: 2 rows: `delaystore send --file reminders.csv`")
+    assert [line for line in done.stderr.splitlines() if not line.startswith(expected)] == []
     assert count(postgresql_url) == 1
     settings = (line for line in commands.splitlines() if line.startswith("export"))
     done = shell("\n".join([*settings, on_a_cluster]), tmp_path)

@@ -13,6 +13,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from delaystore.errors import ConfigurationError, LoadLostError, StoreError, StoreUnavailableError
+from delaystore.loading.options import StoreOptions, write_options
+from delaystore.loading.staging import LoadKey, list_loads, open_staging
 from delaystore.message import DelayedMessage
 from delaystore.spark import register
 from delaystore.spark._driver_service import resources
@@ -20,8 +22,6 @@ from delaystore.spark._driver_service.client import DriverClient
 from delaystore.spark._driver_service.resources import LeaseRenewal, Resource, Snapshot, reader_name
 from delaystore.spark._driver_service.service import DriverService
 from delaystore.spark._registration import driver_client
-from delaystore.spark.options import StoreOptions, write_options
-from delaystore.spark.staging import LoadKey, list_loads, open_staging
 from tests.integration.sql_stores import message, opened
 from tests.spark.test_reading import HOLDERS, NOON, psycopg_url, wait_until
 

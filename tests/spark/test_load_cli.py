@@ -24,13 +24,13 @@ from pyspark.sql import functions as sf
 import delaystore.registry
 from delaystore.delivery import DelayedDelivery
 from delaystore.errors import LoadError
+from delaystore.loading.options import StoreOptions
+from delaystore.loading.report import LoadReport
+from delaystore.loading.request import LoadRequest
+from delaystore.loading.staging import list_loads
 from delaystore.message import DelayedMessage
-from delaystore.spark.loading import dry_run, request
-from delaystore.spark.loading.report import LoadReport
-from delaystore.spark.loading.request import LoadRequest
+from delaystore.spark.loading import dry_run, writing
 from delaystore.spark.loading.running import Tasks, Watcher, run_watched
-from delaystore.spark.options import StoreOptions
-from delaystore.spark.staging import list_loads
 from delaystore.stores import SqlDelayedMessageStore
 from tests.conformance.minimal_store import MinimalStore, Storage
 from tests.integration.cli import PATIENCE, CommandLine, started
@@ -376,8 +376,8 @@ def test_a_cleanup_says_what_it_removed(run: CommandLine, sqlite_url: str) -> No
     assert run("load", "--cleanup").out == "nothing to remove\n"
     program = (
         "import os\n"
-        "from delaystore.spark.options import WriteOptions\n"
-        "from delaystore.spark.staging import Owner, LoadKey, open_staging\n"
+        "from delaystore.loading.options import WriteOptions\n"
+        "from delaystore.loading.staging import Owner, LoadKey, open_staging\n"
         f"options = WriteOptions(store={sqlite_url!r}, endpoint='sales')\n"
         "open_staging(options, 600, Owner.of(os.getpid())).begin(LoadKey('died'))\n"
         "os._exit(9)\n"
@@ -413,7 +413,7 @@ def test_an_interrupted_load_leaves_nothing(folder: Path, sqlite_url: str, tmp_p
 def test_a_stop_that_comes_too_late_says_what_was_loaded(
     run: CommandLine, folder: Path, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    load = request.load
+    load = writing.load
 
     def finished_and_stopped(spark: SparkSession, request: LoadRequest, watcher: Watcher) -> LoadReport:
         load(spark, request, watcher)
@@ -421,7 +421,7 @@ def test_a_stop_that_comes_too_late_says_what_was_loaded(
         raise LoadError("Spark failed: the job was cancelled")
 
     (folder / "a.csv").write_text(f"{csv_of(3)}bad,soon,billing,x\n")
-    monkeypatch.setattr(request, "load", finished_and_stopped)
+    monkeypatch.setattr(writing, "load", finished_and_stopped)
     result = run("load", "a.csv", *MAP, "--rejects", "rejects")
     assert result.code == 0, result.err
     assert result.err.startswith("too late to stop: the load was finished meanwhile\n")
@@ -451,7 +451,7 @@ def test_a_stop_ends_the_search_for_columns(
         searched.append("ended by itself")
 
     (folder / "a.csv").write_text(csv_of(1))
-    for module in (request, dry_run):
+    for module in (writing, dry_run):
         monkeypatch.setattr(module, "read_files", search_for_long)
     result = run("load", "a.csv", *MAP, *options)
     assert (result.code, result.err) == (130, says)

@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from delaystore.errors import ConfigurationError
-from delaystore.spark.conversion.columns import UNREADABLE
+from delaystore.loading.conversion.columns import UNREADABLE
+from delaystore.loading.reading.files import DataFiles, find_files
 from delaystore.spark.loading._frames import read_files
-from delaystore.spark.loading.files import DataFiles, find_files
 
 HEADER = "message_id,destination,body\n"
 

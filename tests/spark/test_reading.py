@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from sqlalchemy import make_url
 
 from delaystore.errors import ConfigurationError, StoreError, StoreSetupError, StoreUnavailableError
+from delaystore.loading.options import StoreOptions
 from delaystore.message import LATEST_DUE_TIME, DelayedMessage
 from delaystore.settings import TransactionMode
 from delaystore.spark import _tables as stores
@@ -24,7 +25,6 @@ from delaystore.spark._reading.postgresql import PostgreSqlPlan, read_batches
 from delaystore.spark._reading.rows import read_pages, read_rows
 from delaystore.spark._source import DelaystoreDataSource
 from delaystore.spark._tables import open_readable, open_table
-from delaystore.spark.options import StoreOptions
 from delaystore.sql.codec import encode_mapping
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.memory import InMemoryDelayedMessageStore

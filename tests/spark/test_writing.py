@@ -23,13 +23,13 @@ from delaystore.errors import (
     StorePermissionError,
     StoreUnavailableError,
 )
+from delaystore.loading.options import write_options
+from delaystore.loading.staging import LoadKey, open_staging
 from delaystore.message import DelayedMessage
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
 from delaystore.spark import DelaystoreDataSource, register
 from delaystore.spark._driver_service.client import DriverClient
 from delaystore.spark._writing import BatchWriter
-from delaystore.spark.options import write_options
-from delaystore.spark.staging import LoadKey, open_staging
 from delaystore.stores.sql import SqlDelayedMessageStore
 from delaystore.testing import RecordingTransport
 from delaystore.transports import SqlQueueTransport, open_transport

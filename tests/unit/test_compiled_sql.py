@@ -17,13 +17,13 @@ from sqlalchemy.dialects import mssql
 from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlalchemy.sql.elements import ClauseElement
 
+from delaystore.loading.options import OnDuplicate
+from delaystore.loading.staging._sql.dialects import STAGING_DIALECTS, twice, waiting_already
+from delaystore.loading.staging._sql.tables import registry_table, staging_table
 from delaystore.migrations.sources._sql.delaystore import DelaystoreShape
 from delaystore.migrations.sources._sql.dialects import MIGRATION_DIALECTS, MigrationDialect
 from delaystore.migrations.sources._sql.tables import BATCH, REJECTED, RunTables, batches_table, runs_table
 from delaystore.migrations.sources._sql.types import Instant
-from delaystore.spark.options import OnDuplicate
-from delaystore.spark.staging._sql.dialects import STAGING_DIALECTS, twice, waiting_already
-from delaystore.spark.staging._sql.tables import registry_table, staging_table
 from delaystore.sql.columns import NAMES
 from delaystore.sql.dialects import Claiming, dialect_of, store_dialect_of
 from delaystore.sql.quoting import quoted_name

@@ -29,9 +29,9 @@ from pyspark.sql.types import (
 )
 
 from delaystore.errors import InvalidMessageError
+from delaystore.loading.conversion.batches import Converted
+from delaystore.loading.options import UnknownColumns
 from delaystore.message import NOTHING, DelayedMessage
-from delaystore.spark.conversion.batches import Converted
-from delaystore.spark.options import UnknownColumns
 from delaystore.sql.codec import decode_mapping, encode_mapping
 from delaystore.stores.sql.rows import to_row
 from delaystore.transports.rabbitmq._checks import check_message

@@ -21,7 +21,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from delaystore.spark.options import UnknownColumns
+from delaystore.loading.options import UnknownColumns
 from tests.converting import Column, convert, local, not_utf8, reasons, rows
 
 PIECES = st.text(st.sampled_from("s1:i"), max_size=3)

@@ -20,7 +20,7 @@ from pyspark.sql.types import (
 )
 
 from delaystore.errors import ConfigurationError
-from delaystore.spark.options import UnknownColumns
+from delaystore.loading.options import UnknownColumns
 from tests.converting import Column, plan, rows
 
 HEADERS = {"unknown_columns": UnknownColumns.HEADERS}

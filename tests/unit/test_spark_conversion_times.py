@@ -25,11 +25,11 @@ from pyspark.sql.types import (
 )
 
 from delaystore.errors import InvalidMessageError
+from delaystore.loading.conversion._times import microseconds
+from delaystore.loading.conversion.batches import Converted
+from delaystore.loading.conversion.local import EPOCH, LATEST, MICROSECOND, OUT_OF_RANGE, SKIPPED, TWICE
+from delaystore.loading.options import AmbiguousTime
 from delaystore.message import LATEST_DUE_TIME, due_after, utc
-from delaystore.spark.conversion._times import microseconds
-from delaystore.spark.conversion.batches import Converted
-from delaystore.spark.conversion.local import EPOCH, LATEST, MICROSECOND, OUT_OF_RANGE, SKIPPED, TWICE
-from delaystore.spark.options import AmbiguousTime
 from tests.converting import BEGAN, DUE, convert, instants, local, not_utf8, reasons, rows
 
 ZONES = ["Europe/Berlin", "America/St_Johns", "Australia/Lord_Howe", "Africa/Monrovia", "Pacific/Apia", "UTC"]

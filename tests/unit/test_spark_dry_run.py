@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from delaystore.spark.loading.report import DryRun, Obstacle
-from delaystore.spark.options import OnDuplicate
-from delaystore.spark.rejects.counts import Reason, Rejects
+from delaystore.loading.options import OnDuplicate
+from delaystore.loading.rejects.counts import Reason, Rejects
+from delaystore.loading.report import DryRun, Obstacle
 
 ERROR, IGNORE, REPLACE = OnDuplicate.ERROR, OnDuplicate.IGNORE, OnDuplicate.REPLACE
 BAD = Rejects({"due_time is null": Reason(2)})

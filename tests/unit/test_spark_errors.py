@@ -9,7 +9,7 @@ from delaystore.errors import ConfigurationError, DuplicateMessageError, StoreEr
 from delaystore.spark._errors import plain_error
 
 IN_SPARK = """[PYTHON_DATA_SOURCE_ERROR] Failed to plan: Traceback (most recent call last):
-  File "delaystore/spark/options.py", line 1, in required
+  File "delaystore/loading/options.py", line 1, in required
     raise ConfigurationError(
 delaystore.errors.ConfigurationError: the option store is missing; add .option("store", ...)
  SQLSTATE: 38000

@@ -3,7 +3,7 @@
 import pytest
 
 from delaystore.errors import ConfigurationError
-from delaystore.spark.options import read_options, write_options
+from delaystore.loading.options import read_options, write_options
 
 STORE = {"store": "sqlite:///app.db", "endpoint": "sales"}
 ABSURD = ["0", "-1", "1.5", "ten", "²", "99999999999999", "1" * 5000, "0" * 5000]

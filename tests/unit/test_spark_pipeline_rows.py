@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from delaystore.errors import InvalidMessageError
+from delaystore.loading.conversion.columns import UNREADABLE
 from delaystore.message import DelayedMessage
-from delaystore.spark.conversion.columns import UNREADABLE
 from delaystore.spark.pipeline._rows import row
 from delaystore.sql.codec import decode_mapping
 

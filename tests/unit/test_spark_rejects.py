@@ -13,10 +13,10 @@ import pytest
 from pyspark.sql.types import BinaryType, LongType, MapType, StringType, TimestampType
 
 from delaystore.errors import ConfigurationError, LoadError
+from delaystore.loading.options import UnknownColumns, WriteOptions
+from delaystore.loading.rejects.folder import RejectFolder, file_name, kept_rejects, rejects_location
+from delaystore.loading.staging.abc import LoadKey
 from delaystore.message import new_message_id
-from delaystore.spark.options import UnknownColumns, WriteOptions
-from delaystore.spark.rejects.folder import RejectFolder, file_name, kept_rejects, rejects_location
-from delaystore.spark.staging.abc import LoadKey
 from tests.converting import DUE, convert, instants, not_utf8, rows
 
 LOAD = LoadKey("2026-11-reminders")

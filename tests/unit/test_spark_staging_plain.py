@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 
 from delaystore.errors import ConfigurationError, UnknownSchemeError
+from delaystore.loading.arrow import STAGED
+from delaystore.loading.options import OnDuplicate, StoreOptions, WriteOptions
+from delaystore.loading.staging import LoadKey, Staging, _plain, cleanup, list_loads, load_status, open_staging
 from delaystore.message import DelayedMessage
 from delaystore.settings import TransactionMode
-from delaystore.spark._arrow import STAGED
-from delaystore.spark.options import OnDuplicate, StoreOptions, WriteOptions
-from delaystore.spark.staging import LoadKey, Staging, _plain, cleanup, list_loads, load_status, open_staging
 from delaystore.stores import InMemoryDelayedMessageStore
 from tests.integration.loading import batch, rows
 

@@ -11,11 +11,11 @@ from pyspark.sql.types import BinaryType
 from sqlalchemy import create_engine, text
 
 from delaystore.errors import DuplicateMessageError, LoadLostError, RejectedRowsError
+from delaystore.loading.options import write_options
+from delaystore.loading.rejects.folder import RejectFolder
+from delaystore.loading.staging import _plain as plain
 from delaystore.settings import TransactionMode
 from delaystore.spark._writing import BatchWriter
-from delaystore.spark.options import write_options
-from delaystore.spark.rejects.folder import RejectFolder
-from delaystore.spark.staging import _plain as plain
 from delaystore.stores import InMemoryDelayedMessageStore
 from tests.converting import batch, rows, schema
 

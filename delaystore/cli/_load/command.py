@@ -1,24 +1,26 @@
 """`delaystore load`: files into a store, by Spark."""
 
-from collections.abc import Sequence
+import shlex
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import typer
 
 from delaystore.cli._arguments import parse_pair
 from delaystore.cli._files import missing_file, require_file
 from delaystore.cli._load import options as of_load
+from delaystore.cli._load.request import parse_columns, parse_kind
 from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table, TransportUrl, required
-from delaystore.cli._output import say
-from delaystore.errors import ConfigurationError, DelaystoreError
-from delaystore.spark.options import AmbiguousTime, OnDuplicate, UnknownColumns
+from delaystore.cli._output import counted, say
+from delaystore.errors import DelaystoreError
+from delaystore.loading.options import AmbiguousTime, OnDuplicate, UnknownColumns
 
 if TYPE_CHECKING:
     from delaystore.cli._load.run import SparkRun
-    from delaystore.spark.loading.files import Kind
-    from delaystore.spark.loading.request import LoadRequest
+    from delaystore.loading.request import LoadRequest
+
+_NOTHING_WRITTEN: Final = "a dry run writes nothing"
 
 
 def load(
@@ -70,26 +72,29 @@ def load(
     if cleanup:
         _clean_up(given, as_json=as_json)
         return
-    from delaystore.spark.loading.files import find_files
+    from delaystore.loading.reading.files import find_files
     from delaystore.spark.requirements import check_spark_can_run
 
     settings = {key.strip(): value for key, value in (parse_pair(pair, "--conf") for pair in conf or ())}
-    found = find_files(files or (), None if kind is None else _kind(kind))
+    found = find_files(files or (), parse_kind(kind))
     check_spark_can_run()
     from delaystore.cli._load.run import spark_run
-    from delaystore.spark.loading.request import LoadRequest
+    from delaystore.loading.request import LoadRequest
 
-    request = LoadRequest(found, given, _columns(mapping or ()))
-    spark = spark_run(master, settings, None if spark_log is None else Path(spark_log))
+    request = LoadRequest(found, given, parse_columns(mapping or ()))
+    log = None if spark_log is None else Path(spark_log)
+    spark = spark_run(master, settings, log, _NOTHING_WRITTEN if dry_run else "nothing was loaded")
     (_dry_run if dry_run else _load)(request, spark, as_json=as_json)
 
 
 def _load(request: "LoadRequest", spark: "AbstractContextManager[SparkRun]", *, as_json: bool) -> None:
     from delaystore.cli._load.reports import report_load
-    from delaystore.spark.loading.request import finished_before, finished_meanwhile, left_by_failure, load
+    from delaystore.loading.request import finished_before, finished_meanwhile, left_by_failure
+    from delaystore.spark.loading.writing import load
 
     report = finished_before(request)
     if report is None:
+        _preflight(request)
         with spark as run:
             try:
                 report = load(run.spark, request, run)
@@ -106,57 +111,44 @@ def _load(request: "LoadRequest", spark: "AbstractContextManager[SparkRun]", *, 
 
 def _dry_run(request: "LoadRequest", spark: "AbstractContextManager[SparkRun]", *, as_json: bool) -> None:
     from delaystore.cli._load.reports import report_dry_run, report_load
+    from delaystore.loading.request import finished_before
     from delaystore.spark.loading.dry_run import dry_run
-    from delaystore.spark.loading.request import finished_before
 
     stored = missing_file(request.given.store) is None
     before = finished_before(request) if stored else None
     if before is not None:
         report_load(before, as_json=as_json)
         return
+    _preflight(request)
     with spark as run:
         try:
             report = dry_run(run.spark, request, run, stored=stored)
         except DelaystoreError:
             if not run.stop.made:
                 raise
-            say("stopped; a dry run writes nothing")
+            say(f"stopped; {_NOTHING_WRITTEN}")
             raise typer.Exit(run.stop.exit_code) from None
     report_dry_run(report, as_json=as_json)
 
 
+def _preflight(request: "LoadRequest") -> None:
+    """Find what is wrong with the files before Spark starts, which takes long; and say what suits few rows better."""
+    from delaystore.loading.preflight import check_columns, check_files, few_rows
+    from delaystore.spark.loading.session import is_running
+
+    request.files = check_files(request.files)
+    check_columns(request)
+    if not is_running() and (rows := few_rows(request.files)) is not None:
+        (file,) = request.files.local
+        command = f"delaystore send --file {shlex.quote(str(file))}"
+        say(f"note: {counted(rows, 'row')}: `{command}`, with the same options, does this in seconds, without Spark")
+
+
 def _clean_up(options: dict[str, str], *, as_json: bool) -> None:
     from delaystore.cli._load.reports import report_cleanup
-    from delaystore.spark.options import write_options
-    from delaystore.spark.staging import cleanup
+    from delaystore.loading.options import write_options
+    from delaystore.loading.staging import cleanup
 
     given = write_options(options)
     require_file(given.store)
     report_cleanup(cleanup(given), as_json=as_json)
-
-
-def _kind(name: str) -> "Kind":
-    from delaystore.spark.loading.files import Kind
-
-    try:
-        return Kind(name.lower())
-    except ValueError:
-        raise ConfigurationError(f"--format must be one of {', '.join(Kind)}, not {name!r}") from None
-
-
-def _columns(pairs: Sequence[str]) -> dict[str, str]:
-    """From texts such as `due_time=send_at` to the file's column of each message column."""
-    from delaystore.spark.conversion.columns import MESSAGE_COLUMNS
-
-    columns: dict[str, str] = {}
-    for pair in pairs:
-        given, column = (part.strip() for part in parse_pair(pair, "--map"))
-        name = given.lower()
-        if name not in MESSAGE_COLUMNS:
-            raise ConfigurationError(f"--map {pair!r}: a message has no {given!r}; it has {', '.join(MESSAGE_COLUMNS)}")
-        if name in columns:
-            raise ConfigurationError(f"--map gives {name} twice")
-        if not column:
-            raise ConfigurationError(f"--map {pair!r} names no column")
-        columns[name] = column
-    return columns

@@ -1,11 +1,14 @@
-"""The options of `delaystore load`. Each is an environment variable as well, as DELAYSTORE_LOAD_MASTER."""
+"""The options of `delaystore load`. Each is an environment variable as well, as DELAYSTORE_LOAD_MASTER.
 
-from typing import Annotated
+`delaystore send --file` shares those of rows.
+"""
+
+from typing import Annotated, Any
 
 import typer
 
 from delaystore.cli._options import environment_option
-from delaystore.spark.options import AmbiguousTime, OnDuplicate, UnknownColumns
+from delaystore.loading.options import AmbiguousTime, OnDuplicate, UnknownColumns
 
 Files = Annotated[
     list[str] | None,
@@ -14,16 +17,25 @@ Files = Annotated[
         help="Parquet, CSV (with a header row) or JSON lines: files, folders, globs, or URIs that Spark knows.",
     ),
 ]
-Map = Annotated[
-    list[str] | None,
-    environment_option(
+
+
+def map_option(group: str) -> Any:
+    """--map, of the command `group`."""
+    return environment_option(
         "--map",
         "Which of the files' columns is message_id, destination, due_time, delay, body, headers or properties; "
         "repeatable.",
         metavar="NAME=COLUMN",
-        group="load",
-    ),
-]
+        group=group,
+    )
+
+
+def format_option(group: str) -> Any:
+    """--format, of the command `group`."""
+    return environment_option("--format", "csv, json or parquet, whatever the names say.", metavar="KIND", group=group)
+
+
+Map = Annotated[list[str] | None, map_option("load")]
 Queue = Annotated[str | None, typer.Option("--destination", metavar="QUEUE", help="For rows that say none.")]
 LoadId = Annotated[
     str | None,
@@ -50,10 +62,7 @@ Rejects = Annotated[
         help="A folder for rows that cannot be messages; the others are loaded. Without it one such row stops all.",
     ),
 ]
-Format = Annotated[
-    str | None,
-    environment_option("--format", "csv, json or parquet, whatever the names say.", metavar="KIND", group="load"),
-]
+Format = Annotated[str | None, format_option("load")]
 Master = Annotated[str | None, typer.Option(metavar="URL", help="Spark's master. Default: local[*].")]
 Conf = Annotated[
     list[str] | None,

@@ -7,9 +7,9 @@ from delaystore.cli._documents import instant
 from delaystore.cli._output import counted, print_document, say, tell
 
 if TYPE_CHECKING:
-    from delaystore.spark.loading.report import DryRun, LoadReport
-    from delaystore.spark.rejects.counts import Rejects
-    from delaystore.spark.staging import Cleaned
+    from delaystore.loading.rejects.counts import Rejects
+    from delaystore.loading.report import DryRun, LoadReport
+    from delaystore.loading.staging import Cleaned
 
 _OBSTACLES: Final[Mapping[str, str]] = {
     "rejects": "rows cannot be messages (see --rejects)",

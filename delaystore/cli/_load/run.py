@@ -1,14 +1,19 @@
 """Spark, for one command."""
 
+import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
+
+from delaystore.cli._output import say
 from delaystore.cli._progress_bar import ProgressBar
-from delaystore.cli._signals import StopRequest, stop_requests
+from delaystore.cli._signals import StopRequest, stop_requests, tell_at_once
 from delaystore.spark import register
+from delaystore.spark.loading.java import Java
 from delaystore.spark.loading.session import spark_session
 
 if TYPE_CHECKING:
@@ -33,13 +38,30 @@ class SparkRun:
 
 
 @contextmanager
-def spark_run(master: str | None, settings: Mapping[str, str], log: Path | None) -> Iterator[SparkRun]:
-    """Spark for the block. An interrupt ends its tasks once it has started; a promotion that has begun is finished.
+def spark_run(
+    master: str | None, settings: Mapping[str, str], log: Path | None, left: str = "nothing was loaded"
+) -> Iterator[SparkRun]:
+    """Spark for the block. An interrupt ends its start at once, and its tasks later; a promotion is finished.
 
-    Raises as `spark_session`.
+    `left`: what is true if it does not start. Raises as `spark_session`, and typer.Exit
+    where an interrupt came before the block began.
     """
-    with ProgressBar(transient=True) as bar:
+    java, started = Java(), threading.Event()
+
+    def give_up() -> None:
+        if not started.is_set():
+            tell_at_once("stopping: Spark is still starting")
+            java.kill()
+
+    with ProgressBar(transient=True) as bar, stop_requests(give_up) as stop, ExitStack() as stack:
         bar.show("starting Spark", 0, None)
-        with stop_requests() as stop, spark_session(master, settings, log) as spark:
+        try:
+            spark = stack.enter_context(spark_session(master, settings, log, java))
             register(spark)
-            yield SparkRun(spark, stop, bar)
+        except Exception:
+            if not stop.made:
+                raise
+            say(f"stopped; {left}")
+            raise typer.Exit(stop.exit_code) from None
+        started.set()
+        yield SparkRun(spark, stop, bar)

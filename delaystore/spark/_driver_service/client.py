@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from delaystore import errors
 from delaystore.errors import ConfigurationError, DelaystoreError, StoreError
+from delaystore.loading.options import StoreOptions
 from delaystore.spark._driver_service.frames import WrongKeyError, ask
-from delaystore.spark.options import StoreOptions
 
 if TYPE_CHECKING:
-    from delaystore.spark.staging import Staging
+    from delaystore.loading.staging import Staging
 
 HOST: Final = "127.0.0.1"
 """Planning workers run where the driver runs; tasks, which may be elsewhere, need no service."""

@@ -12,8 +12,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from typing_extensions import override
 
 from delaystore.errors import DelaystoreError, LoadLostError
+from delaystore.loading.options import StoreOptions
 from delaystore.spark._tables import open_table
-from delaystore.spark.options import StoreOptions
 from delaystore.sql.errors import translated_errors
 from delaystore.sql.quoting import execute_as_it_stands, quoted_name
 

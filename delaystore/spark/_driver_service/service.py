@@ -15,12 +15,12 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from delaystore.errors import DelaystoreError, StoreError
+from delaystore.loading.options import StoreOptions
+from delaystore.loading.staging import Lease, renew_lease
 from delaystore.spark._driver_service.application import SparkApplication
 from delaystore.spark._driver_service.client import HOST, DriverClient
 from delaystore.spark._driver_service.frames import WrongKeyError, answer
 from delaystore.spark._driver_service.resources import LeaseRenewal, Resource, Snapshot, surplus
-from delaystore.spark.options import StoreOptions
-from delaystore.spark.staging import Lease, renew_lease
 
 TICK: Final = 0.5
 """Seconds between two checks of what it holds."""

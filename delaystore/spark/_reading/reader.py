@@ -10,6 +10,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from delaystore.errors import ConfigurationError, StoreError
+from delaystore.loading.options import ReadOptions
 from delaystore.message import Position
 from delaystore.spark._driver_service.client import DriverClient
 from delaystore.spark._driver_service.resources import reader_name
@@ -17,7 +18,6 @@ from delaystore.spark._reading.columns import arrow_schema, check_columns
 from delaystore.spark._reading.filters import Condition, condition_of
 from delaystore.spark._reading.rows import read_pages, read_rows
 from delaystore.spark._tables import SqlTable, open_readable, open_table
-from delaystore.spark.options import ReadOptions
 
 MOST_BY_DEFAULT: Final = 64
 """Parts, unless the user names a number."""

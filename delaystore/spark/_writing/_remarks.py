@@ -1,7 +1,7 @@
 """What a user is told of a load that has stored nothing, though nothing failed."""
 
-from delaystore.spark.options import is_unnamed
-from delaystore.spark.staging.abc import FinishedLoad
+from delaystore.loading.options import is_unnamed
+from delaystore.loading.staging.abc import FinishedLoad
 
 
 def empty_load(finished: FinishedLoad) -> str:

@@ -12,15 +12,16 @@ from pyspark.sql.types import StructType
 from typing_extensions import override
 
 from delaystore.errors import ConfigurationError, DelaystoreError, StoreUnavailableError
+from delaystore.loading.conversion.planning import plan_conversion
+from delaystore.loading.options import WriteOptions, new_load_id
+from delaystore.loading.promoting import promote
+from delaystore.loading.rejects.folder import reject_folder
+from delaystore.loading.staging import FinishedLoad, LoadKey, Owner, open_staging
 from delaystore.message import new_message_id
 from delaystore.spark._driver_service.client import DriverClient
+from delaystore.spark._schemas import fields_of
 from delaystore.spark._writing._remarks import empty_load, finished_before
-from delaystore.spark._writing.promoting import promote
 from delaystore.spark._writing.task import TaskReport, count_rows, reports_of, stage
-from delaystore.spark.conversion.planning import plan_conversion
-from delaystore.spark.options import WriteOptions, new_load_id
-from delaystore.spark.rejects.folder import reject_folder
-from delaystore.spark.staging import FinishedLoad, LoadKey, Owner, open_staging
 
 RENEWALS: Final = 3
 """Signs of life within the length of a lease."""
@@ -36,7 +37,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def __init__(self, schema: StructType, options: WriteOptions, driver: DriverClient | None) -> None:
         key = LoadKey(options.load_id or new_load_id())
-        self._conversion = plan_conversion(schema, options, datetime.now(UTC))
+        self._conversion = plan_conversion(fields_of(schema), options, datetime.now(UTC))
         self._rejects = reject_folder(options, key, run=new_message_id())
         self._on_duplicate = options.on_duplicate
         self._staging = open_staging(options, options.lease_seconds, None if driver is None else Owner.of(driver.pid))

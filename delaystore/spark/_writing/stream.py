@@ -11,12 +11,13 @@ from pyspark.sql.types import StructType
 from typing_extensions import override
 
 from delaystore.errors import ConfigurationError, LoadLostError
-from delaystore.spark._writing.promoting import promote
+from delaystore.loading.conversion.planning import plan_conversion
+from delaystore.loading.options import WriteOptions
+from delaystore.loading.promoting import promote
+from delaystore.loading.rejects.folder import RejectFolder, reject_folder
+from delaystore.loading.staging import FinishedLoad, LoadKey, open_staging
+from delaystore.spark._schemas import fields_of
 from delaystore.spark._writing.task import TaskReport, count_messages, reports_of, stage
-from delaystore.spark.conversion.planning import plan_conversion
-from delaystore.spark.options import WriteOptions
-from delaystore.spark.rejects.folder import RejectFolder, reject_folder
-from delaystore.spark.staging import FinishedLoad, LoadKey, open_staging
 
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
@@ -33,7 +34,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, schema: StructType, options: WriteOptions) -> None:
         if options.load_id is not None and not options.key_columns:
             raise ConfigurationError("a stream's batches are known by its checkpoint; leave the option loadId out")
-        self._conversion = plan_conversion(schema, options, datetime.now(UTC))
+        self._conversion = plan_conversion(fields_of(schema), options, datetime.now(UTC))
         self._options = options
         self._staging = open_staging(options, options.lease_seconds)
 

@@ -1,32 +1,28 @@
 """What a task does, and what it reports."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
-from delaystore.errors import LoadLostError, RejectedRowsError
+from delaystore.errors import LoadLostError
+from delaystore.loading import attempts
+from delaystore.loading.attempts import AttemptReport
+from delaystore.loading.conversion.batches import Conversion
+from delaystore.loading.rejects.folder import RejectFolder
+from delaystore.loading.staging.abc import LoadKey, Staging
 from delaystore.spark._writing._worker import spare_imports
-from delaystore.spark.conversion.batches import Conversion
-from delaystore.spark.rejects.counts import Rejects, count_rejects
-from delaystore.spark.rejects.folder import RejectFolder
-from delaystore.spark.staging.abc import LoadKey, StagedAttempt, Staging
 
 
 @dataclass(frozen=True, slots=True)
-class TaskReport(WriterCommitMessage):
+class TaskReport(AttemptReport, WriterCommitMessage):
     """What a task attempt has done.
 
-    `staged`: None: the load was finished before. `reject_file`: the name of its file of rejected rows;
-    None: it wrote none. `key`: which batch of which stream; None: no stream. `again`: of a load that
-    was finished before, its rows now; of such a batch of a stream, its messages.
+    `key`: which batch of which stream; None: no stream. `again`: of a load that was finished before, its rows now; of
+    such a batch of a stream, its messages.
     """
 
-    staged: StagedAttempt | None = None
-    rejects: Rejects = field(default_factory=Rejects)
-    reject_file: str | None = None
     key: LoadKey | None = None
     again: int = 0
 
@@ -38,22 +34,10 @@ def stage(
     folder: RejectFolder | None,
     key: LoadKey | None = None,
 ) -> TaskReport:
-    """Stage what `batches` hold. Without a folder for rejects, rows after the first reject are only checked."""
-    with nullcontext() if folder is None else folder.file() as file, staging.attempt() as sink:
-        rejects = Rejects()
-        for batch in batches:
-            converted = conversion.convert(batch)
-            rejects += count_rejects(converted.rejected)
-            if file is not None and converted.rejected is not None:
-                file.write(converted.rejected)
-            if file is not None or not rejects.count:
-                sink.write(converted.staged)
-        staged = sink.finish()
-        if file is not None and rejects.count:
-            staging.renew()  # a task that outlives its load must not leave a file behind
-        report = TaskReport(staged, rejects, None if file is None else file.close(), key)
+    """As `attempts.stage`, in a task."""
+    made = attempts.stage(batches, conversion, staging, folder)
     spare_imports()
-    return report
+    return TaskReport(made.staged, made.rejects, made.reject_file, key)
 
 
 def count_rows(batches: Iterator[pa.RecordBatch]) -> int:
@@ -74,12 +58,3 @@ def reports_of(messages: Sequence[WriterCommitMessage | None]) -> list[TaskRepor
     if len(reports) < len(messages):
         raise LoadLostError("Spark did not say what some tasks have staged; run the load again")
     return reports
-
-
-def refuse_rejected(reports: Sequence[TaskReport], staging: Staging) -> None:
-    """RejectedRowsError if any row was rejected; it says what is left in the store."""
-    rejects = sum((report.rejects for report in reports), Rejects())
-    if rejects.count:
-        raise RejectedRowsError(
-            f"{rejects}; {staging.after_failure}: mend these rows, or name a folder for them with the option rejects"
-        )

@@ -11,10 +11,12 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
 from delaystore.errors import ConfigurationError
-from delaystore.spark.conversion.columns import UNREADABLE, arrow_column, column_of
-from delaystore.spark.loading._csv_files import can_be_checked, common_end
-from delaystore.spark.loading._json_lines import NO_OBJECT, RAW, WHY, read_keys, read_lines
-from delaystore.spark.loading.files import DataFiles, Kind
+from delaystore.loading.conversion.columns import UNREADABLE
+from delaystore.loading.reading.csv_files import OTHER_COLUMNS, can_be_checked, common_end
+from delaystore.loading.reading.files import DataFiles, Kind
+from delaystore.loading.reading.json_lines import RAW, WHY, names_of, read_keys, read_lines
+from delaystore.loading.reading.mapping import renamed
+from delaystore.spark._dataframes import arrow_column, column_of
 
 _LINE: Final = "_delaystore_line"
 _EMPTY: Final = "\0_delaystore_empty"
@@ -43,9 +45,7 @@ def read_files(spark: SparkSession, files: DataFiles, mapping: Mapping[str, str]
     except AnalysisException as error:
         raise ConfigurationError(f"the files cannot be read: {str(error).splitlines()[0]}") from None
     names = [name for name in frame.columns if name not in (RAW, WHY)]
-    if not names:
-        raise ConfigurationError("the files have no rows")
-    read = _renamed(names, mapping)
+    read = renamed(names, mapping)
     columns = {new: column_of(frame, old) for old, new in read}
     if files.kind is Kind.CSV:
         texts = {new for old, new in read if frame.schema[old].dataType == StringType()}
@@ -55,33 +55,16 @@ def read_files(spark: SparkSession, files: DataFiles, mapping: Mapping[str, str]
     return frame.select(*(column.alias(name) for name, column in columns.items()))
 
 
-def _renamed(columns: Sequence[str], mapping: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Each column to be read, and its name from then on; letters' case does not matter.
-
-    A column that is mapped to no field stays as it is, unless a mapped one takes its name.
-    Raises ConfigurationError for a mapped column that is not there.
-    """
-    present = {column.lower(): column for column in columns}
-    for field, column in mapping.items():
-        if column.lower() not in present:
-            raise ConfigurationError(
-                f"{field} cannot be read: the files have no column {column!r}; they have {', '.join(columns)}"
-            )
-    chosen = [(present[column.lower()], field) for field, column in mapping.items()]
-    used = {column for column, _ in chosen}
-    return chosen + [(name, name) for name in columns if name not in used and name.lower() not in mapping]
-
-
 def _csv(spark: SparkSession, files: DataFiles) -> DataFrame:
     checked = [path for path in files.local if can_be_checked(path)]
-    end = common_end(checked)
+    end = files.line_end if files.checked else common_end(checked)
     unchecked = files.elsewhere or len(checked) < len(files.local)
     # where Spark finds the line ends itself, it makes a CR LF in quotes LF
     options = _CSV if end is None or unchecked else {**_CSV, "lineSep": end}
     names = spark.read.options(**options).csv(list(files.paths)).columns
     reader = spark.read.options(**options, columnNameOfCorruptRecord=RAW, emptyValue=_EMPTY)
     frame = reader.csv(list(files.paths), all_text([*names, RAW]))
-    why = sf.when(frame[RAW].isNotNull(), sf.lit("the line is not readable, or has other columns"))
+    why = sf.when(frame[RAW].isNotNull(), sf.lit(OTHER_COLUMNS))
     if unchecked:
         texts = [column_of(frame, name) for name, kind in frame.dtypes if kind == "string"]
         replaced = reduce(or_, (sf.coalesce(column.contains(_REPLACED), sf.lit(False)) for column in texts))
@@ -109,23 +92,9 @@ def _keys(lines: DataFrame) -> list[str]:
     """The keys of all lines, sorted. ConfigurationError where no line can be read, or two differ but in case."""
     keys = arrow_column(read_keys, _bytes(lines), ArrayType(all_text(["key", "why"])))
     found = lines.select(sf.inline(keys)).distinct().collect()
-    names = sorted(row["key"] for row in found if row["key"] is not None)
-    reasons = sorted(row["why"] for row in found if row["why"] is not None)
-    if reasons and not names:
-        raise ConfigurationError(_nothing_read(reasons))
-    by_lower: dict[str, str] = {}
-    for name in names:
-        if (other := by_lower.setdefault(name.lower(), name)) != name:
-            raise ConfigurationError(
-                f"the lines have keys {other!r} and {name!r}, which differ in case alone; make them one"
-            )
-    return names
-
-
-def _nothing_read(reasons: list[str]) -> str:
-    if NO_OBJECT in reasons:
-        return "no line is a JSON object (is it one array over several lines? jq -c '.[]' makes lines of it)"
-    return f"no line can be read as a JSON object; {' / '.join(reasons)}"
+    return names_of(
+        (row["key"] for row in found if row["key"] is not None), (row["why"] for row in found if row["why"] is not None)
+    )
 
 
 def _parquet(spark: SparkSession, files: DataFiles) -> DataFrame:

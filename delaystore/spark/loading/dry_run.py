@@ -11,15 +11,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from delaystore.errors import StoreSetupError
+from delaystore.loading.conversion.batches import REASON, Conversion
+from delaystore.loading.conversion.planning import plan_conversion
+from delaystore.loading.rejects.counts import Reason, Rejects, count_rejects
+from delaystore.loading.report import DryRun
+from delaystore.loading.request import LoadRequest
+from delaystore.spark._dataframes import arrow_column, column_of
 from delaystore.spark._errors import plain_error, plain_errors
-from delaystore.spark.conversion.batches import REASON, Conversion
-from delaystore.spark.conversion.columns import arrow_column, column_of
-from delaystore.spark.conversion.planning import plan_conversion
+from delaystore.spark._schemas import fields_of
 from delaystore.spark.loading._frames import all_text, read_files
-from delaystore.spark.loading.report import DryRun
-from delaystore.spark.loading.request import LoadRequest
 from delaystore.spark.loading.running import Watcher, run_watched
-from delaystore.spark.rejects.counts import Reason, Rejects, count_rejects
 from delaystore.stores import open_store
 from delaystore.stores.abc import ManagedDelayedMessageStore
 
@@ -32,7 +33,7 @@ def dry_run(spark: SparkSession, request: LoadRequest, watcher: Watcher, *, stor
 
     def run() -> DryRun:
         frame = read_files(spark, request.files, request.mapping)
-        conversion = plan_conversion(frame.schema, request.given, datetime.now(UTC))
+        conversion = plan_conversion(fields_of(frame.schema), request.given, datetime.now(UTC))
         checked = _checked(frame, conversion).persist()
         try:
             return _counted(spark, request, checked, clock, stored=stored)

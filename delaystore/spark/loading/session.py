@@ -10,11 +10,11 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from pyspark import SparkConf, SparkContext
-from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from delaystore.errors import ConfigurationError, LoadError
 from delaystore.spark._errors import cause_of
+from delaystore.spark.loading.java import Java
 from delaystore.spark.requirements import check_spark_can_run
 
 LOCAL: Final = "local[*]"
@@ -39,17 +39,24 @@ appender.log.target = SYSTEM_ERR
 appender.log.layout.type = PatternLayout
 appender.log.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 """
-_PATIENCE: Final = 30
+
+
+def is_running() -> bool:
+    """Whether there is a session already, so that none must be started."""
+    return SparkContext._active_spark_context is not None
 
 
 @contextmanager
 def spark_session(
-    master: str | None = None, settings: Mapping[str, str] | None = None, log: Path | None = None
+    master: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    log: Path | None = None,
+    java: Java | None = None,
 ) -> Iterator[SparkSession]:
     """The session that there is (under spark-submit, in a notebook), or one that ends with the block.
 
     `master`: None: the one that there is, or local[*]. `settings`: Spark's, over ours. `log`: a file for what Spark
-    says; None: it is lost.
+    says; None: it is lost. `java`: what starts it, so that it can be killed; None: nobody will.
     Raises ConfigurationError where Spark cannot run, LoadError where it does not start.
     """
     running = SparkContext._active_spark_context
@@ -65,7 +72,7 @@ def spark_session(
         return
     with TemporaryDirectory(prefix="delaystore-load-", ignore_cleanup_errors=True) as folder:
         conf = _configured(master or LOCAL, settings, Path(folder))
-        with _java(conf, log or Path(folder, "spark.log")), _session(conf) as session:
+        with _running(java or Java(), conf, log or Path(folder, "spark.log")), _session(conf) as session:
             yield session
 
 
@@ -90,26 +97,18 @@ def _configured(master: str | None, settings: Mapping[str, str] | None, folder: 
 
 
 @contextmanager
-def _java(conf: SparkConf, log: Path) -> Iterator[None]:
-    """Spark's Java machine, whose output goes to `log`; it ends with the block."""
-    with log.open("ab") as out:
-        try:
-            gateway: Any = launch_gateway(conf, {"stdout": out, "stderr": out})  # type: ignore[no-untyped-call]  # it has no types
-        except Exception as error:
-            raise LoadError(f"Spark does not start: {_last_line(log) or error}") from None
-    SparkContext._ensure_initialized(gateway=gateway)
+def _running(java: Java, conf: SparkConf, log: Path) -> Iterator[None]:
+    """Spark's Java machine for the block."""
+    gateway: Any = None
     try:
+        gateway = java.start(conf, log)
+        SparkContext._ensure_initialized(gateway=gateway)
         yield
     finally:
         SparkContext._gateway = SparkContext._jvm = None
         with suppress(Exception):  # it may have ended by itself
             gateway.shutdown()
-        gateway.proc.stdin.close()
-        try:
-            gateway.proc.wait(_PATIENCE)
-        except Exception:  # it hangs
-            gateway.proc.kill()
-            gateway.proc.wait()
+        java.end()
 
 
 @contextmanager
@@ -130,9 +129,3 @@ def _make_context(conf: SparkConf) -> None:
     """In a thread of its own: in the main thread Spark would set a handler of interrupts, which raises anywhere."""
     with ThreadPoolExecutor(1, thread_name_prefix="spark-start") as starting:
         starting.submit(SparkContext.getOrCreate, conf).result()
-
-
-def _last_line(log: Path) -> str:
-    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    told = [line for line in lines if "rror" in line or "xception" in line]
-    return (told or lines or [""])[0]

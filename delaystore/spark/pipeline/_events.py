@@ -10,7 +10,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import TimestampNTZType, TimestampType
 
 from delaystore.errors import ConfigurationError
-from delaystore.spark.conversion.columns import column_of
+from delaystore.spark._dataframes import column_of
 
 _MICROSECOND: Final = timedelta(microseconds=1)
 

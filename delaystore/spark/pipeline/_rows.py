@@ -12,9 +12,10 @@ from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import ArrayType
 
 from delaystore.errors import InvalidMessageError
+from delaystore.loading.arrow import STAGED
+from delaystore.loading.conversion.columns import UNREADABLE
 from delaystore.message import DelayedMessage
-from delaystore.spark._arrow import STAGED
-from delaystore.spark.conversion.columns import UNREADABLE, arrow_column
+from delaystore.spark._dataframes import arrow_column
 from delaystore.stores.sql.rows import to_row
 
 _NAMES: Final = ("message_id", "destination", "due_time", "body", "headers", "properties")

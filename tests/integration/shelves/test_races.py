@@ -12,11 +12,11 @@ from sqlalchemy import Connection, Engine, Table, create_engine, event, text
 from sqlalchemy.exc import DBAPIError
 
 from delaystore.errors import DuplicateMessageError, MigrationError, StoreUnavailableError
+from delaystore.loading.options import StoreOptions
 from delaystore.settings import TransactionMode
 from delaystore.spark._driver_service.resources import Snapshot, reader_name
 from delaystore.spark._reading.postgresql import PostgreSqlPlan, read_batches
 from delaystore.spark._tables import open_table
-from delaystore.spark.options import StoreOptions
 from delaystore.sql.dialects.postgresql import PostgreSqlDialect
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.sql.rows import to_row

@@ -12,10 +12,10 @@ from sqlalchemy import text
 
 from delaystore.dispatcher import Dispatcher, _loop
 from delaystore.errors import DuplicateMessageError, StoreUnavailableError
+from delaystore.loading.options import OnDuplicate
 from delaystore.message import DelayedMessage
 from delaystore.migrations.targets._store import store_each
 from delaystore.settings import DelayedDeliverySettings
-from delaystore.spark.options import OnDuplicate
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.abc import ManagementOutcome
 from delaystore.stores.sql.shelves import ShelfLimits

@@ -1,0 +1,38 @@
+"""From what was typed to a load's request."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from delaystore.cli._arguments import parse_pair
+from delaystore.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from delaystore.loading.reading.files import Kind
+
+
+def parse_kind(name: str | None) -> "Kind | None":
+    """What --format says; None: nothing."""
+    from delaystore.loading.reading.files import Kind
+
+    try:
+        return None if name is None else Kind(name.lower())
+    except ValueError:
+        raise ConfigurationError(f"--format must be one of {', '.join(Kind)}, not {name!r}") from None
+
+
+def parse_columns(pairs: Sequence[str]) -> Mapping[str, str]:
+    """From texts such as `due_time=send_at` to the file's column of each message column."""
+    from delaystore.loading.conversion.columns import MESSAGE_COLUMNS
+
+    columns: dict[str, str] = {}
+    for pair in pairs:
+        given, column = (part.strip() for part in parse_pair(pair, "--map"))
+        name = given.lower()
+        if name not in MESSAGE_COLUMNS:
+            raise ConfigurationError(f"--map {pair!r}: a message has no {given!r}; it has {', '.join(MESSAGE_COLUMNS)}")
+        if name in columns:
+            raise ConfigurationError(f"--map gives {name} twice")
+        if not column:
+            raise ConfigurationError(f"--map {pair!r} names no column")
+        columns[name] = column
+    return columns

@@ -1,0 +1,142 @@
+"""`delaystore send --file`: a small file's messages into a store, by this process alone."""
+
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Final
+
+import typer
+
+from delaystore.cli._files import missing_file
+from delaystore.cli._load.reports import report_dry_run, report_load
+from delaystore.cli._load.request import parse_columns, parse_kind
+from delaystore.cli._output import say
+from delaystore.cli._signals import stop_requests
+from delaystore.errors import ConfigurationError, DelaystoreError, MissingDependencyError
+
+if TYPE_CHECKING:
+    from delaystore.loading.reading.files import DataFiles
+    from delaystore.loading.report import DryRun, LoadReport
+    from delaystore.loading.request import LoadRequest
+    from delaystore.progress import ProgressListener
+
+MOST: Final = 1_000_000
+_WATCHED: Final = 10_000
+"""Rows from which on progress is shown."""
+_STDIN: Final = "-"
+
+
+def send_file(
+    file: str,
+    options: Mapping[str, str],
+    *,
+    mapping: Sequence[str],
+    kind: str | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Store the messages of a file (`-`: standard input), all of them or none; or say what would be stored.
+
+    `options`: those of a load, by their names. `mapping` and `kind`: as typed.
+    """
+    _check_arrow()
+    from delaystore.loading.preflight import check_files
+    from delaystore.loading.report import DryRun
+    from delaystore.loading.request import LoadRequest, finished_before
+
+    with _found(file, kind) as found:
+        request = LoadRequest(found, options, parse_columns(mapping))
+        stored = missing_file(request.given.store) is None
+        before = finished_before(request) if stored or not dry_run else None
+        if before is not None:
+            report_load(before, as_json=as_json)
+            return
+        request.files = check_files(found)
+        report = _stored(request, _count(request, file), dry_run=dry_run, stored=stored)
+    if isinstance(report, DryRun):
+        report_dry_run(report, as_json=as_json)
+    else:
+        report_load(report, as_json=as_json)
+
+
+def _stored(request: "LoadRequest", total: int | None, *, dry_run: bool, stored: bool) -> "LoadReport | DryRun":
+    from delaystore.loading.direct import DirectLoad
+    from delaystore.loading.request import finished_meanwhile, left_by_failure
+
+    with _progress(total) as show, stop_requests() as stop:
+
+        def watch(done: int) -> bool:
+            show("stopping" if stop.made else "finishing" if done == total else "sending", done, total)
+            return stop.made
+
+        load = DirectLoad(request, watch)
+        try:
+            return load.dry_run(stored=stored) if dry_run else load.run()
+        except DelaystoreError:
+            if not stop.made:
+                raise
+            meanwhile = None if dry_run else finished_meanwhile(request)
+            if meanwhile is not None:
+                say("too late to stop: the messages were stored meanwhile")
+                return meanwhile
+            say(f"stopped; {'a dry run writes nothing' if dry_run else left_by_failure(request)}")
+            raise typer.Exit(stop.exit_code) from None
+
+
+@contextmanager
+def _progress(total: int | None) -> Iterator["ProgressListener"]:
+    """A bar, unless so few rows are stored before it could be drawn."""
+    from delaystore.progress import unwatched
+
+    if total is not None and total < _WATCHED:
+        yield unwatched
+        return
+    from delaystore.cli._progress_bar import ProgressBar
+
+    with ProgressBar(transient=True) as bar:
+        yield bar.show
+
+
+@contextmanager
+def _found(file: str, kind: str | None) -> Iterator["DataFiles"]:
+    """The file; what comes from standard input is kept in one for the block, for it is read more than once."""
+    from delaystore.loading.reading.files import find_file
+
+    read_as = parse_kind(kind)
+    if file != _STDIN:
+        yield find_file(file, read_as)
+        return
+    if read_as is None:
+        raise ConfigurationError("standard input does not say how it is written; add --format csv, json or parquet")
+    with TemporaryDirectory(prefix="delaystore-") as folder:
+        path = Path(folder, "standard-input")
+        with path.open("wb") as copy:
+            shutil.copyfileobj(sys.stdin.buffer, copy)
+        yield find_file(str(path), read_as)
+
+
+def _count(request: "LoadRequest", file: str) -> int | None:
+    """How many rows there are, with a word on which command suits so many; ConfigurationError for too many."""
+    from delaystore.loading.preflight import FEW_ROWS
+    from delaystore.loading.reading.counts import count_rows
+
+    rows = count_rows(request.files)
+    if rows is not None and rows > MOST:
+        raise ConfigurationError(
+            f"{file!r} has {rows:,} rows, and --file takes up to {MOST:,}; use `delaystore load`, with the same options"
+        )
+    if rows is not None and rows > FEW_ROWS:
+        say(f"note: {rows:,} rows; `delaystore load`, with the same options, suits more than {FEW_ROWS:,}")
+    return rows
+
+
+def _check_arrow() -> None:
+    try:
+        import pyarrow  # noqa: F401 - what reads the rows
+    except ModuleNotFoundError:
+        raise MissingDependencyError(
+            'pyarrow is not installed, which --file needs; pip install "delaystore[parquet]"'
+        ) from None

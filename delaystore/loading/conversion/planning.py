@@ -1,0 +1,220 @@
+"""From the columns of rows and the options to a Conversion."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from delaystore.errors import ConfigurationError
+from delaystore.loading.conversion._bodies import given_bodies, json_bodies
+from delaystore.loading.conversion._headers import (
+    Entries,
+    absent,
+    column_entries,
+    headers,
+    json_entries,
+    map_entries,
+    struct_entries,
+)
+from delaystore.loading.conversion._kinds import check_fields, check_header_type, check_json_type, check_key_type
+from delaystore.loading.conversion._names import derived_ids, destinations, given_ids
+from delaystore.loading.conversion._properties import json_properties, named_properties
+from delaystore.loading.conversion._times import delays, instants, local_times, microseconds, written_times
+from delaystore.loading.conversion.batches import Bound, Conversion, MakeColumn
+from delaystore.loading.conversion.carrying import TransportCheck
+from delaystore.loading.conversion.columns import MESSAGE_COLUMNS, UNREADABLE, Column, Columns, listed
+from delaystore.loading.conversion.local import LocalClock
+from delaystore.loading.conversion.types import (
+    BinaryType,
+    DayTimeIntervalType,
+    Field,
+    FractionalType,
+    IntegralType,
+    MapType,
+    NullType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+from delaystore.loading.options import UnknownColumns, WriteOptions
+from delaystore.message import PROPERTY_TYPES
+
+
+def plan_conversion(schema: Sequence[Field], options: WriteOptions, began: datetime) -> Conversion:
+    """How rows of `schema` become messages. `began`: what delays begin at (aware).
+
+    Raises ConfigurationError, in one line that names the column, for what could be no message in any row, and for a
+    transport that cannot work.
+    """
+    columns = Columns(schema)
+    keys = _keys(columns, options)
+    made: dict[str, MakeColumn] = {
+        "due_time": _times(columns, options, began),
+        "destination": _destinations(columns, options),
+        "message_id": _ids(columns, keys, options.load_id),
+    }
+    unknown = _unknown(columns, keys, options)
+    made["headers"] = _headers(columns, unknown if options.unknown_columns is UnknownColumns.HEADERS else [])
+    made["properties"] = _properties(columns)
+    made["body"] = _bodies(columns, unknown if options.unknown_columns is UnknownColumns.BODY else None, options)
+    transport = None if options.transport is None else TransportCheck(options.transport)
+    return Conversion(made, _unreadable(columns), transport)
+
+
+def _keys(columns: Columns, options: WriteOptions) -> Sequence[Column]:
+    keys = []
+    for name in options.key_columns:
+        key = columns.get(name)
+        if key is None:
+            raise ConfigurationError(f"the key column {name} is not there; the columns are {columns}")
+        if key in keys:
+            raise ConfigurationError(f"the key column {name} is named twice; name it once")
+        check_key_type(key.type, key.name)
+        keys.append(key)
+    return keys
+
+
+def _unknown(columns: Columns, keys: Sequence[Column], options: WriteOptions) -> list[Column]:
+    """Columns that are not a message's. Key columns are never refused, and are among them."""
+    unknown = list(columns.unknown())
+    if options.unknown_columns is UnknownColumns.ERROR:
+        strangers = [column for column in unknown if column not in keys]
+        if strangers:
+            raise ConfigurationError(
+                f"unknown columns {listed(strangers)}; a message's are {', '.join(MESSAGE_COLUMNS)}: rename or drop "
+                'them, or set the option "unknown columns" to headers or body'
+            )
+    return unknown
+
+
+def _unreadable(columns: Columns) -> int | None:
+    column = columns.get(UNREADABLE)
+    if column is not None and not isinstance(column.type, StringType):
+        raise column.wrong("it says why a row could not be read, and must be string; cast it")
+    return None if column is None else column.index
+
+
+def _ids(columns: Columns, keys: Sequence[Column], load_id: str | None) -> MakeColumn:
+    column = columns.get("message_id")
+    if column is not None:
+        if keys:
+            raise ConfigurationError(
+                'the option "key columns" is for rows without message_id; drop that column, or leave the option out'
+            )
+        if not isinstance(column.type, StringType):
+            raise column.wrong("a message_id must be string; cast it")
+        return Bound(given_ids, column.index)
+    if not keys or load_id is None:
+        both = 'the options "key columns" and "load id"'
+        missing = 'the option "load id"' if keys else 'the option "key columns"' if load_id is not None else both
+        raise ConfigurationError(
+            f"no column has ids: name one message_id (string), or set {missing}, so that ids can be derived from a "
+            f"key; the columns are {columns}"
+        )
+    return Bound(derived_ids, keys, load_id)
+
+
+def _destinations(columns: Columns, options: WriteOptions) -> MakeColumn:
+    column = columns.get("destination")
+    if column is None:
+        if options.destination is None:
+            raise ConfigurationError(
+                "no column says where messages go: name one destination (string), or set the option destination; "
+                f"the columns are {columns}"
+            )
+        return Bound(destinations, None, options.destination)
+    if not isinstance(column.type, StringType):
+        raise column.wrong("a destination must be string; cast it")
+    return Bound(destinations, column.index, options.destination)
+
+
+def _times(columns: Columns, options: WriteOptions, began: datetime) -> MakeColumn:
+    column, delay = columns.get("due_time"), columns.get("delay")
+    if column is not None and delay is not None:
+        raise ConfigurationError(f"columns {column.name} and {delay.name} both say when; drop one")
+    if delay is not None:
+        if not isinstance(delay.type, IntegralType | FractionalType | StringType | DayTimeIntervalType):
+            raise delay.wrong("a delay must be a number (of seconds), its text, or an interval day to second; cast it")
+        return Bound(delays, delay.index, microseconds(began))
+    if column is None:
+        raise ConfigurationError(
+            "no column says when messages are due: name one due_time (timestamp) or delay (seconds); "
+            f"the columns are {columns}"
+        )
+    clock = None if options.time_zone is None else LocalClock(options.time_zone, options.ambiguous_time)
+    if isinstance(column.type, TimestampType):
+        return Bound(instants, column.index)
+    if isinstance(column.type, StringType):
+        return Bound(written_times, column.index, clock)
+    if not isinstance(column.type, TimestampNTZType):
+        raise column.wrong("a due_time must be timestamp, or string (ISO 8601); cast it")
+    if clock is None:
+        raise column.wrong('its times have no time zone; set the option "time zone", such as Europe/Berlin')
+    return Bound(local_times, column.index, clock)
+
+
+def _headers(columns: Columns, unknown: Sequence[Column]) -> MakeColumn:
+    for other in unknown:
+        check_header_type(other.type, other.name)
+    sources: list[Entries] = []
+    column = columns.get("headers")
+    if column is not None and not isinstance(column.type, NullType):
+        reserved = tuple(other.name for other in unknown)
+        if isinstance(column.type, StringType):
+            sources.append(Bound(json_entries, column.index, "headers", reserved))
+        else:
+            sources.append(_named(column, "headers", reserved))
+    if unknown:
+        sources.append(Bound(column_entries, unknown, "headers"))
+    return Bound(headers, sources) if sources else absent
+
+
+def _properties(columns: Columns) -> MakeColumn:
+    column = columns.get("properties")
+    if column is None or isinstance(column.type, NullType):
+        return absent
+    if isinstance(column.type, StringType):
+        return Bound(json_properties, column.index)
+    if isinstance(column.type, StructType):
+        check_fields(column.type, column.name)
+        for field in column.type.fields:
+            if field.name not in PROPERTY_TYPES:
+                raise ConfigurationError(
+                    f"column {column.name} has a field {field.name}, which is no property; "
+                    f"there are {', '.join(PROPERTY_TYPES)}"
+                )
+    return Bound(named_properties, _named(column, "properties"))
+
+
+def _named(column: Column, name: str, reserved: Sequence[str] = ()) -> Entries:
+    """What is in a column of structs or maps. `name`: "headers" or "properties"; `reserved`: names not to be in it."""
+    if isinstance(column.type, StructType):
+        check_header_type(column.type, column.name)
+        for taken in {field.name for field in column.type.fields} & set(reserved):
+            raise ConfigurationError(f"header {taken} is a field of {column.name} and a column; rename or drop one")
+        return Bound(struct_entries, column.index, name)
+    if isinstance(column.type, MapType) and isinstance(column.type.key, StringType):
+        check_header_type(column.type, column.name)
+        return Bound(map_entries, column.index, name, reserved)
+    raise column.wrong(f"{name} must be a map from string, a struct, or string (a JSON object); cast it")
+
+
+def _bodies(columns: Columns, unknown: Sequence[Column] | None, options: WriteOptions) -> MakeColumn:
+    column = columns.get("body")
+    if unknown is not None:
+        if column is not None:
+            raise ConfigurationError(
+                f'the option "unknown columns" is body, and there is a column {column.name}; drop it, or say headers'
+            )
+        if not unknown:
+            raise ConfigurationError('the option "unknown columns" is body, and there are none; add those of the body')
+        for other in unknown:
+            check_json_type(other.type, other.name)
+        return Bound(json_bodies, unknown, options.max_body_bytes)
+    if column is None:
+        raise ConfigurationError(
+            "no column is a body: name one body (binary or string), or make bodies of others by setting the option "
+            f'"unknown columns" to body; the columns are {columns}'
+        )
+    if not isinstance(column.type, BinaryType | StringType):
+        raise column.wrong("a body must be binary or string; cast it")
+    return Bound(given_bodies, column.index, options.max_body_bytes)

@@ -1,0 +1,61 @@
+"""The end of a load, where all attempts are known (on Spark's driver): one transaction, or nothing."""
+
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
+
+from delaystore.errors import LoadLostError, RejectedRowsError, StoreUnavailableError
+from delaystore.loading.attempts import AttemptReport
+from delaystore.loading.options import OnDuplicate
+from delaystore.loading.rejects.counts import Rejects
+from delaystore.loading.rejects.folder import RejectFolder
+from delaystore.loading.staging.abc import FinishedLoad, Staging
+
+Result = TypeVar("Result")
+
+_TRIES: Final = 5
+
+
+def promote(
+    reports: Sequence[AttemptReport], staging: Staging, rejects: RejectFolder | None, on_duplicate: OnDuplicate
+) -> FinishedLoad:
+    """Promote what the winning attempts staged. If it raises, nothing is stored, unless it is StoreUnavailableError.
+
+    Files of rejected rows are kept before: a load that dies in between is run again, and overwrites them. After a lost
+    connection nobody knows whether the promotion was committed: it is tried again, which does nothing if it was.
+    """
+    if rejects is not None:
+        _patiently(staging.renew)  # a run that has taken the load over has files of the same names
+    try:
+        if rejects is None:
+            _refuse_rejected(reports, staging)
+        else:
+            rejects.keep(report.reject_file for report in reports)
+        staged = [report.staged for report in reports if report.staged is not None]
+        return _patiently(lambda: staging.promote(staged, on_duplicate))
+    except (StoreUnavailableError, LoadLostError):
+        raise  # perhaps it was promoted, and these rows were rejected; or another run has files of the same names
+    except BaseException:
+        if rejects is not None:
+            rejects.remove()
+        raise
+
+
+def _patiently(step: Callable[[], Result]) -> Result:
+    retrying = Retrying(
+        retry=retry_if_exception_type(StoreUnavailableError),
+        stop=stop_after_attempt(_TRIES),
+        wait=wait_exponential(max=8),
+        reraise=True,
+    )
+    return retrying(step)
+
+
+def _refuse_rejected(reports: Sequence[AttemptReport], staging: Staging) -> None:
+    """RejectedRowsError if any row was rejected; it says what is left in the store."""
+    rejects = sum((report.rejects for report in reports), Rejects())
+    if rejects.count:
+        raise RejectedRowsError(
+            f"{rejects}; {staging.after_failure}: mend these rows, or name a folder for them with the option rejects"
+        )

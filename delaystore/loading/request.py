@@ -1,0 +1,98 @@
+"""A request to load files into a store, and what becomes of it."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from delaystore.errors import ConfigurationError
+from delaystore.loading.options import new_load_id, write_options
+from delaystore.loading.reading.counts import count_rows
+from delaystore.loading.reading.files import DataFiles
+from delaystore.loading.rejects.file_systems import absolute
+from delaystore.loading.rejects.folder import kept_rejects
+from delaystore.loading.report import LoadReport
+from delaystore.loading.staging import LoadState, Staging, load_status, open_staging
+from delaystore.stores import open_store
+
+
+class LoadRequest:
+    """A load. `options`: the format's, by name; `mapping`: the file's column of a message's column.
+
+    `given`: the options, checked; `load_id`: the load's id in the store's registry, a new one where none is given.
+    Raises ConfigurationError for options that cannot work.
+    """
+
+    def __init__(self, files: DataFiles, options: Mapping[str, str], mapping: Mapping[str, str]) -> None:
+        self.files = files
+        self.mapping = mapping
+        self.given = write_options(options)
+        if self.given.key_columns and self.given.load_id is None:
+            raise ConfigurationError('ids are derived from the options "key columns" and "load id"; give both')
+        self.load_id = self.given.load_id or new_load_id()
+        # Spark's workers are in the folder in which Java was started
+        folder = {} if self.given.rejects is None else {"rejects": absolute(self.given.rejects)}
+        self._options = {**options, **folder}
+
+    def options_to_write(self) -> dict[str, str]:
+        """Those for Spark's writer."""
+        others = {name: value for name, value in self._options.items() if name.lower() != "loadid"}
+        return {**others, "loadId": self.load_id}
+
+    def options_to_read(self) -> dict[str, str]:
+        """Those for Spark's reader of the same endpoint."""
+        given = self.given
+        where = {"store": given.store, "endpoint": given.endpoint, "schema": given.schema, "table": given.table}
+        return {name: value for name, value in where.items() if value is not None}
+
+
+def finished_before(request: LoadRequest) -> LoadReport | None:
+    """The report of a load that an earlier run has finished; None: there is something to do. Needs no Spark.
+
+    Raises StoreError for a store that cannot be reached, ConfigurationError for one that cannot be loaded, LoadError
+    where what was rejected cannot be read.
+    """
+    open_store(request.given.store).close()  # an unknown kind of store, or a missing driver
+    _staging(request)
+    status = load_status(request.given, request.load_id)
+    if status is None or status.state is not LoadState.FINISHED:
+        return None
+    return LoadReport(
+        load_id=request.given.load_id,
+        stored=status.stored or 0,
+        skipped=status.skipped,
+        rejects=kept_rejects(request.load_id, request.given),
+        finished_before=status.finished_at,
+        rows=count_rows(request.files),
+    )
+
+
+def finished_meanwhile(request: LoadRequest) -> LoadReport | None:
+    """The report of a load that was asked to stop when it could no longer be stopped; None: it is not finished.
+
+    Raises as `finished_before`.
+    """
+    report = finished_before(request)
+    if report is None:
+        return None
+    return replace(report, finished_before=None, rows=None)
+
+
+def left_by_failure(request: LoadRequest) -> str:
+    """What is true of the load if it has failed, or was stopped: the end of a sentence."""
+    return _staging(request).after_failure
+
+
+def report_of(request: LoadRequest, seconds: float) -> LoadReport:
+    """The report of a load that has just been finished, in that time. Raises as `finished_before`."""
+    status = load_status(request.given, request.load_id)
+    return LoadReport(
+        load_id=request.given.load_id,
+        stored=None if status is None else status.stored or 0,
+        skipped=None if status is None else status.skipped,
+        rejects=kept_rejects(request.load_id, request.given),
+        seconds=seconds,
+        guarantee=_staging(request).guarantee if status is None else None,
+    )
+
+
+def _staging(request: LoadRequest) -> Staging:
+    return open_staging(request.given, request.given.lease_seconds)

@@ -1,0 +1,270 @@
+"""What a bulk load asks of its database, beyond what every dialect offers."""
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from itertools import repeat
+from typing import Any, ClassVar, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlalchemy import (
+    Connection,
+    Insert,
+    Select,
+    Table,
+    delete,
+    exists,
+    func,
+    insert,
+    select,
+)
+from sqlalchemy.dialects import mysql, postgresql, sqlite
+from typing_extensions import override
+
+from delaystore.errors import NAMED_DUPLICATES, DuplicateMessageError, LoadError, MessageBeingStoredError
+from delaystore.loading.options import OnDuplicate
+from delaystore.loading.staging._sql.binary_copy import COLUMNS, copy_stream
+from delaystore.sql.columns import KEY, completed
+from delaystore.sql.dialects.base import StoreDialect, driver_errors
+from delaystore.sql.dialects.mysql import MySqlDialect
+from delaystore.sql.dialects.postgresql import PostgreSqlDialect
+from delaystore.sql.dialects.sqlite import SqliteDialect
+from delaystore.sql.quoting import execute_as_it_stands, quoted_name
+
+DROP_PATIENCE: Final = 2.0
+"""Seconds that a drop waits for an attempt that still writes."""
+_ESCAPED: Final = (b"\0", b"\\", b"\n", b"\r", b"\x1a", b'"', b"'")
+"""What takes two bytes in a statement of MySQL's."""
+_ROOM: Final = 2**17
+"""Bytes of such a statement for all but the body; the server itself reports headers larger than this."""
+
+
+class StagingDialect(StoreDialect):
+    """A database that takes in rows, and moves them where messages wait."""
+
+    patience: ClassVar[Mapping[str, str]] = {}
+    """Parameters of a URL's query that let the driver wait for a long statement."""
+    prefixes: ClassVar[Sequence[str]] = ()
+    """Words between CREATE and TABLE."""
+    emptying: ClassVar[str] = "TRUNCATE TABLE"
+    """Before a table's name: removes all rows."""
+    keeps_connections: ClassVar[bool] = True
+    """Whether a task's connection may serve the next task."""
+    replaces_twice: ClassVar[bool] = True
+    """Whether a replacing insert silently takes the last of several rows with one message_id."""
+
+    def take_time(self, connection: Connection) -> None:
+        """Let the statements of the transaction take as long as they need."""
+
+    def create(self, connection: Connection, staging: Table) -> None:
+        """Create the staging, tuned for being filled once and read once."""
+        staging.create(connection)
+
+    def drop(self, connection: Connection, name: str) -> None:
+        """Drop a table, by its quoted name, if it is there; an error that is LOCKED if others use it for long."""
+        with self.lock_wait(connection, DROP_PATIENCE):
+            execute_as_it_stands(connection, f"DROP TABLE IF EXISTS {name}")
+
+    def empty(self, connection: Connection, name: str) -> None:
+        """Remove all rows; otherwise as `drop`."""
+        with self.lock_wait(connection, DROP_PATIENCE):
+            execute_as_it_stands(connection, f"{self.emptying} {name}")
+
+    @abstractmethod
+    def copy(self, connection: Connection, staging: Table, attempt: int, rows: pa.RecordBatch) -> None:
+        """Insert rows of the schema STAGED, in their order, in the connection's transaction."""
+
+    def promoting(self, live: Table, names: Sequence[str], staged: Select[Any], on_duplicate: OnDuplicate) -> Insert:
+        """The insert of `staged`, whose columns are `names`, into the table in which messages wait."""
+        if on_duplicate is OnDuplicate.ERROR:
+            return insert(live).from_select(list(names), staged, include_defaults=False)
+        changed = [name for name in names if name != KEY] if on_duplicate is OnDuplicate.REPLACE else []
+        return self.merging(live, names, staged, changed)
+
+    def beside_shelves(
+        self, connection: Connection, live: Table, shelves: Table, staged: Select[Any], on_duplicate: OnDuplicate
+    ) -> Select[Any]:
+        """What of `staged` is to be inserted: the primary key does not know what waits in shelves.
+
+        What is replaced is taken out of its shelf, and what is ignored left out. Raises DuplicateMessageError, and
+        StoreUnavailableError for what is in a shelf that is not attached. Asked only where there are shelves.
+        """
+        raise NotImplementedError
+
+    @abstractmethod
+    def merging(self, live: Table, names: Sequence[str], staged: Select[Any], changed: Sequence[str]) -> Insert:
+        """The insert that sets the columns `changed`, perhaps none, of rows whose message_id waits already."""
+
+    def is_claimed(self, connection: Connection, live: Table, staged: Select[Any], now: datetime) -> bool:  # noqa: ARG002 - for overriders
+        """Whether a dispatcher has claimed a message that `staged` would replace; False where row locks tell."""
+        return False
+
+
+class MySqlStaging(StagingDialect, MySqlDialect):
+    """MariaDB and MySQL: inserts of many rows each. DDL commits what went before it."""
+
+    patience: ClassVar[Mapping[str, str]] = {"read_timeout": "86400"}
+
+    @override
+    def copy(self, connection: Connection, staging: Table, attempt: int, rows: pa.RecordBatch) -> None:
+        """PyMySQL joins rows to statements of up to a megabyte."""
+        name = quoted_name(staging, connection.dialect).replace("%", "%%")
+        values = ", ".join(["%s"] * len(COLUMNS))
+        statement = f"INSERT INTO {name} ({', '.join(COLUMNS)}) VALUES ({values})"  # noqa: S608 - names are quoted
+        _check_packets(connection, rows)
+        cursor: Any = connection.connection.cursor()
+        with driver_errors(connection, statement), cursor:
+            cursor.executemany(statement, list(_python_rows(rows, attempt)))
+
+    @override
+    def merging(self, live: Table, names: Sequence[str], staged: Select[Any], changed: Sequence[str]) -> Insert:
+        """The staging has the types of the table itself, so that IGNORE can only meet duplicates."""
+        statement = mysql.insert(live).from_select(list(names), staged, include_defaults=False)
+        if not changed:
+            return statement.prefix_with("IGNORE")
+        return statement.on_duplicate_key_update({name: statement.inserted[name] for name in changed})
+
+
+class PostgreSqlStaging(StagingDialect, PostgreSqlDialect):
+    """PostgreSQL: COPY from Arrow's memory. A crash of the server empties an unlogged table; the promotion notices."""
+
+    prefixes: ClassVar[Sequence[str]] = ("UNLOGGED",)
+    replaces_twice: ClassVar[bool] = False
+
+    @override
+    def take_time(self, connection: Connection) -> None:
+        """Lifts the role's limits, which are made for other work."""
+        connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
+        connection.exec_driver_sql("SET LOCAL lock_timeout = 0")
+
+    @override
+    def create(self, connection: Connection, staging: Table) -> None:
+        """Without compression and autovacuum."""
+        super().create(connection, staging)
+        name = quoted_name(staging, connection.dialect)
+        storage = ", ".join(f"ALTER COLUMN {column} SET STORAGE EXTERNAL" for column in ("headers", "body"))
+        execute_as_it_stands(connection, f"ALTER TABLE {name} SET (autovacuum_enabled = off), {storage}")
+
+    @override
+    def copy(self, connection: Connection, staging: Table, attempt: int, rows: pa.RecordBatch) -> None:
+        """Binary COPY."""
+        name = quoted_name(staging, connection.dialect)
+        statement = f"COPY {name} ({', '.join(COLUMNS)}) FROM STDIN (FORMAT BINARY)"
+        cursor: Any = connection.connection.cursor()
+        with driver_errors(connection, statement), cursor, cursor.copy(statement.encode()) as copy:
+            for piece in copy_stream(rows, attempt):
+                copy.write(piece)
+
+    @override
+    def beside_shelves(
+        self, connection: Connection, live: Table, shelves: Table, staged: Select[Any], on_duplicate: OnDuplicate
+    ) -> Select[Any]:
+        """A replaced message is waited for, if a dispatcher has it."""
+        rows = staged.subquery("shelved")
+        is_there, is_announced = shelves.c[KEY] == rows.c[KEY], self.is_announced(shelves, live)
+        if on_duplicate is OnDuplicate.IGNORE:
+            staged = select(*rows.c).where(~exists().where(is_there, ~is_announced))
+        elif on_duplicate is OnDuplicate.REPLACE:
+            connection.execute(delete(shelves).where(is_there, ~is_announced))
+        found = select(rows.c[KEY], is_announced).where(is_there).order_by(is_announced.desc()).limit(1)
+        for message_id, announced in connection.execute(found):
+            if announced:
+                raise MessageBeingStoredError(message_id)
+            if on_duplicate is OnDuplicate.ERROR:
+                raise DuplicateMessageError([message_id])
+        return staged
+
+    @override
+    def merging(self, live: Table, names: Sequence[str], staged: Select[Any], changed: Sequence[str]) -> Insert:
+        """An insert that replaces waits for the row locks of dispatchers."""
+        statement = postgresql.insert(live).from_select(list(names), staged, include_defaults=False)
+        if not changed:
+            return statement.on_conflict_do_nothing()
+        values = {name: statement.excluded[name] for name in changed}
+        return statement.on_conflict_do_update(index_elements=[KEY], set_=values)
+
+
+class SqliteStaging(StagingDialect, SqliteDialect):
+    """SQLite; every task writes into the one file."""
+
+    emptying: ClassVar[str] = "DELETE FROM"
+    keeps_connections: ClassVar[bool] = False  # its file may be removed, and made anew
+
+    @override
+    def copy(self, connection: Connection, staging: Table, attempt: int, rows: pa.RecordBatch) -> None:
+        """One prepared statement."""
+        name = quoted_name(staging, connection.dialect)
+        values = ", ".join("?" * len(COLUMNS))
+        statement = f"INSERT INTO {name} ({', '.join(COLUMNS)}) VALUES ({values})"  # noqa: S608 - names are quoted
+        connection.exec_driver_sql(statement, list(_python_rows(rows, attempt)))
+
+    @override
+    def merging(self, live: Table, names: Sequence[str], staged: Select[Any], changed: Sequence[str]) -> Insert:
+        """A replaced row has no claim: `is_claimed` was asked before, in the same transaction."""
+        statement = sqlite.insert(live).from_select(list(names), staged, include_defaults=False)
+        if not changed:
+            return statement.on_conflict_do_nothing()
+        values: dict[str, Any] = {name: statement.excluded[name] for name in changed}
+        free = {"claimed_by": None, "claimed_until": None}
+        return statement.on_conflict_do_update(index_elements=[KEY], set_=values | free)
+
+    @override
+    def is_claimed(self, connection: Connection, live: Table, staged: Select[Any], now: datetime) -> bool:
+        """By a lease that has not ended."""
+        rows = staged.subquery("staged")
+        claimed = live.c.claimed_by.is_not(None) & (live.c.claimed_until > now)
+        found = select(live.c.message_id).where(claimed, live.c.message_id.in_(select(rows.c.message_id))).limit(1)
+        return connection.execute(found).first() is not None
+
+
+STAGING_DIALECTS: Final[Mapping[str, StagingDialect]] = {
+    "mariadb": MySqlStaging("mariadb"),
+    "mysql": MySqlStaging("mysql"),
+    "postgresql": PostgreSqlStaging("postgresql"),
+    "sqlite": SqliteStaging("sqlite"),
+}
+"""By SQLAlchemy's names."""
+
+
+def twice(staged: Select[Any]) -> Select[Any]:
+    """Some message_ids that are twice in `staged`."""
+    rows = staged.subquery("staged")
+    grouped = select(rows.c.message_id).group_by(rows.c.message_id).having(func.count() > 1)
+    return grouped.order_by(rows.c.message_id).limit(NAMED_DUPLICATES)
+
+
+def waiting_already(staged: Select[Any], live: Table) -> Select[Any]:
+    """Some message_ids of `staged` that wait already."""
+    rows = staged.subquery("staged")
+    joined = select(rows.c.message_id).join(live, live.c.message_id == rows.c.message_id)
+    return joined.order_by(rows.c.message_id).limit(NAMED_DUPLICATES)
+
+
+def _python_rows(rows: pa.RecordBatch, attempt: int) -> Iterator[tuple[Any, ...]]:
+    """`rows` for a driver, with the columns of the staging; times as text."""
+    sent = {name: _values(rows.column(name)) for name in rows.schema.names}
+    return zip(repeat(attempt, rows.num_rows), *completed(sent, lambda number: [number] * rows.num_rows), strict=True)
+
+
+def _values(column: pa.Array) -> list[Any]:
+    if pa.types.is_timestamp(column.type):
+        column = pc.strftime(column, "%Y-%m-%d %H:%M:%S")
+    values: list[Any] = column.to_pylist()
+    return values
+
+
+def _check_packets(connection: Connection, rows: pa.RecordBatch) -> None:
+    """LoadError for a row that no statement could bring: the server would drop the connection without a word.
+
+    MariaDB 10.11 was seen to take a statement of half of its max_allowed_packet, and none longer.
+    """
+    longest = int(connection.exec_driver_sql("SELECT @@max_allowed_packet").scalar_one()) // 2 - _ROOM
+    sizes = pc.binary_length(rows.column("body"))
+    for index in pc.indices_nonzero(pc.greater(sizes, longest // 2)).to_pylist():
+        body = rows.column("body")[index].as_py()
+        if len(body) + sum(map(body.count, _ESCAPED)) > longest:
+            raise LoadError(
+                f"the body of message_id {rows.column('message_id')[index].as_py()!r}, {len(body)} bytes, is more than "
+                "the server's max_allowed_packet lets through; raise that, or set maxBodyBytes lower"
+            )

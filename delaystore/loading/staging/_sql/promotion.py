@@ -1,0 +1,212 @@
+"""Making a load visible, in one transaction."""
+
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from sqlalchemy import Connection, Select, Table, func, insert, select
+from sqlalchemy.exc import DBAPIError
+
+from delaystore.errors import DuplicateMessageError, LoadLostError, MessageBeingStoredError, StoreUnavailableError
+from delaystore.loading.options import OnDuplicate
+from delaystore.loading.staging._sql.database import LoadDatabase
+from delaystore.loading.staging._sql.dialects import twice, waiting_already
+from delaystore.loading.staging._sql.registry import Registry, finished_load
+from delaystore.loading.staging._sql.tables import ATTEMPT
+from delaystore.loading.staging.abc import FinishedLoad, LoadKey, StagedAttempt
+from delaystore.sql.columns import NAMES, in_order
+from delaystore.sql.errors import translated_errors
+from delaystore.sql.faults import Fault
+from delaystore.stores.sql.bound import BoundSqlStore
+from delaystore.stores.sql.shelves import Shelf
+
+TRIES: Final = 5
+"""The most attempts at a promotion, if other transactions come in the way."""
+CLAIM_PATIENCE: Final = 600.0
+"""Seconds to wait for dispatchers' leases on messages that are to be replaced."""
+_POLL: Final = 0.5
+_ONE_EACH: Final = 'leave one row of each, or set the option "on duplicate" to ignore, which keeps any one of them'
+
+
+class Promotion:
+    """The promotion of one load's attempts."""
+
+    def __init__(
+        self,
+        database: LoadDatabase,
+        token: str,
+        key: LoadKey,
+        attempts: Sequence[StagedAttempt],
+        on_duplicate: OnDuplicate,
+    ) -> None:
+        self._database, self._registry, self._token, self._key = database, Registry(database), token, key
+        self._expected = {int(attempt.attempt): attempt.count for attempt in attempts if attempt.count}
+        self._on_duplicate = on_duplicate
+        self._staging = database.staging(token)
+        self._shelf: Shelf | None = None
+        self._earliest: datetime | None = None
+
+    def run(self) -> FinishedLoad:
+        """Promote, once; see the contract. Many rows wait in a shelf of their own, unless some wait already."""
+        shelves = self._database.store.shelves
+        rows = sum(self._expected.values())
+        with translated_errors():
+            fewest = None if rows < shelves.limits.fewest_rows else shelves.fewest_rows()
+        if fewest is None or rows < fewest:
+            return self._run()
+        with self._database.writing() as bound:
+            finished = self._standing(bound.connection)
+        if finished is not None:
+            return finished
+        try:
+            with translated_errors(), shelves.filled(self._fill, fewest) as self._shelf:
+                return self._run()
+        except (DuplicateMessageError, StoreUnavailableError):
+            self._shelf = None  # `_run` knows what is to be done with others' messages
+        return self._run()
+
+    def _fill(self, connection: Connection, table: Table) -> int:
+        """In the order in which they become due: neighbours are dispatched together."""
+        self._database.dialect.take_time(connection)
+        self._registry.locked(connection, self._key.load_id, wait=True)
+        self._earliest = self._check(connection)
+        staged = self._staged().order_by(*in_order(self._staging))
+        statement = insert(table).from_select(list(NAMES), staged, include_defaults=False)
+        return connection.execute(statement, execution_options={"preserve_rowcount": True}).rowcount
+
+    def _run(self) -> FinishedLoad:
+        deadline = time.monotonic() + CLAIM_PATIENCE
+        tries = 0
+        while True:
+            try:
+                with self._database.writing() as bound:
+                    return self._promote(bound)
+            except (_ClaimedError, _AnnouncedError) as error:
+                if time.monotonic() > deadline:
+                    raise StoreUnavailableError(f"{error} for {CLAIM_PATIENCE:.0f} s; load again") from None
+                self._database.store.tidy()
+                time.sleep(_POLL)
+            except _ConflictError as conflict:
+                if isinstance(conflict, _DuplicatesError):
+                    self._refuse_duplicates()
+                tries += 1
+                if tries == TRIES:
+                    raise StoreUnavailableError(
+                        f"other transactions came in the way of the load {self._key.load_id!r} {TRIES} times; "
+                        "run it again"
+                    ) from None
+
+    def _promote(self, bound: BoundSqlStore) -> FinishedLoad:
+        connection = bound.connection
+        self._database.dialect.take_time(connection)
+        finished = self._standing(connection)
+        if finished is not None:
+            return finished
+        earliest = self._check(connection) if self._shelf is None else self._earliest
+        stored = 0 if earliest is None else self._insert(connection, bound.now())
+        if earliest is not None:
+            bound.stored(earliest)
+        expected = sum(self._expected.values())
+        if self._on_duplicate is not OnDuplicate.IGNORE:
+            stored = expected  # a replaced row counts as two in some databases
+        return self._registry.finish(connection, self._key, stored, expected - stored, bound.now())
+
+    def _standing(self, connection: Connection) -> FinishedLoad | None:
+        """Lock the load; what it was finished with, or None. LoadLostError: it is another run's."""
+        row = self._registry.locked(connection, self._key.load_id, wait=True)
+        if row is not None and (finished := finished_load(row, self._key)) is not None:
+            return finished
+        if row is None or row.token != self._token:
+            raise LoadLostError(
+                f"the load {self._key.load_id!r} was taken over, or given up after a time without a sign of life; "
+                "nothing of it was stored; run it again"
+            )
+        return None
+
+    def _check(self, connection: Connection) -> datetime | None:
+        """The earliest next attempt; None: nothing was staged. LoadLostError if staged rows are missing."""
+        if not self._expected:
+            return None
+        staging = self._staging
+        columns = (staging.c[ATTEMPT], func.count().label("rows"), func.min(staging.c.next_attempt).label("earliest"))
+        found = select(*columns).where(self._chosen()).group_by(staging.c[ATTEMPT])
+        rows = connection.execute(found).all()
+        if {row[0]: row.rows for row in rows} != self._expected:
+            raise LoadLostError(
+                f"{sum(row.rows for row in rows)} rows of the load {self._key.load_id!r} are left where "
+                f"{sum(self._expected.values())} were staged (a database that crashes loses staged rows); "
+                "nothing of it was stored; run it again"
+            )
+        earliest: datetime = min(row.earliest for row in rows)
+        return earliest
+
+    def _insert(self, connection: Connection, now: datetime) -> int:
+        if self._shelf is not None:
+            self._shelf.move_in(connection)
+            return self._shelf.rows
+        dialect, staged = self._database.dialect, self._staged()
+        replaces = self._on_duplicate is OnDuplicate.REPLACE
+        if replaces and dialect.is_claimed(connection, self._database.live, staged, now):
+            raise _ClaimedError
+        if replaces and dialect.replaces_twice and connection.execute(twice(staged)).first() is not None:
+            raise _DuplicatesError
+        live, shelves = self._database.live, self._database.store.shelves.parent
+        try:
+            if dialect.has_shelves:
+                staged = dialect.beside_shelves(connection, live, shelves, staged, self._on_duplicate)
+            statement = dialect.promoting(live, NAMES, staged, self._on_duplicate)
+            return connection.execute(statement, execution_options={"preserve_rowcount": True}).rowcount
+        except DuplicateMessageError:
+            raise _DuplicatesError from None
+        except MessageBeingStoredError:
+            raise _AnnouncedError from None
+        except DBAPIError as error:
+            fault = dialect.fault(error)
+            if fault is Fault.DUPLICATE:
+                raise _DuplicatesError from None
+            if fault in (Fault.CONFLICT, Fault.LOCKED):
+                raise _ConflictError from None
+            raise
+
+    def _refuse_duplicates(self) -> None:
+        """Raise DuplicateMessageError, naming some; return if what waited has gone meanwhile."""
+        staged = self._staged()
+        with self._database.reading() as connection:
+            repeated = connection.execute(twice(staged)).scalars().all()
+            known: Sequence[str] = ()
+            if not repeated and self._on_duplicate is OnDuplicate.ERROR:
+                known = connection.execute(waiting_already(staged, self._database.live)).scalars().all()
+        if repeated:
+            raise DuplicateMessageError(repeated, "twice in the load", _ONE_EACH) from None
+        if known:
+            raise DuplicateMessageError(known) from None
+
+    def _staged(self) -> Select[Any]:
+        """In the order in which the rows lie. Each chunk is sorted, which suits the index of message_ids."""
+        return select(*(self._staging.c[name] for name in NAMES)).where(self._chosen())
+
+    def _chosen(self) -> Any:
+        return self._staging.c[ATTEMPT].in_(list(self._expected))
+
+
+class _ClaimedError(Exception):
+    """A dispatcher has claimed a message that is to be replaced."""
+
+    def __str__(self) -> str:
+        return "messages to be replaced were claimed by dispatchers"
+
+
+class _AnnouncedError(Exception):
+    """A message_id is in a shelf that is not attached yet."""
+
+    def __str__(self) -> str:
+        return "messages of the load were just being stored by others"
+
+
+class _ConflictError(Exception):
+    """Another transaction came in the way."""
+
+
+class _DuplicatesError(_ConflictError):
+    """A message_id is there twice."""

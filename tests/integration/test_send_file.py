@@ -1,0 +1,242 @@
+"""`delaystore send --file`: a small file's rows, all or none, without Spark."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from delaystore.cli import _send_file
+from delaystore.delivery import DelayedDelivery
+from delaystore.loading import preflight
+from delaystore.loading.options import StoreOptions
+from delaystore.loading.staging import list_loads
+from delaystore.stores import SqlDelayedMessageStore
+from tests.integration.cli import PATIENCE, CommandLine, started
+from tests.integration.test_documents import blocks, shell
+
+HEADER = "message_id,due_time,body\n"
+MAP = ["--map", "message_id=order", "--map", "due_time=send_at", "--map", "body=text"]
+
+
+@pytest.fixture
+def run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, sqlite_url: str, tmp_path: Path
+) -> CommandLine:
+    """The command line with a store, in a folder of its own."""
+    environment = {"DELAYSTORE_STORE": sqlite_url, "DELAYSTORE_ENDPOINT": "sales"}
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    return CommandLine(capsys, environment)
+
+
+def csv_of(count: int) -> str:
+    return HEADER + "".join(f"{number},2027-03-01T08:00:00+01:00,hello {number}\n" for number in range(count))
+
+
+def waiting(url: str) -> dict[str, bytes]:
+    if not Path(url.removeprefix("sqlite:///")).exists():
+        return {}
+    with closing(DelayedDelivery("sales", SqlDelayedMessageStore(url))) as delivery:
+        return {message.message_id: message.body for message in delivery.list(limit=1000).messages}
+
+
+def test_a_file_is_sent_once(run: CommandLine, sqlite_url: str) -> None:
+    Path("a.csv").write_text(csv_of(3).replace("message_id,due_time,body", "Order,send_at,text"))
+    sent = run("send", "billing", "--file", "a.csv", *MAP, "--load-id", "2027-03", "--json")
+    assert (sent.code, sent.err, sent.document["stored"]) == (0, "", 3)
+    assert waiting(sqlite_url) == {"0": b"hello 0", "1": b"hello 1", "2": b"hello 2"}
+    again = run("send", "billing", "--file", "a.csv", *MAP, "--load-id", "2027-03")
+    assert again.out.startswith("nothing to do: the load '2027-03' was finished at")
+    assert "already waiting" in run.refused("send", "billing", "--file", "a.csv", *MAP)
+    skipping = run("send", "billing", "--file", "a.csv", *MAP, "--on-duplicate", "ignore", "--json")
+    assert (skipping.document["stored"], skipping.document["skipped"]) == (0, 3)
+
+
+def test_what_comes_from_standard_input_is_sent(
+    run: CommandLine, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def typed(text: str) -> None:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+
+    typed('{"message_id":"a","destination":"q","delay":60,"body":"x"}\n')
+    assert run("send", "--file", "-", "--format", "json").code == 0
+    assert waiting(sqlite_url) == {"a": b"x"}
+    assert "add --format" in run.refused("send", "q", "--file", "-")
+    typed(f'{HEADER}"')
+    assert "no CSV in the row that begins at line 2" in run.refused("send", "q", "--file", "-", "--format", "csv")
+
+
+def test_a_row_that_is_no_message_stops_all_or_is_set_aside(run: CommandLine, sqlite_url: str) -> None:
+    Path("a.csv").write_text(f"{csv_of(2)}bad,soon,x\n")
+    tried = run("send", "q", "--file", "a.csv", "--dry-run")
+    assert "the load would fail, because rows cannot be messages (see --rejects); nothing was written" in tried.out
+    assert not Path(sqlite_url.removeprefix("sqlite:///")).exists()
+    line = run.refused("send", "q", "--file", "a.csv")
+    assert "1 row cannot be messages: 1 x due_time is no time" in line
+    assert "nothing was loaded" in line
+    assert waiting(sqlite_url) == {}
+    assert list_loads(StoreOptions(store=sqlite_url, endpoint="sales")) == []
+    aside = run("send", "q", "--file", "a.csv", "--rejects", "rejects")
+    assert "1 row rejected:" in aside.out
+    (rejects,) = Path("rejects").glob("sales_*/*")
+    assert json.loads(rejects.read_text())["message_id"] == "bad"
+    assert set(waiting(sqlite_url)) == {"0", "1"}
+
+
+def test_a_dry_run_finds_what_waits_and_what_comes_twice(run: CommandLine, sqlite_url: str) -> None:
+    Path("a.csv").write_text(csv_of(2))
+    assert run("send", "q", "--file", "a.csv", "--dry-run", "--json").document["would_store"] == 2
+    assert waiting(sqlite_url) == {}
+    assert run("send", "q", "--file", "a.csv").code == 0
+    Path("a.csv").write_text(csv_of(4) + csv_of(1).removeprefix(HEADER))
+    tried = run("send", "q", "--file", "a.csv", "--dry-run", "--on-duplicate", "ignore", "--json").document
+    assert tried["duplicates"] == {"in_the_files": 1, "waiting": 2, "examples": ["0", "1"]}
+    assert tried["would_store"] == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["q", "x", "--file", "a.csv"], "BODY is of one message, and --file sends many"),
+        (["q", "--file", "a.csv", "--delay", "5"], "--delay is of one message"),
+        (["q", "--file", "a.csv", "--native"], "--native is of one message"),
+        (["q", "x", "--delay", "5", "--map", "body=x"], "--map goes with --file only"),
+        (["q", "x", "--delay", "5", "--load-id", "x"], "--load-id goes with --file only"),
+        (["q", "x", "--delay", "5", "--on-duplicate", "ignore"], "--on-duplicate goes with --file only"),
+        (["--delay", "5"], "no destination is given"),
+        (["q", "--file", "none.csv"], "there is no file 'none.csv'"),
+        (["q", "--file", "."], "'.' is a folder; name one file, or load all with `delaystore load`"),
+        (["q", "--file", "s3a://bucket/a.csv"], "is no file of this computer; `delaystore load` reads it"),
+        (["q", "--file", "a.csv.zst"], "compressed as only Spark knows it"),
+        (["q", "--file", "a.txt"], "does not say how it is written"),
+        (["q", "--file", "a.csv", "--map", "body=text"], "the files have no column 'text'"),
+        (["--file", "a.csv"], "no column says where messages go"),
+        (["q", "--file", "a.csv", "--store", "memory:"], "memory"),
+        (["q", "--file", "a.csv", "--store", "postgresql+psycopg://app:s3cret@127.0.0.1:1/app"], "refused"),
+        (["q", "--file", "a.parquet"], "is not a Parquet file"),
+    ],
+)
+def test_mistakes_are_one_line(run: CommandLine, sqlite_url: str, arguments: list[str], says: str) -> None:
+    Path("a.csv").write_text(csv_of(1))
+    for name in ("a.txt", "a.csv.zst", "a.parquet"):
+        Path(name).write_text("x")
+    line = run.refused("send", *arguments)
+    assert says in line
+    assert "s3cret" not in line
+    assert waiting(sqlite_url) == {}
+
+
+def test_many_rows_are_for_spark(run: CommandLine, sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight, "FEW_ROWS", 2)
+    monkeypatch.setattr(_send_file, "MOST", 3)
+    Path("a.csv").write_text(csv_of(3))
+    assert "note: 3 rows; `delaystore load`" in run("send", "q", "--file", "a.csv").err
+    Path("a.csv").write_text(csv_of(4))
+    assert "'a.csv' has 4 rows, and --file takes up to 3" in run.refused("send", "q", "--file", "a.csv")
+    assert len(waiting(sqlite_url)) == 3
+
+
+def test_without_pyarrow_the_line_says_what_to_install(run: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("a.csv").write_text(csv_of(1))
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert 'pip install "delaystore[parquet]"' in run.refused("send", "q", "--file", "a.csv")
+
+
+def test_an_interrupt_leaves_nothing(run: CommandLine, sqlite_url: str) -> None:
+    Path("a.csv").write_text(csv_of(400_000))
+    process = started(["send", "q", "--file", "a.csv", "--load-id", "a"], run.environment)
+    options = StoreOptions(store=sqlite_url, endpoint="sales")
+    deadline = time.monotonic() + PATIENCE
+    try:
+        while not (os.path.exists(sqlite_url.removeprefix("sqlite:///")) and list_loads(options)):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=PATIENCE)
+    finally:
+        process.kill()
+    assert (process.returncode, out) == (130, "")
+    assert err.endswith("stopped; nothing was loaded\n")
+    assert waiting(sqlite_url) == {}
+    assert list_loads(options) == []
+
+
+def test_an_interrupt_while_waiting_for_standard_input_ends_it(run: CommandLine, tmp_path: Path) -> None:
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    environment = {**run.environment, "TMPDIR": str(folder)}
+    process = started(["send", "q", "--file", "-", "--format", "csv"], environment, stdin=subprocess.PIPE)
+    deadline = time.monotonic() + PATIENCE
+    try:
+        while not list(folder.glob("*/standard-input")):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE) == 130
+        _, err = process.communicate(timeout=PATIENCE)
+    finally:
+        process.kill()
+    assert err == "stopped\n"
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.usefixtures("run")
+def test_the_commands_of_the_document_run(sqlite_url: str, tmp_path: Path) -> None:
+    _, commands, _ = blocks("docs/spark.md", "bash")
+    done = shell(commands, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert waiting(sqlite_url) == {"19": b"pay me", "20": b"happy new year", "21": b"pay me"}
+
+
+@pytest.fixture
+def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Java that Spark takes, and that does not start."""
+    program = tmp_path / "java" / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text('#!/bin/sh\ntest "$1" = -version && echo \'openjdk version "17.0.1"\' >&2 && exit\nexit 1\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
+
+
+@pytest.mark.usefixtures("java")
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["a.csv", "--map", "body=text"], "the files have no column 'text'; they have message_id, due_time, body"),
+        (["a.csv"], "no column says where messages go"),
+        (["a.csv", "b.csv", "--destination", "q"], "the CSV files have different columns (b.csv); load them apart"),
+        (["open.csv", "--destination", "q"], "a quote is not closed"),
+        (["a.jsonl", "--destination", "q"], "no column says when messages are due"),
+        (["a.parquet", "--destination", "q"], "unknown columns other (bigint)"),
+        (["no.parquet", "--destination", "q"], "is not a Parquet file"),
+        (["a.csv", "--destination", "q", "--dry-run", "--key-columns", "x", "--load-id", "a"], "the key column x is"),
+        (["a.csv", "--destination", "q"], "Spark does not start"),
+        (["day=1", "--destination", "q"], "Spark does not start"),
+    ],
+)
+def test_a_load_finds_mistakes_before_spark_starts(run: CommandLine, arguments: list[str], says: str) -> None:
+    Path("a.csv").write_text(csv_of(1))
+    Path("b.csv").write_text("due_time,message_id,body\n")
+    Path("open.csv").write_text(f'{HEADER}a,"')
+    Path("a.jsonl").write_text('{"message_id":"a","body":"x"}\n')
+    Path("day=1").mkdir()
+    Path("day=1", "a.csv").write_text("message_id\nx\n")
+    Path("no.parquet").write_text("x")
+    table = {"message_id": ["a"], "due_time": ["2027-03-01T08:00:00Z"], "body": ["x"], "other": [1]}
+    parquet.write_table(pa.table(table), "a.parquet")
+    result = run("load", *arguments)
+    assert result.code == 2
+    *notes, line = result.err.splitlines()
+    assert says in line
+    few = "note: 1 row: `delaystore send --file a.csv`, with the same options, does this in seconds, without Spark"
+    assert notes == ([few] if arguments[0] == "a.csv" and "does not start" in says else [])
