@@ -1,12 +1,14 @@
 """Sending in the caller's own transaction."""
 
 from collections.abc import Callable, Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Protocol, runtime_checkable
 
 from typing_extensions import override
 
+from delaystore.delivery._keys import keyed, store_many
 from delaystore.delivery._sending import Composer, Earliest, Sender
+from delaystore.keys import KeyRule, OnKey
 from delaystore.message import DelayedMessage
 from delaystore.stores.abc import DelayedMessageStore
 
@@ -48,9 +50,22 @@ class EnlistedDelivery(Sender):
         self._bound.store(message)
         self._earliest.note(message.due_time)
 
-    def send_many(self, messages: Iterable[DelayedMessage]) -> int:
+    @override
+    def _keep_keyed(self, message: DelayedMessage, rule: KeyRule) -> str:
+        stored = keyed(self._bound).store_keyed(message, rule)
+        self._earliest.note(message.due_time if rule.max_wait is None else self._bound.now())
+        return stored
+
+    def send_many(
+        self,
+        messages: Iterable[DelayedMessage],
+        *,
+        on_key: OnKey | str | None = None,
+        max_wait: timedelta | float | None = None,
+    ) -> int:
         """As `DelayedDelivery.send_many`."""
-        return self._bound.store_many(self._composer.checked(messages, self._earliest))
+        rule = KeyRule.of(on_key, max_wait)
+        return store_many(self._bound, self._composer.checked(messages, self._earliest), rule)
 
     def _ended(self) -> None:
         self._wake_up(self._earliest.time)
