@@ -11,11 +11,13 @@ Everything delaystore raises on purpose is a `DelaystoreError`; its text says wh
     │   └── UnsupportedMessageError   a message this transport cannot carry unchanged
     ├── StoreError                    the store failed
     │   ├── StoreUnavailableError     it cannot be reached, or refuses the login
-    │   │   └── MessageBeingStoredError somebody else is just storing a message_id
+    │   │   ├── MessageBeingStoredError somebody else is just storing a message_id
+    │   │   └── KeyInUseError         a dispatcher, or somebody's transaction, has the message of a key
     │   ├── DurabilityUnknownError    it is stored, but perhaps not on the synchronous standby
     │   ├── StorePermissionError      its user may not do what was asked
     │   ├── StoreSetupError           tables missing, or of a version this release does not know
-    │   └── DuplicateMessageError     a message_id that already waits
+    │   ├── DuplicateMessageError     a message_id that already waits
+    │   └── DuplicateKeyError         a key that a waiting message has
     ├── MigrationError                a migration that cannot begin or go on
     │   └── MigrationLockedError      another process is working on the same source
     ├── LoadError                     a bulk load that cannot begin or be finished
@@ -122,6 +124,40 @@ class DuplicateMessageError(StoreError):
 
     def __reduce__(self) -> tuple[type["DuplicateMessageError"], tuple[Sequence[str], str, str]]:
         return type(self), (self.message_ids, self._found, self._remedy)
+
+
+class DuplicateKeyError(StoreError):
+    """A message with this key already waits; nothing of the call was stored.
+
+    `key` is the key, `message_id` that of the message that waits.
+    """
+
+    def __init__(self, key: str, message_id: str) -> None:
+        self.key, self.message_id = key, message_id
+        super().__init__(
+            f"the message {message_id!r} already waits with the key {key!r}; use on_key='keep', 'replace' or "
+            "'debounce', or cancel it first"
+        )
+
+    def __reduce__(self) -> tuple[type["DuplicateKeyError"], tuple[str, str]]:
+        return type(self), (self.key, self.message_id)
+
+
+class KeyInUseError(StoreUnavailableError):
+    """The message with this key is just being dispatched, or is part of a transaction that has not ended.
+
+    It neither waits nor is gone. Nothing of the call was stored; send again.
+    """
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        super().__init__(
+            f"the message with the key {key!r} is just being dispatched, or somebody's transaction has changed it and "
+            "has not ended; nothing was stored: send again"
+        )
+
+    def __reduce__(self) -> tuple[type["KeyInUseError"], tuple[str]]:
+        return type(self), (self.key,)
 
 
 class MigrationError(DelaystoreError):

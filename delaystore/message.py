@@ -14,6 +14,8 @@ from delaystore.names import control_character
 
 MAX_MESSAGE_ID_BYTES: Final = 255
 """AMQP 0-9-1 sends message-id as a short string."""
+MAX_KEY_BYTES: Final = 255
+"""As many as every database can keep unique."""
 MAX_DESTINATION_BYTES: Final = 255
 """AMQP 0-9-1's limit for a routing key. The transport checks the names within an address."""
 MAX_ADDRESS_BYTES: Final = 1600
@@ -64,6 +66,8 @@ class DelayedMessage:
     `properties`: AMQP message properties by name, see `PROPERTY_TYPES`.
     `failure_count`: how often forwarding has failed.
     `next_attempt`: when to forward it: the due time unless given, and later after a failure.
+    `key`: at most one message with it waits in a store (1 to 255 bytes of UTF-8, no control characters); None: it has
+    none. It is the sender's: receivers do not get it, and what a dispatcher has fetched may lack it.
 
     Raises InvalidMessageError at construction, naming what is wrong.
     """
@@ -76,6 +80,7 @@ class DelayedMessage:
     properties: Mapping[str, Any] = field(default_factory=lambda: NOTHING)
     failure_count: int = 0
     next_attempt: datetime = None  # type: ignore[assignment]  # `__post_init__` puts the due time there
+    key: str | None = None
 
     def __post_init__(self) -> None:
         check_message_id(self.message_id)
@@ -92,6 +97,8 @@ class DelayedMessage:
             check_properties(self.properties)
         if type(self.failure_count) is not int or self.failure_count < 0:
             raise InvalidMessageError(f"failure_count must be a whole number from 0, not {self.failure_count!r}")
+        if self.key is not None:
+            check_key(self.key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,6 +199,12 @@ def check_message_id(message_id: str) -> None:
     _check_text(message_id, "message_id", MAX_MESSAGE_ID_BYTES)
 
 
+def check_key(key: str) -> None:
+    """Raise InvalidMessageError unless `key` is text of 1 to 255 bytes without control characters."""
+    _check_text(key, "key", MAX_KEY_BYTES)
+    _refuse_control_characters(key, "key")
+
+
 def check_destination(destination: str) -> None:
     """Raise InvalidMessageError unless `destination` is a queue name or an address string of bearable length.
 
@@ -199,9 +212,13 @@ def check_destination(destination: str) -> None:
     """
     is_address = isinstance(destination, str) and destination.startswith("/")
     _check_text(destination, "destination", MAX_ADDRESS_BYTES if is_address else MAX_DESTINATION_BYTES)
-    character = control_character(destination)
+    _refuse_control_characters(destination, "destination")
+
+
+def _refuse_control_characters(text: str, name: str) -> None:
+    character = control_character(text)
     if character is not None:
-        raise InvalidMessageError(f"destination {destination[:80]!r} contains the control character {character!r}")
+        raise InvalidMessageError(f"{name} {text[:80]!r} contains the control character {character!r}")
 
 
 def _check_text(text: str, name: str, limit: int) -> None:

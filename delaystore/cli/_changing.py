@@ -1,12 +1,14 @@
 """`delaystore cancel` and `reschedule`: safe while a dispatcher runs."""
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
 
 from delaystore.cli._arguments import parse_due
-from delaystore.cli._options import At, Delay, Endpoint, Json, MessageId, Schema, StoreUrl, Table
+from delaystore.cli._options import At, Delay, Endpoint, Json, Key, Schema, StoreUrl, Table, id_or_key
 from delaystore.cli._output import print_document, say, tell
+from delaystore.errors import ConfigurationError
 from delaystore.stores.abc import ManagementOutcome
 
 _WHY_NOT = {
@@ -16,7 +18,8 @@ _WHY_NOT = {
 
 
 def cancel(
-    message_ids: Annotated[list[str], typer.Argument(metavar="ID", help="The ids of the messages.")],
+    message_ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="The ids of the messages.")] = None,
+    key: Annotated[list[str] | None, typer.Option(metavar="KEY", help="A message's key; repeatable.")] = None,
     store: StoreUrl = None,
     endpoint: Endpoint = None,
     schema: Schema = None,
@@ -27,21 +30,24 @@ def cancel(
 
     Creates no table and no file.
     """
+    if not message_ids and not key:
+        raise ConfigurationError("which messages? pass their ids, or --key KEY")
     from delaystore.cli._endpoint import EndpointOptions
 
     with EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table).open() as opened:
-        outcomes = {message_id: opened.delivery.cancel(message_id) for message_id in message_ids}
+        outcomes = [({"message_id": each}, opened.delivery.cancel(each)) for each in message_ids or ()]
+        outcomes += [({"key": each}, opened.delivery.cancel(key=each)) for each in key or ()]
     if as_json:
-        results = [{"message_id": message_id, "outcome": outcome.value} for message_id, outcome in outcomes.items()]
-        print_document({"results": results})
+        print_document({"results": [{**named, "outcome": outcome.value} for named, outcome in outcomes]})
     else:
-        for message_id, outcome in outcomes.items():
-            _report(outcome, message_id, f"cancelled: {message_id}")
-    _exit_unless_done(*outcomes.values())
+        for named, outcome in outcomes:
+            _report(outcome, named, "cancelled")
+    _exit_unless_done(*(outcome for _, outcome in outcomes))
 
 
 def reschedule(
-    message_id: MessageId,
+    message_id: Annotated[str | None, typer.Argument(metavar="ID", help="The message's id.")] = None,
+    key: Key = None,
     delay: Delay = None,
     at: At = None,
     store: StoreUrl = None,
@@ -55,22 +61,24 @@ def reschedule(
     Creates no table and no file.
     """
     after, instant = parse_due(delay, at)
+    named = id_or_key(message_id, key)
     from delaystore.cli._endpoint import EndpointOptions
 
     with EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table).open() as opened:
-        outcome = opened.delivery.reschedule(message_id, delay=after, at=instant)
+        outcome = opened.delivery.reschedule(message_id, key=key, delay=after, at=instant)
     if as_json:
-        print_document({"message_id": message_id, "outcome": outcome.value})
+        print_document({**named, "outcome": outcome.value})
     else:
-        _report(outcome, message_id, f"rescheduled: {message_id}")
+        _report(outcome, named, "rescheduled")
     _exit_unless_done(outcome)
 
 
-def _report(outcome: ManagementOutcome, message_id: str, done: str) -> None:
+def _report(outcome: ManagementOutcome, named: Mapping[str, str], done: str) -> None:
+    name = named.get("message_id") or f"key {named['key']}"
     if outcome is ManagementOutcome.DONE:
-        tell(done)
+        tell(f"{done}: {name}")
     else:
-        say(f"{_WHY_NOT[outcome]}: {message_id}")
+        say(f"{_WHY_NOT[outcome]}: {name}")
 
 
 def _exit_unless_done(*outcomes: ManagementOutcome) -> None:

@@ -20,6 +20,7 @@ def summary(message: DelayedMessage) -> dict[str, Any]:
         "next_attempt": None if message.next_attempt == message.due_time else instant(message.next_attempt),
         "failure_count": message.failure_count,
         "size": len(message.body),
+        "key": None if message.key is None else _text(message.key),
     }
 
 

@@ -10,7 +10,17 @@ import typer
 
 from delaystore.cli import _documents as documents
 from delaystore.cli._arguments import parse_instant
-from delaystore.cli._options import Destination, Endpoint, Json, MessageId, Schema, StoreUrl, Table, environment_option
+from delaystore.cli._options import (
+    Destination,
+    Endpoint,
+    Json,
+    Key,
+    Schema,
+    StoreUrl,
+    Table,
+    environment_option,
+    id_or_key,
+)
 from delaystore.cli._output import (
     about,
     body_preview,
@@ -30,7 +40,7 @@ from delaystore.stores.abc import Count, Page
 if TYPE_CHECKING:
     from delaystore.delivery import DelayedDelivery
 
-_LINE: Final = ("message_id", "due_time", "destination", "next_attempt", "failure_count", "size")
+_LINE: Final = ("message_id", "due_time", "destination", "next_attempt", "failure_count", "size", "key")
 """The columns that programs get, named as in --json."""
 
 
@@ -86,7 +96,8 @@ def list_messages(
 
 
 def show(
-    message_id: MessageId,
+    message_id: Annotated[str | None, typer.Argument(metavar="ID", help="The message's id.")] = None,
+    key: Key = None,
     body: Annotated[bool, typer.Option("--body", help="Write the body alone, as it is, to standard output.")] = False,
     store: StoreUrl = None,
     endpoint: Endpoint = None,
@@ -98,12 +109,14 @@ def show(
 
     Creates no table and no file.
     """
+    id_or_key(message_id, key)
     from delaystore.cli._endpoint import EndpointOptions
 
     with EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table).open() as opened:
-        message = opened.delivery.get(message_id)
+        message = opened.delivery.get(message_id, key=key)
     if message is None:
-        say(f"not found: no message {message_id!r} waits here")
+        named = repr(message_id) if key is None else f"with the key {key!r}"
+        say(f"not found: no message {named} waits here")
         raise typer.Exit(1)
     if body:
         write_bytes(message.body)
@@ -172,9 +185,10 @@ def _collected(pages: Iterator[Page]) -> tuple[list[DelayedMessage], Position | 
 
 def _print_as_table(pages: Iterator[Page]) -> Position | None:
     messages, next_key = _collected(pages)
+    keys = any(message.key is not None for message in messages)
     print_table(
-        ("id", "destination", "due", "failures", "bytes"),
-        [_row(message) for message in messages],
+        ("id", "destination", "due", "failures", "bytes", *["key"] * keys),
+        [(*_row(message), *[message.key or ""] * keys) for message in messages],
         right=("failures", "bytes"),
         unbroken=("due", "failures", "bytes"),
     )

@@ -81,7 +81,6 @@ At = Annotated[
 Destination = Annotated[
     str | None, typer.Option("--destination", metavar="NAME", help="Only messages for this destination.")
 ]
-MessageId = Annotated[str, typer.Argument(metavar="ID", help="The message's id.")]
 MaxRate = Annotated[float | None, typer.Option("--max-rate", metavar="NUMBER", help="The most messages a second.")]
 Patience = Annotated[
     str, typer.Option("--patience", metavar="DURATION", help="How long to wait for a target that takes nothing.")
@@ -93,3 +92,17 @@ def required(value: str | None, what: str, option: str, variable: str) -> str:
     if not value:
         raise ConfigurationError(f"no {what} is given; pass {option} or set {variable}")
     return value
+
+
+Key = Annotated[
+    str | None, typer.Option("--key", metavar="KEY", help="The message that has this key, in place of an ID.")
+]
+
+
+def id_or_key(message_id: str | None, key: str | None) -> dict[str, str]:
+    """Whichever is given, by its name; raises ConfigurationError unless just one is."""
+    if message_id is not None and key is None:
+        return {"message_id": message_id}
+    if key is not None and message_id is None:
+        return {"key": key}
+    raise ConfigurationError("which message? pass its ID or --key KEY, one of them")

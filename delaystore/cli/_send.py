@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from delaystore.cli._arguments import parse_due, parse_headers, parse_instant, parse_pair
+from delaystore.cli._arguments import parse_due, parse_duration, parse_headers, parse_instant, parse_pair
 from delaystore.cli._load import options as of_load
 from delaystore.cli._options import (
     At,
@@ -25,6 +25,7 @@ from delaystore.cli._options import (
 )
 from delaystore.cli._output import print_document, tell
 from delaystore.errors import ConfigurationError
+from delaystore.keys import OnKey
 from delaystore.loading.options import AmbiguousTime, OnDuplicate, UnknownColumns
 from delaystore.message import PROPERTY_TYPES
 from delaystore.settings import DelayedDeliverySettings
@@ -54,6 +55,16 @@ def send(
         ),
     ] = None,
     message_id: Annotated[str | None, typer.Option(metavar="ID", help="Default: a fresh one.")] = None,
+    key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="At most one message with this key waits; see --on-key.")
+    ] = None,
+    on_key: Annotated[
+        OnKey | None, typer.Option(help="Where one with the key waits: what becomes of the new one. Default: reject.")
+    ] = None,
+    max_wait: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION", help="With --on-key debounce: due no later than this after the first."),
+    ] = None,
     body_file: Annotated[str | None, typer.Option(metavar="FILE", help="Read the body from FILE; - is stdin.")] = None,
     native: Annotated[
         bool,
@@ -80,7 +91,7 @@ def send(
     transport: TransportUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Store a message for later, and print its id.
+    """Store a message for later, and print its id; with --on-key keep, that of the one that waits.
 
     Say when with --delay or --at. With --transport, what that transport cannot carry is refused now. Sets up the
     store's tables (and a SQLite file) where they are missing.
@@ -128,6 +139,7 @@ def send(
     }
     properties = dict(_property(text) for text in property_ or ())
     content = _body(body, body_file)
+    longest = None if max_wait is None else parse_duration(max_wait, "--max-wait")
     from delaystore.cli._endpoint import EndpointOptions
 
     where = EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table, transport=transport)
@@ -140,6 +152,9 @@ def send(
             headers=headers,
             properties=properties,
             message_id=message_id,
+            key=key,
+            on_key=on_key,
+            max_wait=longest,
         )
     if as_json:
         print_document({"message_id": sent})

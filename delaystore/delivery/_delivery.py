@@ -2,20 +2,21 @@
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from typing_extensions import override
 
 from delaystore.bridge import off_the_loop
 from delaystore.calls import Call
 from delaystore.delivery._enlisted import EnlistableStore, EnlistedDelivery
+from delaystore.delivery._keys import ask, keyed, store_many
 from delaystore.delivery._native import NativeSender
 from delaystore.delivery._sending import Composer, Earliest, Sender
 from delaystore.dispatcher.breakers import RepeatedFailuresOverTimeCircuitBreaker, listener_of
@@ -26,23 +27,33 @@ from delaystore.dispatcher.status_check import StatusCheck, StoreHealth
 from delaystore.dispatcher.store_calls import StoreCalls
 from delaystore.errors import (
     ConfigurationError,
+    DuplicateKeyError,
     DuplicateMessageError,
     DurabilityUnknownError,
+    KeyInUseError,
     MessageBeingStoredError,
     StoreError,
     StoreUnavailableError,
 )
 from delaystore.forks import renew_in_children
+from delaystore.keys import KeyRule, OnKey
 from delaystore.message import DelayedMessage, Position
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores.abc import Count, DelayedMessageStore, ManagedDelayedMessageStore, ManagementOutcome, Page
 from delaystore.transports.abc import Transport
 
 logger = logging.getLogger("delaystore.delivery")
+_Answer = TypeVar("_Answer")
 
 LONGEST_CLOSE: Final = 60.0
 """Seconds that closing waits for the dispatcher, unless told otherwise."""
-_ANSWERS: Final = (DuplicateMessageError, DurabilityUnknownError, MessageBeingStoredError)
+_ANSWERS: Final = (
+    DuplicateMessageError,
+    DuplicateKeyError,
+    KeyInUseError,
+    DurabilityUnknownError,
+    MessageBeingStoredError,
+)
 """What a store raises that works."""
 
 
@@ -83,20 +94,29 @@ class DelayedDelivery(Sender):
         self._renew_after_fork()
         renew_in_children(self, DelayedDelivery._renew_after_fork)
 
-    def send_many(self, messages: Iterable[DelayedMessage]) -> int:
+    def send_many(
+        self,
+        messages: Iterable[DelayedMessage],
+        *,
+        on_key: OnKey | str | None = None,
+        max_wait: timedelta | float | None = None,
+    ) -> int:
         """Store all of `messages`, which may be a generator, and return how many.
 
+        Those with a key go by `on_key` and `max_wait`, as in `send`, in their order, and are kept in memory until the
+        others are stored; what was left out for one that is kept does not count.
         All or nothing where the store has transactions. With `native` they go in batches; batches before a failure stay
         sent. Raises as `send`.
         """
+        rule = KeyRule.of(on_key, max_wait)
         self.prepare()
         earliest = Earliest()
         checked = self._composer.checked(messages, earliest)
         if self._native is not None:
-            return self._send_many_natively(self._native, checked)
-        count = self._store_many(checked)
+            return self._send_many_natively(self._native, checked, rule)
+        count = self._store_many(checked, rule)
         if earliest.time is not None:
-            self._wake_up(earliest.time)
+            self._wake_up(earliest.time if rule.max_wait is None else None)
         return count
 
     def enlist(self, transaction: Any) -> EnlistedDelivery:
@@ -119,11 +139,11 @@ class DelayedDelivery(Sender):
         self._ready = True
         return enlisted
 
-    def get(self, message_id: str) -> DelayedMessage | None:
-        """The waiting message; None: not (or no longer) in the store."""
+    def get(self, message_id: str | None = None, *, key: str | None = None) -> DelayedMessage | None:
+        """The waiting message of that id, or of that key; None: not (or no longer) in the store."""
         store = self._managed()
         with self._calls.call("looking up a message"):
-            return store.get(message_id)
+            return ask(store, store.get, message_id, key, None)
 
     def list(
         self,
@@ -152,20 +172,34 @@ class DelayedDelivery(Sender):
         """How many messages are due in each `bucket`, a length of time, by the bucket's start."""
         return self._managed().count_by_due_time(bucket, destination=destination)
 
-    def cancel(self, message_id: str) -> ManagementOutcome:
-        """Delete a waiting message, unless a dispatcher has claimed it."""
+    def cancel(self, message_id: str | None = None, *, key: str | None = None) -> ManagementOutcome:
+        """Delete the waiting message of that id, or of that key, unless a dispatcher has claimed it."""
         store = self._managed()
         with self._calls.call("cancelling a message"):
-            return store.cancel(message_id)
+            return ask(store, store.cancel, message_id, key, ManagementOutcome.NOT_FOUND)
 
     def reschedule(
-        self, message_id: str, *, delay: timedelta | float | None = None, at: datetime | None = None
+        self,
+        message_id: str | None = None,
+        *,
+        key: str | None = None,
+        delay: timedelta | float | None = None,
+        at: datetime | None = None,
     ) -> ManagementOutcome:
-        """Give a waiting message a new due time and fresh retries, unless a dispatcher has claimed it."""
+        """Give a waiting message a new due time and fresh retries, unless a dispatcher has claimed it.
+
+        It is the one of that id, or of that key; the new time knows no `max_wait`.
+        """
         store = self._managed()
         due_time = self._composer.due_time(delay, at)
         with self._calls.call("rescheduling a message"):
-            outcome = store.reschedule(message_id, due_time)
+            outcome = ask(
+                store,
+                lambda message_id: store.reschedule(message_id, due_time),
+                message_id,
+                key,
+                ManagementOutcome.NOT_FOUND,
+            )
         if outcome is ManagementOutcome.DONE:
             self._wake_up(due_time)
         return outcome
@@ -271,29 +305,40 @@ class DelayedDelivery(Sender):
     def _keep(self, message: DelayedMessage) -> None:
         if self._native is not None and not self._native.send([message]):
             return
+        self._store_one(message, self._store.store)
+        self._wake_up(message.due_time)
+
+    @override
+    def _keep_keyed(self, message: DelayedMessage, rule: KeyRule) -> str:
+        store = keyed(self._store)
+        stored = self._store_one(message, lambda message: store.store_keyed(message, rule))
+        self._wake_up(message.due_time if rule.max_wait is None else None)
+        return stored
+
+    def _store_one(self, message: DelayedMessage, store: Callable[[DelayedMessage], _Answer]) -> _Answer:
         call = self._calls.call("storing a message")
         try:
             with self._telling_breaker(call):
-                self._store.store(message)
+                answer = store(message)
         except DurabilityUnknownError as error:  # whoever gave no message_id could not look for it
             raise DurabilityUnknownError(f"the message {message.message_id!r}: {error}") from None
         except StoreError as error:
-            if not call.overdue or isinstance(error, DuplicateMessageError):
+            if not call.overdue or isinstance(error, DuplicateMessageError | DuplicateKeyError):
                 raise
             raise StoreUnavailableError(
                 f"{error}; the message {message.message_id!r} may be stored nevertheless: send it again with this "
                 "message_id, and DuplicateMessageError means that it is"
             ) from None
         self._store_breaker.success()
-        self._wake_up(message.due_time)
+        return answer
 
     def _now(self) -> datetime:
         with self._telling_breaker(self._calls.call("asking for the time")):
             return self._store.now()
 
-    def _store_many(self, messages: Iterable[DelayedMessage]) -> int:
+    def _store_many(self, messages: Iterable[DelayedMessage], rule: KeyRule) -> int:
         with self._telling_breaker():
-            count = self._store.store_many(messages)
+            count = store_many(self._store, messages, rule)
         self._store_breaker.success()
         return count
 
@@ -310,14 +355,14 @@ class DelayedDelivery(Sender):
             self._store_breaker.failure(error, lasted=0.0 if call is None else call.seconds)
             raise
 
-    def _send_many_natively(self, native: NativeSender, messages: Iterator[DelayedMessage]) -> int:
+    def _send_many_natively(self, native: NativeSender, messages: Iterator[DelayedMessage], rule: KeyRule) -> int:
         count = 0
         while batch := list(islice(messages, self._settings.batch_size)):
             rest = native.send(batch)
+            count += len(batch) - len(rest)
             if rest:
-                self._store_many(rest)
+                count += self._store_many(rest, rule)
                 self._wake_up(min(message.next_attempt for message in rest))
-            count += len(batch)
         return count
 
     def _wake_up(self, due_time: datetime | None) -> None:

@@ -6,7 +6,9 @@ from typing import Any, Protocol, runtime_checkable
 
 from typing_extensions import override
 
+from delaystore.delivery._keys import ask, keyed, store_many
 from delaystore.delivery._sending import Composer, Earliest, Sender
+from delaystore.keys import KeyRule, OnKey
 from delaystore.message import DelayedMessage
 from delaystore.stores.abc import ManagementOutcome
 
@@ -76,30 +78,48 @@ class EnlistedDelivery(Sender):
         self._bound = store.enlist(target, on_end=self._ended, set_up=set_up)
         self._composer = composer.by(self._bound.now)
 
-    def send_many(self, messages: Iterable[DelayedMessage]) -> int:
+    def send_many(
+        self,
+        messages: Iterable[DelayedMessage],
+        *,
+        on_key: OnKey | str | None = None,
+        max_wait: timedelta | float | None = None,
+    ) -> int:
         """As `DelayedDelivery.send_many`."""
-        return self._bound.store_many(self._composer.checked(messages, self._earliest))
+        rule = KeyRule.of(on_key, max_wait)
+        return store_many(self._bound, self._composer.checked(messages, self._earliest), rule)
 
-    def get(self, message_id: str) -> DelayedMessage | None:
+    def get(self, message_id: str | None = None, *, key: str | None = None) -> DelayedMessage | None:
         """The waiting message as your transaction sees it; None: not (or no longer) in the store."""
-        return self._bound.get(message_id)
+        return ask(self._bound, self._bound.get, message_id, key, None)
 
-    def cancel(self, message_id: str) -> ManagementOutcome:
+    def cancel(self, message_id: str | None = None, *, key: str | None = None) -> ManagementOutcome:
         """Delete a waiting message, unless a dispatcher has claimed it; never waits for one.
 
         Until your transaction ends, the message is not dispatched.
         """
-        return self._bound.cancel(message_id)
+        return ask(self._bound, self._bound.cancel, message_id, key, ManagementOutcome.NOT_FOUND)
 
     def reschedule(
-        self, message_id: str, *, delay: timedelta | float | None = None, at: datetime | None = None
+        self,
+        message_id: str | None = None,
+        *,
+        key: str | None = None,
+        delay: timedelta | float | None = None,
+        at: datetime | None = None,
     ) -> ManagementOutcome:
         """Give a waiting message a new due time and fresh retries, unless a dispatcher has claimed it.
 
         Until your transaction ends, the message is not dispatched.
         """
         due_time = self._composer.due_time(delay, at)
-        outcome = self._bound.reschedule(message_id, due_time)
+        outcome = ask(
+            self._bound,
+            lambda found: self._bound.reschedule(found, due_time),
+            message_id,
+            key,
+            ManagementOutcome.NOT_FOUND,
+        )
         if outcome is ManagementOutcome.DONE:
             self._earliest.note(due_time)
         return outcome
@@ -108,6 +128,12 @@ class EnlistedDelivery(Sender):
     def _keep(self, message: DelayedMessage) -> None:
         self._bound.store(message)
         self._earliest.note(message.due_time)
+
+    @override
+    def _keep_keyed(self, message: DelayedMessage, rule: KeyRule) -> str:
+        stored = keyed(self._bound).store_keyed(message, rule)
+        self._earliest.note(message.due_time if rule.max_wait is None else self._bound.now())
+        return stored
 
     def _ended(self) -> None:
         self._wake_up(self._earliest.time)

@@ -33,11 +33,12 @@ class NativeSender:
     def send(self, messages: Sequence[DelayedMessage]) -> Sequence[DelayedMessage]:
         """Send what can wait in the broker; returns the other messages, for the store.
 
-        The others are due already, or due after the longest delay, or unsuited, or the broker did not confirm them. An
-        unconfirmed message may be in the broker nevertheless: it then arrives twice, with the same message_id.
+        The others have a key, or are due already, or due after the longest delay, or unsuited, or the broker did not
+        confirm them. An unconfirmed message may be in the broker nevertheless: it then arrives twice, with the same
+        message_id.
         """
         now = self._now()
-        fits = [timedelta(0) < message.due_time - now <= self._longest for message in messages]
+        fits = [message.key is None and timedelta(0) < message.due_time - now <= self._longest for message in messages]
         fitting = list(compress(messages, fits))
         send = partial(self._transport.send_delayed, fitting, now, self._timeout)
         outcomes = iter(off_the_loop("delaystore-native", send) if fitting else ())

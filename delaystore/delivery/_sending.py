@@ -6,7 +6,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from delaystore.errors import InvalidMessageError
-from delaystore.message import NOTHING, DelayedMessage, due_after, new_message_id
+from delaystore.keys import KeyRule, OnKey
+from delaystore.message import NOTHING, DelayedMessage, check_key, due_after, new_message_id
 from delaystore.transports.abc import Transport
 
 
@@ -80,16 +81,28 @@ class Sender(ABC):
         headers: Mapping[str, Any] | None = None,
         properties: Mapping[str, Any] | None = None,
         message_id: str | None = None,
+        key: str | None = None,
+        on_key: OnKey | str | None = None,
+        max_wait: timedelta | float | None = None,
     ) -> str:
         """Store a message for `destination`, due after `delay` (a timedelta or seconds) or `at` (an aware datetime).
 
         Returns its message_id: a fresh one, unless given. It is durable once this returns; in somebody else's
         transaction, once that is committed, and `delay` counts from now all the same. A time in the past means at once.
         With `native` the broker or the store has it, and an id that already waits in the broker is not noticed.
+
+        `key`: at most one message with it waits. `on_key` says what becomes of this one where another does: `reject`
+        (the default) raises DuplicateKeyError; `keep` leaves that one, whose message_id is returned; `replace` puts
+        this one in its place; `debounce` does so too, but due no later than `max_wait` (a timedelta or seconds; None:
+        no bound) after the first of them was sent. While a dispatcher has the message of that key, send waits up to
+        5 s, and raises KeyInUseError then: nothing is stored, send again. A message with a key always goes to the
+        store; ConfigurationError where that knows no keys.
+
         Raises InvalidMessageError for what cannot be carried, DuplicateMessageError for an id that already waits in the
         store, DurabilityUnknownError where it is stored but perhaps not on PostgreSQL's synchronous standby, another
         StoreError when the store fails: it may be stored nevertheless, so send again with a message_id of your own.
         """
+        rule = rule_of(key, on_key, max_wait)
         self.prepare()
         message = DelayedMessage(
             message_id=new_message_id() if message_id is None else message_id,
@@ -98,8 +111,11 @@ class Sender(ABC):
             body=body,
             headers=NOTHING if headers is None else headers,
             properties=NOTHING if properties is None else properties,
+            key=key,
         )
         self._composer.check(message)
+        if rule is not None:
+            return self._keep_keyed(message, rule)
         self._keep(message)
         return message.message_id
 
@@ -109,3 +125,17 @@ class Sender(ABC):
     @abstractmethod
     def _keep(self, message: DelayedMessage) -> None:
         """Store a checked message, or send it natively. Raises StoreError."""
+
+    @abstractmethod
+    def _keep_keyed(self, message: DelayedMessage, rule: KeyRule) -> str:
+        """Store a checked message with a key; returns the message_id of the one that waits. Raises StoreError."""
+
+
+def rule_of(key: str | None, on_key: OnKey | str | None, max_wait: timedelta | float | None) -> KeyRule | None:
+    """The rule of `send`'s arguments; None: there is no key. Raises InvalidMessageError for what makes no sense."""
+    if key is not None:
+        check_key(key)
+        return KeyRule.of(on_key, max_wait)
+    if on_key is not None or max_wait is not None:
+        raise InvalidMessageError("on_key and max_wait go with key=; give the message a key, or leave them out")
+    return None

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from sqlalchemy import Column, ColumnElement, FromClause, Integer
 from sqlalchemy.types import TypeEngine
 
-from delaystore.message import MAX_ADDRESS_BYTES, MAX_MESSAGE_ID_BYTES, Position
+from delaystore.message import MAX_ADDRESS_BYTES, MAX_KEY_BYTES, MAX_MESSAGE_ID_BYTES, Position
 from delaystore.sql.types import Body, ExactText, Json, UtcDateTime
 
 KEY: Final = "message_id"
@@ -44,8 +44,17 @@ COLUMNS: Final = (
 )
 """In the order in which rows hold them."""
 NAMES: Final = tuple(column.name for column in COLUMNS)
+MESSAGE_KEY: Final = "message_key"
+"""The column of a message's key; NULL: it has none."""
+FIRST_SENT: Final = "first_sent"
+"""The column of when the first of those messages was sent that have replaced one another under a key."""
 SENT: Final = tuple(column for column in COLUMNS if column.at_first is None)
 """The columns whose values the sender gives."""
+
+
+def key_columns() -> list[Column[Any]]:
+    """The columns that a table has for messages with a key; statements about others do not name them."""
+    return [Column(MESSAGE_KEY, ExactText(MAX_KEY_BYTES)), Column(FIRST_SENT, UtcDateTime())]
 
 
 def message_columns(table: FromClause) -> list[ColumnElement[Any]]:

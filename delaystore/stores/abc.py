@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
+from delaystore.keys import KeyRule
 from delaystore.message import DelayedMessage, Position
 from delaystore.settings import TransactionMode
 
@@ -186,6 +187,8 @@ class Page:
     next_key: Position | None
 
 
+REJECT: Final = KeyRule()
+"""What becomes of a message with a key where nobody says it."""
 COUNTED: Final = 100_000
 """As many messages are counted where an estimate is asked for."""
 
@@ -246,3 +249,31 @@ class ManagedDelayedMessageStore(DelayedMessageStore):
     @abstractmethod
     def reschedule(self, message_id: str, due_time: datetime) -> ManagementOutcome:
         """Give a waiting message a new due time and a failure count of 0, unless a dispatcher has claimed it."""
+
+
+class KeyedDelayedMessageStore(DelayedMessageStore):
+    """A store that knows keys: at most one message with a key waits, whoever sends at the same moment.
+
+    A key is free again when its message is removed or cancelled; failures and rescheduling leave it alone. `store` and
+    `store_many` reject a key that waits. A message that a dispatcher has claimed is neither waiting nor gone: whoever
+    stores its key waits a few seconds for the dispatcher to settle it, and is told KeyInUseError then.
+    """
+
+    @abstractmethod
+    def store_keyed(self, message: DelayedMessage, rule: KeyRule) -> str:
+        """Keep `message`, which has a key, or do what `rule` says where one with its key waits.
+
+        Returns the message_id of the one that waits now: that of `message`, unless the other one was kept. Raises
+        DuplicateKeyError where that is the rule, DuplicateMessageError for its message_id, KeyInUseError.
+        """
+
+    @abstractmethod
+    def store_many(self, messages: Iterable[DelayedMessage], rule: KeyRule = REJECT) -> int:
+        """As in every store, but messages with a key go by `rule`, in their order, one after the other.
+
+        Returns how many were stored, in place of others or not.
+        """
+
+    @abstractmethod
+    def message_id_of(self, key: str) -> str | None:
+        """The message that has `key`, claimed or not; None: none has."""

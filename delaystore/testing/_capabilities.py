@@ -24,6 +24,8 @@ class StoreCapabilities:
     """What is fetched outside a block stays claimed until it is removed, its failure is counted, or a lease ends."""
     management: bool = False
     """It is a ManagedDelayedMessageStore."""
+    keys: bool = False
+    """It is a ManagedDelayedMessageStore and a KeyedDelayedMessageStore."""
     other_processes: bool = False
     """Another process can open the same storage: `open_elsewhere` is given."""
     lease: timedelta = timedelta(0)

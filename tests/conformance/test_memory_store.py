@@ -12,7 +12,7 @@ LEASE = timedelta(minutes=1)
 
 class TestInMemoryStore(StoreConformance):
     capabilities: ClassVar = StoreCapabilities(
-        transactions=True, batches=True, bounded_batches=True, management=True, ending_leases=True
+        transactions=True, batches=True, bounded_batches=True, management=True, keys=True, ending_leases=True
     )
 
     @pytest.fixture

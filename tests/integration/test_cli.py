@@ -65,9 +65,9 @@ def test_programs_get_whole_lines_under_the_names_that_json_has(run: CommandLine
     sent(run, "hello", "--at", "2100-01-01T00:00Z", "--message-id", "long " + "x" * 250)
     sent(run, "--at", "2100-01-01T01:00+00:30", "--message-id", "tab\tand\nend")
     assert run("list").out.splitlines() == [
-        "message_id\tdue_time\tdestination\tnext_attempt\tfailure_count\tsize",
-        "long " + "x" * 250 + "\t2100-01-01T00:00:00+00:00\tbilling\t\t0\t5",
-        r"tab\tand\nend" + "\t2100-01-01T00:30:00+00:00\tbilling\t\t0\t0",
+        "message_id\tdue_time\tdestination\tnext_attempt\tfailure_count\tsize\tkey",
+        "long " + "x" * 250 + "\t2100-01-01T00:00:00+00:00\tbilling\t\t0\t5\t",
+        r"tab\tand\nend" + "\t2100-01-01T00:30:00+00:00\tbilling\t\t0\t0\t",
     ]
 
 
@@ -173,6 +173,29 @@ def test_cancel_says_for_each_message_what_became_of_it(run: CommandLine) -> Non
     assert (result.code, result.out, result.err) == (1, "cancelled: a\n", "not found: nope\n")
     assert run("count").out == "0\n"
     assert run("cancel", "a", "--json").document == {"results": [{"message_id": "a", "outcome": "not_found"}]}
+
+
+def test_a_key_names_the_one_message_that_has_it(run: CommandLine) -> None:
+    first = sent(run, "1", "--key", "order-17", *LATER)
+    refused = run("send", "billing", "2", "--key", "order-17", *LATER)
+    assert refused.code != 0
+    assert f"the message '{first}' already waits with the key 'order-17'" in refused.err
+    assert sent(run, "2", "--key", "order-17", "--on-key", "keep", *LATER) == first
+    last = sent(run, "3", "--key", "order-17", "--on-key", "debounce", "--max-wait", "10m", *LATER)
+    (listed,) = run("list", "--json").document["messages"]
+    assert (listed["message_id"], listed["key"]) == (last, "order-17")
+    assert "order-17" in run("list").out
+    assert run("show", "--key", "order-17", "--json").document["body"] == "3"
+    result = run("reschedule", "--key", "order-17", "--delay", "2h")
+    assert (result.code, result.out) == (0, "rescheduled: key order-17\n")
+    assert run("cancel", "--key", "order-17", "--json").document == {
+        "results": [{"key": "order-17", "outcome": "done"}]
+    }
+    result = run("cancel", "--key", "order-17")
+    assert (result.code, result.err) == (1, "not found: key order-17\n")
+    assert "pass its ID or --key KEY" in run("reschedule", "--delay", "0").err
+    assert "pass their ids, or --key KEY" in run("cancel").err
+    assert "max_wait goes with on_key='debounce'" in run("send", "b", "--key", "k", "--max-wait", "1m", *LATER).err
 
 
 def test_reschedule_gives_a_new_due_time(run: CommandLine) -> None:

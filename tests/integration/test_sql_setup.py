@@ -39,7 +39,7 @@ HOSTILE_NAMES = [
 
 def test_the_schema_is_the_sum_of_its_migrations(store: SqlDelayedMessageStore) -> None:
     leases = store.engine.dialect.name == "sqlite"
-    table = delayed_table("sales_delayed", None, leases=leases)
+    table = delayed_table("sales_delayed", None, leases=leases, keys=True)
     others = ("sales_delayed_version", "sales_delayed_shelves")
     with store.engine.connect() as connection:
         context = MigrationContext.configure(

@@ -33,6 +33,7 @@ def test_a_waiting_message_is_one_document_with_stable_keys() -> None:
         "next_attempt": None,
         "failure_count": 0,
         "size": 7,
+        "key": None,
         "headers": {
             "raw": {"base64": "/w=="},
             "list": ["1.10", {"at": "2027-01-01T00:00:00+00:00"}],

@@ -17,6 +17,7 @@ from sqlalchemy.dialects import mssql
 from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlalchemy.sql.elements import ClauseElement
 
+from delaystore.keys import OnKey
 from delaystore.loading.options import OnDuplicate
 from delaystore.loading.staging._sql.dialects import STAGING_DIALECTS, twice, waiting_already
 from delaystore.loading.staging._sql.tables import registry_table, staging_table
@@ -25,16 +26,18 @@ from delaystore.migrations.sources._sql.dialects import MIGRATION_DIALECTS, Migr
 from delaystore.migrations.sources._sql.tables import BATCH, REJECTED, RunTables, batches_table, runs_table
 from delaystore.migrations.sources._sql.types import Instant
 from delaystore.sql.columns import NAMES
-from delaystore.sql.dialects import Claiming, dialect_of, store_dialect_of
+from delaystore.sql.dialects import Claiming, StoreDialect, dialect_of, store_dialect_of
 from delaystore.sql.quoting import quoted_name
+from delaystore.stores.sql._keyed import KEYED, OneStatement
 from delaystore.stores.sql._statements import Statements
-from delaystore.stores.sql.schema import delayed_table
+from delaystore.stores.sql.schema import delayed_table, with_keys
 from delaystore.transports.sql_queue._claims import LeasedRows, LockedRows
 from delaystore.transports.sql_queue._tables import queue_table
 
 FOLDER: Final = Path(__file__).parent / "compiled_sql"
 NOW: Final = datetime(2040, 1, 1, tzinfo=UTC)
 TOKEN: Final = "0123456789abcdef0123"
+NO_STATEMENTS: Final = ("table", "keyed_table", "numbered", "cancel", "reschedule")
 URLS: Final = {
     "postgresql": "postgresql+psycopg://",
     "mysql": "mysql+pymysql://",
@@ -190,13 +193,26 @@ def created(table: Table) -> list[Any]:
     return [CreateTable(table), *(CreateIndex(index) for index in sorted(table.indexes, key=lambda i: str(i.name)))]
 
 
+def keyed_statements(statements: Statements, dialect: StoreDialect) -> Iterator[tuple[str, ClauseElement]]:
+    keyed = KEYED[dialect.claiming](statements, dialect, 5.0)
+    for name, statement in sorted(vars(keyed).items()):
+        if isinstance(statement, ClauseElement) and name != "_table":
+            yield f"keyed: {name.strip('_')}", statement
+    if isinstance(keyed, OneStatement):
+        for on_key in OnKey:
+            for is_bounded in (False, True)[: 1 + (on_key is OnKey.DEBOUNCE)]:
+                yield f"keyed: {on_key}{', bounded' * is_bounded}", keyed._statement(on_key, is_bounded)
+
+
 def test_the_store(engine: Engine) -> None:
     book, dialect, table = Book(engine.dialect), store_dialect_of(engine), live_table(engine)
-    book.add("table", *created(table))
+    book.add("table", *created(with_keys(table)))
     statements = Statements(table, dialect)
     for name, statement in sorted(vars(statements).items()):
-        if isinstance(statement, ClauseElement) and name not in ("table", "numbered", "cancel", "reschedule"):
+        if isinstance(statement, ClauseElement) and name not in NO_STATEMENTS:
             book.add(name, statement)
+    for name, statement in keyed_statements(statements, dialect):
+        book.add(name, statement)
     clock = dialect.clock()
     book.add("clock", "this computer's" if clock is None else select(clock))
     book.run("setup lock", lambda c: dialect.setup_lock(c, "sales_delayed"))

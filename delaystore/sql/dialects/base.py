@@ -48,6 +48,8 @@ LONGEST_LOCK_WAIT: Final = 2_000_000
 Pair = Sequence[ColumnElement[Any]]
 """A time and an id: two columns, or the values of a position in their order."""
 Change = Delete | Update
+Changes = Callable[[Any], tuple[Mapping[str, Any], ColumnElement[bool] | None]]
+"""Makes, of the columns of a row that shall be inserted, the values for the row that is there, and a condition."""
 Release = Callable[[], None]
 """Ends a lock."""
 
@@ -243,6 +245,37 @@ class StoreDialect(SqlDialect):
     def insert_alone(self, table: Table, shelves: Table) -> Insert:
         """`insert_message`, alone in its transaction: our own caller may be whom it waits for."""
         return self.insert_message(table, shelves)
+
+    def insert_keyed(self, table: Table, shelves: Table, changes: Changes) -> Executable:
+        """An insert of one row that changes the row with its key instead, unless that is claimed.
+
+        It returns the message_id and the next attempt of the row; none for a claimed row, for one that does not meet
+        the condition of `changes`, and for a message_id in one of `shelves`. Not asked where claims are made of
+        candidates.
+        """
+        raise NotImplementedError
+
+    def capped(
+        self, at: ColumnElement[datetime], first: ColumnElement[datetime], microseconds: ColumnElement[int]
+    ) -> ColumnElement[datetime]:
+        """The earlier of `at`, and so long after `first`; asked where `insert_keyed` is."""
+        raise NotImplementedError
+
+    @contextmanager
+    def waiting_briefly(self, connection: Connection, seconds: float) -> Iterator[None]:  # noqa: ARG002 - for overriders
+        """A savepoint in which no statement waits longer than `seconds` for somebody's row; its own limits come back.
+
+        SQLite has no locks of rows.
+        """
+        with self.savepoint(connection):
+            yield
+
+    def alter_patiently(self, connection: Connection, alter: Callable[[], None]) -> None:  # noqa: ARG002 - for overriders
+        """Do `alter` to a table in use, so that others wait behind it only for a moment.
+
+        Raises StoreUnavailableError where somebody's transaction does not let go of the table.
+        """
+        alter()
 
     def savepoint(self, connection: Connection) -> AbstractContextManager[object]:
         """Undo what the block wrote, and only that, when it raises."""

@@ -2,7 +2,8 @@
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
@@ -48,12 +49,14 @@ from delaystore.errors import (
     DuplicateMessageError,
     DurabilityUnknownError,
     MessageBeingStoredError,
+    StoreUnavailableError,
 )
-from delaystore.sql.columns import KEY
+from delaystore.sql.columns import KEY, MESSAGE_KEY
 from delaystore.sql.dialects.base import (
     CONNECT_TIMEOUT,
     LONGEST_IDLE,
     Change,
+    Changes,
     Release,
     StoreDialect,
     driver_errors,
@@ -102,6 +105,11 @@ _RIGHTS: Final = text(
 _IDLE_LIMIT: Final = text("SELECT current_setting('idle_session_timeout', true)")
 """None before PostgreSQL 14, where the setting is new."""
 _SET_IDLE_LIMIT: Final = text("SELECT set_config('idle_session_timeout', :limit, false)")
+_SET_LOCK_LIMIT: Final = text("SELECT set_config('lock_timeout', :limit, true)")
+ALTER_WAIT: Final = 0.5
+"""Seconds for which all who use a table wait at most behind a change of its columns, until it is changed."""
+ALTER_PATIENCE: Final = 120
+"""Seconds for which a change of columns is tried."""
 _SWITCHED_OFF: Final = (
     "enable_sort",
     "enable_seqscan",
@@ -338,6 +346,52 @@ class PostgreSqlDialect(StoreDialect):
         return self._insert_unshelved(table, shelves, row, KEY)
 
     @override
+    def insert_keyed(self, table: Table, shelves: Table, changes: Changes) -> Executable:
+        """Waits for a row that somebody has locked, or inserts once it is gone."""
+        key, names = table.c[MESSAGE_KEY], [column.name for column in table.columns]
+        row = [bindparam(column.name, type_=column.type) for column in table.columns]
+        insert = postgresql.insert(table).from_select(names, select(*row).where(~_is_shelved(shelves, KEY)))
+        values, condition = changes(insert.excluded)
+        upsert = insert.on_conflict_do_update(
+            index_elements=[key], index_where=key.is_not(None), set_=dict(values), where=condition
+        )
+        return upsert.returning(table.c.message_id, table.c.next_attempt)
+
+    @override
+    def capped(
+        self, at: ColumnElement[datetime], first: ColumnElement[datetime], microseconds: ColumnElement[int]
+    ) -> ColumnElement[datetime]:
+        span = microseconds * literal_column("INTERVAL '1 microsecond'")
+        return func.least(at, first + span, type_=UtcDateTime())
+
+    @override
+    @contextmanager
+    def waiting_briefly(self, connection: Connection, seconds: float) -> Iterator[None]:
+        with self.savepoint(connection):
+            before = connection.exec_driver_sql("SHOW lock_timeout").scalar_one()
+            self.limit_lock_wait(connection, seconds)
+            yield
+            connection.execute(_SET_LOCK_LIMIT, {"limit": before})
+
+    @override
+    def alter_patiently(self, connection: Connection, alter: Callable[[], None]) -> None:
+        """All who use the table wait behind our wait for its lock: so that is short, and made again."""
+        deadline = time.monotonic() + ALTER_PATIENCE
+        while True:
+            try:
+                with self.waiting_briefly(connection, ALTER_WAIT):
+                    return alter()
+            except DBAPIError as error:
+                if self.fault(error) is not Fault.LOCKED:
+                    raise
+            if time.monotonic() > deadline:
+                raise StoreUnavailableError(
+                    f"the table has been in use for {ALTER_PATIENCE} s by transactions that take long; end them, and "
+                    "set up again"
+                )
+            time.sleep(ALTER_WAIT)
+
+    @override
     def insert_many(
         self, connection: Connection, table: Table, shelves: Table | None, rows: Iterable[dict[str, Any]]
     ) -> int:
@@ -392,8 +446,7 @@ class PostgreSqlDialect(StoreDialect):
         key: str,
         *conditions: ColumnElement[bool],
     ) -> Insert:
-        there = exists().where(shelves.c[KEY] == bindparam(key, type_=shelves.c[KEY].type))
-        new = select(*row).where(~there, *conditions)
+        new = select(*row).where(~_is_shelved(shelves, key), *conditions)
         return self.insert(table).from_select([column.name for column in table.columns], new)
 
     @override
@@ -524,8 +577,7 @@ class PostgreSqlDialect(StoreDialect):
 
     @override
     def limit_lock_wait(self, connection: Connection, seconds: float) -> str | None:
-        limit = {"limit": f"{max(1, int(seconds * 1000))}ms"}
-        connection.execute(text("SELECT set_config('lock_timeout', :limit, true)"), limit)
+        connection.execute(_SET_LOCK_LIMIT, {"limit": f"{max(1, int(seconds * 1000))}ms"})
         return None
 
     @override
@@ -566,6 +618,11 @@ def _patient(connection: Connection) -> Iterator[None]:
     former: str = connection.execute(select(before.c.value, limit)).scalar_one()
     yield
     connection.execute(select(func.set_config(_LOCK_TIMEOUT, former, true())))
+
+
+def _is_shelved(shelves: Table, parameter: str) -> ColumnElement[bool]:
+    """Whether the message_id in `parameter` is in a shelf."""
+    return exists().where(shelves.c[KEY] == bindparam(parameter, type_=shelves.c[KEY].type))
 
 
 def _removal(name: str) -> TextClause:

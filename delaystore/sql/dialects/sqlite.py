@@ -35,8 +35,9 @@ from typing_extensions import override
 
 from delaystore.bridge import pause
 from delaystore.errors import StorePermissionError
+from delaystore.sql.columns import MESSAGE_KEY
 from delaystore.sql.dialects._sqlite_connection import ForkSafeConnection
-from delaystore.sql.dialects.base import Change, Claiming, Release, StoreDialect, floored, row_with
+from delaystore.sql.dialects.base import Change, Changes, Claiming, Release, StoreDialect, floored, row_with
 from delaystore.sql.drivers import Driver
 from delaystore.sql.faults import Fault
 from delaystore.sql.sizes import TableSize
@@ -44,6 +45,7 @@ from delaystore.sql.types import JsonList, UtcDateTime
 
 BUSY_TIMEOUT: Final = 30
 """Seconds that one writer waits for another."""
+_NO_LEASE: Final[Mapping[str, None]] = {"claimed_by": None, "claimed_until": None}
 _FAULTS: Final[Mapping[str, Fault]] = {
     "no such table": Fault.MISSING,
     "no such column": Fault.MISSING,
@@ -160,6 +162,27 @@ class SqliteDialect(StoreDialect):
     @override
     def insert(self, table: Table) -> Insert:
         return sqlite.insert(table).on_conflict_do_nothing()
+
+    @override
+    def insert_keyed(self, table: Table, shelves: Table, changes: Changes) -> Executable:
+        """Changes no row that is claimed at the parameter `now`, and ends a lease that has expired."""
+        key, insert = table.c[MESSAGE_KEY], sqlite.insert(table)
+        values, condition = changes(insert.excluded)
+        free = _unclaimed(table) if condition is None else _unclaimed(table) & condition
+        upsert = insert.on_conflict_do_update(
+            index_elements=[key], index_where=key.is_not(None), set_={**values, **_NO_LEASE}, where=free
+        )
+        return upsert.returning(table.c.message_id, table.c.next_attempt)
+
+    @override
+    def capped(
+        self, at: ColumnElement[datetime], first: ColumnElement[datetime], microseconds: ColumnElement[int]
+    ) -> ColumnElement[datetime]:
+        """Times are text, which has no arithmetic."""
+        seconds = cast(func.strftime("%s", func.substr(first, 1, 19)), Integer)
+        later = seconds * 1_000_000 + cast(func.substr(first, 21, 6), Integer) + microseconds
+        whole = func.strftime("%Y-%m-%d %H:%M:%S", later.op("/", precedence=9)(1_000_000), "unixepoch")
+        return func.min(at, whole.concat(func.printf(".%06d", later % 1_000_000)), type_=UtcDateTime())
 
     @override
     @contextmanager

@@ -47,8 +47,8 @@ class EnlistedInMemoryStore(InMemoryTransaction):
             outcome = self._take(message_id)
             if outcome is not ManagementOutcome.DONE:
                 return outcome
-            if self._stored.pop(message_id, None) is not None:
-                self._waiting.reserved.discard(message_id)
+            if message_id in self._stored.messages:
+                self._stored.drop(message_id)
             else:
                 self._changed.pop(message_id, None)
                 self._removed.add(message_id)
@@ -63,12 +63,12 @@ class EnlistedInMemoryStore(InMemoryTransaction):
             outcome, message = self._take(message_id), self._seen(message_id)
             if outcome is ManagementOutcome.DONE and message is not None:
                 changed = replace(message, due_time=due_time, failure_count=0, next_attempt=due_time)
-                (self._stored if message_id in self._stored else self._changed)[message_id] = changed
+                (self._stored.messages if message_id in self._stored.messages else self._changed)[message_id] = changed
             return outcome
 
     def _take(self, message_id: str) -> ManagementOutcome:
         """Claim a waiting message until the transaction's end, so that nobody else changes or dispatches it."""
-        if message_id in self._stored:
+        if message_id in self._stored.messages:
             return ManagementOutcome.DONE
         entry = self._entry(message_id)
         if entry is None:
@@ -80,8 +80,8 @@ class EnlistedInMemoryStore(InMemoryTransaction):
         return ManagementOutcome.DONE
 
     def _seen(self, message_id: str) -> DelayedMessage | None:
-        if message_id in self._stored:
-            return self._stored[message_id]
+        if message_id in self._stored.messages:
+            return self._stored.messages[message_id]
         entry = self._entry(message_id)
         return None if entry is None else self._changed.get(message_id, entry.message)
 

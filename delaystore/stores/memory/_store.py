@@ -7,18 +7,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Final, Self
+from typing import ClassVar, Final, Self
 from urllib.parse import urlsplit
 
 from typing_extensions import override
 
 from delaystore.clock import Clock, SystemClock
 from delaystore.errors import ConfigurationError, UnsupportedModeError
-from delaystore.message import DelayedMessage, Position, check_message_id, position_of, utc, waiting_until
+from delaystore.keys import KEY_PATIENCE, KeyRule
+from delaystore.message import DelayedMessage, Position, check_key, check_message_id, position_of, utc, waiting_until
 from delaystore.settings import TransactionMode, check_lease
 from delaystore.stores._buckets import number_of, seconds_of, start_of
+from delaystore.stores._keys import patiently
 from delaystore.stores.abc import (
-    DelayedMessageStore,
+    REJECT,
+    KeyedDelayedMessageStore,
     ManagedDelayedMessageStore,
     ManagementOutcome,
     Page,
@@ -31,7 +34,7 @@ from delaystore.stores.memory._waiting import WaitingMessages, copied
 _SYSTEM_CLOCK: Final = SystemClock()
 
 
-class InMemoryDelayedMessageStore(ManagedDelayedMessageStore):
+class InMemoryDelayedMessageStore(ManagedDelayedMessageStore, KeyedDelayedMessageStore):
     """Keeps messages in this process's memory: they are lost with it. For tests and demos.
 
     Outside `transaction()`, what is fetched is claimed for `lease` by `clock`. A fetch takes O(log n) of what waits;
@@ -39,6 +42,9 @@ class InMemoryDelayedMessageStore(ManagedDelayedMessageStore):
 
     Honours every transaction mode but TRANSACTION_SCOPE: no transport shares its transactions.
     """
+
+    key_patience: ClassVar = KEY_PATIENCE
+    """Seconds for which a message waits to be stored whose key is being dispatched."""
 
     def __init__(
         self,
@@ -79,7 +85,7 @@ class InMemoryDelayedMessageStore(ManagedDelayedMessageStore):
 
     @override
     @contextmanager
-    def transaction(self) -> Iterator[DelayedMessageStore]:
+    def transaction(self) -> Iterator[InMemoryTransaction]:
         """What the block writes shows at its end; an exception undoes it. Others do not wait for it."""
         transaction = self._begin()
         try:
@@ -105,12 +111,31 @@ class InMemoryDelayedMessageStore(ManagedDelayedMessageStore):
 
     @override
     def store(self, message: DelayedMessage) -> None:
-        self.store_many([message])
+        if message.key is not None:
+            self.store_keyed(message, REJECT)
+        else:
+            self.store_many([message])
 
     @override
-    def store_many(self, messages: Iterable[DelayedMessage]) -> int:
+    def store_many(self, messages: Iterable[DelayedMessage], rule: KeyRule = REJECT) -> int:
+        """Does not wait for a message whose key is being dispatched."""
         with self.transaction() as transaction:
-            return transaction.store_many(messages)
+            return transaction.store_many(messages, rule)
+
+    @override
+    def store_keyed(self, message: DelayedMessage, rule: KeyRule) -> str:
+        def attempt() -> str:
+            with self.transaction() as transaction:
+                return transaction.store_keyed(message, rule)
+
+        return patiently(attempt, self.key_patience)
+
+    @override
+    def message_id_of(self, key: str) -> str | None:
+        check_key(key)
+        waiting = self._waiting()
+        with waiting.lock:
+            return waiting.keys.get(key)
 
     @override
     def fetch_next_due_timeout(self, at: datetime) -> DelayedMessage | None:

@@ -1,20 +1,24 @@
 """A block of the in-memory store: what it writes shows at its end, or never."""
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 
 from typing_extensions import override
 
 from delaystore.clock import Clock
-from delaystore.errors import StoreError
+from delaystore.errors import KeyInUseError, StoreError
+from delaystore.keys import KeyRule, OnKey
 from delaystore.message import DelayedMessage, utc
 from delaystore.settings import TransactionMode
-from delaystore.stores.abc import DelayedMessageStore
+from delaystore.stores._keys import bounded, in_order_of_keys, key_of, refuse_duplicate, without_keys
+from delaystore.stores.abc import REJECT, KeyedDelayedMessageStore
+from delaystore.stores.memory._stored import Stored
 from delaystore.stores.memory._waiting import Entry, WaitingMessages, after_failure, copied
 
 
-class InMemoryTransaction(DelayedMessageStore):
+class InMemoryTransaction(KeyedDelayedMessageStore):
     """Claims what it fetches until the block ends, and keeps its writes to itself until then.
 
     What the block has stored is fetched, by others and by itself, only after its end. It may settle what `owner`,
@@ -28,7 +32,7 @@ class InMemoryTransaction(DelayedMessageStore):
         self._claimed: dict[str, Entry] = {}
         self._removed: set[str] = set()
         self._changed: dict[str, DelayedMessage] = {}
-        self._stored: dict[str, DelayedMessage] = {}
+        self._stored = Stored(waiting)
         self._ended = False
 
     @override
@@ -44,16 +48,79 @@ class InMemoryTransaction(DelayedMessageStore):
         self.store_many([message])
 
     @override
-    def store_many(self, messages: Iterable[DelayedMessage]) -> int:
-        """Reserve the ids of all of `messages`, or of none."""
-        new = [copied(message) for message in messages]
+    def store_many(self, messages: Iterable[DelayedMessage], rule: KeyRule = REJECT) -> int:
+        """Reserve the ids and keys of all of `messages`, or of none."""
+        keyed: list[DelayedMessage] = []
+        new = [copied(message) for message in without_keys(messages, keyed)]
         with self._waiting.lock:
             self._check_open()
-            self._waiting.check_new(new, self._removed)
-            for message in new:
-                self._stored[message.message_id] = message
-                self._waiting.reserved.add(message.message_id)
-        return len(new)
+            with self._all_or_nothing():
+                self._waiting.check_new(new, self._removed)
+                for message in new:
+                    self._stored.add(message)
+                return len(new) + sum(self._place(each, rule) == each.message_id for each in in_order_of_keys(keyed))
+
+    @override
+    def store_keyed(self, message: DelayedMessage, rule: KeyRule) -> str:
+        """Does not wait for others' transactions."""
+        with self._waiting.lock:
+            self._check_open()
+            return self._place(message, rule)
+
+    @override
+    def message_id_of(self, key: str) -> str | None:
+        """Finds what this block has stored, too."""
+        with self._waiting.lock:
+            return self._stored.keys.get(key) or self._waiting.keys.get(key)
+
+    def _place(self, message: DelayedMessage, rule: KeyRule) -> str:
+        """Store, keep or replace; what is replaced is claimed until the block ends, and removed then."""
+        key, now = key_of(message), self._clock.now()
+        own = self._stored.keys.get(key)
+        entry = None if own is not None else self._entry_with(key, now)
+        there = own if entry is None else entry.message.message_id
+        if there is not None:
+            refuse_duplicate(message, there, rule)
+        if there is not None and rule.on_key is OnKey.KEEP:
+            return there
+        first_sent = now
+        if there is not None and rule.on_key is OnKey.DEBOUNCE:
+            first_sent = (self._stored.first_sent.get(there) if entry is None else entry.first_sent) or now
+        removed = self._removed if there is None else self._removed | {there}
+        self._waiting.check_new([message], removed, () if own is None else (own,))
+        if own is not None:
+            self._stored.drop(own)
+        if entry is not None:
+            self._waiting.claim(entry, self, None)
+            self._claimed[entry.message.message_id] = entry
+            self._removed.add(entry.message.message_id)
+        self._stored.add(copied(bounded(message, first_sent, rule)), first_sent)
+        return message.message_id
+
+    def _entry_with(self, key: str, now: datetime) -> Entry | None:
+        """What waits with `key`, unless this block has removed it; raises KeyInUseError where others have it."""
+        message_id = self._waiting.keys.get(key)
+        if key in self._waiting.reserved_keys:
+            raise KeyInUseError(key)
+        if message_id is None or message_id in self._removed:
+            return None
+        entry = self._waiting.entries[message_id]
+        if entry.claimer is not self and entry.is_claimed(now):
+            raise KeyInUseError(key)
+        return entry
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Undo what the block stores when it raises."""
+        claimed, removed, stored = dict(self._claimed), set(self._removed), self._stored.copy()
+        try:
+            yield
+        except BaseException:
+            for message_id in self._claimed.keys() - claimed:
+                self._waiting.free(self._claimed[message_id])
+            self._claimed, self._removed = claimed, removed
+            self._stored.restore(stored)
+            raise
 
     @override
     def fetch_next_due_timeout(self, at: datetime) -> DelayedMessage | None:
@@ -112,8 +179,8 @@ class InMemoryTransaction(DelayedMessageStore):
                 self._waiting.drop(message_id)
             for message_id, message in self._changed.items():
                 self._claimed[message_id].message = message
-            for message in self._stored.values():
-                self._waiting.add(message)
+            for message in self._stored.messages.values():
+                self._waiting.add(message, self._stored.first_sent.get(message.message_id))
             self._end()
 
     def rollback(self) -> None:
@@ -125,7 +192,7 @@ class InMemoryTransaction(DelayedMessageStore):
     def _end(self) -> None:
         for message_id in self._claimed.keys() - self._removed:
             self._waiting.free(self._claimed[message_id])
-        self._waiting.reserved.difference_update(self._stored)
+        self._stored.end()
         self._ended = True
 
     def _claim(self, message_id: str) -> Entry | None:

@@ -2,7 +2,7 @@
 
 import heapq
 import threading
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
@@ -22,6 +22,8 @@ class Entry:
     ticket: int = 0
     claimer: object | None = None
     claimed_until: datetime | None = None
+    first_sent: datetime | None = None
+    """When the first of those messages was sent that have replaced one another under its key."""
 
     def is_claimed(self, now: datetime) -> bool:
         """Whether a dispatcher has claimed it at `now`; a claim without an end lasts until it is freed."""
@@ -46,31 +48,43 @@ class WaitingMessages:
         """Ids that open transactions are about to store."""
         self.enlisted: dict[int, tuple[object, Any]] = {}
         """Open transactions of others by their id, each with the store that is enlisted in it."""
+        self.keys: dict[str, str] = {}
+        """The message_id by key."""
+        self.reserved_keys: set[str] = set()
+        """Keys of what open transactions are about to store."""
         self._free: list[_Item] = []
         self._leases: list[_Item] = []
         self._tickets = 0
 
-    def check_new(self, messages: Sequence[DelayedMessage], removed: Set[str]) -> None:
-        """Raise DuplicateMessageError for an id that occurs twice, waits (unless in `removed`), or is reserved."""
+    def check_new(self, messages: Sequence[DelayedMessage], removed: Set[str], replaced: Collection[str] = ()) -> None:
+        """Raise DuplicateMessageError for an id that occurs twice, waits (unless in `removed`), or is reserved.
+
+        An id in `replaced` is reserved by the caller itself.
+        """
         seen: set[str] = set()
         duplicates: list[str] = []
         for message in messages:
             message_id = message.message_id
             waits = message_id in self.entries and message_id not in removed
-            if waits or message_id in self.reserved or message_id in seen:
+            is_reserved = message_id in self.reserved and message_id not in replaced
+            if waits or is_reserved or message_id in seen:
                 duplicates.append(message_id)
             seen.add(message_id)
         if duplicates:
             raise DuplicateMessageError(duplicates)
 
-    def add(self, message: DelayedMessage) -> None:
-        """Keep `message`; the caller has made sure that its id is new."""
-        entry = self.entries[message.message_id] = Entry(message)
+    def add(self, message: DelayedMessage, first_sent: datetime | None = None) -> None:
+        """Keep `message`; the caller has made sure that its id is new, and its key."""
+        entry = self.entries[message.message_id] = Entry(message, first_sent=first_sent)
+        if message.key is not None:
+            self.keys[message.key] = message.message_id
         self._push(entry)
 
     def drop(self, message_id: str) -> None:
         """Forget a message."""
-        del self.entries[message_id]
+        entry = self.entries.pop(message_id)
+        if entry.message.key is not None:
+            del self.keys[entry.message.key]
         self._tidy()
 
     def free(self, entry: Entry) -> None:

@@ -14,6 +14,7 @@ from delaystore.sql.dialects import Claiming, StoreDialect
 from delaystore.sql.faults import Fault
 from delaystore.stores.sql._claims import CandidateLocks, Claims, Leases, RowLocks
 from delaystore.stores.sql._clock import StoreClock
+from delaystore.stores.sql._keyed import Keyed
 from delaystore.stores.sql._scan import DueScan
 from delaystore.stores.sql._statements import Statements
 from delaystore.stores.sql.rows import to_row
@@ -32,6 +33,7 @@ class StoreParts:
     clock: StoreClock
     channel: str
     lease: timedelta
+    keyed: Keyed
 
     def claims(self, connection: Callable[[], Connection], *, committing: bool, token: str | None = None) -> Claims:
         """The claims on what `connection` returns; `token` names the claimer where claims outlive their transaction."""

@@ -20,13 +20,13 @@ from sqlalchemy import (
 from sqlalchemy.sql.dml import ReturningUpdate
 
 from delaystore.message import EARLIEST_DUE_TIME, LATEST_DUE_TIME, Position
-from delaystore.sql.columns import in_order, message_columns
+from delaystore.sql.columns import MESSAGE_KEY, in_order, message_columns
 from delaystore.sql.dialects import Claiming, StoreDialect
 from delaystore.sql.dialects.base import row_with
 from delaystore.sql.dialects.sqlite import owned
 from delaystore.sql.types import UtcDateTime
 from delaystore.stores.sql._fitting import LOCATION, SHELF, fitting_ids, locked_and_fitting, with_sizes
-from delaystore.stores.sql.schema import shelves_table
+from delaystore.stores.sql.schema import shelves_table, with_keys
 
 LOOK_AHEAD: Final = 1000
 """Of how many messages, by next attempt, `status` looks at the due time; as many as are fetched at once."""
@@ -48,12 +48,15 @@ class Statements:
 
     def __init__(self, table: Table, dialect: StoreDialect) -> None:
         self.table = table
+        self.keyed_table = keyed_table = with_keys(table)
+        """The same with the columns of keys, which statements without keys do not name."""
         self.shelves = shelves_table(table, dialect)
         order = in_order(table)
         is_due = table.c.next_attempt <= dialect.undisclosed(bindparam("at", type_=UtcDateTime))
         limit = bindparam("limit", type_=Integer)
         due = select(*message_columns(table)).where(is_due).order_by(*order).limit(limit)
-        is_behind = dialect.behind(order, [bindparam(_AFTER + column.name, type_=column.type) for column in order])
+        position = [bindparam(_AFTER + column.name, type_=column.type) for column in order]
+        is_behind = dialect.behind(order, position)
         if dialect.claiming is Claiming.ROW_LOCKS:
             shelf, location = dialect.location(table)
             located = due.add_columns(shelf.label(SHELF), location.label(LOCATION))
@@ -82,9 +85,10 @@ class Statements:
         self.increment = failed.where(row_with(table))
         self.remove_stored = delete(table).where(dialect.has_stored_id(table))
         self.increment_stored = failed.where(dialect.has_stored_id(table))
-        self.get = select(*message_columns(table)).where(row_with(table))
-        self.page = select(*message_columns(table)).order_by(*order).limit(limit)
-        self.page_behind = self.page.where(is_behind)
+        shown = [*message_columns(keyed_table), keyed_table.c[MESSAGE_KEY]]
+        self.get = select(*shown).where(row_with(keyed_table))
+        self.page = select(*shown).order_by(*in_order(keyed_table)).limit(limit)
+        self.page_behind = self.page.where(dialect.behind(in_order(keyed_table), position))
         self.count = select(func.count()).select_from(table)
         some = select(literal(1)).select_from(table).limit(limit).subquery("some")
         self.count_some = select(func.count()).select_from(some)

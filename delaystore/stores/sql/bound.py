@@ -1,5 +1,6 @@
 """A store bound to one connection, and so to one transaction."""
 
+import builtins
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,9 +10,11 @@ from typing import Any, Final
 from sqlalchemy import Connection, CursorResult, Delete, Executable, Update
 from typing_extensions import override
 
+from delaystore.keys import KeyRule
 from delaystore.message import (
     DelayedMessage,
     Position,
+    check_key,
     check_message_id,
     utc,
     waiting_until,
@@ -19,7 +22,16 @@ from delaystore.message import (
 from delaystore.settings import MAXIMUM_SLEEP, TransactionMode
 from delaystore.sql.errors import translated_errors
 from delaystore.sql.sizes import TableSize
-from delaystore.stores.abc import Count, ManagedDelayedMessageStore, ManagementOutcome, Page, StoreStatus
+from delaystore.stores._keys import in_order_of_keys, without_keys
+from delaystore.stores.abc import (
+    REJECT,
+    Count,
+    KeyedDelayedMessageStore,
+    ManagedDelayedMessageStore,
+    ManagementOutcome,
+    Page,
+    StoreStatus,
+)
 from delaystore.stores.sql._claims import Claims
 from delaystore.stores.sql._listener import payload_of
 from delaystore.stores.sql._look_up import LookUp
@@ -42,7 +54,7 @@ _OUTCOMES: Final[Mapping[bool | None, ManagementOutcome]] = {
 """By what `StoreDialect.change_unclaimed` returns."""
 
 
-class BoundSqlStore(ManagedDelayedMessageStore):
+class BoundSqlStore(ManagedDelayedMessageStore, KeyedDelayedMessageStore):
     """The store's interface on one connection; commit and rollback are its owner's."""
 
     def __init__(self, parts: StoreParts, connection: Connection, claims: Claims) -> None:
@@ -71,20 +83,49 @@ class BoundSqlStore(ManagedDelayedMessageStore):
     @override
     def store(self, message: DelayedMessage) -> None:
         """Insert. A duplicate is no error of the database, so that the caller's transaction survives it."""
+        if message.key is not None:
+            self.store_keyed(message, REJECT)
+            return
         self.written()
         with translated_errors():
             self._parts.insert(self.connection, message)
         self._waits_until(message.next_attempt)
 
     @override
-    def store_many(self, messages: Iterable[DelayedMessage]) -> int:
+    def store_keyed(self, message: DelayedMessage, rule: KeyRule) -> str:
+        """Waits for whoever has the key's message, but on SQLite, where nobody can write meanwhile."""
+        with translated_errors():
+            return self.place(message, rule)
+
+    def place(self, message: DelayedMessage, rule: KeyRule) -> str:
+        """As `store_keyed`, but raises what the driver raises."""
         self.written()
-        rows, dialect = Rows(messages), self._parts.dialect
+        placed = self._parts.keyed.place(self.connection, message, rule, self.now())
+        if placed.message_id == message.message_id:
+            self._waits_until(placed.next_attempt)
+        return placed.message_id
+
+    @override
+    def message_id_of(self, key: str) -> str | None:
+        check_key(key)
+        with translated_errors():
+            return self._parts.keyed.message_id_of(self.connection, key)
+
+    @override
+    def store_many(self, messages: Iterable[DelayedMessage], rule: KeyRule = REJECT) -> int:
+        """Those with a key come last, and are kept in memory until then."""
+        self.written()
+        keyed: list[DelayedMessage] = []
+        rows, dialect = Rows(without_keys(messages, keyed)), self._parts.dialect
         with translated_errors(), dialect.savepoint(self.connection):
             count = dialect.insert_many(self.connection, self._sql.table, self._sql.shelves, rows)
-        if count:
-            self._waits_until(rows.earliest)
-        return count
+            if count:
+                self._waits_until(rows.earliest)
+            return count + self.place_many(keyed, rule)
+
+    def place_many(self, keyed: builtins.list[DelayedMessage], rule: KeyRule) -> int:
+        """Store messages with keys one after the other; returns how many were not left out for one that is kept."""
+        return sum(self.place(message, rule) == message.message_id for message in in_order_of_keys(keyed))
 
     @override
     def fetch_next_due_timeout(self, at: datetime) -> DelayedMessage | None:

@@ -46,8 +46,11 @@ class Rows(Iterator[dict[str, Any]]):
         return row
 
 
-def to_message(row: Sequence[Any]) -> DelayedMessage:
-    """The message of a row that begins with COLUMNS; an UnreadableMessage where it holds none."""
+def to_message(row: Sequence[Any], key: str | None = None) -> DelayedMessage:
+    """The message of a row that begins with COLUMNS; an UnreadableMessage where it holds none.
+
+    `key`: of the row, where it was read: what is forwarded needs none.
+    """
     message_id, destination, due_time, next_attempt, failure_count, headers, properties, body, *_ = row
     try:
         return DelayedMessage(
@@ -59,6 +62,7 @@ def to_message(row: Sequence[Any]) -> DelayedMessage:
             headers=decode_mapping(headers),
             properties=decode_mapping(properties),
             body=body,
+            key=key,
         )
     except (ValueError, InvalidMessageError) as error:
         return unreadable(dict(zip(NAMES, row, strict=False)), f"the stored message cannot be decoded: {error}")

@@ -130,6 +130,7 @@ def _migrate(connection: Connection, table: Table, dialect: StoreDialect) -> Non
         "delaystore_leases": dialect.claiming is Claiming.LEASES,
         "delaystore_shelves": shelves_table_name(table.name, dialect) if dialect.has_shelves else None,
         "delaystore_opening": dialect.open_to_senders,
+        "delaystore_patiently": dialect.alter_patiently,
         "delaystore_storage_options": [*dialect.time_checks(), *dialect.storage_options()],
     }
     context = MigrationContext.configure(connection, opts=options)

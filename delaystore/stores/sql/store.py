@@ -14,7 +14,8 @@ from sqlalchemy.exc import DBAPIError
 from typing_extensions import override
 
 from delaystore.clock import Clock
-from delaystore.errors import ConfigurationError, StoreSetupError
+from delaystore.errors import ConfigurationError, KeyInUseError, StoreSetupError
+from delaystore.keys import KEY_PATIENCE, KeyRule
 from delaystore.message import DelayedMessage, Position
 from delaystore.settings import TransactionMode, check_lease
 from delaystore.sql.dialects import Claiming, store_dialect_of
@@ -25,8 +26,11 @@ from delaystore.sql.faults import Fault
 from delaystore.sql.names import check_identifier, check_table_name, default_table_name, timed_table_name
 from delaystore.sql.sizes import TableSize
 from delaystore.sql.urls import url_label
+from delaystore.stores._keys import key_of, patiently, without_keys
 from delaystore.stores.abc import (
+    REJECT,
     Count,
+    KeyedDelayedMessageStore,
     ManagedDelayedMessageStore,
     ManagementOutcome,
     Page,
@@ -38,6 +42,7 @@ from delaystore.stores.sql import setup
 from delaystore.stores.sql._claims import Leases
 from delaystore.stores.sql._clock import DatabaseClock, GivenClock, StoreClock
 from delaystore.stores.sql._enlisted import EnlistedSqlStore
+from delaystore.stores.sql._keyed import KEYED
 from delaystore.stores.sql._listener import PostgreSqlListener, payload_of
 from delaystore.stores.sql._parts import StoreParts
 from delaystore.stores.sql._same_database import SameDatabase
@@ -55,7 +60,7 @@ _LOOK_AHEAD: Final = 64 * 2**20
 """Bytes of bodies that `store_many` takes from a generator to see whether it has many messages."""
 
 
-class SqlDelayedMessageStore(ManagedDelayedMessageStore):
+class SqlDelayedMessageStore(ManagedDelayedMessageStore, KeyedDelayedMessageStore):
     """Messages in a table of PostgreSQL, MariaDB, MySQL or SQLite.
 
     `database`: a SQLAlchemy URL, or an Engine of your own (which `close` leaves open).
@@ -70,6 +75,8 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
 
     shelf_limits: ClassVar = ShelfLimits()
     """When messages that are stored at once get a shelf."""
+    key_patience: ClassVar = KEY_PATIENCE
+    """Seconds for which a message waits to be stored while somebody has the message of its key."""
 
     def __init__(
         self,
@@ -149,13 +156,15 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
         name = self._table_name or default_table_name(endpoint)
         name = timed_table_name(name, self._dialect, by_test_clock=self._clock is not None)
         table = delayed_table(name, self._schema, leases=self._dialect.claiming is Claiming.LEASES)
+        statements = Statements(table, self._dialect)
         self._parts_or_none = StoreParts(
             dialect=self._dialect,
-            statements=Statements(table, self._dialect),
+            statements=statements,
             scan=DueScan() if self._clock is None else DueScan(lambda: inf),  # a test's time jumps: spare no search
             clock=self._store_clock(),
             channel="delaystore_" + sha256(table.fullname.encode()).hexdigest()[:40],
             lease=self._lease,
+            keyed=KEYED[self._dialect.claiming](statements, self._dialect, self.key_patience),
         )
         self._endpoint = endpoint
 
@@ -231,15 +240,38 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
     @override
     def store(self, message: DelayedMessage) -> None:
         """One statement, one round trip where the database allows; see the contract."""
-        if self._singles is None or not self._store_alone(message, self._singles):
+        if message.key is not None:
+            self.store_keyed(message, REJECT)
+        elif self._singles is None or not self._store_alone(message, self._singles):
             with self._one_call() as bound:
                 bound.store(message)
 
     @override
-    def store_many(self, messages: Iterable[DelayedMessage]) -> int:
+    def store_keyed(self, message: DelayedMessage, rule: KeyRule) -> str:
+        """One transaction, made again while somebody has the message of the key, or after a deadlock."""
+
+        def attempt() -> str:
+            with self._one_call() as bound:
+                try:
+                    return bound.place(message, rule)
+                except DBAPIError as error:
+                    if self._dialect.fault(error) is not Fault.CONFLICT:
+                        raise
+                    raise KeyInUseError(key_of(message)) from None
+
+        return patiently(attempt, self.key_patience)
+
+    @override
+    def message_id_of(self, key: str) -> str | None:
+        with self._one_call() as bound:
+            return bound.message_id_of(key)
+
+    @override
+    def store_many(self, messages: Iterable[DelayedMessage], rule: KeyRule = REJECT) -> int:
         """All or none, in one transaction; PostgreSQL: by COPY, many of them into a large table as a shelf of its own.
 
-        Keeps few messages of a generator in memory: 20,000, or 64 MiB, at most.
+        Keeps few messages of a generator in memory: 20,000, or 64 MiB, at most; and those with a key, which come last,
+        and are in no shelf.
         """
         if self._dialect.has_shelves:
             iterator = iter(messages)
@@ -247,9 +279,9 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
             messages = chain(first, iterator)
             fewest = self._fewest_for_a_shelf(len(first))
             if fewest is not None:
-                return self._store_in_shelf(messages, fewest)
+                return self._store_in_shelf(messages, fewest, rule)
         with self._one_call() as bound:
-            return bound.store_many(messages)
+            return bound.store_many(messages, rule)
 
     @override
     def fetch_next_due_timeout(self, at: datetime) -> DelayedMessage | None:
@@ -423,8 +455,9 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
         with translated_errors():
             return self.shelves.fewest_rows()
 
-    def _store_in_shelf(self, messages: Iterable[DelayedMessage], fewest: int) -> int:
-        rows = Rows(messages)
+    def _store_in_shelf(self, messages: Iterable[DelayedMessage], fewest: int, rule: KeyRule) -> int:
+        keyed: list[DelayedMessage] = []
+        rows = Rows(without_keys(messages, keyed))
 
         def fill(connection: Connection, table: Table) -> int:
             return self._dialect.insert_many(connection, table, None, rows)
@@ -432,7 +465,7 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
         with translated_errors(), self.shelves.filled(fill, fewest) as shelf, self._on(shelf.connection) as bound:
             shelf.move_in(bound.connection)
             bound.stored(rows.earliest)
-        return shelf.rows
+            return shelf.rows + bound.place_many(keyed, rule)
 
     def _on(self, connection: Connection) -> AbstractContextManager[BoundSqlStore]:
         """A transaction for one call on a connection that we have: to wait for a second one could exhaust a pool."""

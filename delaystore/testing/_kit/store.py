@@ -5,6 +5,7 @@ from delaystore.testing._kit.concurrency import ConcurrencyTests
 from delaystore.testing._kit.crashes import CrashTests
 from delaystore.testing._kit.due import DueTests
 from delaystore.testing._kit.infrastructure import InfrastructureTests
+from delaystore.testing._kit.keys import KeyTests
 from delaystore.testing._kit.machine import StateMachineTests
 from delaystore.testing._kit.management import ManagementTests
 from delaystore.testing._kit.round_trip import RoundTripTests
@@ -24,6 +25,7 @@ class StoreConformance(
     InfrastructureTests,
     SessionTests,
     ManagementTests,
+    KeyTests,
     StateMachineTests,
 ):
     """The contract of `delaystore.stores.abc` as a pytest class, for authors of stores to subclass.

@@ -8,10 +8,14 @@ CREATE TABLE `my schema`.`sales_delayed` (
 	headers LONGTEXT,
 	properties LONGTEXT,
 	body LONGBLOB NOT NULL,
+	message_key VARBINARY(255),
+	first_sent DATETIME(6),
 	PRIMARY KEY (message_id)
 )
 ;
 CREATE INDEX sales_delayed_due ON `my schema`.`sales_delayed` (next_attempt, message_id)
+;
+CREATE UNIQUE INDEX sales_delayed_keys ON `my schema`.`sales_delayed` (message_key)
 
 -- # buckets
 SELECT numbered.number, count(*) AS messages
@@ -59,7 +63,7 @@ WHERE `my schema`.`sales_delayed`.next_attempt <= %(param_1)s AND `my schema`.`s
 -- {'param_2': 1}
 
 -- # get
-SELECT `my schema`.`sales_delayed`.message_id, `my schema`.`sales_delayed`.destination, `my schema`.`sales_delayed`.due_time, `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.failure_count, `my schema`.`sales_delayed`.headers, `my schema`.`sales_delayed`.properties, `my schema`.`sales_delayed`.body
+SELECT `my schema`.`sales_delayed`.message_id, `my schema`.`sales_delayed`.destination, `my schema`.`sales_delayed`.due_time, `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.failure_count, `my schema`.`sales_delayed`.headers, `my schema`.`sales_delayed`.properties, `my schema`.`sales_delayed`.body, `my schema`.`sales_delayed`.message_key
 FROM `my schema`.`sales_delayed`
 WHERE `my schema`.`sales_delayed`.message_id = %(id)s
 
@@ -83,12 +87,12 @@ FROM `my schema`.`sales_delayed` FORCE INDEX (PRIMARY)
 WHERE `my schema`.`sales_delayed`.message_id IN (__[POSTCOMPILE_ids]) AND `my schema`.`sales_delayed`.next_attempt <= %(at)s ORDER BY `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id FOR UPDATE SKIP LOCKED
 
 -- # page
-SELECT `my schema`.`sales_delayed`.message_id, `my schema`.`sales_delayed`.destination, `my schema`.`sales_delayed`.due_time, `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.failure_count, `my schema`.`sales_delayed`.headers, `my schema`.`sales_delayed`.properties, `my schema`.`sales_delayed`.body
+SELECT `my schema`.`sales_delayed`.message_id, `my schema`.`sales_delayed`.destination, `my schema`.`sales_delayed`.due_time, `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.failure_count, `my schema`.`sales_delayed`.headers, `my schema`.`sales_delayed`.properties, `my schema`.`sales_delayed`.body, `my schema`.`sales_delayed`.message_key
 FROM `my schema`.`sales_delayed` ORDER BY `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id
  LIMIT %(limit)s
 
 -- # page_behind
-SELECT `my schema`.`sales_delayed`.message_id, `my schema`.`sales_delayed`.destination, `my schema`.`sales_delayed`.due_time, `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.failure_count, `my schema`.`sales_delayed`.headers, `my schema`.`sales_delayed`.properties, `my schema`.`sales_delayed`.body
+SELECT `my schema`.`sales_delayed`.message_id, `my schema`.`sales_delayed`.destination, `my schema`.`sales_delayed`.due_time, `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.failure_count, `my schema`.`sales_delayed`.headers, `my schema`.`sales_delayed`.properties, `my schema`.`sales_delayed`.body, `my schema`.`sales_delayed`.message_key
 FROM `my schema`.`sales_delayed`
 WHERE `my schema`.`sales_delayed`.next_attempt >= %(after_next_attempt)s AND (`my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id) > (%(after_next_attempt)s, %(after_message_id)s) ORDER BY `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id
  LIMIT %(limit)s
@@ -123,6 +127,22 @@ WHERE ahead.due_time >= %(param_2)s) AS first_due
 SELECT `my schema`.`sales_delayed`.message_id
 FROM `my schema`.`sales_delayed`
 WHERE `my schema`.`sales_delayed`.message_id = %(id)s
+
+-- # keyed: find
+SELECT `my schema`.`sales_delayed`.message_id
+FROM `my schema`.`sales_delayed`
+WHERE `my schema`.`sales_delayed`.message_key = %(key)s
+
+-- # keyed: insert
+INSERT INTO `my schema`.`sales_delayed` (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body, message_key, first_sent) VALUES (%(message_id)s, %(destination)s, %(due_time)s, %(next_attempt)s, %(failure_count)s, %(headers)s, %(properties)s, %(body)s, %(message_key)s, %(first_sent)s)
+
+-- # keyed: lock
+SELECT `my schema`.`sales_delayed`.message_id, `my schema`.`sales_delayed`.message_key, `my schema`.`sales_delayed`.first_sent, `my schema`.`sales_delayed`.next_attempt
+FROM `my schema`.`sales_delayed` FORCE INDEX (PRIMARY)
+WHERE `my schema`.`sales_delayed`.message_id = %(id)s FOR UPDATE NOWAIT
+
+-- # keyed: replace
+UPDATE `my schema`.`sales_delayed` SET message_id=%(new_message_id)s, destination=%(new_destination)s, due_time=%(new_due_time)s, next_attempt=%(new_next_attempt)s, failure_count=%(new_failure_count)s, headers=%(new_headers)s, properties=%(new_properties)s, body=%(new_body)s, first_sent=%(new_first_sent)s WHERE `my schema`.`sales_delayed`.message_id = %(id)s
 
 -- # clock
 SELECT utc_timestamp(%(utc_timestamp_2)s) AS utc_timestamp_1

@@ -8,10 +8,14 @@ CREATE TABLE "my schema"."sales_delayed" (
 	headers VARCHAR,
 	properties VARCHAR,
 	body BYTEA NOT NULL,
+	message_key VARCHAR COLLATE "C",
+	first_sent TIMESTAMP WITH TIME ZONE,
 	PRIMARY KEY (message_id)
 )
 ;
 CREATE INDEX sales_delayed_due ON "my schema"."sales_delayed" (next_attempt, message_id)
+;
+CREATE UNIQUE INDEX sales_delayed_keys ON "my schema"."sales_delayed" (message_key) WHERE message_key IS NOT NULL
 
 -- # buckets
 SELECT numbered.number, count(*) AS messages
@@ -70,7 +74,7 @@ WHERE "my schema"."sales_delayed".next_attempt <= %(param_1)s::TIMESTAMP WITH TI
 -- {'param_2': 1}
 
 -- # get
-SELECT "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".destination, "my schema"."sales_delayed".due_time, "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".failure_count, "my schema"."sales_delayed".headers, "my schema"."sales_delayed".properties, "my schema"."sales_delayed".body
+SELECT "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".destination, "my schema"."sales_delayed".due_time, "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".failure_count, "my schema"."sales_delayed".headers, "my schema"."sales_delayed".properties, "my schema"."sales_delayed".body, "my schema"."sales_delayed".message_key
 FROM "my schema"."sales_delayed"
 WHERE "my schema"."sales_delayed".message_id = %(id)s::VARCHAR COLLATE "C"
 
@@ -116,12 +120,12 @@ FROM before) IS NOT NULL ON CONFLICT DO NOTHING RETURNING "my schema"."sales_del
 FROM before LEFT OUTER JOIN stored ON true
 
 -- # page
-SELECT "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".destination, "my schema"."sales_delayed".due_time, "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".failure_count, "my schema"."sales_delayed".headers, "my schema"."sales_delayed".properties, "my schema"."sales_delayed".body
+SELECT "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".destination, "my schema"."sales_delayed".due_time, "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".failure_count, "my schema"."sales_delayed".headers, "my schema"."sales_delayed".properties, "my schema"."sales_delayed".body, "my schema"."sales_delayed".message_key
 FROM "my schema"."sales_delayed" ORDER BY "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id
  LIMIT %(limit)s::INTEGER
 
 -- # page_behind
-SELECT "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".destination, "my schema"."sales_delayed".due_time, "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".failure_count, "my schema"."sales_delayed".headers, "my schema"."sales_delayed".properties, "my schema"."sales_delayed".body
+SELECT "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".destination, "my schema"."sales_delayed".due_time, "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".failure_count, "my schema"."sales_delayed".headers, "my schema"."sales_delayed".properties, "my schema"."sales_delayed".body, "my schema"."sales_delayed".message_key
 FROM "my schema"."sales_delayed"
 WHERE ("my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id) > (%(after_next_attempt)s::TIMESTAMP WITH TIME ZONE, %(after_message_id)s::VARCHAR COLLATE "C") ORDER BY "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id
  LIMIT %(limit)s::INTEGER
@@ -159,6 +163,41 @@ WHERE ahead.due_time >= %(param_2)s::TIMESTAMP WITH TIME ZONE) AS first_due
 SELECT "my schema"."sales_delayed".message_id
 FROM "my schema"."sales_delayed"
 WHERE "my schema"."sales_delayed".message_id = %(id)s::VARCHAR COLLATE "C"
+
+-- # keyed: find
+SELECT "my schema"."sales_delayed".message_id
+FROM "my schema"."sales_delayed"
+WHERE "my schema"."sales_delayed".message_key = %(key)s::VARCHAR COLLATE "C"
+
+-- # keyed: reject
+INSERT INTO "my schema"."sales_delayed" (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body, message_key, first_sent) SELECT %(message_id)s::VARCHAR COLLATE "C" AS anon_1, %(destination)s::VARCHAR COLLATE "C" AS anon_2, %(due_time)s::TIMESTAMP WITH TIME ZONE AS anon_3, %(next_attempt)s::TIMESTAMP WITH TIME ZONE AS anon_4, %(failure_count)s::INTEGER AS anon_5, %(headers)s::VARCHAR AS anon_6, %(properties)s::VARCHAR AS anon_7, %(body)s AS anon_8, %(message_key)s::VARCHAR COLLATE "C" AS anon_9, %(first_sent)s::TIMESTAMP WITH TIME ZONE AS anon_10
+WHERE NOT (EXISTS (SELECT *
+FROM "my schema"."sales_delayed_shelves"
+WHERE "my schema"."sales_delayed_shelves".message_id = %(message_id)s::VARCHAR COLLATE "C")) ON CONFLICT (message_key) WHERE message_key IS NOT NULL DO UPDATE SET message_key = excluded.message_key WHERE "my schema"."sales_delayed".message_id != excluded.message_id RETURNING "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".next_attempt
+
+-- # keyed: keep
+INSERT INTO "my schema"."sales_delayed" (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body, message_key, first_sent) SELECT %(message_id)s::VARCHAR COLLATE "C" AS anon_1, %(destination)s::VARCHAR COLLATE "C" AS anon_2, %(due_time)s::TIMESTAMP WITH TIME ZONE AS anon_3, %(next_attempt)s::TIMESTAMP WITH TIME ZONE AS anon_4, %(failure_count)s::INTEGER AS anon_5, %(headers)s::VARCHAR AS anon_6, %(properties)s::VARCHAR AS anon_7, %(body)s AS anon_8, %(message_key)s::VARCHAR COLLATE "C" AS anon_9, %(first_sent)s::TIMESTAMP WITH TIME ZONE AS anon_10
+WHERE NOT (EXISTS (SELECT *
+FROM "my schema"."sales_delayed_shelves"
+WHERE "my schema"."sales_delayed_shelves".message_id = %(message_id)s::VARCHAR COLLATE "C")) ON CONFLICT (message_key) WHERE message_key IS NOT NULL DO UPDATE SET message_key = excluded.message_key RETURNING "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".next_attempt
+
+-- # keyed: replace
+INSERT INTO "my schema"."sales_delayed" (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body, message_key, first_sent) SELECT %(message_id)s::VARCHAR COLLATE "C" AS anon_1, %(destination)s::VARCHAR COLLATE "C" AS anon_2, %(due_time)s::TIMESTAMP WITH TIME ZONE AS anon_3, %(next_attempt)s::TIMESTAMP WITH TIME ZONE AS anon_4, %(failure_count)s::INTEGER AS anon_5, %(headers)s::VARCHAR AS anon_6, %(properties)s::VARCHAR AS anon_7, %(body)s AS anon_8, %(message_key)s::VARCHAR COLLATE "C" AS anon_9, %(first_sent)s::TIMESTAMP WITH TIME ZONE AS anon_10
+WHERE NOT (EXISTS (SELECT *
+FROM "my schema"."sales_delayed_shelves"
+WHERE "my schema"."sales_delayed_shelves".message_id = %(message_id)s::VARCHAR COLLATE "C")) ON CONFLICT (message_key) WHERE message_key IS NOT NULL DO UPDATE SET message_id = excluded.message_id, destination = excluded.destination, due_time = excluded.due_time, next_attempt = excluded.next_attempt, failure_count = excluded.failure_count, headers = excluded.headers, properties = excluded.properties, body = excluded.body, first_sent = excluded.first_sent RETURNING "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".next_attempt
+
+-- # keyed: debounce
+INSERT INTO "my schema"."sales_delayed" (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body, message_key, first_sent) SELECT %(message_id)s::VARCHAR COLLATE "C" AS anon_1, %(destination)s::VARCHAR COLLATE "C" AS anon_2, %(due_time)s::TIMESTAMP WITH TIME ZONE AS anon_3, %(next_attempt)s::TIMESTAMP WITH TIME ZONE AS anon_4, %(failure_count)s::INTEGER AS anon_5, %(headers)s::VARCHAR AS anon_6, %(properties)s::VARCHAR AS anon_7, %(body)s AS anon_8, %(message_key)s::VARCHAR COLLATE "C" AS anon_9, %(first_sent)s::TIMESTAMP WITH TIME ZONE AS anon_10
+WHERE NOT (EXISTS (SELECT *
+FROM "my schema"."sales_delayed_shelves"
+WHERE "my schema"."sales_delayed_shelves".message_id = %(message_id)s::VARCHAR COLLATE "C")) ON CONFLICT (message_key) WHERE message_key IS NOT NULL DO UPDATE SET message_id = excluded.message_id, destination = excluded.destination, due_time = excluded.due_time, next_attempt = excluded.next_attempt, failure_count = excluded.failure_count, headers = excluded.headers, properties = excluded.properties, body = excluded.body, first_sent = coalesce("my schema"."sales_delayed".first_sent, excluded.first_sent) RETURNING "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".next_attempt
+
+-- # keyed: debounce, bounded
+INSERT INTO "my schema"."sales_delayed" (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body, message_key, first_sent) SELECT %(message_id)s::VARCHAR COLLATE "C" AS anon_1, %(destination)s::VARCHAR COLLATE "C" AS anon_2, %(due_time)s::TIMESTAMP WITH TIME ZONE AS anon_3, %(next_attempt)s::TIMESTAMP WITH TIME ZONE AS anon_4, %(failure_count)s::INTEGER AS anon_5, %(headers)s::VARCHAR AS anon_6, %(properties)s::VARCHAR AS anon_7, %(body)s AS anon_8, %(message_key)s::VARCHAR COLLATE "C" AS anon_9, %(first_sent)s::TIMESTAMP WITH TIME ZONE AS anon_10
+WHERE NOT (EXISTS (SELECT *
+FROM "my schema"."sales_delayed_shelves"
+WHERE "my schema"."sales_delayed_shelves".message_id = %(message_id)s::VARCHAR COLLATE "C")) ON CONFLICT (message_key) WHERE message_key IS NOT NULL DO UPDATE SET message_id = excluded.message_id, destination = excluded.destination, due_time = least(excluded.due_time, coalesce("my schema"."sales_delayed".first_sent, excluded.first_sent) + %(max_wait)s::BIGINT * INTERVAL '1 microsecond'), next_attempt = least(excluded.due_time, coalesce("my schema"."sales_delayed".first_sent, excluded.first_sent) + %(max_wait)s::BIGINT * INTERVAL '1 microsecond'), failure_count = excluded.failure_count, headers = excluded.headers, properties = excluded.properties, body = excluded.body, first_sent = coalesce("my schema"."sales_delayed".first_sent, excluded.first_sent) RETURNING "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".next_attempt
 
 -- # clock
 SELECT clock_timestamp() AS clock_timestamp_1

@@ -10,12 +10,16 @@ CREATE TABLE "sales_delayed" (
 	body BLOB NOT NULL,
 	claimed_by TEXT,
 	claimed_until DATETIME,
+	message_key TEXT,
+	first_sent DATETIME,
 	PRIMARY KEY (message_id)
 )
 ;
 CREATE INDEX sales_delayed_claims ON "sales_delayed" (claimed_until) WHERE claimed_by IS NOT NULL
 ;
 CREATE INDEX sales_delayed_due ON "sales_delayed" (next_attempt, message_id)
+;
+CREATE UNIQUE INDEX sales_delayed_keys ON "sales_delayed" (message_key) WHERE message_key IS NOT NULL
 
 -- # buckets
 SELECT numbered.number, count(*) AS messages
@@ -74,7 +78,7 @@ FROM "sales_delayed"
 WHERE "sales_delayed".claimed_by IS NOT NULL
 
 -- # get
-SELECT "sales_delayed".message_id, "sales_delayed".destination, "sales_delayed".due_time, "sales_delayed".next_attempt, "sales_delayed".failure_count, "sales_delayed".headers, "sales_delayed".properties, "sales_delayed".body
+SELECT "sales_delayed".message_id, "sales_delayed".destination, "sales_delayed".due_time, "sales_delayed".next_attempt, "sales_delayed".failure_count, "sales_delayed".headers, "sales_delayed".properties, "sales_delayed".body, "sales_delayed".message_key
 FROM "sales_delayed"
 WHERE "sales_delayed".message_id = ?
 
@@ -93,13 +97,13 @@ INSERT INTO "sales_delayed" (message_id, destination, due_time, next_attempt, fa
 INSERT INTO "sales_delayed" (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body, claimed_by, claimed_until) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
 
 -- # page
-SELECT "sales_delayed".message_id, "sales_delayed".destination, "sales_delayed".due_time, "sales_delayed".next_attempt, "sales_delayed".failure_count, "sales_delayed".headers, "sales_delayed".properties, "sales_delayed".body
+SELECT "sales_delayed".message_id, "sales_delayed".destination, "sales_delayed".due_time, "sales_delayed".next_attempt, "sales_delayed".failure_count, "sales_delayed".headers, "sales_delayed".properties, "sales_delayed".body, "sales_delayed".message_key
 FROM "sales_delayed" ORDER BY "sales_delayed".next_attempt, "sales_delayed".message_id
  LIMIT ? OFFSET ?
 -- {'param_1': 0}
 
 -- # page_behind
-SELECT "sales_delayed".message_id, "sales_delayed".destination, "sales_delayed".due_time, "sales_delayed".next_attempt, "sales_delayed".failure_count, "sales_delayed".headers, "sales_delayed".properties, "sales_delayed".body
+SELECT "sales_delayed".message_id, "sales_delayed".destination, "sales_delayed".due_time, "sales_delayed".next_attempt, "sales_delayed".failure_count, "sales_delayed".headers, "sales_delayed".properties, "sales_delayed".body, "sales_delayed".message_key
 FROM "sales_delayed"
 WHERE ("sales_delayed".next_attempt, "sales_delayed".message_id) > (?, ?) ORDER BY "sales_delayed".next_attempt, "sales_delayed".message_id
  LIMIT ? OFFSET ?
@@ -139,6 +143,27 @@ WHERE ahead.due_time >= ?) AS first_due
 SELECT "sales_delayed".message_id
 FROM "sales_delayed"
 WHERE "sales_delayed".message_id = ?
+
+-- # keyed: find
+SELECT "sales_delayed".message_id
+FROM "sales_delayed"
+WHERE "sales_delayed".message_key = ?
+
+-- # keyed: reject
+INSERT INTO "sales_delayed" (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body, claimed_by, claimed_until, message_key, first_sent) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (message_key) WHERE message_key IS NOT NULL DO UPDATE SET claimed_by = ?, claimed_until = ?, message_key = excluded.message_key WHERE ("sales_delayed".claimed_by IS NULL OR "sales_delayed".claimed_until <= ?) AND "sales_delayed".message_id != excluded.message_id RETURNING message_id, next_attempt
+
+-- # keyed: keep
+INSERT INTO "sales_delayed" (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body, claimed_by, claimed_until, message_key, first_sent) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (message_key) WHERE message_key IS NOT NULL DO UPDATE SET claimed_by = ?, claimed_until = ?, message_key = excluded.message_key WHERE "sales_delayed".claimed_by IS NULL OR "sales_delayed".claimed_until <= ? RETURNING message_id, next_attempt
+
+-- # keyed: replace
+INSERT INTO "sales_delayed" (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body, claimed_by, claimed_until, message_key, first_sent) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (message_key) WHERE message_key IS NOT NULL DO UPDATE SET message_id = excluded.message_id, destination = excluded.destination, due_time = excluded.due_time, next_attempt = excluded.next_attempt, failure_count = excluded.failure_count, headers = excluded.headers, properties = excluded.properties, body = excluded.body, claimed_by = ?, claimed_until = ?, first_sent = excluded.first_sent WHERE "sales_delayed".claimed_by IS NULL OR "sales_delayed".claimed_until <= ? RETURNING message_id, next_attempt
+
+-- # keyed: debounce
+INSERT INTO "sales_delayed" (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body, claimed_by, claimed_until, message_key, first_sent) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (message_key) WHERE message_key IS NOT NULL DO UPDATE SET message_id = excluded.message_id, destination = excluded.destination, due_time = excluded.due_time, next_attempt = excluded.next_attempt, failure_count = excluded.failure_count, headers = excluded.headers, properties = excluded.properties, body = excluded.body, claimed_by = ?, claimed_until = ?, first_sent = coalesce("sales_delayed".first_sent, excluded.first_sent) WHERE "sales_delayed".claimed_by IS NULL OR "sales_delayed".claimed_until <= ? RETURNING message_id, next_attempt
+
+-- # keyed: debounce, bounded
+INSERT INTO "sales_delayed" (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body, claimed_by, claimed_until, message_key, first_sent) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (message_key) WHERE message_key IS NOT NULL DO UPDATE SET message_id = excluded.message_id, destination = excluded.destination, due_time = min(excluded.due_time, strftime(?, (CAST(strftime(?, substr(coalesce("sales_delayed".first_sent, excluded.first_sent), ?, ?)) AS INTEGER) * ? + CAST(substr(coalesce("sales_delayed".first_sent, excluded.first_sent), ?, ?) AS INTEGER) + ?) / ?, ?) || printf(?, (CAST(strftime(?, substr(coalesce("sales_delayed".first_sent, excluded.first_sent), ?, ?)) AS INTEGER) * ? + CAST(substr(coalesce("sales_delayed".first_sent, excluded.first_sent), ?, ?) AS INTEGER) + ?) % ?)), next_attempt = min(excluded.due_time, strftime(?, (CAST(strftime(?, substr(coalesce("sales_delayed".first_sent, excluded.first_sent), ?, ?)) AS INTEGER) * ? + CAST(substr(coalesce("sales_delayed".first_sent, excluded.first_sent), ?, ?) AS INTEGER) + ?) / ?, ?) || printf(?, (CAST(strftime(?, substr(coalesce("sales_delayed".first_sent, excluded.first_sent), ?, ?)) AS INTEGER) * ? + CAST(substr(coalesce("sales_delayed".first_sent, excluded.first_sent), ?, ?) AS INTEGER) + ?) % ?)), failure_count = excluded.failure_count, headers = excluded.headers, properties = excluded.properties, body = excluded.body, claimed_by = ?, claimed_until = ?, first_sent = coalesce("sales_delayed".first_sent, excluded.first_sent) WHERE "sales_delayed".claimed_by IS NULL OR "sales_delayed".claimed_until <= ? RETURNING message_id, next_attempt
+-- {'strftime_1': '%Y-%m-%d %H:%M:%S', 'strftime_2': '%s', 'substr_1': 1, 'substr_2': 19, 'param_1': 1000000, 'substr_3': 21, 'substr_4': 6, 'param_2': 1000000, 'strftime_3': 'unixepoch', 'printf_1': '.%06d', 'param_3': 1000000}
 
 -- # clock
 this computer's

@@ -1,0 +1,78 @@
+"""Messages with a key, for whoever sends and manages them."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol, TypeVar
+
+from delaystore.errors import ConfigurationError, InvalidMessageError
+from delaystore.keys import KeyRule
+from delaystore.message import DelayedMessage, check_key, check_message_id
+from delaystore.stores.abc import KeyedDelayedMessageStore
+
+_Answer = TypeVar("_Answer")
+
+
+class Storing(Protocol):
+    """Whatever stores many messages: a store, also one in somebody else's transaction."""
+
+    def store_many(self, messages: Iterable[DelayedMessage]) -> int:
+        """Keep all of `messages`, or none."""
+        ...
+
+
+def keyed(store: object) -> KeyedDelayedMessageStore:
+    """`store`, which must know keys; raises ConfigurationError."""
+    if not isinstance(store, KeyedDelayedMessageStore):
+        raise ConfigurationError(f"{type(store).__name__} knows no keys; that takes a KeyedDelayedMessageStore")
+    return store
+
+
+def store_many(store: Storing, messages: Iterable[DelayedMessage], rule: KeyRule) -> int:
+    """Store all of `messages`, those with a key by `rule`; returns how many were stored.
+
+    Raises ConfigurationError for a message with a key where `store` knows none.
+    """
+    if isinstance(store, KeyedDelayedMessageStore):
+        return store.store_many(messages, rule)
+    return store.store_many(_without_key(messages, store))
+
+
+def _without_key(messages: Iterable[DelayedMessage], store: Storing) -> Iterator[DelayedMessage]:
+    for message in messages:
+        if message.key is not None:
+            keyed(store)
+        yield message
+
+
+def check_one(message_id: str | None, key: str | None) -> None:
+    """Raise InvalidMessageError unless exactly one is given, and could be one."""
+    if message_id is not None and key is None:
+        check_message_id(message_id)
+    elif key is not None and message_id is None:
+        check_key(key)
+    else:
+        raise InvalidMessageError("give exactly one of a message_id and key=")
+
+
+def ask(
+    store: object,
+    question: Callable[[str], _Answer],
+    message_id: str | None,
+    key: str | None,
+    nothing: _Answer,
+) -> _Answer:
+    """The answer to `question` about the message of that id, or of that key; `nothing`: there is none.
+
+    Where another message has taken the place of the one that was found, it is asked about that one.
+    """
+    check_one(message_id, key)
+    if key is None:
+        return question(str(message_id))
+    before: str | None = None
+    while True:
+        found = keyed(store).message_id_of(key)
+        if found is None or found == before:
+            return nothing
+        answer = question(found)
+        if answer != nothing:
+            return answer
+        before = found

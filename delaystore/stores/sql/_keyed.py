@@ -1,0 +1,216 @@
+"""Messages with a key: stored, kept or put in the place of the one that waits, race-free between processes.
+
+PostgreSQL and SQLite decide in one statement, an insert that changes the row with the key instead. PostgreSQL's waits
+for a row that a dispatcher has locked, and inserts once that is gone. MariaDB's and MySQL's INSERT ... ON DUPLICATE KEY
+UPDATE knows no condition on who has the row, takes whichever unique key it meets first, and locks the gaps beside the
+keys, so that senders and dispatchers deadlock: there the row is looked up without a lock, locked by primary key, as
+dispatchers do, and then changed.
+"""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import BigInteger, ColumnElement, Connection, Executable, bindparam, func, insert, select, update
+from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
+from typing_extensions import override
+
+from delaystore.bridge import pause
+from delaystore.errors import DuplicateMessageError, KeyInUseError, MessageBeingStoredError
+from delaystore.keys import KeyRule, OnKey
+from delaystore.message import DelayedMessage
+from delaystore.sql.columns import FIRST_SENT, MESSAGE_KEY, NAMES
+from delaystore.sql.dialects import Claiming, StoreDialect
+from delaystore.sql.dialects.base import row_with
+from delaystore.sql.faults import Fault
+from delaystore.stores._keys import LONGEST_PAUSE, bounded, key_of, latest_due_time, refuse_duplicate
+from delaystore.stores.sql._statements import Statements
+from delaystore.stores.sql.rows import to_row
+
+_MAX_WAIT: Final = "max_wait"
+"""The parameter of a bound, in microseconds."""
+
+
+class Placed(NamedTuple):
+    """The message that has the key now, and when it is shown."""
+
+    message_id: str
+    next_attempt: datetime
+
+
+class Keyed(ABC):
+    """What becomes of a message with a key; `patience`: seconds for which to wait for whoever has the key's row."""
+
+    def __init__(self, sql: Statements, dialect: StoreDialect, patience: float) -> None:
+        self._sql, self._dialect, self._patience = sql, dialect, patience
+        table = self._table = sql.keyed_table
+        key = bindparam("key", type_=table.c[MESSAGE_KEY].type)
+        self._find = select(table.c.message_id).where(table.c[MESSAGE_KEY] == key)
+
+    def message_id_of(self, connection: Connection, key: str) -> str | None:
+        """The message that has `key`; None: none has."""
+        found: str | None = connection.execute(self._find, {"key": key}).scalar()
+        return found
+
+    def place(self, connection: Connection, message: DelayedMessage, rule: KeyRule, now: datetime) -> Placed:
+        """Store `message`, or do what `rule` says. Raises as `store_keyed`, and what the driver raises.
+
+        What it raises itself leaves the transaction as it was.
+        """
+        key, message = key_of(message), bounded(message, now, rule)
+        try:
+            with self._apart(connection):
+                return self._place(connection, message, rule, now)
+        except DBAPIError as error:
+            fault = self._dialect.fault(error)
+            if fault is Fault.LOCKED and self._dialect.claiming is not Claiming.LEASES:
+                raise KeyInUseError(key) from None
+            if fault is Fault.DUPLICATE:  # of the message_id: the key's index is what the statement goes by
+                raise DuplicateMessageError([message.message_id]) from None
+            raise
+
+    def _apart(self, connection: Connection) -> AbstractContextManager[object]:
+        return self._dialect.waiting_briefly(connection, self._patience)
+
+    @abstractmethod
+    def _place(self, connection: Connection, message: DelayedMessage, rule: KeyRule, now: datetime) -> Placed: ...
+
+
+class OneStatement(Keyed):
+    """PostgreSQL and SQLite."""
+
+    def __init__(self, sql: Statements, dialect: StoreDialect, patience: float) -> None:
+        super().__init__(sql, dialect, patience)
+        self._statements: dict[tuple[OnKey, bool], Executable] = {}
+
+    @override
+    def _place(self, connection: Connection, message: DelayedMessage, rule: KeyRule, now: datetime) -> Placed:
+        values: dict[str, Any] = _new_row(message, now) | {"now": now}
+        is_bounded = latest_due_time(now, rule) is not None
+        if is_bounded and rule.max_wait is not None:
+            values[_MAX_WAIT] = round(rule.max_wait.total_seconds() * 1_000_000)
+        row = connection.execute(self._statement(rule.on_key, is_bounded), values).first()
+        if row is None:
+            raise self._refusal(connection, message, rule)
+        if row.message_id != message.message_id:
+            refuse_duplicate(message, row.message_id, rule)  # what was written to find it is undone
+        return Placed(row.message_id, row.next_attempt)
+
+    def _statement(self, on_key: OnKey, is_bounded: bool) -> Executable:
+        chosen = (on_key, is_bounded)
+        if chosen not in self._statements:
+            table = self._table
+
+            def changes(new: Any) -> tuple[Mapping[str, Any], ColumnElement[bool] | None]:
+                """To keep a row is to write its key again: that waits for who has it, and tells the message_id."""
+                if on_key is OnKey.KEEP:
+                    return {MESSAGE_KEY: new[MESSAGE_KEY]}, None
+                if on_key is OnKey.REJECT:
+                    return {MESSAGE_KEY: new[MESSAGE_KEY]}, table.c.message_id != new.message_id
+                values = {name: new[name] for name in (*NAMES, FIRST_SENT)}
+                if on_key is OnKey.DEBOUNCE:
+                    values[FIRST_SENT] = first = func.coalesce(table.c[FIRST_SENT], new[FIRST_SENT])
+                    if is_bounded:
+                        span = bindparam(_MAX_WAIT, type_=BigInteger)
+                        capped = self._dialect.capped(new.due_time, first, span)
+                        values |= {"due_time": capped, "next_attempt": capped}
+                return values, None
+
+            self._statements[chosen] = self._dialect.insert_keyed(table, self._sql.shelves, changes)
+        return self._statements[chosen]
+
+    def _refusal(self, connection: Connection, message: DelayedMessage, rule: KeyRule) -> Exception:
+        """Why nothing was written: the message itself waits, a dispatcher has that of the key, or it is in a shelf."""
+        key, message_id = key_of(message), message.message_id
+        found = self.message_id_of(connection, key)
+        if found == message_id and rule.on_key is OnKey.REJECT:
+            return DuplicateMessageError([message_id])
+        if not self._dialect.has_shelves:
+            return KeyInUseError(key)
+        waits = connection.execute(self._sql.waits, {"id": message_id}).first() is not None
+        return DuplicateMessageError([message_id]) if waits else MessageBeingStoredError(message_id)
+
+
+class LockedRow(Keyed):
+    """MariaDB and MySQL.
+
+    A failed insert leaves a lock on the key's entry in the index, for which the removal of that row would wait; so who
+    has a transaction of its own ends it, and begins again.
+    """
+
+    def __init__(self, sql: Statements, dialect: StoreDialect, patience: float) -> None:
+        super().__init__(sql, dialect, patience)
+        table = self._table
+        columns = select(table.c.message_id, table.c[MESSAGE_KEY], table.c[FIRST_SENT], table.c.next_attempt)
+        locked = columns.where(row_with(table)).with_for_update(nowait=True)
+        self._lock = dialect.by_primary_key(locked, table)
+        self._insert = insert(table)
+        new = {table.c[name]: bindparam(f"new_{name}", type_=table.c[name].type) for name in (*NAMES, FIRST_SENT)}
+        self._replace = update(table).where(row_with(table)).values(new)
+
+    @override
+    def _place(self, connection: Connection, message: DelayedMessage, rule: KeyRule, now: datetime) -> Placed:
+        deadline = time.monotonic() + self._patience
+        while True:
+            placed = self._attempt(connection, message, rule, now)
+            if placed is not None:
+                return placed
+            if time.monotonic() > deadline:
+                raise KeyInUseError(key_of(message))
+            pause(LONGEST_PAUSE / 4)
+
+    def _attempt(self, connection: Connection, message: DelayedMessage, rule: KeyRule, now: datetime) -> Placed | None:
+        """None: somebody has the row, or it has come or gone meanwhile."""
+        key = key_of(message)
+        found = self.message_id_of(connection, key)
+        if found is None:
+            return self._inserted(connection, message, now)
+        row = self._locked(connection, found)
+        if row is None or row[1] != key:
+            return None
+        refuse_duplicate(message, found, rule)
+        if rule.on_key is OnKey.KEEP:
+            return Placed(found, row.next_attempt)
+        first_sent = now
+        if rule.on_key is OnKey.DEBOUNCE and row[2] is not None:
+            first_sent = row[2]
+        message = bounded(message, first_sent, rule)
+        values = {f"new_{name}": value for name, value in _new_row(message, first_sent).items()}
+        connection.execute(self._replace, {"id": found, **values})
+        return Placed(message.message_id, message.next_attempt)
+
+    def _inserted(self, connection: Connection, message: DelayedMessage, now: datetime) -> Placed | None:
+        try:
+            connection.execute(self._insert, _new_row(message, now))
+        except IntegrityError as error:
+            if self._dialect.fault(error) is not Fault.DUPLICATE:
+                raise
+            is_of_key = self.message_id_of(connection, key_of(message)) is not None
+            if is_of_key or connection.execute(self._sql.waits, {"id": message.message_id}).first() is None:
+                return None
+            raise  # the message_id is another message's
+        return Placed(message.message_id, message.next_attempt)
+
+    def _locked(self, connection: Connection, message_id: str) -> Any:
+        """The row, locked; None: it is gone, or somebody else has it."""
+        try:
+            return connection.execute(self._lock, {"id": message_id}).first()
+        except OperationalError as error:
+            if self._dialect.fault(error) is not Fault.LOCKED:
+                raise
+            return None
+
+
+def _new_row(message: DelayedMessage, first_sent: datetime) -> dict[str, Any]:
+    return to_row(message) | {MESSAGE_KEY: message.key, FIRST_SENT: first_sent}
+
+
+KEYED: Final[Mapping[Claiming, type[Keyed]]] = {
+    Claiming.ROW_LOCKS: OneStatement,
+    Claiming.LEASES: OneStatement,
+    Claiming.CANDIDATE_LOCKS: LockedRow,
+}
+"""By how messages are claimed."""

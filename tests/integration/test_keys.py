@@ -1,0 +1,206 @@
+"""Keys in SQL stores: several processes, somebody's open transactions, the caller's transaction."""
+
+import multiprocessing
+import random
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+from sqlalchemy import create_engine, text
+from sqlalchemy.orm import Session
+
+from delaystore.delivery import DelayedDelivery
+from delaystore.errors import DuplicateKeyError, KeyInUseError, StoreError
+from delaystore.keys import KeyRule, OnKey
+from delaystore.stores import SqlDelayedMessageStore
+from delaystore.stores.abc import ManagementOutcome
+from delaystore.stores.sql.shelves import ShelfLimits
+from delaystore.testing import RecordingTransport
+from tests.dispatching import wait_until
+from tests.integration.sql_stores import message, opened
+
+KEYS = ("a", "b")
+SENDS = 60
+PROCESSES = 3
+REPLACE = KeyRule(OnKey.REPLACE)
+
+
+@dataclass(frozen=True)
+class Send:
+    """A send, as its process saw it. `waiting`: what send returned; None: KeyInUseError."""
+
+    key: str
+    message_id: str
+    began: float
+    ended: float
+    waiting: str | None
+
+
+def send_by_key(url: str, on_key: str, seed: int) -> list[Send]:
+    chance, sends = random.Random(seed), []
+    with opened(url) as store:
+        delivery = DelayedDelivery("sales", store)
+        for number in range(SENDS):
+            key, message_id, began = chance.choice(KEYS), f"{seed}-{number}", time.monotonic()
+            waiting: str | None
+            try:
+                waiting = delivery.send(
+                    "billing", b"", delay=chance.uniform(0, 0.05), key=key, on_key=on_key, message_id=message_id
+                )
+            except KeyInUseError:
+                waiting = None
+            sends.append(Send(key, message_id, began, time.monotonic(), waiting))
+    return sends
+
+
+@pytest.mark.parametrize("on_key", [OnKey.KEEP, OnKey.REPLACE])
+def test_processes_that_send_the_same_keys_while_a_dispatcher_works(
+    store: SqlDelayedMessageStore, database_url: str, on_key: OnKey
+) -> None:
+    transport = RecordingTransport()
+    with (
+        DelayedDelivery("sales", store, transport),
+        ProcessPoolExecutor(PROCESSES, multiprocessing.get_context("spawn")) as pool,
+    ):
+        futures = [pool.submit(send_by_key, database_url, on_key, seed) for seed in range(PROCESSES)]
+        while not all(future.done() for future in futures):
+            waiting = [one.key for one in store.list().messages]
+            assert len(waiting) == len(set(waiting)), "two with one key wait"
+            time.sleep(0.01)
+        sends = [send for future in futures for send in future.result()]
+        wait_until(lambda: store.count() == 0, "everything was dispatched")
+    arrived = {one.message_id for one in transport.sent}
+    assert not arrived & {send.message_id for send in sends if send.waiting is None}
+    acknowledged = {send.waiting for send in sends if send.waiting is not None}
+    if on_key is OnKey.KEEP:
+        assert arrived == acknowledged
+        return
+    assert arrived <= acknowledged
+    for lost in (send for send in sends if send.waiting is not None and send.waiting not in arrived):
+        assert any(send.key == lost.key and send.waiting and send.ended > lost.began for send in sends if send != lost)
+    for key in KEYS:
+        last = max((send for send in sends if send.key == key and send.waiting), key=lambda send: send.began)
+        others = [send for send in sends if send.key == key and send != last and send.ended > last.began]
+        assert last.message_id in arrived or others, "the last one replaced all others, and is lost"
+
+
+class ImpatientStore(SqlDelayedMessageStore):
+    key_patience: ClassVar = 0.3
+
+
+@pytest.fixture
+def impatient(database_url: str, store: SqlDelayedMessageStore) -> Iterator[DelayedDelivery]:
+    impatient = ImpatientStore(database_url)
+    yield DelayedDelivery("sales", impatient)
+    impatient.close()
+
+
+def test_whoever_is_waited_for_too_long_is_told_of(store: SqlDelayedMessageStore, impatient: DelayedDelivery) -> None:
+    store.store(message(store.now(), key="k"))
+    with store.transaction() as dispatcher:
+        (held,) = dispatcher.fetch_due(store.now(), 1)
+        assert impatient.cancel(key="k") is ManagementOutcome.BEING_DISPATCHED
+        assert impatient.reschedule(key="k", delay=5) is ManagementOutcome.BEING_DISPATCHED
+        for on_key in OnKey:
+            with pytest.raises(KeyInUseError, match="send again"):
+                impatient.send("billing", b"", delay=60, key="k", on_key=on_key)
+        assert dispatcher.remove(held)
+    impatient.send("billing", b"", delay=60, key="k")
+    assert store.count() == 1
+
+
+def test_in_the_callers_transaction(store: SqlDelayedMessageStore, impatient: DelayedDelivery) -> None:
+    """What is refused leaves it alive; what it does shows at its end."""
+    engine = create_engine(store.engine.url)
+    delivery = DelayedDelivery("sales", store)
+    first = delivery.send("billing", b"1", delay=60, key="k")
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE orders (id INTEGER)"))
+    with Session(engine) as session:
+        session.execute(text("INSERT INTO orders VALUES (17)"))
+        enlisted = delivery.enlist(session)
+        with pytest.raises(DuplicateKeyError):
+            enlisted.send("billing", b"2", delay=60, key="k")
+        assert enlisted.send("billing", b"2", delay=60, key="k", on_key="keep") == first
+        second = enlisted.send("billing", b"3", delay=60, key="k", on_key="replace")
+        third = enlisted.send("billing", b"4", delay=60, key="k", on_key="debounce", max_wait=90)
+        assert len({first, second, third}) == 3
+        assert enlisted.send_many([message(store.now(), 60, key="k")], on_key="keep") == 0
+        with pytest.raises(StoreError):
+            impatient.send("billing", b"", delay=60, key="k", on_key="replace")
+        session.rollback()
+        found = delivery.get(key="k")
+        assert found is not None
+        assert found.message_id == first
+        session.execute(text("INSERT INTO orders VALUES (18)"))
+        last = enlisted.send("billing", b"5", delay=60, key="k", on_key="replace")
+        session.commit()
+        assert session.execute(text("SELECT id FROM orders")).scalars().all() == [18]
+    assert [one.message_id for one in delivery.list().messages] == [last]
+    engine.dispose()
+
+
+@pytest.mark.parametrize("database_url", ["postgresql", "mariadb"], indirect=True)
+def test_a_dispatcher_ends_while_the_callers_transaction_waits(store: SqlDelayedMessageStore) -> None:
+    store.store(message(store.now(), key="k"))
+    delivery = DelayedDelivery("sales", store)
+    with ThreadPoolExecutor(1) as pool, store.engine.connect() as connection:
+        with store.transaction() as dispatcher:
+            (held,) = dispatcher.fetch_due(store.now(), 1)
+            sent = pool.submit(
+                delivery.enlist(connection).send, "billing", b"", delay=60, key="k", on_key="replace", message_id="new"
+            )
+            with pytest.raises(TimeoutError):
+                sent.result(0.3)
+            assert dispatcher.remove(held)
+        assert sent.result(30) == "new"
+        connection.commit()
+    assert store.message_id_of("k") == "new"
+
+
+def test_under_repeatable_read_a_key_that_came_meanwhile_is_an_error(postgresql_url: str) -> None:
+    with opened(postgresql_url) as store:
+        delivery, engine = DelayedDelivery("sales", store), create_engine(postgresql_url)
+        with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
+            connection.execute(text("SELECT 1 FROM sales_delayed")).all()
+            delivery.send("billing", b"", delay=60, key="k", message_id="first")
+            with pytest.raises(StoreError, match="could not serialize"):
+                delivery.enlist(connection).send("billing", b"", delay=60, key="k", on_key="replace")
+        assert store.message_id_of("k") == "first"
+        engine.dispose()
+
+
+class ShelvingStore(SqlDelayedMessageStore):
+    shelf_limits: ClassVar = ShelfLimits(fewest_rows=3, smallest_table=0)
+
+
+def test_keys_are_unique_beside_shelves(postgresql_url: str) -> None:
+    """What has a key is in the endpoint's own table, whose index knows no shelf."""
+    with opened(postgresql_url) as plain:
+        store = ShelvingStore(plain.engine)
+        store.initialize("sales", "none")  # type: ignore[arg-type]
+        now = store.now()
+        batch = [message(now, 60, f"m{n}") for n in range(5)] + [message(now, 60, "k1", key="k")]
+        assert store.store_many(batch) == 6
+        with pytest.raises(DuplicateKeyError):
+            store.store_many([message(now, 60, f"n{n}") for n in range(5)] + [message(now, 60, "k2", key="k")])
+        assert store.store_many([*(message(now, 60) for _ in range(5)), message(now, key="k")], REPLACE) == 6
+        with store.engine.connect() as connection:
+            alone = text("SELECT count(*) FROM ONLY sales_delayed")
+            assert (connection.execute(alone).scalar(), store.count()) == (1, 11)
+
+
+def test_what_was_sent_before_the_first_debounce_has_no_bound_of_its_own(store: SqlDelayedMessageStore) -> None:
+    """A row whose column is empty, as another program writes it."""
+    store.store(message(store.now(), 60, "first", key="k"))
+    with store.engine.begin() as connection:
+        connection.execute(text("UPDATE sales_delayed SET first_sent = NULL"))
+    before = store.now()
+    rule = KeyRule.of("debounce", 30)
+    store.store_keyed(message(before, 60, "second", key="k"), rule)
+    found = store.get("second")
+    assert found is not None
+    assert before <= found.due_time - rule.max_wait <= store.now()  # type: ignore[operator]
