@@ -12,7 +12,7 @@ PIP := PYTHONWARNINGS='ignore:Editable installation' $(BIN)/python -m pip instal
 # The oldest SQLAlchemy that pyproject.toml allows, and the tests of what uses it: SQL_TESTS=... for others.
 OLD_SQLALCHEMY := $(VENV)-sqlalchemy-2.0
 SQL_TESTS := $(wildcard tests/unit/test_*sql*.py) tests/conformance/test_sql_stores.py \
-	$(wildcard tests/integration/test_sql_*.py)
+	$(wildcard tests/integration/test_sql_*.py) tests/integration/test_migration_sources.py
 
 # Stamps: each is newer than what it was made from, so nothing is installed twice.
 VENV_MADE := $(VENV)/.made
