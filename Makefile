@@ -9,10 +9,10 @@ BIN := $(VENV)/bin
 # The warning is setuptools' general advice on every editable installation.
 PIP := PYTHONWARNINGS='ignore:Editable installation' $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-# The oldest SQLAlchemy that pyproject.toml allows, and the tests of what uses it.
+# The oldest SQLAlchemy that pyproject.toml allows, and the tests of what uses it: SQL_TESTS=... for others.
 OLD_SQLALCHEMY := $(VENV)-sqlalchemy-2.0
 SQL_TESTS := $(wildcard tests/unit/test_*sql*.py) tests/conformance/test_sql_stores.py \
-	$(wildcard tests/integration/test_sql_*.py)
+	$(wildcard tests/integration/test_sql_*.py) tests/integration/test_migration_sources.py
 
 # Stamps: each is newer than what it was made from, so nothing is installed twice.
 VENV_MADE := $(VENV)/.made
@@ -36,7 +36,7 @@ test-mysql: $(DEVELOPMENT) servers ## Run the tests that have MariaDB, with MySQ
 	$(BIN)/python -m pytest --mysql --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-sqlalchemy: $(OLD_SQLALCHEMY)/.made servers ## Run what uses SQL with SQLAlchemy's oldest release that is supported
-	$(OLD_SQLALCHEMY)/bin/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(or $(ARGS),$(SQL_TESTS))
+	$(OLD_SQLALCHEMY)/bin/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(SQL_TESTS) $(ARGS)
 
 matrix: ## Run `make demo` and `make test` on another release of Debian, in a chroot (SUITE=bookworm|trixie|forky)
 	@scripts/matrix.sh "$(SUITE)" "$(ARGS)"

@@ -1,6 +1,6 @@
 """Plug-ins found by URL scheme, through entry points."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final
@@ -8,8 +8,8 @@ from typing import Any, Final
 from delaystore.errors import ConfigurationError, MissingDependencyError, UnknownSchemeError
 from delaystore.extras import EXTRAS, installing
 
-_ALIKE: Final = 0.7
-"""From where on a scheme is taken for a misspelling: postgres is, psql is not."""
+_ALIKE: Final = 0.82
+"""From where on a scheme is taken for a misspelling: postgres is, mssql is not."""
 
 
 def open_url(group: str, kind: str, url: str) -> Any:
@@ -27,14 +27,13 @@ def open_url(group: str, kind: str, url: str) -> Any:
     scheme = scheme.partition("+")[0].lower()
     plugins = {entry.name: entry for entry in entry_points(group=group)}
     if scheme not in plugins:
-        advice = what_to_write(scheme, plugins)
+        advice = what_to_write(scheme, sorted(plugins))
         raise UnknownSchemeError(f"no {kind} is registered for the URL scheme {scheme!r}; {advice}")
     return _load(plugins[scheme], kind)(url)
 
 
-def what_to_write(scheme: str, known: Iterable[str]) -> str:
+def what_to_write(scheme: str, known: Sequence[str]) -> str:
     """The remedy for an unknown scheme: the known one that it resembles, if any, and all of them."""
-    known = sorted(known)
     meant = "".join(f"write {name}://; " for name in get_close_matches(scheme, known, n=1, cutoff=_ALIKE))
     return f"{meant}known schemes: {', '.join(known)}"
 

@@ -40,7 +40,7 @@ def sqlalchemy_dialect(url: URL) -> type[Dialect]:
         return url.get_dialect()
     except (exc.NoSuchModuleError, AttributeError):  # the latter: a module of SQLAlchemy's that is no driver
         remedy = _plain(url) if url.get_backend_name() in DIALECTS else _KNOWN
-        raise ConfigurationError(f"SQLAlchemy knows no database or driver {url.drivername!r}; {remedy}") from None
+        raise ConfigurationError(f"there is no such database or driver: {url.drivername!r}; {remedy}") from None
 
 
 def check_synchronous(url: str | URL) -> None:

@@ -93,8 +93,8 @@ def test_a_malformed_one_is_told_in_one_line(url: str, said: str) -> None:
             "asyncpg:// is for asyncio alone; write postgresql://, without a driver",
         ),
         ("sqlite+aiosqlite:///app.db", "is for asyncio alone; write sqlite://"),
-        ("mariadb+pymsql://u:secret@h/db", "knows no database or driver 'mariadb+pymsql'; write mariadb://, without a"),
-        ("mariadb+mariadb://u:secret@h/db", "no database or driver 'mariadb+mariadb'; write mariadb://"),
+        ("mariadb+pymsql://u:secret@h/db", "no such database or driver: 'mariadb+pymsql'; write mariadb://, without a"),
+        ("mariadb+mariadb://u:secret@h/db", "no such database or driver: 'mariadb+mariadb'; write mariadb://"),
         ("mysql+mysqldb://u:secret@h/db", "driver MySQLdb is not installed; leave the driver out of the URL"),
     ],
 )

@@ -1,7 +1,8 @@
 """What hinders a run, found before anything is changed."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
 
 from sqlalchemy import Connection, Inspector, inspect
 
@@ -75,7 +76,9 @@ def _columns(connection: Connection, database: Database, tables: RunTables) -> I
             yield Problem(source.name, f"the table {table} has a column {name!r}; rename it for the migration")
     if shape.id_column in source.c and not _is_unique(database, inspector, tables):
         yield Problem(source.name, f"{shape.id_column!r} of {table} is no primary key; make it one, lest rows mix")
-    options = inspector.get_table_options(source.name, schema=source.schema)
+    options: Mapping[str, Any] = {}
+    with suppress(NotImplementedError):  # as SQLAlchemy 2.0 says of databases that have none
+        options = inspector.get_table_options(source.name, schema=source.schema)
     engine = next((options[name] for name in INNODB if name in options), "InnoDB")
     if engine != "InnoDB":
         yield Problem(source.name, f"the table {table} is kept by {engine}, which has no transactions; use InnoDB")
