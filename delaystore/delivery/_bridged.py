@@ -75,21 +75,18 @@ class LoopStatusCheck:
 
     def __init__(self, store: LoopStore) -> None:
         self._store = store.bridged
-        self._question: asyncio.Task[StoreStatus] | None = None
+        self._question: asyncio.Task[StoreHealth] | None = None
 
     async def health(self, timeout: timedelta | float) -> StoreHealth:
         """How the store is, asked for `timeout` (or seconds) at most; raises nothing but CancelledError."""
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
         if self._question is None or self._question.done():
-            self._question = asyncio.ensure_future(bridged(self._ask, seconds))
+            self._question = asyncio.ensure_future(self._ask(seconds))
         question = self._question
         done, _ = await asyncio.wait({question}, timeout=seconds)
         if not done:
             return StoreHealth(problem=f"the store does not answer within {seconds:g} s")
-        if (error := question.exception()) is not None:
-            return StoreHealth(problem=str(error) or type(error).__name__)
-        status = question.result()
-        return StoreHealth(status.overdue, status.read_only)
+        return question.result()
 
     async def close(self) -> None:
         """Leave a question that has no answer."""
@@ -97,7 +94,14 @@ class LoopStatusCheck:
             self._question.cancel()
             await asyncio.wait({self._question})
 
-    def _ask(self, seconds: float) -> StoreStatus:
+    async def _ask(self, seconds: float) -> StoreHealth:
+        try:
+            status = await bridged(self._status, seconds)
+        except Exception as error:
+            return StoreHealth(problem=str(error) or type(error).__name__)
+        return StoreHealth(status.overdue, status.read_only)
+
+    def _status(self, seconds: float) -> StoreStatus:
         with Call("asking for the status", seconds):
             return self._store.status()
 
