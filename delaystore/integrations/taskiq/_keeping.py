@@ -20,14 +20,14 @@ Transaction = EnlistedDelivery | AsyncEnlistedDelivery
 
 
 async def keep_in_transaction(transaction: Transaction, task: Published, delay: float) -> None:
-    """Store the task in somebody's transaction. Raises what `send` raises."""
+    """Store the task in somebody's transaction, `delay` in seconds. Raises what `send` raises."""
     sent = transaction.send(task.destination, task.body, message_id=task.message_id, **_options(task, delay))
     if isawaitable(sent):
         await sent
 
 
 async def keep(delivery: Delivery, task: Published, delay: float) -> None:
-    """Store the task, unless it waits already. Raises what `send` raises.
+    """Store the task, unless it waits already; `delay` in seconds. Raises what `send` raises.
 
     taskiq kicks a retry under the id of the task that failed. Where that id is taken, somebody has stored this retry
     already (its worker died before it acknowledged the task), or the earlier attempt has arrived and is just being
