@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from textwrap import dedent
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -114,13 +116,13 @@ def test_jobs_become_messages_or_say_why_not(url: str, tmp_path: Path) -> None:
     assert json.loads(plain.body) == call
     assert (later.message_id, later.due_time) == ("later", NOON + HOUR)
     assert reasons == {
-        "again and again": "its trigger is a IntervalTrigger; only date triggers run once, as a message does",
-        "at one": "its trigger is a CronTrigger; only date triggers run once, as a message does",
-        "with a time": "its arguments hold a datetime.datetime, which JSON cannot carry",
+        "again and again": "it has the trigger IntervalTrigger; only date triggers run once, as a message does",
+        "at one": "it has the trigger CronTrigger; only date triggers run once, as a message does",
+        "with a time": "its arguments hold a value of the type datetime.datetime, which JSON cannot carry",
         "with keys": "its arguments hold a dict whose keys are no text",
-        "with nan": "its arguments hold a float, which JSON cannot carry",
-        "with bytes": "its arguments hold a bytes, which JSON cannot carry",
-        "with an object": "its arguments hold a _pytest.outcomes._Fail, which JSON cannot carry",
+        "with nan": "its arguments hold a value of the type float, which JSON cannot carry",
+        "with bytes": "its arguments hold a value of the type bytes, which JSON cannot carry",
+        "with an object": "its arguments hold a value of the type _pytest.outcomes._Fail, which JSON cannot carry",
     }
     assert left.id == "paused"
 
@@ -211,3 +213,17 @@ def test_the_documents_commands_run(postgresql_url: str, tmp_path: Path) -> None
     assert done.returncode == 0, done
     assert "IntervalTrigger" in done.stdout + done.stderr
     assert [message.message_id for message in stored(postgresql_url)] == ["one"]
+
+
+def test_the_documents_consumer_calls_the_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[Any, ...]] = []
+    mail = ModuleType("app.mail")
+    mail.remind = lambda address, days: calls.append((address, days))  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "app", ModuleType("app"))
+    monkeypatch.setitem(sys.modules, "app.mail", mail)
+    consumer, _ = blocks("docs/apscheduler.md", "python")
+    names: dict[str, Any] = {}
+    exec(dedent(consumer), names)
+    (body,) = blocks("docs/apscheduler.md", "json")
+    names["on_message"](body.encode())
+    assert calls == [("ada@example.org", 3)]

@@ -258,6 +258,16 @@ def test_what_the_store_does_not_take_waits_in_dramatiqs_delay_queue(
     assert "waits in Dramatiq's delay queue: " in caplog.text
 
 
+def test_a_delay_that_no_store_can_keep_is_left_to_dramatiq(
+    delivery: DelayedDelivery, rabbitmq_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with storing(delivery, rabbitmq_url) as broker:
+        note, _ = noting(broker)
+        note.send_with_options(args=("one",), delay=10**20)
+        assert broker.get_queue_message_counts(QUEUE) == (0, 1, 0)
+    assert "out of range" in caplog.text
+
+
 def test_storing_goes_on_while_rabbitmq_is_down(delivery: DelayedDelivery, caplog: pytest.LogCaptureFixture) -> None:
     with storing(delivery, "amqp://127.0.0.1:1") as broker:
         note, _ = noting(broker)

@@ -13,6 +13,7 @@ import pika
 import pytest
 from aio_pika import ExchangeType
 from sqlalchemy import create_engine
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 from taskiq import AsyncTaskiqDecoratedTask, SmartRetryMiddleware, TaskiqMiddleware, TaskiqResult
 from taskiq.api import run_receiver_task
@@ -20,32 +21,19 @@ from taskiq.brokers.inmemory_broker import InmemoryResultBackend
 from taskiq.exceptions import SendTaskError
 from taskiq_aio_pika import Exchange, Queue, QueueType
 
-from delaystore import DelayedDelivery, RabbitMQTransport, TransactionMode
+from delaystore import (
+    AsyncDelayedDelivery,
+    AsyncSqlDelayedMessageStore,
+    DelayedDelivery,
+    RabbitMQTransport,
+    TransactionMode,
+)
 from delaystore.integrations.taskiq import StoringAioPikaBroker
 from delaystore.stores import SqlDelayedMessageStore
 from tests.dispatching import PATIENCE, wait_until
 from tests.integration.test_documents import ROOT, blocks
 
 QUEUE = "taskiq"
-
-
-class Awaited:
-    """A delivery whose operations are awaited."""
-
-    def __init__(self, delivery: DelayedDelivery) -> None:
-        self._delivery = delivery
-
-    async def send(self, destination: str, body: bytes, **options: Any) -> str:
-        return self._delivery.send(destination, body, **options)
-
-    async def get(self, message_id: str) -> Any:
-        return self._delivery.get(message_id)
-
-    async def reschedule(self, message_id: str, *, delay: float) -> Any:
-        return self._delivery.reschedule(message_id, delay=delay)
-
-    def enlist(self, target: Any) -> Any:
-        return self._delivery.enlist(target)
 
 
 @pytest.fixture
@@ -130,12 +118,11 @@ def test_it_arrives_as_taskiq_would_have_published_it(delivery: DelayedDelivery,
         asyncio.run(test())
 
 
-@pytest.mark.parametrize("awaited", [False, True])
 def test_what_is_delayed_waits_in_the_store_can_be_cancelled_and_reaches_the_worker(
-    delivery: DelayedDelivery, rabbitmq_url: str, awaited: bool
+    delivery: DelayedDelivery, rabbitmq_url: str
 ) -> None:
     async def test() -> None:
-        broker = StoringAioPikaBroker(Awaited(delivery) if awaited else delivery, rabbitmq_url)
+        broker = StoringAioPikaBroker(delivery, rabbitmq_url)
         async with started(broker) as noted, working(broker):
             note = the_task(broker)
             unwanted = await note.kicker().with_labels(delay=86_400).kiq("unwanted")
@@ -189,6 +176,32 @@ def test_in_a_transaction_everything_is_sent_with_it_or_not_at_all(
     delivery.setup_infrastructure()
     asyncio.run(test())
     engine.dispose()
+
+
+def test_an_async_delivery_is_awaited(delivery: DelayedDelivery, rabbitmq_url: str, sqlite_url: str) -> None:
+    async def test() -> None:
+        url = sqlite_url.replace("sqlite:", "sqlite+aiosqlite:")
+        engine = create_async_engine(url)
+        transport = RabbitMQTransport(rabbitmq_url)
+        awaited = AsyncDelayedDelivery("notes", AsyncSqlDelayedMessageStore(url), transport)
+        broker = StoringAioPikaBroker(awaited, rabbitmq_url)
+        async with awaited, started(broker) as noted, working(broker):
+            note = the_task(broker)
+            for retries in (2, 1, 3):
+                await note.kicker().with_task_id("one").with_labels(delay=3600, _retries=retries).kiq("a line")
+            assert await awaited.count() == 2
+            async with AsyncSession(engine) as session:
+                with broker.messages_in(session):
+                    await note.kiq("undone")
+                await session.rollback()
+            async with AsyncSession(engine) as session, session.begin():
+                with broker.messages_in(session):
+                    await note.kicker().with_labels(delay=0.1).kiq("done")
+            await until(lambda: noted == ["done"])
+        await engine.dispose()
+
+    asyncio.run(test())
+    assert delivery.count() == 2
 
 
 @pytest.mark.parametrize(("waiting", "count"), [(1, 2), (2, 1), (3, 1)])
@@ -268,7 +281,7 @@ def test_what_the_store_does_not_take_is_told_the_caller(rabbitmq_url: str) -> N
 
 def test_the_documents_program_runs(delivery: DelayedDelivery, sqlite_url: str, rabbitmq_url: str) -> None:
     program, _ = blocks("docs/taskiq.md", "python")
-    program = program.replace("postgresql+psycopg://localhost/app", sqlite_url)
+    program = program.replace("postgresql+psycopg://localhost/app", sqlite_url.replace("sqlite:", "sqlite+aiosqlite:"))
     program = program.replace("amqp://localhost", rabbitmq_url)
     done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -21,7 +21,6 @@ from delaystore.integrations.dramatiq._keeping import keep, keep_in_transaction
 logger = logging.getLogger("delaystore.dramatiq")
 
 THRESHOLD: Final = timedelta(seconds=1)
-_MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 class StoringRabbitmqBroker(RabbitmqBroker):
@@ -39,7 +38,7 @@ class StoringRabbitmqBroker(RabbitmqBroker):
             raise ConfigurationError(f"threshold={threshold} is negative; use timedelta(0) to store every delay")
         super().__init__(**options)
         self._delivery = delivery
-        self._threshold = threshold
+        self._threshold = threshold.total_seconds()
         self._transaction: ContextVar[EnlistedDelivery | None] = ContextVar("transaction", default=None)
         self._declared: set[str] = set()
 
@@ -67,14 +66,14 @@ class StoringRabbitmqBroker(RabbitmqBroker):
         transaction = self._transaction.get()
         if transaction is not None:
             announced = self._announced(message, delay)
-            keep_in_transaction(transaction, _as_published(announced, message.queue_name), _span(delay))
+            keep_in_transaction(transaction, _as_published(announced, message.queue_name), _seconds(delay))
             self.emit_after("enqueue", announced, delay)
             return announced
-        if delay is None or _span(delay) < self._threshold:
+        if delay is None or _seconds(delay) < self._threshold:
             return super().enqueue(message, delay=delay)  # type: ignore[arg-type]  # Dramatiq passes proxies, too
         announced = self._announced(message, delay)
         try:
-            keep(self._delivery, _as_published(announced, message.queue_name), _span(delay))
+            keep(self._delivery, _as_published(announced, message.queue_name), _seconds(delay))
         except DelaystoreError as error:
             logger.warning("message %s waits in Dramatiq's delay queue: %s", message.message_id, error)
             return super().enqueue(message, delay=delay)  # type: ignore[arg-type]  # as above
@@ -108,5 +107,5 @@ def _as_published(announced: Message[Any], queue_name: str) -> Message[Any]:
     return published
 
 
-def _span(delay: int | None) -> timedelta:
-    return (delay or 0) * _MILLISECOND
+def _seconds(delay: int | None) -> float:
+    return (delay or 0) / 1000

@@ -1,7 +1,6 @@
 """A Dramatiq message as one that waits in a store."""
 
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Any
 
 from dramatiq.errors import DecodeError
@@ -12,8 +11,8 @@ from delaystore.errors import DuplicateMessageError
 from delaystore.stores.abc import ManagementOutcome
 
 
-def keep_in_transaction(transaction: EnlistedDelivery, message: Message[Any], delay: timedelta) -> None:
-    """Store the message in somebody's transaction. Raises what `send` raises."""
+def keep_in_transaction(transaction: EnlistedDelivery, message: Message[Any], delay: float) -> None:
+    """Store the message in somebody's transaction, `delay` in seconds. Raises what `send` raises."""
     transaction.send(
         message.queue_name,
         message.encode(),
@@ -23,8 +22,8 @@ def keep_in_transaction(transaction: EnlistedDelivery, message: Message[Any], de
     )
 
 
-def keep(delivery: DelayedDelivery, message: Message[Any], delay: timedelta) -> None:
-    """Store the message, unless it waits already. Raises what `send` raises.
+def keep(delivery: DelayedDelivery, message: Message[Any], delay: float) -> None:
+    """Store the message, unless it waits already; `delay` in seconds. Raises what `send` raises.
 
     Dramatiq enqueues a retry under the id of the message that failed. Where that id is taken, somebody has stored this
     retry already (its worker died before it acknowledged the message), or the earlier attempt has arrived and is just
@@ -38,7 +37,7 @@ def keep(delivery: DelayedDelivery, message: Message[Any], delay: timedelta) -> 
             delivery.send(message.queue_name, body, delay=delay, properties=properties)
 
 
-def _waits(delivery: DelayedDelivery, message: Message[Any], body: bytes, delay: timedelta) -> bool:
+def _waits(delivery: DelayedDelivery, message: Message[Any], body: bytes, delay: float) -> bool:
     """Whether the store has this message or a later retry of it, which no dispatcher has claimed; due as this is."""
     found = delivery.get(message.message_id)
     if found is None or not (found.body == body or _retries(found.body) >= message.options.get("retries", 0) > 0):

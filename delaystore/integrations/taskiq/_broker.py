@@ -9,8 +9,7 @@ from taskiq import BrokerMessage
 from taskiq_aio_pika import AioPikaBroker
 from typing_extensions import override
 
-from delaystore.delivery import DelayedDelivery
-from delaystore.integrations.taskiq._keeping import AsyncDelivery, keep, keep_in_transaction
+from delaystore.integrations.taskiq._keeping import Delivery, Transaction, keep, keep_in_transaction
 from delaystore.integrations.taskiq._publishing import published
 
 DELAY: Final = "delay"
@@ -25,10 +24,10 @@ class StoringAioPikaBroker(AioPikaBroker):
     AsyncDelayedDelivery awaited. `url` and `options`: AioPikaBroker's; no delay queue is needed.
     """
 
-    def __init__(self, delivery: DelayedDelivery | AsyncDelivery, url: str | None = None, **options: Any) -> None:
+    def __init__(self, delivery: Delivery, url: str | None = None, **options: Any) -> None:
         super().__init__(url, **options)
         self._delivery = delivery
-        self._transaction: ContextVar[Any] = ContextVar("transaction", default=None)
+        self._transaction: ContextVar[Transaction | None] = ContextVar("transaction", default=None)
 
     @contextmanager
     def messages_in(self, connection_or_session: Any) -> Iterator[None]:

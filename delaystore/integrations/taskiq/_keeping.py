@@ -1,11 +1,11 @@
 """A task as a message that waits in a store."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from inspect import isawaitable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from delaystore.delivery import DelayedDelivery
+from delaystore.delivery import AsyncDelayedDelivery, AsyncEnlistedDelivery, DelayedDelivery, EnlistedDelivery
 from delaystore.errors import DuplicateMessageError
 from delaystore.integrations.taskiq._publishing import Published
 from delaystore.message import DelayedMessage
@@ -15,35 +15,19 @@ RETRIES: Final = "_retries"
 """The label in which taskiq's middleware counts."""
 
 
-class AsyncDelivery(Protocol):
-    """What an AsyncDelayedDelivery has of a DelayedDelivery, awaited."""
-
-    def send(self, destination: str, body: bytes, **options: Any) -> Awaitable[str]:
-        """See DelayedDelivery."""
-        ...
-
-    def get(self, message_id: str) -> Awaitable[DelayedMessage | None]:
-        """See DelayedDelivery."""
-        ...
-
-    def reschedule(self, message_id: str, *, delay: float) -> Awaitable[ManagementOutcome]:
-        """See DelayedDelivery."""
-        ...
-
-    def enlist(self, target: Any) -> Any:
-        """See DelayedDelivery."""
-        ...
+Delivery = DelayedDelivery | AsyncDelayedDelivery
+Transaction = EnlistedDelivery | AsyncEnlistedDelivery
 
 
-async def keep_in_transaction(transaction: Any, task: Published, delay: float) -> None:
-    """Store the task in somebody's transaction, by an EnlistedDelivery or an AsyncEnlistedDelivery."""
+async def keep_in_transaction(transaction: Transaction, task: Published, delay: float) -> None:
+    """Store the task in somebody's transaction, `delay` in seconds. Raises what `send` raises."""
     sent = transaction.send(task.destination, task.body, message_id=task.message_id, **_options(task, delay))
     if isawaitable(sent):
         await sent
 
 
-async def keep(delivery: DelayedDelivery | AsyncDelivery, task: Published, delay: float) -> None:
-    """Store the task, unless it waits already. Raises what `send` raises.
+async def keep(delivery: Delivery, task: Published, delay: float) -> None:
+    """Store the task, unless it waits already; `delay` in seconds. Raises what `send` raises.
 
     taskiq kicks a retry under the id of the task that failed. Where that id is taken, somebody has stored this retry
     already (its worker died before it acknowledged the task), or the earlier attempt has arrived and is just being
@@ -57,7 +41,7 @@ async def keep(delivery: DelayedDelivery | AsyncDelivery, task: Published, delay
             await _call(delivery, delivery.send, task.destination, task.body, **options)
 
 
-async def _waits(delivery: DelayedDelivery | AsyncDelivery, task: Published, delay: float) -> bool:
+async def _waits(delivery: Delivery, task: Published, delay: float) -> bool:
     """Whether the store has this task or a later retry of it, which no dispatcher has claimed; due as this is."""
     found: DelayedMessage | None = await _call(delivery, delivery.get, task.message_id)
     if found is None or not (found.body == task.body or _retries(found.headers) >= _retries(task.headers) > 0):
@@ -66,9 +50,7 @@ async def _waits(delivery: DelayedDelivery | AsyncDelivery, task: Published, del
     return outcome is ManagementOutcome.DONE
 
 
-async def _call(
-    delivery: DelayedDelivery | AsyncDelivery, operation: Callable[..., Any], *arguments: Any, **options: Any
-) -> Any:
+async def _call(delivery: Delivery, operation: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     """What an operation of `delivery` returns."""
     if isinstance(delivery, DelayedDelivery):
         return await asyncio.to_thread(operation, *arguments, **options)

@@ -105,7 +105,7 @@ def _body(state: Any) -> bytes:
     trigger = job.get("trigger")
     if not isinstance(trigger, Foreign) or trigger.name != _DATE:
         found = trigger.name.rpartition(".")[2] if isinstance(trigger, Foreign) else type(trigger).__name__
-        raise InvalidMessageError(f"its trigger is a {found}; only date triggers run once, as a message does")
+        raise InvalidMessageError(f"it has the trigger {found}; only date triggers run once, as a message does")
     call = {"func": job["func"], "args": job.get("args", ()), "kwargs": job.get("kwargs", {})}
     _check_plain(call)
     try:
@@ -134,7 +134,7 @@ def _check_plain(call: Any) -> None:
             left.extend(value)
         elif not _is_plain(value):
             name = value.name if isinstance(value, Foreign) else type(value).__name__
-            raise InvalidMessageError(f"its arguments hold a {name}, which JSON cannot carry")
+            raise InvalidMessageError(f"its arguments hold a value of the type {name}, which JSON cannot carry")
 
 
 def _is_plain(value: Any) -> bool:
