@@ -25,8 +25,10 @@ R = TypeVar("R")
 class LoopStore(Protocol):
     """A store on an event loop, such as an AsyncSqlDelayedMessageStore."""
 
-    bridged: DelayedMessageStore
-    """The store whose calls are made in greenlets."""
+    @property
+    def bridged(self) -> DelayedMessageStore:
+        """The store whose calls are made in greenlets."""
+        ...
 
     def for_dispatching(self) -> DelayedMessageStore:
         """The store on the same messages for the dispatcher's thread."""

@@ -67,7 +67,7 @@ def test_the_histogram_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_no_example_is_left_out() -> None:
-    assert sorted([*PRINTED, *PRINTED_BY_RABBITMQ, "due_histogram.py", "celery_tasks.py"]) == sorted(
+    assert sorted([*PRINTED, *PRINTED_BY_RABBITMQ, "due_histogram.py", "celery_tasks.py", "fastapi_app.py"]) == sorted(
         path.name for path in EXAMPLES.glob("*.py")
     )
 
@@ -77,5 +77,5 @@ def test_the_examples_are_typed() -> None:
         "-m",
         "mypy",
         "--strict",
-        *(str(EXAMPLES / name) for name in [*PRINTED, *PRINTED_BY_RABBITMQ, "celery_tasks.py"]),
+        *(str(EXAMPLES / name) for name in [*PRINTED, *PRINTED_BY_RABBITMQ, "celery_tasks.py", "fastapi_app.py"]),
     )
