@@ -2,10 +2,14 @@
 
 import asyncio
 import inspect
+import re
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -13,6 +17,7 @@ import pytest
 from psycopg.rows import dict_row
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import Session
 
 from delaystore import (
     AsyncDelayedDelivery,
@@ -197,6 +202,27 @@ def test_the_loop_goes_on_while_the_database_is_frozen(private_postgresql: Postg
     asyncio.run(program())
 
 
+def test_enlisting_by_run_sync_leaves_the_loop_free(private_postgresql: PostgreSQL, freezing: str) -> None:
+    async def program(delivery: DelayedDelivery) -> None:
+        def send(session: Session) -> None:
+            delivery.enlist(session).send("billing", b"", delay=60)
+
+        engine = create_async_engine(freezing)
+        async with AsyncSession(engine) as session:
+            await session.run_sync(send)
+            async with ticking(), frozen(private_postgresql):
+                sending = asyncio.create_task(session.run_sync(send))
+                await asyncio.sleep(1)
+                assert not sending.done()
+            await sending
+            await session.commit()
+        await engine.dispose()
+
+    with DelayedDelivery("sales", SqlDelayedMessageStore(with_driver(freezing, "psycopg"))) as delivery:
+        asyncio.run(program(delivery))
+        assert delivery.count() == 2
+
+
 def test_a_send_that_takes_too_long_ends_and_may_be_repeated(private_postgresql: PostgreSQL, freezing: str) -> None:
     async def program() -> None:
         async with AsyncDelayedDelivery("sales", AsyncSqlDelayedMessageStore(freezing), settings=HASTY) as delivery:
@@ -348,7 +374,7 @@ def test_a_store_in_memory_needs_no_bridge() -> None:
     asyncio.run(program())
 
 
-def test_mistakes_say_what_to_use(tmp_path: Any) -> None:
+def test_mistakes_say_what_to_use(tmp_path: Path) -> None:
     file = tmp_path / "app.db"
     with pytest.raises(ConfigurationError, match=r"is for asyncio; use AsyncSql.* postgresql\+psycopg:"):
         SqlDelayedMessageStore("postgresql+asyncpg://localhost/app")
@@ -362,8 +388,8 @@ def test_mistakes_say_what_to_use(tmp_path: Any) -> None:
         AsyncDelayedDelivery("sales", store)
 
 
-def test_a_missing_driver_of_the_dispatcher_s_is_named(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "psycopg", None)
+def test_a_missing_driver_of_the_dispatcher_s_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
     store = AsyncSqlDelayedMessageStore("postgresql+asyncpg://localhost/app")
     with pytest.raises(MissingDependencyError, match="psycopg"):
         AsyncDelayedDelivery("sales", store, InMemoryTransport())
@@ -381,3 +407,20 @@ def test_numbers_in_a_url_reach_asyncpg_as_such(postgresql_url: str) -> None:
                 assert prepared.scalar_one() <= 1
 
     asyncio.run(program())
+
+
+def test_the_document_s_program_runs(
+    postgresql_url: str, rabbitmq_url: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    document = (Path(__file__).parents[2] / "docs" / "asyncio.md").read_text()
+    (program,) = re.findall(r"```python\n(.*?)```", document, re.DOTALL)
+    written = {
+        "postgresql+asyncpg://postgres@localhost/app": with_driver(postgresql_url, "asyncpg"),
+        "amqp://guest:guest@localhost/": rabbitmq_url,
+    }
+    for theirs, ours in written.items():
+        assert theirs in program
+        program = program.replace(theirs, ours)
+    (tmp_path / "program.py").write_text(program)
+    subprocess.run([sys.executable, "-W", "error", str(tmp_path / "program.py")], check=True, timeout=60)
+    assert capfd.readouterr().out == "done\n"
