@@ -39,6 +39,21 @@ def off_the_loop(name: str, work: Callable[[], Result]) -> Result:
     return awaited(in_thread(name, work)) if on_a_loop() else work()
 
 
+class Turns:
+    """Lets callers go on one by one, each in a turn of its loop, where each keeps the loop busy for milliseconds."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+
+    def wait(self) -> None:
+        """Return when it is the caller's turn; only where `on_a_loop()`."""
+        awaited(self._next())
+
+    async def _next(self) -> None:
+        async with self._lock:
+            await asyncio.sleep(0)
+
+
 async def in_thread(name: str, work: Callable[[], Result]) -> Result:
     """What `work` returns or raises, called in a daemon thread of its own, called `name`.
 

@@ -12,12 +12,13 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, exc
 from sqlalchemy.engine.interfaces import DBAPIConnection, Dialect, ExceptionContext
 from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 
+from delaystore.bridge import Turns
 from delaystore.calls import current_call
 from delaystore.errors import ConfigurationError
 from delaystore.forks import renew_in_children
-from delaystore.sql.dialects import DIALECTS, SqlDialect, fault_of
+from delaystore.sql.dialects import DIALECTS, STORE_DIALECTS, SqlDialect, fault_of
 from delaystore.sql.dialects.base import OWN
-from delaystore.sql.drivers import driver_of_url, is_only_async
+from delaystore.sql.drivers import Driver, driver_of_url, is_only_async
 from delaystore.sql.errors import configuration_errors
 from delaystore.sql.faults import Fault
 from delaystore.sql.hosts import HostsInTurn, hosts_of
@@ -99,14 +100,22 @@ def create_store_engine(url: str | URL) -> Engine:
 def create_async_store_engine(url: str | URL) -> "AsyncEngine":
     """As `create_store_engine`, for an event loop: a URL without a driver gets one that knows asyncio.
 
-    Its `sync_engine` executes statements in greenlets only.
+    Its `sync_engine` executes statements in greenlets only. Where one statement can commit by itself, its connections
+    have that isolation level: to change it, and back, is awaited, and a send would cost five waits more.
     """
     with configuration_errors():
         import_module("greenlet")  # what SQLAlchemy says of its absence is long
         from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
         def create(parsed: URL, **options: Any) -> Engine:
-            return create_async_engine(parsed, **options).sync_engine
+            single = STORE_DIALECTS[parsed.get_backend_name()].single_statement_isolation
+            if single is not None:
+                options["isolation_level"] = single
+            # tasks send in bursts: those of a pool's connections that overflow are closed and made again in each
+            options |= {"pool_size": options["pool_size"] + options["max_overflow"], "max_overflow": 0}
+            engine = create_async_engine(parsed, **options).sync_engine
+            engine.dialect.skip_autocommit_rollback = True  # an argument, too, but only from SQLAlchemy 2.0.43 on
+            return engine
 
         return AsyncEngine(_engine(database_url(url), create, is_async=True))
 
@@ -149,7 +158,7 @@ def _engine(parsed: URL, create: Callable[..., Engine], *, is_async: bool) -> En
     given = {**{name: value for name, value in defaults.items() if name not in parsed.query}, **given}
     engine = create(parsed, connect_args=given, **options)
     if dialect is not None:
-        event.listen(engine, "do_connect", _connecting(dialect, driver.time_limit, HostsInTurn(hosts_of(parsed))))
+        event.listen(engine, "do_connect", _connecting(dialect, driver, HostsInTurn(hosts_of(parsed))))
         event.listen(engine, "connect", lambda connection, _record: dialect.prepare(connection, driver))
     if backend != "sqlite":
         event.listen(engine, "checkin", _note_use)
@@ -196,14 +205,19 @@ def _check_sqlite_url(url: URL) -> None:
         raise ConfigurationError(f"the folder {folder!r} of the SQLite database does not exist; create it first")
 
 
-def _connecting(ours: SqlDialect, limit: str, hosts: HostsInTurn) -> Callable[..., DBAPIConnection]:
+def _connecting(ours: SqlDialect, driver: Driver, hosts: HostsInTurn) -> Callable[..., DBAPIConnection]:
     """What makes connections; it raises ConfigurationError for an option that the driver does not know."""
+    turns = Turns()
 
     def connect(
         dialect: Dialect, _record: ConnectionPoolEntry, arguments: Sequence[Any], parameters: Mapping[str, Any]
     ) -> DBAPIConnection:
+        if driver.is_async:
+            turns.wait()  # a driver reads files and makes a TLS context at once before it awaits anything
         with configuration_errors():
-            connection: DBAPIConnection = ours.connect(dialect, arguments, _in_time(parameters, limit), hosts)
+            connection: DBAPIConnection = ours.connect(
+                dialect, arguments, _in_time(parameters, driver.time_limit), hosts
+            )
             return connection
 
     return connect

@@ -45,9 +45,9 @@ class Psycopg(Driver):
 
     @override
     def execute_alone(self, connection: Any, statements: str) -> None:
-        connection.autocommit = True
+        before, connection.autocommit = connection.autocommit, True
         connection.execute(statements)
-        connection.autocommit = False
+        connection.autocommit = before
 
     @override
     def socket_of(self, connection: Any) -> int | None:

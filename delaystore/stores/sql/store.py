@@ -127,8 +127,11 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
         self._parts_or_none: StoreParts | None = None
         self._token = Leases.new_token()
         isolation, single = self._dialect.transaction_isolation, self._dialect.single_statement_isolation
-        self._transactions = Connections(self.engine, None if self._owns_engine else isolation)
-        self._singles = Connections(self.engine, single) if single else None
+        default = None
+        if self._owns_engine:  # as sql/engine.py makes them
+            default = single or isolation if self.engine.dialect.is_async else isolation
+        self._transactions = Connections(self.engine, None if default == isolation else isolation)
+        self._singles = Connections(self.engine, None if default == single else single) if single else None
         self._lender = Lender(self.engine)
 
     def __repr__(self) -> str:
