@@ -160,6 +160,22 @@ def test_installed_once_an_app_and_uninstalled(app: Celery, delivery: DelayedDel
     waits(delivery, app.send_task("note", countdown=3600))
 
 
+def test_whatever_connection_is_given(app: Celery, delivery: DelayedDelivery) -> None:
+    DelayedTasks(app, delivery)
+    with app.connection_for_write() as connection:
+        waits(delivery, app.send_task("note", countdown=3600, connection=connection))
+        producer = app.amqp.Producer(connection, auto_declare=False)
+        waits(delivery, app.send_task("note", countdown=3600, producer=producer))
+        waits(delivery, app.send_task("note", countdown=3600, publisher=producer))
+
+
+def test_an_installation_that_cannot_work_says_so(app: Celery, delivery: DelayedDelivery) -> None:
+    with pytest.raises(ConfigurationError, match="delayed tasks need a DelayedDelivery, not a str"):
+        DelayedTasks(app, "sqlite://")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="threshold must be a timedelta, a number of seconds, or None; not -1"):
+        DelayedTasks(app, delivery, threshold=-1)
+
+
 def test_installing_reads_no_configuration(delivery: DelayedDelivery) -> None:
     """It may come later, by `config_from_object`; what the app had of its own is there again afterwards."""
     own = type("OwnControl", (Control,), {})
