@@ -33,6 +33,6 @@ def test_its_programs_and_commands_run(postgresql_url: str, rabbitmq_url: str, t
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
         "waiting: 2",
-        "0 tasks would be stored; 0 messages stay in 'celery'",
-        "0 tasks were stored; 0 messages stay in 'celery'",
+        "would store 0 of the tasks in 'celery'; 0 stay in the queue",
+        "stored 0 of the tasks in 'celery'; 0 stay in the queue",
     ]

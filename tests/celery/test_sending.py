@@ -316,9 +316,8 @@ def test_a_store_without_transactions_says_so(app: Celery, delivery: DelayedDeli
 
 
 def test_without_celery_one_line_names_the_extra() -> None:
-    program = "import sys; sys.modules['celery'] = None; import delaystore.integrations.celery"
+    program = "import sys; sys.modules['celery'] = None; from delaystore.integrations.celery import drain"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.stderr.splitlines()[-1].endswith(
-        "delaystore.integrations.celery needs the library celery, which is not installed; "
-        "pip install 'delaystore[celery]'"
+        "drain needs the library celery, which is not installed; pip install 'delaystore[celery]'"
     )
