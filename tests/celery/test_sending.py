@@ -1,5 +1,7 @@
 """What goes to the store, what stays Celery's, and what happens when something is down."""
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -158,6 +160,22 @@ def test_installed_once_an_app_and_uninstalled(app: Celery, delivery: DelayedDel
     waits(delivery, app.send_task("note", countdown=3600))
 
 
+def test_whatever_connection_is_given(app: Celery, delivery: DelayedDelivery) -> None:
+    DelayedTasks(app, delivery)
+    with app.connection_for_write() as connection:
+        waits(delivery, app.send_task("note", countdown=3600, connection=connection))
+        producer = app.amqp.Producer(connection, auto_declare=False)
+        waits(delivery, app.send_task("note", countdown=3600, producer=producer))
+        waits(delivery, app.send_task("note", countdown=3600, publisher=producer))
+
+
+def test_an_installation_that_cannot_work_says_so(app: Celery, delivery: DelayedDelivery) -> None:
+    with pytest.raises(ConfigurationError, match="delayed tasks need a DelayedDelivery, not a str"):
+        DelayedTasks(app, "sqlite://")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="threshold must be a timedelta, a number of seconds, or None; not -1"):
+        DelayedTasks(app, delivery, threshold=-1)
+
+
 def test_installing_reads_no_configuration(delivery: DelayedDelivery) -> None:
     """It may come later, by `config_from_object`; what the app had of its own is there again afterwards."""
     own = type("OwnControl", (Control,), {})
@@ -295,3 +313,11 @@ def test_a_store_without_transactions_says_so(app: Celery, delivery: DelayedDeli
     DelayedTasks(app, delivery)
     with tasks_in(object()), pytest.raises(ConfigurationError, match="use a SQL store"):
         app.send_task("note", countdown=3600)
+
+
+def test_without_celery_one_line_names_the_extra() -> None:
+    program = "import sys; sys.modules['celery'] = None; from delaystore.integrations.celery import drain"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1].endswith(
+        "drain needs the library celery, which is not installed; pip install 'delaystore[celery]'"
+    )

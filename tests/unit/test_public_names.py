@@ -59,6 +59,7 @@ PUBLIC = {  # what users import: a change here is a change for them
         "PassReport",
     ],
     "delaystore.delivery": ["AsyncDelayedDelivery", "AsyncEnlistedDelivery", "DelayedDelivery", "EnlistedDelivery"],
+    "delaystore.integrations.celery": ["DelayedTasks", "Drained", "drain", "tasks_in"],
     "delaystore.spark": ["DelaystoreDataSource", "register"],
     "delaystore.testing": [
         "AsyncFakeTransaction",
@@ -116,7 +117,9 @@ def test_the_version_is_that_of_the_installed_package() -> None:
     assert delaystore.__version__ == version("delaystore")
 
 
-@pytest.mark.parametrize("library", ["psycopg", "pymysql", "pika", "pytest", "hypothesis", "alembic", "typer", "rich"])
+@pytest.mark.parametrize(
+    "library", ["psycopg", "pymysql", "pika", "pytest", "hypothesis", "alembic", "typer", "rich", "celery"]
+)
 def test_importing_delaystore_imports_no_extra(library: str) -> None:
     program = f"import delaystore, delaystore.stores, delaystore.transports, sys; sys.exit('{library}' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

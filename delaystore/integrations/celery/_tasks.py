@@ -32,10 +32,14 @@ class DelayedTasks:
     Wanted wherever tasks are sent, revoked or retried: also in workers, which need nothing else. `app.delayed_tasks` is
     this object.
 
-    Raises ConfigurationError for an app that has one already, and for a threshold that is no span of time.
+    Raises ConfigurationError for an app that has one already, for a threshold that is no span of time,
+    and for anything else than a DelayedDelivery.
     """
 
     def __init__(self, app: Any, delivery: DelayedDelivery, *, threshold: timedelta | float | None = THRESHOLD) -> None:
+        given: object = delivery
+        if not isinstance(given, DelayedDelivery):
+            raise ConfigurationError(f"delayed tasks need a DelayedDelivery, not a {type(given).__name__}")
         self.delivery: Final = delivery
         self.app: Final = app
         self._threshold = seconds(threshold, "threshold")

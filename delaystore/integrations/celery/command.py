@@ -7,14 +7,18 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from delaystore.errors import DelaystoreError
-from delaystore.integrations.celery._drain import BATCH, Drained, drain
+
+if TYPE_CHECKING:
+    from delaystore.integrations.celery._drain import Drained
 
 INTERRUPTED: Final = 128 + signal.SIGINT
+EACH: Final = 100
+"""Messages, after which the progress is shown again."""
 
 
 @click.group()
@@ -33,6 +37,8 @@ def drain_command(context: click.Context, queue: str, threshold: float | None, d
 
     Stop the workers first, so that the queue has again what they reserved. Run it again if it was interrupted.
     """
+    from delaystore.integrations.celery._drain import drain  # every `celery` command imports this module
+
     try:
         with _stopping() as stop:
             app = context.obj.app
@@ -47,7 +53,7 @@ def drain_command(context: click.Context, queue: str, threshold: float | None, d
 
 
 def _show(seen: int, total: int) -> None:
-    if sys.stderr.isatty() and (seen % BATCH == 0 or seen == total):
+    if sys.stderr.isatty() and (seen % EACH == 0 or seen == total):
         click.echo(f"\r{seen:,} of {total:,} messages", nl=seen == total, err=True)
 
 
@@ -67,13 +73,13 @@ def _stopping() -> Iterator[threading.Event]:
         signal.signal(signal.SIGINT, before)
 
 
-def _told(drained: Drained, queue: str, *, dry_run: bool) -> str:
-    parts = [f"{drained.stored} tasks {'would be' if dry_run else 'were'} stored"]
+def _told(drained: "Drained", queue: str, *, dry_run: bool) -> str:
+    parts = [f"{'would store' if dry_run else 'stored'} {drained.stored:,} of the tasks in {queue!r}"]
     if drained.known:
-        parts.append(f"{drained.known} were in the store already")
-    parts.append(f"{drained.left} messages stay in {queue!r}")
+        parts.append(f"{drained.known:,} were in the store already")
+    parts.append(f"{drained.left:,} stay in the queue")
     if drained.conflicting:
-        parts.append(f"{drained.conflicting} of them because another task waits under their id")
+        parts.append(f"{drained.conflicting:,} of them because another task waits under their id")
     if drained.stopped:
         parts.append("stopped before all were looked at: run it again")
     return "; ".join(parts)
