@@ -30,6 +30,8 @@ _HERE: Final = {
     "spark.driver.host": "127.0.0.1",
 }
 """For a local master: nothing of it is for the network."""
+SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
+"""In the environment of what spark-submit runs."""
 _LOG4J: Final = """\
 rootLogger.level = warn
 rootLogger.appenderRef.log.ref = log
@@ -42,8 +44,8 @@ appender.log.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 
 
 def is_running() -> bool:
-    """Whether there is a session already, so that none must be started."""
-    return SparkContext._active_spark_context is not None
+    """Whether there is a session already, or spark-submit's Java, so that none must be started."""
+    return SparkContext._active_spark_context is not None or SUBMITTED in os.environ
 
 
 @contextmanager
@@ -66,7 +68,7 @@ def spark_session(
         yield SparkSession.builder.getOrCreate()
         return
     check_spark_can_run()
-    if "PYSPARK_GATEWAY_PORT" in os.environ:
+    if SUBMITTED in os.environ:
         with _session(_configured(master, settings)) as session:
             yield session
         return
