@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from delaystore.cli._load.run import SparkRun
     from delaystore.loading.request import LoadRequest
 
+_SMALL: Final = 16 * 2**20
+"""Bytes of files that Spark reads within seconds of its start."""
 _NOTHING_WRITTEN: Final = "a dry run writes nothing"
 
 
@@ -83,7 +85,8 @@ def load(
 
     request = LoadRequest(found, given, parse_columns(mapping or ()))
     log = None if spark_log is None else Path(spark_log)
-    spark = spark_run(master, settings, log, _NOTHING_WRITTEN if dry_run else "nothing was loaded")
+    left = _NOTHING_WRITTEN if dry_run else "nothing was loaded"
+    spark = spark_run(master, settings, log, left=left, small=not found.elsewhere and found.size <= _SMALL)
     (_dry_run if dry_run else _load)(request, spark, as_json=as_json)
 
 

@@ -39,11 +39,11 @@ class SparkRun:
 
 @contextmanager
 def spark_run(
-    master: str | None, settings: Mapping[str, str], log: Path | None, left: str = "nothing was loaded"
+    master: str | None, settings: Mapping[str, str], log: Path | None, *, left: str, small: bool
 ) -> Iterator[SparkRun]:
     """Spark for the block. An interrupt ends its start at once, and its tasks later; a promotion is finished.
 
-    `left`: what is true if it does not start. Raises as `spark_session`, and typer.Exit
+    `left`: what is true if it does not start; `small`: there is little to do. Raises as `spark_session`, and typer.Exit
     where an interrupt came before the block began.
     """
     java, started = Java(), threading.Event()
@@ -56,7 +56,7 @@ def spark_run(
     with ProgressBar(transient=True) as bar, stop_requests(give_up) as stop, ExitStack() as stack:
         bar.show("starting Spark", 0, None)
         try:
-            spark = stack.enter_context(spark_session(master, settings, log, java))
+            spark = stack.enter_context(spark_session(master, settings, log, java, small=small))
             register(spark)
         except Exception:
             if not stop.made:

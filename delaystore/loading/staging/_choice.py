@@ -70,8 +70,8 @@ def _is_sql(options: StoreOptions) -> bool:
     scheme = options.store.partition(":")[0].partition("+")[0].lower()
     if scheme == _MEMORY:
         raise ConfigurationError(
-            "a store in memory cannot be loaded, for Spark's tasks are other processes; use a database, such as "
-            "sqlite:///app.db"
+            "a store in memory cannot be loaded, for it ends with its process, and Spark's tasks are others; use a "
+            "database, such as sqlite:///app.db"
         )
     return scheme in STAGING_DIALECTS
 

@@ -20,7 +20,7 @@ from delaystore.errors import LoadError
 
 _POLL: Final = 0.05
 _PATIENCE: Final = 30
-_LAUNCHER: Final = {"SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+_LAUNCHER: Final = {"SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1"}
 """For the Java that only puts the command line together."""
 
 

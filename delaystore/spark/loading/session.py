@@ -30,6 +30,12 @@ _HERE: Final = {
     "spark.driver.host": "127.0.0.1",
 }
 """For a local master: nothing of it is for the network."""
+_SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
+"""In the environment of what spark-submit runs."""
+_QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For a Java that does little: the better compiler and collector cost it a third of the processor's time."""
+_OPTIONS_OF_JAVA: Final = frozenset({"JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS"})
+"""Where the user's own options are, which ours must not contradict: Java would not start."""
 _LOG4J: Final = """\
 rootLogger.level = warn
 rootLogger.appenderRef.log.ref = log
@@ -42,8 +48,8 @@ appender.log.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 
 
 def is_running() -> bool:
-    """Whether there is a session already, so that none must be started."""
-    return SparkContext._active_spark_context is not None
+    """Whether there is a session already, or spark-submit's Java, so that none must be started."""
+    return SparkContext._active_spark_context is not None or _SUBMITTED in os.environ
 
 
 @contextmanager
@@ -52,11 +58,14 @@ def spark_session(
     settings: Mapping[str, str] | None = None,
     log: Path | None = None,
     java: Java | None = None,
+    *,
+    small: bool = False,
 ) -> Iterator[SparkSession]:
     """The session that there is (under spark-submit, in a notebook), or one that ends with the block.
 
     `master`: None: the one that there is, or local[*]. `settings`: Spark's, over ours. `log`: a file for what Spark
     says; None: it is lost. `java`: what starts it, so that it can be killed; None: nobody will.
+    `small`: there is little to do.
     Raises ConfigurationError where Spark cannot run, LoadError where it does not start.
     """
     running = SparkContext._active_spark_context
@@ -66,17 +75,19 @@ def spark_session(
         yield SparkSession.builder.getOrCreate()
         return
     check_spark_can_run()
-    if "PYSPARK_GATEWAY_PORT" in os.environ:
+    if _SUBMITTED in os.environ:
         with _session(_configured(master, settings)) as session:
             yield session
         return
     with TemporaryDirectory(prefix="delaystore-load-", ignore_cleanup_errors=True) as folder:
-        conf = _configured(master or LOCAL, settings, Path(folder))
+        conf = _configured(master or LOCAL, settings, Path(folder), small=small)
         with _running(java or Java(), conf, log or Path(folder, "spark.log")), _session(conf) as session:
             yield session
 
 
-def _configured(master: str | None, settings: Mapping[str, str] | None, folder: Path | None = None) -> SparkConf:
+def _configured(
+    master: str | None, settings: Mapping[str, str] | None, folder: Path | None = None, *, small: bool = False
+) -> SparkConf:
     conf = SparkConf(loadDefaults=folder is None)
     conf.setAppName("delaystore load")
     if master is not None:
@@ -85,10 +96,11 @@ def _configured(master: str | None, settings: Mapping[str, str] | None, folder: 
     if folder is not None:
         log4j = folder / "log4j2.properties"
         log4j.write_text(_LOG4J)
+        quick = f" {_QUICK}" if small and not _OPTIONS_OF_JAVA & os.environ.keys() else ""
         given |= {
             **_QUIET,
             "spark.sql.warehouse.dir": str(folder / "warehouse"),
-            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()}",
+            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()}{quick}",
         }
     if master is not None and master.startswith("local"):
         given |= _HERE
