@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
-LAST_WITHOUT_SHELVES: Final = "7897e550002fb8ae8649e65644d349d91db7d2e2"
+LAST_WITHOUT_KEYS: Final = "0a7f868b9a56214b914d9f07d2b90e35f5f056f0"
 """The commit after which tables were changed."""
 SENDER: Final = """
 import sys, time
@@ -26,7 +26,7 @@ class FormerRelease:
 
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
         archive = subprocess.run(
-            ["git", "archive", LAST_WITHOUT_SHELVES, "delaystore"], cwd=ROOT, stdout=subprocess.PIPE, check=True
+            ["git", "archive", LAST_WITHOUT_KEYS, "delaystore"], cwd=ROOT, stdout=subprocess.PIPE, check=True
         )
         subprocess.run(["tar", "--extract", "--directory", folder], input=archive.stdout, check=True)
         self._folder = folder

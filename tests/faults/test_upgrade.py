@@ -41,7 +41,7 @@ def former(postgresql_url: str, rabbitmq_url: str, tmp_path: Path) -> FormerRele
 def test_an_upgrade_while_the_former_release_is_at_work(
     former: FormerRelease, postgresql_url: str, rabbitmq_transport: Transport
 ) -> None:
-    """Its dispatcher sends what waits in a shelf, too; only its senders know of no shelf."""
+    """Its dispatcher sends what waits in a shelf, too, and what has a key."""
     engine = create_engine(postgresql_url, isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
         connection.execute(text(FILL), {"count": WAITING})
@@ -55,10 +55,12 @@ def test_an_upgrade_while_the_former_release_is_at_work(
         store = open_store(postgresql_url)
         sent += in_bulk(store) + sent_by(sender, 100)
         store.store(single := message(due_in=1))
+        store.store(keyed := message(due_in=1, key="k"))
         sender.kill()
-        sent += [single.message_id, *sent_by(sender)]
+        sent += [single.message_id, keyed.message_id, *sent_by(sender)]
         wait_until(lambda: store.count() == WAITING, "everything due was dispatched")
         assert dispatcher.poll() is None
+    assert store.message_id_of("k") is None
     arrived = drain(rabbitmq_transport, DESTINATION)
     unprinted = set(arrived) - set(sent)
     assert len(unprinted) <= 1, "the sender may have been killed between a send and its line"

@@ -55,6 +55,7 @@ def stored(store: SqlDelayedMessageStore, number: int = 25) -> list[DelayedMessa
             body=bytes([i]) * i,
             failure_count=i % 4,
             next_attempt=START + timedelta(days=2, seconds=i, microseconds=123) if i % 4 == 3 else None,
+            key=f"key {i}" if i % 5 == 0 else None,
         )
         for i in range(number)
     ]

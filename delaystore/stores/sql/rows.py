@@ -68,9 +68,9 @@ def to_message(row: Sequence[Any], key: str | None = None) -> DelayedMessage:
         return unreadable(dict(zip(NAMES, row, strict=False)), f"the stored message cannot be decoded: {error}")
 
 
-def to_readable_message(row: Sequence[Any]) -> DelayedMessage:
+def to_readable_message(row: Sequence[Any], key: str | None = None) -> DelayedMessage:
     """As `to_message`, but raises InvalidMessageError where the row holds no message."""
-    message = to_message(row)
+    message = to_message(row, key)
     if isinstance(message, UnreadableMessage):
         raise InvalidMessageError(message.reason)
     return message

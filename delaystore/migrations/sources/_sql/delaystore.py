@@ -11,7 +11,7 @@ from typing_extensions import override
 from delaystore.message import DelayedMessage
 from delaystore.migrations.sources._sql.shape import Identity, TableShape
 from delaystore.migrations.sources._sql.source import SqlSource, url_parameter
-from delaystore.sql.columns import NAMES
+from delaystore.sql.columns import MESSAGE_KEY, NAMES
 from delaystore.sql.dialects import store_dialect_of
 from delaystore.sql.errors import configuration_errors
 from delaystore.sql.names import default_table_name
@@ -19,14 +19,15 @@ from delaystore.sql.urls import database_url
 from delaystore.stores.sql.rows import to_readable_message
 from delaystore.stores.sql.schema import delayed_table, shelves_table
 
-_TABLE: Final = delayed_table("any", None, leases=True)
+_TABLE: Final = delayed_table("any", None, leases=True, keys=True)
 _SUFFIX: Final = default_table_name("")
 
 
 class DelaystoreShape(TableShape):
     """`<endpoint>_delayed`, or the one `table` of a store that was given one.
 
-    Headers, properties, failure count and next attempt come along, so that another store gets all of a message.
+    Headers, properties, failure count, next attempt and key come along, so that another store gets all of a message;
+    tables of releases before keys have none.
     """
 
     kind = "delaystore"
@@ -57,7 +58,7 @@ class DelaystoreShape(TableShape):
     @override
     def to_message(self, row: Mapping[str, Any], endpoint: str) -> DelayedMessage:
         """All of the message, as a store would fetch it."""
-        return to_readable_message([row[name] for name in NAMES])
+        return to_readable_message([row[name] for name in NAMES], row.get(MESSAGE_KEY))
 
     @override
     def identity(self, row: Mapping[str, Any], endpoint: str) -> Identity:
