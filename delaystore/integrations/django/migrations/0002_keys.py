@@ -1,0 +1,15 @@
+"""Columns and an index for keys."""
+
+from typing import ClassVar
+
+from django.db import migrations
+
+from delaystore.integrations.django._operations import UpgradeTables
+
+
+class Migration(migrations.Migration):  # type: ignore[misc] # Django ships no types
+    """The tables as of version 0003 of the store."""
+
+    atomic = False  # the tables are changed on a connection of the store's own
+    dependencies: ClassVar[list[tuple[str, str]]] = [("delaystore", "0001_waiting_messages")]
+    operations: ClassVar = [UpgradeTables("0003")]
