@@ -63,7 +63,7 @@ class Expectation:
             yield "due time"
         if not (self.headers or {}).items() <= message.headers.items():
             yield "headers"
-        if self.key is not None and _key_of(message) != self.key:
+        if self.key is not None and message.key != self.key:
             yield "key"
 
     def is_met_by(self, message: DelayedMessage) -> bool:
@@ -102,8 +102,7 @@ def report(
 def _line(message: DelayedMessage, expected: Expectation) -> str:
     parts = [f"to {message.destination!r}", f"body {_short(message.body)}", _due(message.due_time, expected.now)]
     parts += [f"headers {_short(dict(message.headers))}"] if message.headers else []
-    key = _key_of(message)
-    parts += [] if key is None else [f"key {key!r}"]
+    parts += [] if message.key is None else [f"key {message.key!r}"]
     parts += [f"failed {message.failure_count} times"] if message.failure_count else []
     different = ", ".join(dict.fromkeys(expected.differences(message)))
     return ", ".join(parts) + (f" [different: {different}]" if different else "")
@@ -129,7 +128,3 @@ def _is_json(body: bytes, expected: Any) -> bool:
         return bool(json.loads(body) == expected)
     except ValueError:
         return False
-
-
-def _key_of(message: DelayedMessage) -> str | None:
-    return getattr(message, "key", None)

@@ -30,6 +30,7 @@ from delaystore import (
 from delaystore.delivery import AsyncEnlistedDelivery, EnlistedDelivery
 from delaystore.errors import (
     ConfigurationError,
+    DuplicateKeyError,
     DuplicateMessageError,
     MissingDependencyError,
     StoreUnavailableError,
@@ -305,6 +306,51 @@ def test_what_is_enlisted_is_the_caller_s(url: str, how: str) -> None:
                 await delivery.enlist(connection).send("billing", b"", delay=3600)
                 await getattr(connection, how)()
             assert await delivery.count() == (3 if how == "commit" else 0)
+        await engine.dispose()
+
+    asyncio.run(program())
+
+
+def test_at_most_one_message_waits_under_a_key(url: str) -> None:
+    async def program() -> None:
+        async with AsyncDelayedDelivery("sales", AsyncSqlDelayedMessageStore(url)) as delivery:
+            first = await delivery.send("billing", b"first", delay=3600, key="order")
+            with pytest.raises(DuplicateKeyError, match=first):
+                await delivery.send("billing", b"", delay=3600, key="order")
+            assert await delivery.send("billing", b"", delay=3600, key="order", on_key="keep") == first
+            sends = (
+                delivery.send("billing", f"{n}".encode(), delay=3600, key="order", on_key="replace") for n in range(8)
+            )
+            sent = await asyncio.gather(*sends)
+            waits = await delivery.get(key="order")
+            assert waits is not None
+            assert waits.message_id in sent
+            await delivery.send("billing", b"last", delay=7200, key="order", on_key="debounce", max_wait=5400)
+            moved = await delivery.get(key="order")
+            assert moved is not None
+            assert moved.due_time < waits.due_time + HOUR
+            assert await delivery.count() == 1
+            assert await delivery.reschedule(key="order", delay=1) is ManagementOutcome.DONE
+            assert await delivery.cancel(key="order") is ManagementOutcome.DONE
+            assert await delivery.cancel(key="order") is ManagementOutcome.NOT_FOUND
+
+    asyncio.run(program())
+
+
+def test_keys_in_the_caller_s_transaction(url: str) -> None:
+    async def program() -> None:
+        engine = create_async_engine(url)
+        async with AsyncDelayedDelivery("sales", AsyncSqlDelayedMessageStore(url)) as delivery:
+            await delivery.send("billing", b"old", delay=3600, key="basket")
+            async with AsyncSession(engine) as session:
+                enlisted = delivery.enlist(session)
+                await enlisted.send("billing", b"lost", delay=3600, key="basket", on_key="replace")
+                assert await enlisted.cancel(key="basket") is ManagementOutcome.DONE
+                await session.rollback()
+            async with AsyncSession(engine) as session, session.begin():
+                await delivery.enlist(session).send("billing", b"new", delay=3600, key="basket", on_key="replace")
+            page = await delivery.list()
+            assert [(each.key, each.body) for each in page.messages] == [("basket", b"new")]
         await engine.dispose()
 
     asyncio.run(program())

@@ -152,6 +152,14 @@ def test_what_was_sent_is_found_by_anything_it_has(delivery: TestDelivery) -> No
     delivery.assert_not_sent("billing")
 
 
+def test_what_was_sent_is_found_by_its_key(delivery: TestDelivery) -> None:
+    delivery.send("billing", b"first", delay=60, key="order-17")
+    delivery.send("billing", b"last", delay=60, key="order-17", on_key="replace")
+    delivery.assert_sent("billing", "last", key="order-17")
+    with pytest.raises(AssertionError, match=r"key 'order-18'\nwaiting:\n.*key 'order-17' \[different: key\]"):
+        delivery.assert_sent(key="order-18")
+
+
 def test_what_was_not_sent_is_told_with_all_that_was(delivery: TestDelivery) -> None:
     with pytest.raises(AssertionError) as failure:
         delivery.assert_sent("billing")
