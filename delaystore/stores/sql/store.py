@@ -106,9 +106,7 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
         self._parts_or_none: StoreParts | None = None
         self._token = Leases.new_token()
         isolation, single = self._dialect.transaction_isolation, self._dialect.single_statement_isolation
-        default = None
-        if self._owns_engine:  # as sql/engine.py makes them
-            default = single or isolation if self.engine.dialect.is_async else isolation
+        default = driver_of(self.engine).default_isolation(single, isolation) if self._owns_engine else None
         self._transactions = Connections(self.engine, None if default == isolation else isolation)
         self._singles = Connections(self.engine, None if default == single else single) if single else None
         self._lender = Lender(self.engine)
