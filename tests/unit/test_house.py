@@ -39,7 +39,7 @@ def test_only_one_place_knows_one_database_from_another() -> None:
 
 
 def asks_which_driver(node: ast.AST) -> bool:
-    """`engine.driver`, `dialect.driver` or a URL's driver, compared with anything or looked up; or `dialect.is_async`."""
+    """`dialect.is_async`; or a driver's name, of an engine, a dialect or a URL, compared or looked up."""
     if isinstance(node, ast.Attribute) and node.attr == "is_async":
         return "dialect" in ast.unparse(node.value).rpartition(".")[2]
     text = ast.unparse(node) if isinstance(node, ast.Compare | ast.Subscript | ast.Dict) else ""
