@@ -86,15 +86,16 @@ class StoreSetupError(StoreError):
 
 
 class MessageBeingStoredError(StoreUnavailableError):
-    """A message_id that somebody else is just storing, with many others: it waits in a moment, or never does.
+    """A message_id that somebody else is just storing, with many others or in an open transaction.
 
-    Nothing of the call was stored; try again. `message_id` is one that was found.
+    It waits in a moment, or never does. Nothing of the call was stored; try again. `message_id` is one that was found.
     """
 
     def __init__(self, message_id: str) -> None:
         self.message_id = message_id
         super().__init__(
-            f"the message_id {message_id!r} is just being stored by somebody else, with many others; try again"
+            f"the message_id {message_id!r} is just being stored in another transaction, which has not ended; try "
+            "again once it has, or if it is your own, enlist this call in it"
         )
 
     def __reduce__(self) -> tuple[type["MessageBeingStoredError"], tuple[str]]:

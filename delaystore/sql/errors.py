@@ -111,6 +111,11 @@ def translate(error: exc.DBAPIError) -> StoreError:
             f"the database is read-only, as a standby is ({text}); name all hosts in the URL, as in "
             "HOST1:PORT,HOST2:PORT, or for PostgreSQL behind one address add target_session_attrs=read-write"
         )
+    if fault is Fault.LOCKED:
+        return StoreUnavailableError(
+            f"another transaction has locked what is needed ({text}); try again once it has ended, or if it is your "
+            "own, enlist this call in it"
+        )
     if fault is Fault.POOLED:
         return StoreError(
             f"a pooler shares the database's sessions ({text}); add ?prepare_threshold=none to the URL, or set "

@@ -1,13 +1,13 @@
 """Enlisting in Django's transactions, with the databases that Django and the store have in common."""
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import django
 import pymysql
 import pytest
 from django.conf import settings
-from django.db import connection as default_connection
 from django.db import connections, transaction
 from sqlalchemy import make_url
 
@@ -17,6 +17,7 @@ from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.abc import ManagementOutcome
 from delaystore.transports import InMemoryTransport
 from tests.dispatching import wait_until
+from tests.integration.test_enlist_document import BLOCKS
 
 ALIAS = "delaystore_tests"
 ENGINES = {"postgresql": "postgresql", "mysql": "mysql", "mariadb": "mysql", "sqlite": "sqlite3"}
@@ -45,7 +46,7 @@ def shop(url: str) -> Iterator[Any]:
     }
     connections.settings[ALIAS] = connections.configure_settings({"default": {}, ALIAS: database})[ALIAS]
     shop = connections[ALIAS]
-    execute(shop, "CREATE TABLE orders (id INTEGER PRIMARY KEY)")
+    execute(shop, "CREATE TABLE orders (id INTEGER, number VARCHAR(20))")
     yield shop
     shop.close()
     del connections[ALIAS]
@@ -71,11 +72,11 @@ def orders(shop: Any) -> int:
 
 def test_an_atomic_block_with_savepoints(shop: Any, delivery: DelayedDelivery) -> None:
     with transaction.atomic(using=ALIAS):
-        execute(shop, "INSERT INTO orders VALUES (1)")
+        execute(shop, "INSERT INTO orders (id) VALUES (1)")
         enlisted = delivery.enlist(shop)
         kept = enlisted.send("billing", "ü".encode(), delay=60)
         with pytest.raises(ValueError, match="declined"), transaction.atomic(using=ALIAS):
-            execute(shop, "INSERT INTO orders VALUES (2)")
+            execute(shop, "INSERT INTO orders (id) VALUES (2)")
             enlisted.send("billing", b"", delay=60)
             assert enlisted.cancel(kept) is ManagementOutcome.DONE
             assert enlisted.get(kept) is None
@@ -91,7 +92,7 @@ def test_an_atomic_block_with_savepoints(shop: Any, delivery: DelayedDelivery) -
 def test_a_rolled_back_block_has_sent_and_cancelled_nothing(shop: Any, delivery: DelayedDelivery) -> None:
     reminder = delivery.send("billing", b"", delay=60)
     with pytest.raises(ValueError, match="declined"), transaction.atomic(using=ALIAS):
-        execute(shop, "INSERT INTO orders VALUES (1)")
+        execute(shop, "INSERT INTO orders (id) VALUES (1)")
         delivery.enlist(shop).cancel(reminder)
         delivery.enlist(shop).send("billing", b"", delay=60)
         raise ValueError("the card was declined")
@@ -129,13 +130,14 @@ def test_without_an_atomic_block_it_is_refused(shop: Any, delivery: DelayedDeliv
     assert delivery.count() == 0
 
 
-def test_the_default_connection_stands_for_the_one_behind_it(delivery: DelayedDelivery, shop: Any) -> None:
-    """django.db.connection, which leads nowhere here: what it stands for is asked."""
+def test_the_documents_example_runs(delivery: DelayedDelivery, shop: Any) -> None:
+    """With django.db.connection, which stands for the one behind it."""
+    (program,) = (block for block in BLOCKS if "atomic" in block)
+    names: dict[str, Any] = {"delivery": delivery, "timedelta": timedelta}
     connections.settings["default"], before = connections.settings[ALIAS], connections.settings.get("default")
     try:
-        with transaction.atomic():
-            execute(default_connection, "INSERT INTO orders VALUES (1)")
-            delivery.enlist(default_connection).send("billing", b"", delay=60)
+        exec(program, names)
+        names["place_order"]("A-1")
     finally:
         connections["default"].close()
         del connections["default"]

@@ -182,7 +182,8 @@ class StoreDialect(SqlDialect):
     has_shelves: ClassVar[bool] = False
     """Whether messages may wait in shelves: tables that the database reads with the endpoint's own, as one."""
     has_notifications: ClassVar[bool] = False
-    """Whether one connection can wake another. False: `insert_and_notify` is never called."""
+    """Whether one connection can wake another. False: `insert_and_notify` and `insert_enlisted` are
+    never called."""
 
     def read_only(self) -> ColumnElement[bool] | None:
         """Whether the server takes no writes, as a standby does; None: that cannot be asked."""
@@ -238,6 +239,10 @@ class StoreDialect(SqlDialect):
     def insert_message(self, table: Table, shelves: Table) -> Insert:  # noqa: ARG002 - for overriders
         """`insert` that also inserts nothing for a key that is in one of `shelves`."""
         return self.insert(table)
+
+    def insert_alone(self, table: Table, shelves: Table) -> Insert:
+        """`insert_message`, alone in its transaction: our own caller may be whom it waits for."""
+        return self.insert_message(table, shelves)
 
     def savepoint(self, connection: Connection) -> AbstractContextManager[object]:
         """Undo what the block wrote, and only that, when it raises."""
@@ -310,10 +315,14 @@ class StoreDialect(SqlDialect):
         raise NotImplementedError
 
     def insert_and_notify(self, table: Table, shelves: Table) -> Executable:
-        """`insert_message` that also wakes dispatchers, in one statement that returns the message_id.
+        """`insert_alone` that also wakes dispatchers, in one statement that returns the message_id.
 
         Its parameters are `channel`, `payload`, and the columns with the prefix `new_`.
         """
+        raise NotImplementedError
+
+    def insert_enlisted(self, table: Table, shelves: Table) -> Executable:
+        """`insert_and_notify` in somebody else's transaction; it returns NULL where nothing was inserted."""
         raise NotImplementedError
 
     def notify(self, connection: Connection, channel: str, payload: str) -> None:

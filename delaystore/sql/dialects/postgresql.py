@@ -12,12 +12,15 @@ from typing import Any, ClassVar, Final
 
 from sqlalchemy import (
     ARRAY,
+    CTE,
     ColumnElement,
     Connection,
     Executable,
     Insert,
     Integer,
+    Interval,
     Table,
+    Text,
     TextClause,
     any_,
     bindparam,
@@ -27,9 +30,11 @@ from sqlalchemy import (
     exists,
     func,
     literal,
+    literal_column,
     null,
     select,
     text,
+    true,
 )
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.engine.interfaces import Dialect
@@ -65,6 +70,9 @@ from delaystore.sql.types import Body, ExactText, Json, TupleId, UtcDateTime
 log = logging.getLogger("delaystore.sql")
 
 _DIALECT: Final[Dialect] = postgresql.dialect()  # type: ignore[no-untyped-call]
+PATIENCE: Final = "5s"
+"""How long the insert of a message waits for another transaction, which may be its own caller's."""
+_LOCK_TIMEOUT: Final = literal_column("'lock_timeout'", Text)
 COPIED_AT_ONCE: Final = 20_000
 """Rows of which the ids are kept, to be looked for in the shelves."""
 _WIRE_TYPES: Final[Mapping[type[TypeEngine[Any]], str]] = {
@@ -320,7 +328,7 @@ class PostgreSqlDialect(StoreDialect):
     ) -> int:
         """COPY; the savepoint is for the caller's transaction."""
         iterator, count = iter(rows), 0
-        with self.savepoint(connection):
+        with self.savepoint(connection), _patient(connection):
             while True:
                 ids = self._copy(connection, table, islice(iterator, COPIED_AT_ONCE))
                 count += len(ids)
@@ -361,9 +369,17 @@ class PostgreSqlDialect(StoreDialect):
         if rows:
             raise DuplicateMessageError([message_id for message_id, _ in rows])
 
-    def _insert_unshelved(self, table: Table, shelves: Table, row: Sequence[ColumnElement[Any]], key: str) -> Insert:
+    def _insert_unshelved(
+        self,
+        table: Table,
+        shelves: Table,
+        row: Sequence[ColumnElement[Any]],
+        key: str,
+        *conditions: ColumnElement[bool],
+    ) -> Insert:
         there = exists().where(shelves.c[KEY] == bindparam(key, type_=shelves.c[KEY].type))
-        return self.insert(table).from_select([column.name for column in table.columns], select(*row).where(~there))
+        new = select(*row).where(~there, *conditions)
+        return self.insert(table).from_select([column.name for column in table.columns], new)
 
     @override
     def change_unclaimed(
@@ -416,12 +432,32 @@ class PostgreSqlDialect(StoreDialect):
                 execute_as_it_stands(connection, f"GRANT SELECT ON {name} TO {role}")
 
     @override
+    def insert_alone(self, table: Table, shelves: Table) -> Insert:
+        """An id that an open transaction is storing is waited for, with a limit."""
+        row = [bindparam(column.name, type_=column.type) for column in table.columns]
+        return self._insert_unshelved(table, shelves, row, KEY, _limited(_patience()))
+
+    @override
     def insert_and_notify(self, table: Table, shelves: Table) -> Executable:
         """NOTIFY in the insert's own statement; nothing is returned, and nobody woken, for a message_id that exists."""
+        stored = self._stored(table, shelves, _limited(_patience()))
+        return select(stored.c.message_id, func.pg_notify(bindparam("channel"), bindparam("payload")))
+
+    @override
+    def insert_enlisted(self, table: Table, shelves: Table) -> Executable:
+        """As `insert_and_notify`; the limit for locks is the caller's again at the statement's end."""
+        before = _limit_before()
+        stored = self._stored(table, shelves, _limited(_shorter(before), before))
+        notified = cast(func.pg_notify(bindparam("channel"), bindparam("payload")), Text)
+        told = case((stored.c.message_id.is_not(None), notified), else_=null())
+        restored = func.set_config(_LOCK_TIMEOUT, before.c.value, true())
+        return select(stored.c.message_id, told, restored).select_from(before.outerjoin(stored, true()))
+
+    def _stored(self, table: Table, shelves: Table, *conditions: ColumnElement[bool]) -> CTE:
+        """An insert of parameters with the prefix `new_`, as what it has inserted."""
         row = [bindparam(f"new_{column.name}", type_=column.type) for column in table.columns]
-        stored = self._insert_unshelved(table, shelves, row, f"new_{KEY}").returning(table.c.message_id).cte("stored")
-        notified = func.pg_notify(bindparam("channel"), bindparam("payload"))
-        return select(stored.c.message_id, notified)
+        insert = self._insert_unshelved(table, shelves, row, f"new_{KEY}", *conditions)
+        return insert.returning(table.c.message_id).cte("stored")
 
     @override
     def notify(self, connection: Connection, channel: str, payload: str) -> None:
@@ -483,6 +519,38 @@ class PostgreSqlDialect(StoreDialect):
         if not isinstance(code, str):
             return super().is_outage(error)
         return code[:2] in _OUTAGES or self.fault(error) is Fault.READ_ONLY
+
+
+def _patience() -> ColumnElement[str]:
+    return literal_column(f"'{PATIENCE}'", Text)
+
+
+def _limit_before() -> CTE:
+    """The limit for locks as it is, in `value`."""
+    return select(func.current_setting(_LOCK_TIMEOUT).label("value")).cte("before")
+
+
+def _shorter(before: CTE) -> ColumnElement[str]:
+    """The limit `before`, or our patience where that is shorter."""
+    former = before.c.value
+    is_longer = cast(former, Interval()) > cast(_patience(), Interval())
+    return case(((former == literal_column("'0'", Text)) | is_longer, _patience()), else_=former)
+
+
+def _limited(limit: ColumnElement[str], *sources: CTE) -> ColumnElement[bool]:
+    """True, once the transaction waits no longer for locks than `limit`, which may come from one of `sources`."""
+    setting = select(func.set_config(_LOCK_TIMEOUT, limit, true())).select_from(*sources)
+    return setting.scalar_subquery().is_not(None)
+
+
+@contextmanager
+def _patient(connection: Connection) -> Iterator[None]:
+    """Wait no longer for locks in the block than our patience; what undoes a failed block undoes that, too."""
+    before = _limit_before()
+    limit = func.set_config(_LOCK_TIMEOUT, _shorter(before), true())
+    former: str = connection.execute(select(before.c.value, limit)).scalar_one()
+    yield
+    connection.execute(select(func.set_config(_LOCK_TIMEOUT, former, true())))
 
 
 def _removal(name: str) -> TextClause:

@@ -38,7 +38,7 @@ class EnlistedSqlStore(BoundSqlStore):
         """Insert and notify in one statement; a duplicate leaves the caller's transaction alive."""
         self.written()
         with translated_errors():
-            self._parts.insert(self.connection, message, payload_of(None))
+            self._parts.insert_enlisted(self.connection, message, payload_of(None))
         self._await_end(message.next_attempt)
 
     @override

@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
-from sqlalchemy import Connection
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import Connection, Executable
+from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from delaystore.errors import DuplicateMessageError, MessageBeingStoredError
 from delaystore.message import DelayedMessage
@@ -16,6 +17,9 @@ from delaystore.stores.sql._clock import DatabaseClock
 from delaystore.stores.sql._scan import DueScan
 from delaystore.stores.sql._statements import Statements
 from delaystore.stores.sql.rows import to_row
+
+_Inserts = Callable[[dict[str, Any]], bool]
+"""Inserts a row, and returns whether it has; False: there is a row of that message_id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,24 +48,54 @@ class StoreParts:
             committing=committing,
         )
 
-    def insert(self, connection: Connection, message: DelayedMessage, wake: str | None = None) -> None:
-        """Insert a row, and wake dispatchers with the payload `wake`, in one statement where the database can.
+    def insert(self, connection: Connection, message: DelayedMessage) -> None:
+        """Insert a row.
 
         Raises DuplicateMessageError where its message_id waits already, MessageBeingStoredError where it may in a
         moment, and what the driver raises.
         """
-        row, sql = to_row(message), self.statements
-        if wake is not None and sql.insert_and_notify is not None:
-            values = {f"new_{name}": value for name, value in row.items()} | {"channel": self.channel, "payload": wake}
-            inserted = connection.execute(sql.insert_and_notify, values).first() is not None
+        self._check(connection, message, lambda row: self._inserted(connection, self.statements.insert, row))
+
+    def insert_alone(self, connection: Connection, message: DelayedMessage, wake: str | None) -> None:
+        """`insert` in a transaction of one statement, which also wakes dispatchers with the payload `wake`."""
+        single, notifying = self.statements.insert_alone, self.statements.insert_and_notify
+        if wake is None or notifying is None:
+            self._check(connection, message, lambda row: self._inserted(connection, single, row))
         else:
-            try:
-                inserted = connection.execute(sql.insert, row).rowcount > 0
-            except IntegrityError as error:
-                if self.dialect.fault(error) is not Fault.DUPLICATE:
-                    raise
-                inserted = False
-        if not inserted:
-            if self.dialect.has_shelves and not connection.execute(sql.waits, {"id": message.message_id}).first():
-                raise MessageBeingStoredError(message.message_id)  # or it was, until a moment ago
-            raise DuplicateMessageError([message.message_id])
+            self._check(connection, message, lambda row: self._notified(connection, notifying, row, wake))
+
+    def insert_enlisted(self, connection: Connection, message: DelayedMessage, wake: str) -> None:
+        """`insert` in somebody else's transaction, whose commit wakes dispatchers where the database can."""
+        notifying = self.statements.insert_enlisted
+        if notifying is None:
+            self.insert(connection, message)
+        else:
+            self._check(connection, message, lambda row: self._notified(connection, notifying, row, wake))
+
+    def _check(
+        self, connection: Connection, message: DelayedMessage, inserts: Callable[[dict[str, Any]], bool]
+    ) -> None:
+        """Raise the error that says why `inserts` has not inserted the row of `message`."""
+        try:
+            if inserts(to_row(message)):
+                return
+        except DBAPIError as error:
+            if self.dialect.is_file or self.dialect.fault(error) is not Fault.LOCKED:
+                raise
+            raise MessageBeingStoredError(message.message_id) from None
+        there = self.statements.waits
+        if self.dialect.has_shelves and not connection.execute(there, {"id": message.message_id}).first():
+            raise MessageBeingStoredError(message.message_id)  # or it was, until a moment ago
+        raise DuplicateMessageError([message.message_id])
+
+    def _inserted(self, connection: Connection, statement: Executable, row: dict[str, Any]) -> bool:
+        try:
+            return connection.execute(statement, row).rowcount > 0
+        except IntegrityError as error:
+            if self.dialect.fault(error) is not Fault.DUPLICATE:
+                raise
+            return False
+
+    def _notified(self, connection: Connection, statement: Executable, row: dict[str, Any], wake: str) -> bool:
+        values = {f"new_{name}": value for name, value in row.items()} | {"channel": self.channel, "payload": wake}
+        return connection.execute(statement, values).scalar() is not None

@@ -68,7 +68,9 @@ class Statements:
         self.status = self._status(dialect, ahead)
         self.status_behind = self._status(dialect, ahead.where(is_behind))
         self.insert = dialect.insert_message(table, self.shelves).execution_options(preserve_rowcount=True)
+        self.insert_alone = dialect.insert_alone(table, self.shelves).execution_options(preserve_rowcount=True)
         self.insert_and_notify = dialect.insert_and_notify(table, self.shelves) if dialect.has_notifications else None
+        self.insert_enlisted = dialect.insert_enlisted(table, self.shelves) if dialect.has_notifications else None
         self.waits = select(table.c.message_id).where(row_with(table))
         self.remove_many = dialect.remove_many(table)
         self.cancel = delete(table)

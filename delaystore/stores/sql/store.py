@@ -378,7 +378,7 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore):
         with translated_errors(), singles.connect() as connection:
             self._dialect.watch_commit(connection)
             try:
-                parts.insert(connection, message, wake)
+                parts.insert_alone(connection, message, wake)
             except DBAPIError as error:
                 if self._dialect.fault(error) is not Fault.CONFLICT:
                     raise

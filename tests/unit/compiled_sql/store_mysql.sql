@@ -74,6 +74,9 @@ UPDATE `my schema`.`sales_delayed` SET next_attempt=%(new_next_attempt)s, failur
 -- # insert
 INSERT INTO `my schema`.`sales_delayed` (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body) VALUES (%(message_id)s, %(destination)s, %(due_time)s, %(next_attempt)s, %(failure_count)s, %(headers)s, %(properties)s, %(body)s)
 
+-- # insert_alone
+INSERT INTO `my schema`.`sales_delayed` (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body) VALUES (%(message_id)s, %(destination)s, %(due_time)s, %(next_attempt)s, %(failure_count)s, %(headers)s, %(properties)s, %(body)s)
+
 -- # lock_candidates
 SELECT `my schema`.`sales_delayed`.message_id, `my schema`.`sales_delayed`.destination, `my schema`.`sales_delayed`.due_time, `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.failure_count, `my schema`.`sales_delayed`.headers, `my schema`.`sales_delayed`.properties, `my schema`.`sales_delayed`.body
 FROM `my schema`.`sales_delayed` FORCE INDEX (PRIMARY)

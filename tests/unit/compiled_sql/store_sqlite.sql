@@ -89,6 +89,9 @@ UPDATE "sales_delayed" SET next_attempt=?, failure_count=("sales_delayed".failur
 -- # insert
 INSERT INTO "sales_delayed" (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body, claimed_by, claimed_until) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
 
+-- # insert_alone
+INSERT INTO "sales_delayed" (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body, claimed_by, claimed_until) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
+
 -- # page
 SELECT "sales_delayed".message_id, "sales_delayed".destination, "sales_delayed".due_time, "sales_delayed".next_attempt, "sales_delayed".failure_count, "sales_delayed".headers, "sales_delayed".properties, "sales_delayed".body
 FROM "sales_delayed" ORDER BY "sales_delayed".next_attempt, "sales_delayed".message_id

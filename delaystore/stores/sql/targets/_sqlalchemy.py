@@ -7,6 +7,7 @@ from sqlalchemy import URL, Connection, event
 from sqlalchemy.orm import Session, SessionTransaction
 from typing_extensions import override
 
+from delaystore.errors import ConfigurationError
 from delaystore.stores.sql.targets.abc import Target
 
 _WAITING: Final = "delaystore_waiting"
@@ -22,7 +23,7 @@ class ConnectionTarget(Target):
     @property
     @override
     def connection(self) -> Connection:
-        return self._connection
+        return _in_transaction(self._connection)
 
     @property
     @override
@@ -43,7 +44,7 @@ class SessionTarget(Target):
     @property
     @override
     def connection(self) -> Connection:
-        return self._session.connection()
+        return _in_transaction(self._session.connection())
 
     @property
     @override
@@ -59,6 +60,16 @@ class SessionTarget(Target):
             event.listen(self._session, "after_transaction_end", _call_waiting)
         if action not in info[_WAITING]:
             info[_WAITING].append(action)
+
+
+def _in_transaction(connection: Connection) -> Connection:
+    """`connection`, unless it is one that commits each statement at once."""
+    if connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT":
+        raise ConfigurationError(
+            "the connection has isolation_level AUTOCOMMIT, so that each statement would be committed at once; "
+            "enlist one that has transactions"
+        )
+    return connection
 
 
 def _call_waiting(session: Session, transaction: SessionTransaction) -> None:
