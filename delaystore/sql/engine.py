@@ -18,7 +18,7 @@ from delaystore.errors import ConfigurationError
 from delaystore.forks import renew_in_children
 from delaystore.sql.dialects import DIALECTS, SqlDialect, fault_of
 from delaystore.sql.dialects.base import OWN
-from delaystore.sql.drivers import Driver, driver_of_url, is_only_async
+from delaystore.sql.drivers import Driver, driver_of, driver_of_url, is_only_async
 from delaystore.sql.errors import configuration_errors
 from delaystore.sql.faults import Fault
 from delaystore.sql.hosts import HostsInTurn, hosts_of
@@ -116,6 +116,15 @@ def create_async_store_engine(url: str | URL) -> "AsyncEngine":
             return engine
 
         return AsyncEngine(_engine(database_url(url), create, is_async=True))
+
+
+def transactional(engine: "AsyncEngine") -> "AsyncEngine":
+    """What `create_async_store_engine` has made, for those who expect transactions of it, with the same pool."""
+    dialect, driver = DIALECTS[engine.url.get_backend_name()], driver_of(engine.sync_engine)
+    isolation = dialect.transaction_isolation
+    if driver.default_isolation(dialect.single_statement_isolation, isolation) == isolation:
+        return engine
+    return engine.execution_options(isolation_level=isolation)
 
 
 def blocking_url(url: URL) -> URL:

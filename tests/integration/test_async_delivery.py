@@ -303,8 +303,9 @@ def test_a_send_behind_a_transaction_that_stays_open_ends(freezing: Freezing) ->
 def test_what_is_enlisted_is_the_caller_s(url: str, how: str) -> None:
     async def program() -> None:
         engine = create_async_engine(url)
-        async with AsyncDelayedDelivery("sales", AsyncSqlDelayedMessageStore(url)) as delivery:
-            async with AsyncSession(engine) as session:
+        store = AsyncSqlDelayedMessageStore(url)
+        async with AsyncDelayedDelivery("sales", store) as delivery:
+            async with AsyncSession(store.engine) as session:
                 enlisted = delivery.enlist(session)
                 await enlisted.send("billing", b"", delay=3600)
                 await enlisted.send_many([message(datetime.now(UTC), 60)])
@@ -374,6 +375,38 @@ def test_a_timeout_of_the_caller_s_ends_a_send(freezing: Freezing) -> None:
                     async with asyncio.timeout(0.5):
                         await delivery.send("billing", b"", delay=3600)
                 assert time.monotonic() - began < 20
+
+    asyncio.run(program())
+
+
+@pytest.mark.parametrize("driver", [driver for driver in DRIVERS if driver != "aiosqlite"])
+def test_a_server_that_is_not_there_is_an_outage(driver: str) -> None:
+    async def program() -> None:
+        scheme = "postgresql" if driver in ON_POSTGRESQL else "mysql"
+        store = AsyncSqlDelayedMessageStore(f"{scheme}+{driver}://nobody:secret@127.0.0.1:1/app")
+        delivery = AsyncDelayedDelivery("sales", store)
+        with pytest.raises(StoreUnavailableError) as caught:
+            await delivery.send("billing", b"", delay=0)
+        assert "secret" not in str(caught.value)
+        assert "<class" not in str(caught.value)
+        assert (await delivery.health()).store is not None
+        await delivery.close()
+
+    asyncio.run(program())
+
+
+@pytest.mark.parametrize("driver", [driver for driver in DRIVERS if driver != "aiosqlite"])
+def test_an_engine_of_one_s_own_will_do(request: pytest.FixtureRequest, driver: str) -> None:
+    url = with_driver(request.getfixturevalue(DRIVERS[driver]), driver)
+
+    async def program() -> None:
+        engine = create_async_engine(url)
+        async with AsyncDelayedDelivery("sales", AsyncSqlDelayedMessageStore(engine)) as delivery:
+            await delivery.send("billing", b"\x00", delay=3600)
+            assert await delivery.count() == 1
+        async with engine.connect() as connection:  # it is not closed
+            await connection.execute(text("SELECT 1"))
+        await engine.dispose()
 
     asyncio.run(program())
 
