@@ -12,6 +12,7 @@ from sqlalchemy import URL, Connection, Engine, Table
 from sqlalchemy.exc import DBAPIError
 from typing_extensions import override
 
+from delaystore.bridge import give_way
 from delaystore.errors import ConfigurationError, StoreSetupError
 from delaystore.message import DelayedMessage, Position
 from delaystore.settings import TransactionMode, check_lease
@@ -466,7 +467,8 @@ def _first_of(messages: Iterator[DelayedMessage], count: int) -> Sequence[Delaye
     """The next `count`; fewer where there are no more, or their bodies are large."""
     first: list[DelayedMessage] = []
     room = _LOOK_AHEAD
-    for message in islice(messages, count):
+    for number, message in enumerate(islice(messages, count)):
+        give_way(number)
         first.append(message)
         room -= len(message.body)
         if room < 0:
