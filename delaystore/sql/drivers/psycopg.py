@@ -100,6 +100,18 @@ class AsyncPsycopg(Psycopg):
         return None
 
     @override
+    def execute_alone(self, connection: Any, statements: str) -> None:
+        own = _own(connection)
+
+        async def execute() -> None:
+            before = own.autocommit
+            await own.set_autocommit(True)
+            await own.execute(statements)
+            await own.set_autocommit(before)
+
+        awaited(execute())
+
+    @override
     def copy(self, connection: Connection, table: Table, types: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         own, statement = _own(connection.connection.dbapi_connection), _copy_statement(connection, table)
 
