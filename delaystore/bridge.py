@@ -8,9 +8,12 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 Result = TypeVar("Result")
+
+AT_ONCE: Final = 200
+"""Of how many things, such as rows, a loop takes care before it does something else: a few milliseconds."""
 
 
 def on_a_loop() -> bool:
@@ -32,6 +35,12 @@ def pause(seconds: float) -> None:
         awaited(asyncio.sleep(seconds))
     else:
         time.sleep(seconds)
+
+
+def give_way(number: int) -> None:
+    """Called for each `number` of many: lets the loop do something else now and then; elsewhere it does nothing."""
+    if number % AT_ONCE == 0 and on_a_loop():
+        awaited(asyncio.sleep(0))
 
 
 def off_the_loop(name: str, work: Callable[[], Result]) -> Result:

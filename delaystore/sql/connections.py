@@ -46,6 +46,7 @@ class EngineConnections:
 
     def _made(self, driver: Any, record: ConnectionPoolEntry) -> None:
         record.info[_DISPOSALS] = self._disposals
+        self._driver.mend(driver)
         self._used(driver)
         for clock in list(self.clocks):
             clock.forget(older_than=MAKES_OLD)

@@ -16,9 +16,9 @@ from delaystore.bridge import Turns
 from delaystore.calls import current_call
 from delaystore.errors import ConfigurationError
 from delaystore.forks import renew_in_children
-from delaystore.sql.dialects import DIALECTS, STORE_DIALECTS, SqlDialect, fault_of
+from delaystore.sql.dialects import DIALECTS, SqlDialect, fault_of
 from delaystore.sql.dialects.base import OWN
-from delaystore.sql.drivers import Driver, driver_of_url, is_only_async
+from delaystore.sql.drivers import Driver, driver_of, driver_of_url, is_only_async
 from delaystore.sql.errors import configuration_errors
 from delaystore.sql.faults import Fault
 from delaystore.sql.hosts import HostsInTurn, hosts_of
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 IDLE_BEFORE_PING: Final = 1.0
 """Seconds without use after which a pooled connection is tested first, so that callers do not notice a restart."""
 
+KEPT: Final = 5
+"""Connections that a pool keeps."""
+MORE: Final = 15
+"""Connections that it makes beyond these."""
 SHORTEST_CONNECT_TIMEOUT: Final = 2
 """Seconds; libpq takes 1 for 2."""
 _SQLITE_OPTIONS: Final = frozenset(
@@ -100,24 +104,27 @@ def create_store_engine(url: str | URL) -> Engine:
 def create_async_store_engine(url: str | URL) -> "AsyncEngine":
     """As `create_store_engine`, for an event loop: a URL without a driver gets one that knows asyncio.
 
-    Its `sync_engine` executes statements in greenlets only. Where one statement can commit by itself, its connections
-    have that isolation level: to change it, and back, is awaited, and a send would cost five waits more.
+    Its `sync_engine` executes statements in greenlets only.
     """
     with configuration_errors():
         import_module("greenlet")  # what SQLAlchemy says of its absence is long
         from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
         def create(parsed: URL, **options: Any) -> Engine:
-            single = STORE_DIALECTS[parsed.get_backend_name()].single_statement_isolation
-            if single is not None:
-                options["isolation_level"] = single
-            # tasks send in bursts: those of a pool's connections that overflow are closed and made again in each
-            options |= {"pool_size": options["pool_size"] + options["max_overflow"], "max_overflow": 0}
             engine = create_async_engine(parsed, **options).sync_engine
             engine.dialect.skip_autocommit_rollback = True  # an argument, too, but only from SQLAlchemy 2.0.43 on
             return engine
 
         return AsyncEngine(_engine(database_url(url), create, is_async=True))
+
+
+def transactional(engine: "AsyncEngine") -> "AsyncEngine":
+    """What `create_async_store_engine` has made, for those who expect transactions of it, with the same pool."""
+    dialect, driver = DIALECTS[engine.url.get_backend_name()], driver_of(engine.sync_engine)
+    isolation = dialect.transaction_isolation
+    if driver.default_isolation(dialect.single_statement_isolation, isolation) == isolation:
+        return engine
+    return engine.execution_options(isolation_level=isolation)
 
 
 def blocking_url(url: URL) -> URL:
@@ -141,17 +148,20 @@ def check_blocking(database: URL | Engine) -> None:
 def _engine(parsed: URL, create: Callable[..., Engine], *, is_async: bool) -> Engine:
     """What `create` makes of a URL, tuned for a store. Raises what SQLAlchemy raises, and ConfigurationError."""
     backend = parsed.get_backend_name()
-    options: dict[str, Any] = {"hide_parameters": True, "pool_size": 5, "max_overflow": 15}
+    options: dict[str, Any] = {"hide_parameters": True}
     dialect = DIALECTS.get(backend)
     if dialect is not None:
         parsed = _with_password_hidden(_with_driver(parsed, dialect, is_async=is_async))
-        if dialect.transaction_isolation is not None:
-            options["isolation_level"] = dialect.transaction_isolation
     sqlalchemy_dialect(parsed)
     if backend == "sqlite":
         _check_sqlite_url(parsed)
         options["paramstyle"] = "named"  # for any other, SQLAlchemy takes a table called "%(id)s" for a parameter
     driver = driver_of_url(parsed, is_async=is_async)
+    options |= driver.pool_sizes(KEPT, MORE)
+    if dialect is not None and dialect.transaction_isolation is not None:
+        options["isolation_level"] = driver.default_isolation(
+            dialect.single_statement_isolation, dialect.transaction_isolation
+        )
     parsed, given = driver.options(parsed)
     defaults = driver.connect_arguments
     if defaults is None:

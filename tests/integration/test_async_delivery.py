@@ -38,7 +38,7 @@ from delaystore.errors import (
 from delaystore.stores import InMemoryDelayedMessageStore
 from delaystore.transports import InMemoryTransport
 from tests.integration.sql_stores import message
-from tests.servers import PostgreSQL
+from tests.servers import MariaDB, PostgreSQL
 
 HOUR = timedelta(hours=1)
 HASTY = DelayedDeliverySettings(store_timeout=2)  # type: ignore[arg-type]
@@ -63,13 +63,17 @@ def url(request: pytest.FixtureRequest) -> str:
     return with_driver(request.getfixturevalue(DRIVERS[request.param]), request.param)
 
 
+Freezing = tuple[PostgreSQL | MariaDB, str]
+"""A server that may be paused, and a database of it by some driver."""
+
+
 @pytest.fixture(params=ON_POSTGRESQL)
-def freezing(request: pytest.FixtureRequest, private_postgresql: PostgreSQL) -> Iterator[str]:
-    """A database of a server that may be paused."""
-    url = private_postgresql.create_database()
-    yield with_driver(url, request.param)
-    private_postgresql.resume()
-    private_postgresql.drop_database(url)
+def freezing(request: pytest.FixtureRequest) -> Iterator[Freezing]:
+    server = request.getfixturevalue(f"private_{DRIVERS[request.param].removesuffix('_url')}")
+    url = server.create_database()
+    yield server, with_driver(url, request.param)
+    server.resume()
+    server.drop_database(url)
 
 
 class Stalls:
@@ -97,7 +101,7 @@ async def ticking(most: float = 0.5) -> AsyncIterator[Stalls]:
 
 
 @asynccontextmanager
-async def frozen(server: PostgreSQL) -> AsyncIterator[None]:
+async def frozen(server: PostgreSQL | MariaDB) -> AsyncIterator[None]:
     server.pause()
     try:
         yield
@@ -178,17 +182,17 @@ def test_both_are_made_alike() -> None:
     assert all(ours[name] == theirs[name] for name in ours if name != "store")
 
 
-def test_the_loop_goes_on_while_the_database_is_frozen(private_postgresql: PostgreSQL, freezing: str) -> None:
+def test_the_loop_goes_on_while_the_database_is_frozen(freezing: Freezing) -> None:
+    server, url = freezing
+
     async def program() -> None:
-        engine = create_async_engine(freezing)
-        delivery = AsyncDelayedDelivery(
-            "sales", AsyncSqlDelayedMessageStore(freezing), InMemoryTransport(auto_declare=True)
-        )
+        engine = create_async_engine(url)
+        delivery = AsyncDelayedDelivery("sales", AsyncSqlDelayedMessageStore(url), InMemoryTransport(auto_declare=True))
         async with delivery, AsyncSession(engine) as session:
             await delivery.send("billing", b"", delay=3600)
             enlisted = delivery.enlist(session)
             await enlisted.send("billing", b"", delay=3600)
-            async with ticking(), frozen(private_postgresql):
+            async with ticking(), frozen(server):
                 sends = [
                     asyncio.create_task(each("billing", b"", delay=3600)) for each in (delivery.send, enlisted.send)
                 ]
@@ -203,15 +207,17 @@ def test_the_loop_goes_on_while_the_database_is_frozen(private_postgresql: Postg
     asyncio.run(program())
 
 
-def test_enlisting_by_run_sync_leaves_the_loop_free(private_postgresql: PostgreSQL, freezing: str) -> None:
+def test_enlisting_by_run_sync_leaves_the_loop_free(freezing: Freezing) -> None:
+    server, url = freezing
+
     async def program(delivery: DelayedDelivery) -> None:
         def send(session: Session) -> None:
             delivery.enlist(session).send("billing", b"", delay=60)
 
-        engine = create_async_engine(freezing)
+        engine = create_async_engine(url)
         async with AsyncSession(engine) as session:
             await session.run_sync(send)
-            async with ticking(), frozen(private_postgresql):
+            async with ticking(), frozen(server):
                 sending = asyncio.create_task(session.run_sync(send))
                 await asyncio.sleep(1)
                 assert not sending.done()
@@ -219,16 +225,19 @@ def test_enlisting_by_run_sync_leaves_the_loop_free(private_postgresql: PostgreS
             await session.commit()
         await engine.dispose()
 
-    with DelayedDelivery("sales", SqlDelayedMessageStore(with_driver(freezing, "psycopg"))) as delivery:
+    with DelayedDelivery("sales", SqlDelayedMessageStore(with_driver(url, "psycopg"))) as delivery:
         asyncio.run(program(delivery))
         assert delivery.count() == 2
 
 
-def test_a_send_that_takes_too_long_ends_and_may_be_repeated(private_postgresql: PostgreSQL, freezing: str) -> None:
+@pytest.mark.parametrize("freezing", [*ON_POSTGRESQL, "aiomysql", "asyncmy"], indirect=True)
+def test_a_send_that_takes_too_long_ends_and_may_be_repeated(freezing: Freezing) -> None:
+    server, url = freezing
+
     async def program() -> None:
-        async with AsyncDelayedDelivery("sales", AsyncSqlDelayedMessageStore(freezing), settings=HASTY) as delivery:
+        async with AsyncDelayedDelivery("sales", AsyncSqlDelayedMessageStore(url), settings=HASTY) as delivery:
             await delivery.send("billing", b"", delay=3600, message_id="first")
-            async with ticking(), frozen(private_postgresql):
+            async with ticking(), frozen(server):
                 with pytest.raises(StoreUnavailableError, match="within 2 s; the message 'again' may be stored"):
                     await delivery.send("billing", b"", delay=3600, message_id="again")
             with suppress(DuplicateMessageError):
@@ -238,20 +247,21 @@ def test_a_send_that_takes_too_long_ends_and_may_be_repeated(private_postgresql:
     asyncio.run(program())
 
 
-def test_closing_ends_while_the_database_is_frozen(private_postgresql: PostgreSQL, freezing: str) -> None:
+def test_closing_ends_while_the_database_is_frozen(freezing: Freezing) -> None:
+    server, url = freezing
+
     async def program() -> None:
-        delivery = AsyncDelayedDelivery("sales", AsyncSqlDelayedMessageStore(freezing))
+        delivery = AsyncDelayedDelivery("sales", AsyncSqlDelayedMessageStore(url))
         await asyncio.gather(*(delivery.send("billing", b"", delay=3600) for _ in range(3)))
-        async with ticking(), frozen(private_postgresql), asyncio.timeout(20):
+        async with ticking(), frozen(server), asyncio.timeout(20):
             await delivery.close()
 
     asyncio.run(program())
 
 
+@pytest.mark.parametrize("url", [driver for driver in DRIVERS if driver != "aiosqlite"], indirect=True)
 def test_a_send_waits_for_another_s_open_transaction_and_the_loop_goes_on(url: str) -> None:
     """The transaction that has the id ends only because the loop goes on."""
-    if "sqlite" in url:
-        pytest.skip("SQLite has one writer; whoever waits for it does so in a thread of the driver's")
 
     async def program() -> None:
         engine = create_async_engine(url)
@@ -272,11 +282,13 @@ def test_a_send_waits_for_another_s_open_transaction_and_the_loop_goes_on(url: s
     asyncio.run(program())
 
 
-def test_a_send_behind_a_transaction_that_stays_open_ends(freezing: str) -> None:
+def test_a_send_behind_a_transaction_that_stays_open_ends(freezing: Freezing) -> None:
+    _, url = freezing
+
     async def program() -> None:
-        engine = create_async_engine(freezing)
+        engine = create_async_engine(url)
         async with (
-            AsyncDelayedDelivery("sales", AsyncSqlDelayedMessageStore(freezing), settings=HASTY) as delivery,
+            AsyncDelayedDelivery("sales", AsyncSqlDelayedMessageStore(url), settings=HASTY) as delivery,
             AsyncSession(engine) as session,
         ):
             await delivery.enlist(session).send("billing", b"", delay=3600, message_id="order")
@@ -292,8 +304,9 @@ def test_a_send_behind_a_transaction_that_stays_open_ends(freezing: str) -> None
 def test_what_is_enlisted_is_the_caller_s(url: str, how: str) -> None:
     async def program() -> None:
         engine = create_async_engine(url)
-        async with AsyncDelayedDelivery("sales", AsyncSqlDelayedMessageStore(url)) as delivery:
-            async with AsyncSession(engine) as session:
+        store = AsyncSqlDelayedMessageStore(url)
+        async with AsyncDelayedDelivery("sales", store) as delivery:
+            async with AsyncSession(store.engine) as session:
                 enlisted = delivery.enlist(session)
                 await enlisted.send("billing", b"", delay=3600)
                 await enlisted.send_many([message(datetime.now(UTC), 60)])
@@ -395,16 +408,51 @@ def test_a_cancelled_send_leaves_no_connection_half_used(url: str) -> None:
     asyncio.run(program())
 
 
-def test_a_timeout_of_the_caller_s_ends_a_send(private_postgresql: PostgreSQL, freezing: str) -> None:
+@pytest.mark.parametrize("freezing", [*ON_POSTGRESQL, "aiomysql", "asyncmy"], indirect=True)
+def test_a_timeout_of_the_caller_s_ends_a_send(freezing: Freezing) -> None:
+    server, url = freezing
+
     async def program() -> None:
-        async with AsyncDelayedDelivery("sales", AsyncSqlDelayedMessageStore(freezing)) as delivery:
+        async with AsyncDelayedDelivery("sales", AsyncSqlDelayedMessageStore(url)) as delivery:
             await delivery.send("billing", b"", delay=3600)
-            async with ticking(), frozen(private_postgresql):
+            async with ticking(), frozen(server):
                 began = time.monotonic()
                 with pytest.raises(TimeoutError):
                     async with asyncio.timeout(0.5):
                         await delivery.send("billing", b"", delay=3600)
                 assert time.monotonic() - began < 20
+
+    asyncio.run(program())
+
+
+@pytest.mark.parametrize("driver", [driver for driver in DRIVERS if driver != "aiosqlite"])
+def test_a_server_that_is_not_there_is_an_outage(driver: str) -> None:
+    async def program() -> None:
+        scheme = "postgresql" if driver in ON_POSTGRESQL else "mysql"
+        store = AsyncSqlDelayedMessageStore(f"{scheme}+{driver}://nobody:secret@127.0.0.1:1/app")
+        delivery = AsyncDelayedDelivery("sales", store)
+        with pytest.raises(StoreUnavailableError) as caught:
+            await delivery.send("billing", b"", delay=0)
+        assert "secret" not in str(caught.value)
+        assert "<class" not in str(caught.value)
+        assert (await delivery.health()).store is not None
+        await delivery.close()
+
+    asyncio.run(program())
+
+
+@pytest.mark.parametrize("driver", [driver for driver in DRIVERS if driver != "aiosqlite"])
+def test_an_engine_of_one_s_own_will_do(request: pytest.FixtureRequest, driver: str) -> None:
+    url = with_driver(request.getfixturevalue(DRIVERS[driver]), driver)
+
+    async def program() -> None:
+        engine = create_async_engine(url)
+        async with AsyncDelayedDelivery("sales", AsyncSqlDelayedMessageStore(engine)) as delivery:
+            await delivery.send("billing", b"\x00", delay=3600)
+            assert await delivery.count() == 1
+        async with engine.connect() as connection:  # it is not closed
+            await connection.execute(text("SELECT 1"))
+        await engine.dispose()
 
     asyncio.run(program())
 

@@ -7,6 +7,8 @@ from pathlib import Path
 import delaystore
 
 PACKAGE = Path(delaystore.__file__).parent
+WHO_MAKES_THEM = {Path("sql/engine.py")}
+"""Who checks a URL before there is a driver's object."""
 
 
 def sources() -> Iterator[tuple[Path, ast.Module]]:
@@ -47,6 +49,32 @@ def test_only_the_command_line_needs_its_libraries() -> None:
         if name.partition(".")[0] in ("typer", "click", "rich", "shellingham")
     ]
     assert not found, found
+
+
+def asks_which_driver(node: ast.AST) -> bool:
+    """`dialect.is_async`; or a driver's name, of an engine, a dialect or a URL, compared or looked up."""
+    if isinstance(node, ast.Attribute) and node.attr == "is_async":
+        return "dialect" in ast.unparse(node.value).rpartition(".")[2]
+    text = ast.unparse(node) if isinstance(node, ast.Compare | ast.Subscript | ast.Dict) else ""
+    return any(asked in text for asked in ("engine.driver", "dialect.driver", "get_driver_name()"))
+
+
+def test_only_one_place_knows_one_driver_from_another() -> None:
+    found = [
+        f"{path}:{getattr(node, 'lineno', '')} {ast.unparse(node)}"
+        for path, module in sources()
+        if path.parts[:2] != ("sql", "drivers") and path not in WHO_MAKES_THEM
+        for node in ast.walk(module)
+        if asks_which_driver(node)
+    ]
+    assert not found, f"ask the driver of delaystore.sql.drivers instead: {found}"
+
+
+def test_the_rule_of_drivers_knows_what_it_forbids() -> None:
+    for forbidden in ('engine.driver == "psycopg"', "url.get_driver_name() in known", "engine.dialect.is_async"):
+        assert any(asks_which_driver(node) for node in ast.walk(ast.parse(forbidden))), forbidden
+    for allowed in ("driver_of(engine).is_async", "self.driver = engine.driver"):
+        assert not any(asks_which_driver(node) for node in ast.walk(ast.parse(allowed))), allowed
 
 
 def test_the_rule_knows_what_it_forbids() -> None:

@@ -85,6 +85,8 @@ class SqlDialect(ABC):
     """The prefix that no table's name may have, in upper or lower case; None: every prefix may be used."""
     transaction_isolation: ClassVar[str | None] = "READ COMMITTED"
     """The isolation level that claims need, whatever the default is; None: the database has but one."""
+    single_statement_isolation: ClassVar[str | None] = None
+    """The isolation level in which one statement commits by itself, without another round trip; None: there is none."""
     default_port: ClassVar[int | None] = None
     """Where servers listen unless a URL says otherwise; None: its URLs name one host, or none."""
     several_hosts: ClassVar[Mapping[str, str]] = {}
@@ -177,8 +179,6 @@ class StoreDialect(SqlDialect):
 
     claiming: ClassVar[Claiming] = Claiming.ROW_LOCKS
     """How messages are claimed."""
-    single_statement_isolation: ClassVar[str | None] = None
-    """The isolation level in which one statement commits by itself, without another round trip; None: there is none."""
     exports_snapshots: ClassVar[bool] = False
     """Whether several connections can read from one snapshot, and COPY rows out of it."""
     has_shelves: ClassVar[bool] = False

@@ -1,7 +1,8 @@
 """asyncpg: prepares each statement, and has no wire for what libpq does by itself."""
 
+import asyncio
 import socket
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 from uuid import uuid4
 
@@ -9,7 +10,7 @@ from sqlalchemy import URL, Connection, Table
 from sqlalchemy.engine.interfaces import Dialect
 from typing_extensions import override
 
-from delaystore.bridge import awaited
+from delaystore.bridge import AT_ONCE, awaited
 from delaystore.sql.drivers.base import Driver, Options
 from delaystore.sql.hosts import Host
 
@@ -113,7 +114,7 @@ class Asyncpg(Driver):
         try:
             awaited(
                 wrapper.driver_connection.copy_records_to_table(
-                    table.name, schema_name=table.schema, columns=names, records=rows
+                    table.name, schema_name=table.schema, columns=names, records=_slowly(rows)
                 )
             )
         except Exception as error:
@@ -134,6 +135,13 @@ class Asyncpg(Driver):
     @override
     def detail_of(self, error: BaseException | None) -> str:
         return getattr(error and error.__cause__, "detail", None) or ""
+
+
+async def _slowly(rows: Iterable[Sequence[Any]]) -> AsyncIterator[Sequence[Any]]:
+    for number, row in enumerate(rows):
+        if number % AT_ONCE == 0:
+            await asyncio.sleep(0)
+        yield row
 
 
 def _socket_of(connection: Any) -> Any:

@@ -27,6 +27,24 @@ class Driver:
     time_limit: ClassVar[str] = "connect_timeout"
     """The argument that says for how many seconds connecting may take."""
 
+    def default_isolation(self, single: str | None, several: str | None) -> str | None:
+        """The isolation level of our engines' new connections: that of a `single` statement, or that of `several`.
+
+        On an event loop each change of it is awaited, and a send would cost five waits more.
+        """
+        return (single or several) if self.is_async else several
+
+    def pool_sizes(self, kept: int, more: int) -> Mapping[str, int]:
+        """What a pool is told that keeps so many connections, and makes so many more when they are all used.
+
+        Tasks send in bursts, in each of which the latter would be closed and made again: on an event loop all are kept.
+        """
+        return (
+            {"pool_size": kept + more, "max_overflow": 0}
+            if self.is_async
+            else {"pool_size": kept, "max_overflow": more}
+        )
+
     def options(self, url: URL) -> Options:
         """The URL without those options whose values are no text for this driver, and these."""
         return url, {}

@@ -40,14 +40,8 @@ class Aiomysql(Driver):
     connect_arguments: ClassVar[Mapping[str, Any] | None] = {"connect_timeout": 10, "charset": "utf8mb4"}
 
     @override
-    def connect(self, dialect: Dialect, arguments: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
-        """Mended: to write bytes, aiomysql asks PyMySQL for a function that its release 1.2 has no more."""
-        connection = super().connect(dialect, arguments, parameters)
-        self.mend(connection)
-        return connection
-
-    @override
     def mend(self, connection: Any) -> None:
+        """To write bytes, aiomysql asks PyMySQL for a function that its release 1.2 has no more."""
         own = connection.driver_connection
         if "escape" not in vars(own):
             own.escape = partial(_escaped, own.escape)

@@ -1,5 +1,6 @@
 """psycopg 3, which knows both ways; SQLAlchemy calls both `psycopg`."""
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar
@@ -7,7 +8,7 @@ from typing import Any, ClassVar
 from sqlalchemy import URL, Connection, Table
 from typing_extensions import override
 
-from delaystore.bridge import awaited
+from delaystore.bridge import AT_ONCE, awaited
 from delaystore.sql.drivers.base import Driver, Options
 from delaystore.sql.hosts import Host
 from delaystore.sql.quoting import quoted_name
@@ -99,14 +100,28 @@ class AsyncPsycopg(Psycopg):
         return None
 
     @override
+    def execute_alone(self, connection: Any, statements: str) -> None:
+        own = _own(connection)
+
+        async def execute() -> None:
+            before = own.autocommit
+            await own.set_autocommit(True)
+            await own.execute(statements)
+            await own.set_autocommit(before)
+
+        awaited(execute())
+
+    @override
     def copy(self, connection: Connection, table: Table, types: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         own, statement = _own(connection.connection.dbapi_connection), _copy_statement(connection, table)
 
         async def write() -> None:
             async with own.cursor() as cursor, cursor.copy(statement) as copy:
                 copy.set_types(types)
-                for row in rows:
+                for number, row in enumerate(rows):
                     await copy.write_row(row)
+                    if number % AT_ONCE == 0:
+                        await asyncio.sleep(0)
 
         awaited(write())
 

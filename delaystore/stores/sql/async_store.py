@@ -10,7 +10,7 @@ from sqlalchemy.util import greenlet_spawn
 
 from delaystore.calls import CUT_AFTER
 from delaystore.clock import Clock
-from delaystore.sql.engine import blocking_url, create_async_store_engine
+from delaystore.sql.engine import blocking_url, create_async_store_engine, transactional
 from delaystore.sql.urls import url_label
 from delaystore.stores.sql.store import SqlDelayedMessageStore
 
@@ -40,11 +40,13 @@ class AsyncSqlDelayedMessageStore:
         clock: Clock | None = None,
     ) -> None:
         self._owns_engine = isinstance(database, str | URL)
-        self.engine: AsyncEngine = create_async_store_engine(database) if isinstance(database, str | URL) else database
+        engine: AsyncEngine = create_async_store_engine(database) if isinstance(database, str | URL) else database
+        self.engine: AsyncEngine = transactional(engine) if self._owns_engine else engine
+        """For transactions of yours, too."""
         self._names: dict[str, Any] = {"schema": schema, "table": table, "lease": lease, "clock": clock}
         self._dispatching = dispatching
         self.bridged = SqlDelayedMessageStore.in_greenlets(
-            self.engine.sync_engine, owns_engine=self._owns_engine, **self._names
+            engine.sync_engine, owns_engine=self._owns_engine, **self._names
         )
         """The store whose calls are made in greenlets only, as `delaystore.bridge` says."""
 

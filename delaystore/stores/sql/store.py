@@ -13,6 +13,7 @@ from sqlalchemy import URL, Connection, Engine, Table
 from sqlalchemy.exc import DBAPIError
 from typing_extensions import override
 
+from delaystore.bridge import give_way
 from delaystore.clock import Clock
 from delaystore.errors import ConfigurationError, KeyInUseError, StoreSetupError
 from delaystore.keys import KEY_PATIENCE, KeyRule
@@ -134,9 +135,7 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore, KeyedDelayedMessageStor
         self._parts_or_none: StoreParts | None = None
         self._token = Leases.new_token()
         isolation, single = self._dialect.transaction_isolation, self._dialect.single_statement_isolation
-        default = None
-        if self._owns_engine:  # as sql/engine.py makes them
-            default = single or isolation if self.engine.dialect.is_async else isolation
+        default = driver_of(self.engine).default_isolation(single, isolation) if self._owns_engine else None
         self._transactions = Connections(self.engine, None if default == isolation else isolation)
         self._singles = Connections(self.engine, None if default == single else single) if single else None
         self._lender = Lender(self.engine)
@@ -531,7 +530,8 @@ def _first_of(messages: Iterator[DelayedMessage], count: int) -> Sequence[Delaye
     """The next `count`; fewer where there are no more, or their bodies are large."""
     first: list[DelayedMessage] = []
     room = _LOOK_AHEAD
-    for message in islice(messages, count):
+    for number, message in enumerate(islice(messages, count)):
+        give_way(number)
         first.append(message)
         room -= len(message.body)
         if room < 0:

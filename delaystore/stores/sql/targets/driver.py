@@ -9,6 +9,7 @@ from sqlalchemy.pool import NullPool, PoolProxiedConnection
 from typing_extensions import override
 
 from delaystore.errors import ConfigurationError, StoreError
+from delaystore.sql.drivers import driver_of
 from delaystore.stores.sql.targets.abc import Target
 
 _infos: Final[WeakKeyDictionary[Any, dict[Any, Any]]] = WeakKeyDictionary()
@@ -112,7 +113,7 @@ class Lender:
 
     def __init__(self, engine: Engine) -> None:
         self.driver: Final = engine.driver
-        self.is_async: Final = engine.dialect.is_async
+        self.is_async: Final = driver_of(engine).is_async
         self._engine = engine
         self._lending: Engine | None = None
 
