@@ -10,6 +10,7 @@ from sqlalchemy.engine.interfaces import Dialect
 
 from delaystore.errors import ConfigurationError
 from delaystore.sql.dialects import DIALECTS
+from delaystore.sql.drivers import is_only_async
 from delaystore.sql.hosts import hosts_of, in_one_form, parsed
 
 _KNOWN: Final = f"there are {', '.join(f'{name}://' for name in DIALECTS)}"
@@ -46,7 +47,8 @@ def sqlalchemy_dialect(url: URL) -> type[Dialect]:
 def check_synchronous(url: str | URL) -> None:
     """Raise ConfigurationError for a driver that is for asyncio alone, and what `database_url` raises."""
     read = database_url(url)
-    if sqlalchemy_dialect(read).is_async:
+    sqlalchemy_dialect(read)
+    if is_only_async(read):
         raise ConfigurationError(f"{read.drivername}:// is for asyncio alone; {_plain(read)}")
 
 
