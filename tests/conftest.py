@@ -47,6 +47,7 @@ SPARK_PROCESSES = ("test_load_faults.py", "test_load_cli.py", "test_documents_sp
 LONGEST_FIRST = (
     SPARK,
     CLUSTERS,
+    "tests/celery/",
     "tests/faults/",
     "tests/chaos/",
     "tests/integration/",
