@@ -12,7 +12,7 @@ from sqlalchemy import create_engine, inspect
 
 from delaystore.message import DelayedMessage
 from delaystore.spark._arrow import STAGED
-from delaystore.spark.options import OnDuplicate, StoreOptions
+from delaystore.spark.options import OnDuplicate, StoreOptions, WriteOptions
 from delaystore.spark.staging import FinishedLoad, LoadKey, Owner, StagedAttempt, Staging, open_staging
 from delaystore.stores.sql.rows import to_row
 
@@ -31,11 +31,12 @@ def rows(count: int, prefix: str = "m", **fields: Any) -> list[DelayedMessage]:
 
 
 def batch(messages: Sequence[DelayedMessage]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([to_row(message) for message in messages], STAGED)
+    return pa.RecordBatch.from_pylist([{**to_row(message), "message_key": message.key} for message in messages], STAGED)
 
 
 def staging_of(url: str, owner: Owner | None = HERE, *, lease: int = 600, **options: Any) -> Staging:
-    return open_staging(StoreOptions(store=url, endpoint="sales", **options), lease, owner)
+    kind = WriteOptions if "key_rule" in options else StoreOptions
+    return open_staging(kind(store=url, endpoint="sales", **options), lease, owner)
 
 
 def staged(staging: Staging, *batches: Sequence[DelayedMessage]) -> StagedAttempt:

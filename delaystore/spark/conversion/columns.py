@@ -10,9 +10,9 @@ from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # its
 from pyspark.sql.types import DataType, StructType
 
 from delaystore.errors import ConfigurationError
-from delaystore.spark._arrow import STAGED
+from delaystore.sql.columns import SENT
 
-MESSAGE_COLUMNS: Final = (*STAGED.names, "delay")
+MESSAGE_COLUMNS: Final = (*(column.name for column in SENT), "delay")
 UNREADABLE: Final = "delaystore_unreadable"
 """The column that says why a row of a file or export could not be read: it is rejected for that. Null: it could."""
 _NAMED: Final = 10
