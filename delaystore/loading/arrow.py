@@ -7,7 +7,8 @@ import pyarrow as pa
 from sqlalchemy import Integer
 from sqlalchemy.types import TypeEngine
 
-from delaystore.sql.columns import COLUMNS, SENT, MessageColumn
+from delaystore.message import MAX_KEY_BYTES
+from delaystore.sql.columns import COLUMNS, MESSAGE_KEY, SENT, MessageColumn
 from delaystore.sql.types import Body, ExactText, Json, UtcDateTime
 
 _TYPES: Final[Mapping[type[TypeEngine[Any]], pa.DataType]] = {
@@ -25,5 +26,5 @@ def _schema(columns: Iterable[MessageColumn]) -> pa.Schema:
 
 MESSAGES: Final = _schema(COLUMNS)
 """Messages as they wait. `headers` and `properties` are text as the SQL store's codec writes it; null: none."""
-STAGED: Final = _schema(SENT)
-"""New messages, checked, on their way from Spark to a store."""
+STAGED: Final = _schema((*SENT, MessageColumn(MESSAGE_KEY, ExactText(MAX_KEY_BYTES), nullable=True)))
+"""New messages, checked, on their way from Spark to a store; their keys last, null: none."""

@@ -11,11 +11,14 @@ from enum import StrEnum
 from typing import Final, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from delaystore.errors import ConfigurationError
+from delaystore.errors import ConfigurationError, InvalidMessageError
+from delaystore.keys import KeyRule
 from delaystore.message import check_destination, new_message_id
 from delaystore.settings import DelayedDeliverySettings
 
 MAX_LOAD_ID_BYTES: Final = 255
+REJECTED: Final = KeyRule()
+"""What becomes of a key that waits where nobody says it."""
 _UNNAMED: Final = "unnamed-"
 _OF_NOBODY: Final = re.compile(rf"{_UNNAMED}[0-9a-f]{{8}}-[0-9a-f]{{4}}-7[0-9a-f]{{3}}-[0-9a-f]{{4}}-[0-9a-f]{{12}}")
 _LARGEST_BODY: Final = 2**30
@@ -82,7 +85,8 @@ class StoreOptions:
 class WriteOptions(StoreOptions):
     """How to write.
 
-    `load_id`: None: the load will not be recognised. `key_columns`: what a message_id is derived from where there is no
+    `load_id`: None: the load will not be recognised. `key_column`: the column of messages' keys, which go by
+    `key_rule`; None: they have none. `key_columns`: what a message_id is derived from where there is no
     such column. `destination`: for rows without one. `rejects`: a folder or URI for rows that cannot be messages;
     None: if there is one, nothing is loaded. `time_zone`: of timestamps without zone; None: they are refused.
     `max_body_bytes`: larger bodies are rejected. `transport`: the URL (it may hold a password) of what messages will be
@@ -91,6 +95,8 @@ class WriteOptions(StoreOptions):
     """
 
     load_id: str | None = None
+    key_column: str | None = None
+    key_rule: KeyRule = REJECTED
     key_columns: tuple[str, ...] = ()
     destination: str | None = None
     on_duplicate: OnDuplicate = OnDuplicate.ERROR
@@ -118,12 +124,15 @@ class ReadOptions(StoreOptions):
 def write_options(options: Mapping[str, str]) -> WriteOptions:
     """The options of `df.write`; names in any case. ConfigurationError names what is unknown or wrong."""
     given = _Given(options)
+    key_column = given.text("keyColumn")
     read = WriteOptions(
         store=given.required("store"),
         endpoint=given.required("endpoint"),
         schema=given.text("schema"),
         table=given.text("table"),
         load_id=given.text("loadId"),
+        key_column=key_column,
+        key_rule=_key_rule(key_column, given.text("onKey"), given.text("maxWait")),
         key_columns=tuple(name.strip() for name in (given.text("keyColumns") or "").split(",") if name.strip()),
         destination=given.text("destination"),
         on_duplicate=given.choice("onDuplicate", WriteOptions.on_duplicate),
@@ -175,6 +184,17 @@ def zone(name: str) -> ZoneInfo:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise ConfigurationError(f"the time zone {name!r} is unknown; write it as in Europe/Berlin or UTC") from None
+
+
+def _key_rule(column: str | None, on_key: str | None, max_wait: str | None) -> KeyRule:
+    if column is None and (on_key or max_wait):
+        raise ConfigurationError("the options onKey and maxWait go with keyColumn; name the column of keys")
+    try:
+        return KeyRule.of(None if on_key is None else on_key.lower(), None if max_wait is None else float(max_wait))
+    except InvalidMessageError as error:
+        raise ConfigurationError(f"the options onKey and maxWait: {error}") from None
+    except ValueError:
+        raise ConfigurationError(f"the option maxWait must be a number of seconds, not {max_wait!r}") from None
 
 
 def _check_load_id(load_id: str | None) -> None:

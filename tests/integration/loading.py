@@ -11,7 +11,7 @@ import pyarrow as pa
 from sqlalchemy import create_engine, inspect
 
 from delaystore.loading.arrow import STAGED
-from delaystore.loading.options import OnDuplicate, StoreOptions
+from delaystore.loading.options import OnDuplicate, StoreOptions, WriteOptions
 from delaystore.loading.staging import FinishedLoad, LoadKey, Owner, StagedAttempt, Staging, open_staging
 from delaystore.message import DelayedMessage
 from delaystore.stores.sql.rows import to_row
@@ -31,11 +31,12 @@ def rows(count: int, prefix: str = "m", **fields: Any) -> list[DelayedMessage]:
 
 
 def batch(messages: Sequence[DelayedMessage]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([to_row(message) for message in messages], STAGED)
+    return pa.RecordBatch.from_pylist([{**to_row(message), "message_key": message.key} for message in messages], STAGED)
 
 
 def staging_of(url: str, owner: Owner | None = HERE, *, lease: int = 600, **options: Any) -> Staging:
-    return open_staging(StoreOptions(store=url, endpoint="sales", **options), lease, owner)
+    kind = WriteOptions if "key_rule" in options else StoreOptions
+    return open_staging(kind(store=url, endpoint="sales", **options), lease, owner)
 
 
 def staged(staging: Staging, *batches: Sequence[DelayedMessage]) -> StagedAttempt:

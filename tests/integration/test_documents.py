@@ -19,6 +19,7 @@ from delaystore.stores import SqlDelayedMessageStore
 from delaystore.transports import open_transport
 from delaystore.transports.rabbitmq.parameters import broker_from_url
 from tests.dispatching import wait_until
+from tests.integration.sql_stores import message, opened
 from tests.servers import RabbitMQVhosts
 
 ROOT = Path(__file__).parents[2]
@@ -61,11 +62,28 @@ def test_the_urls_for_high_availability_can_be_read(url: str) -> None:
 
 
 def test_the_guides_observer_counts_what_is_dispatched() -> None:
-    (program,) = blocks("docs/guide.md", "python")
+    (program,) = (block for block in blocks("docs/guide.md", "python") if "DispatchObserver" in block)
     names: dict[str, Any] = {"wait_until": wait_until}
     exec(f"{program}    wait_until(lambda: metrics.messages['billing', 'delivered'])\n", names)
     assert names["metrics"].messages["billing", "delivered"] == 1
     assert names["metrics"].most_late >= 0
+
+
+def test_the_guides_keys_are_as_it_says(postgresql_url: str) -> None:
+    (program,) = (block for block in blocks("docs/guide.md", "python") if "on_key" in block)
+    exec(program, {})
+    (statements,) = blocks("docs/guide.md", "sql")
+    with opened(postgresql_url) as store:
+        undo = "DROP COLUMN message_key, DROP COLUMN first_sent; UPDATE sales_delayed_version SET version_num = '0002'"
+        with store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.exec_driver_sql(f"ALTER TABLE sales_delayed {undo}")
+            for statement in statements.split(";\n"):
+                connection.exec_driver_sql(statement)
+            store.setup_infrastructure()
+            found = "SELECT indexdef FROM pg_indexes WHERE indexname = 'sales_delayed_keys'"
+            assert connection.exec_driver_sql(found).scalar_one().endswith("WHERE (message_key IS NOT NULL)")
+        store.store(message(store.now(), 60, "a", key="k"))
+        assert store.message_id_of("k") == "a"
 
 
 def shell(commands: str, folder: Path) -> subprocess.CompletedProcess[str]:

@@ -22,6 +22,7 @@ from sqlalchemy import Engine, MetaData, Select, Table, create_engine, event, fa
 
 from delaystore.errors import (
     ConfigurationError,
+    DuplicateKeyError,
     DuplicateMessageError,
     LoadError,
     LoadInProgressError,
@@ -29,6 +30,7 @@ from delaystore.errors import (
     StorePermissionError,
     StoreUnavailableError,
 )
+from delaystore.keys import KeyRule, OnKey
 from delaystore.loading.options import OnDuplicate, StoreOptions, new_load_id
 from delaystore.loading.staging import (
     LoadKey,
@@ -271,6 +273,24 @@ def test_duplicates_can_be_replaced(store: SqlDelayedMessageStore, database_url:
         assert claimed.increment_failure_count(failed, DUE + timedelta(days=3))
     assert load(database_url, "one", rows(3), OnDuplicate.REPLACE).stored == 3
     assert everything(store) == {message.message_id: message for message in rows(3)}
+
+
+def test_keys_go_by_their_rule(store: SqlDelayedMessageStore, database_url: str) -> None:
+    store.store(row("waits", key="k"))
+    messages = [row("later", 9, key="k"), row("sooner", 8, key="k"), row("other", 7, key="l"), *rows(3)]
+    with pytest.raises(DuplicateKeyError, match="the message 'waits' already waits with the key 'k'"):
+        load(database_url, "rejected", messages)
+    assert list(everything(store)) == ["waits"]
+    kept = load(database_url, "kept", messages, key_rule=KeyRule(OnKey.KEEP))
+    assert (kept.stored, kept.skipped) == (4, 2)
+    assert sorted(everything(store)) == ["m-00000", "m-00001", "m-00002", "other", "waits"]
+    store.cancel("other")
+    again = [row("later", 9, key="k"), row("sooner", 8, key="k"), row("other", 7, key="l"), *rows(3)]
+    replaced = load(database_url, "replaced", again, OnDuplicate.IGNORE, key_rule=KeyRule(OnKey.REPLACE))
+    assert (replaced.stored, replaced.skipped) == (3, 3)
+    found = everything(store)
+    assert sorted(found) == ["later", "m-00000", "m-00001", "m-00002", "other"]
+    assert found["later"] == row("later", 9, key="k")
 
 
 def test_a_message_is_replaced_once_no_dispatcher_holds_it(store: SqlDelayedMessageStore, database_url: str) -> None:

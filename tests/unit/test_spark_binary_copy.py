@@ -12,7 +12,15 @@ from delaystore.loading.staging._sql.binary_copy import COLUMNS, copy_stream, en
 
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 ROWS = [
-    {"message_id": "a", "destination": "q", "due_time": EPOCH, "headers": None, "properties": None, "body": b""},
+    {
+        "message_id": "a",
+        "destination": "q",
+        "due_time": EPOCH,
+        "headers": None,
+        "properties": None,
+        "body": b"",
+        "message_key": None,
+    },
     {
         "message_id": "ü🎉",
         "destination": "/queues/x",
@@ -20,6 +28,7 @@ ROWS = [
         "headers": '{"a":1}',
         "properties": "",
         "body": b"\0\xff" * 70_000,
+        "message_key": "order-17/ü",
     },
     {
         "message_id": "c" * 255,
@@ -28,6 +37,7 @@ ROWS = [
         "headers": None,
         "properties": '{"priority":3}',
         "body": b"x",
+        "message_key": None,
     },
 ]
 

@@ -21,6 +21,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from delaystore.errors import ConfigurationError
 from delaystore.loading.options import UnknownColumns
 from tests.converting import Column, convert, local, not_utf8, reasons, rows
 
@@ -109,3 +110,15 @@ def test_key_columns_are_kept_with_the_unknown(kept: UnknownColumns) -> None:
         del columns["body"]
     converted = convert({"k": (LongType(), [7])} | columns, "load", key_columns=("k",), unknown_columns=kept)
     assert converted.staged.column(kept.value).cast("string").to_pylist() == ['{"k":7}']
+
+
+def test_a_messages_key_is_checked_and_may_be_null() -> None:
+    column: Column = (StringType(), ["order-17", None, "", "a\nb", "ä" * 128])
+    converted = convert(rows(5) | {"order": column}, key_column="ORDER")
+    assert converted.staged.column("message_key").to_pylist() == ["order-17", None]
+    assert reasons(converted) == ["key is empty", "key contains a control character", "key has more than 255 bytes"]
+    assert convert(rows()).staged.column("message_key").to_pylist() == [None]
+    with pytest.raises(ConfigurationError, match="the column of keys, order, is not there"):
+        convert(rows(), key_column="order")
+    with pytest.raises(ConfigurationError, match="a key must be string; cast it"):
+        convert(rows() | {"order": (LongType(), [17])}, key_column="order")

@@ -1,8 +1,11 @@
 """Numbers that users give as options."""
 
+from datetime import timedelta
+
 import pytest
 
 from delaystore.errors import ConfigurationError
+from delaystore.keys import KeyRule, OnKey
 from delaystore.loading.options import read_options, write_options
 
 STORE = {"store": "sqlite:///app.db", "endpoint": "sales"}
@@ -30,3 +33,16 @@ def test_numbers_that_can_be_are_taken() -> None:
     assert (written.lease_seconds, written.max_body_bytes) == (86400, 1)
     assert read_options({**STORE, "partitions": "1000"}).partitions == 1000
     assert read_options(STORE).partitions is None
+
+
+def test_keys_have_a_rule() -> None:
+    written = write_options({**STORE, "keyColumn": "order", "onKey": "Debounce", "maxWait": "60"})
+    assert (written.key_column, written.key_rule) == ("order", KeyRule(OnKey.DEBOUNCE, timedelta(seconds=60)))
+    for options, words in (
+        ({"onKey": "keep"}, "the options onKey and maxWait go with keyColumn"),
+        ({"keyColumn": "k", "onKey": "wait"}, "on_key must be one of reject, keep, replace, debounce"),
+        ({"keyColumn": "k", "onKey": "keep", "maxWait": "1"}, "max_wait goes with on_key='debounce'"),
+        ({"keyColumn": "k", "maxWait": "soon"}, "the option maxWait must be a number of seconds, not 'soon'"),
+    ):
+        with pytest.raises(ConfigurationError, match=words):
+            write_options({**STORE, **options})

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delaystore.loading.conversion._faults import Faults
-from delaystore.loading.conversion._texts import check_destinations, check_message_ids, readable
+from delaystore.loading.conversion._texts import check_destinations, check_keys, check_message_ids, readable
 from delaystore.loading.conversion.columns import Column
 
 _PERSON: Final = b"delaystore.id"
@@ -24,6 +24,13 @@ def given_ids(index: int, batch: pa.RecordBatch, faults: Faults) -> pa.Array:
     ids = readable(batch.column(index), "message_id", faults)
     check_message_ids(ids, faults)
     return ids
+
+
+def given_keys(index: int, batch: pa.RecordBatch, faults: Faults) -> pa.Array:
+    """The column of keys, checked; null: the message has none."""
+    keys = readable(batch.column(index), "key", faults)
+    check_keys(keys, faults)
+    return keys
 
 
 def derived_ids(keys: Sequence[Column], load_id: str, batch: pa.RecordBatch, faults: Faults) -> pa.Array:

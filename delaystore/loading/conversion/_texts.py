@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delaystore.loading.conversion._faults import Faults
-from delaystore.message import MAX_ADDRESS_BYTES, MAX_DESTINATION_BYTES, MAX_MESSAGE_ID_BYTES
+from delaystore.message import MAX_ADDRESS_BYTES, MAX_DESTINATION_BYTES, MAX_KEY_BYTES, MAX_MESSAGE_ID_BYTES
 
 
 def readable(array: pa.Array, name: str, faults: Faults) -> pa.Array:
@@ -34,6 +34,13 @@ def check_message_ids(array: pa.Array, faults: Faults) -> None:
         f"message_id has more than {MAX_MESSAGE_ID_BYTES} bytes",
     )
     _check_characters(array, "message_id", faults)
+
+
+def check_keys(array: pa.Array, faults: Faults) -> None:
+    """As `message.check_key`; null: there is none."""
+    faults.add(pc.greater(pc.binary_length(array), MAX_KEY_BYTES), f"key has more than {MAX_KEY_BYTES} bytes")
+    _check_characters(array, "key", faults)
+    faults.add(pc.match_substring_regex(array, r"\p{Cc}"), "key contains a control character")
 
 
 def check_destinations(array: pa.Array, faults: Faults) -> None:

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from delaystore.errors import ConfigurationError
-from delaystore.loading.arrow import STAGED
 from delaystore.loading.conversion.types import DataType, Field
+from delaystore.sql.columns import SENT
 
-MESSAGE_COLUMNS: Final = (*STAGED.names, "delay")
+MESSAGE_COLUMNS: Final = (*(column.name for column in SENT), "delay")
 UNREADABLE: Final = "delaystore_unreadable"
 """The column that says why a row of a file or export could not be read: it is rejected for that. Null: it could."""
 _NAMED: Final = 10

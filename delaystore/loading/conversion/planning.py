@@ -15,7 +15,7 @@ from delaystore.loading.conversion._headers import (
     struct_entries,
 )
 from delaystore.loading.conversion._kinds import check_fields, check_header_type, check_json_type, check_key_type
-from delaystore.loading.conversion._names import derived_ids, destinations, given_ids
+from delaystore.loading.conversion._names import derived_ids, destinations, given_ids, given_keys
 from delaystore.loading.conversion._properties import json_properties, named_properties
 from delaystore.loading.conversion._times import delays, instants, local_times, microseconds, written_times
 from delaystore.loading.conversion.batches import Bound, Conversion, MakeColumn
@@ -37,6 +37,7 @@ from delaystore.loading.conversion.types import (
 )
 from delaystore.loading.options import UnknownColumns, WriteOptions
 from delaystore.message import PROPERTY_TYPES
+from delaystore.sql.columns import MESSAGE_KEY
 
 
 def plan_conversion(schema: Sequence[Field], options: WriteOptions, began: datetime) -> Conversion:
@@ -52,7 +53,9 @@ def plan_conversion(schema: Sequence[Field], options: WriteOptions, began: datet
         "destination": _destinations(columns, options),
         "message_id": _ids(columns, keys, options.load_id),
     }
-    unknown = _unknown(columns, keys, options)
+    key = _message_key(columns, options)
+    made[MESSAGE_KEY] = absent if key is None else Bound(given_keys, key.index)
+    unknown = _unknown(columns, [*keys, *([] if key is None else [key])], options)
     made["headers"] = _headers(columns, unknown if options.unknown_columns is UnknownColumns.HEADERS else [])
     made["properties"] = _properties(columns)
     made["body"] = _bodies(columns, unknown if options.unknown_columns is UnknownColumns.BODY else None, options)
@@ -71,6 +74,17 @@ def _keys(columns: Columns, options: WriteOptions) -> Sequence[Column]:
         check_key_type(key.type, key.name)
         keys.append(key)
     return keys
+
+
+def _message_key(columns: Columns, options: WriteOptions) -> Column | None:
+    if options.key_column is None:
+        return None
+    column = columns.get(options.key_column)
+    if column is None:
+        raise ConfigurationError(f"the column of keys, {options.key_column}, is not there; the columns are {columns}")
+    if not isinstance(column.type, StringType):
+        raise column.wrong("a key must be string; cast it")
+    return column
 
 
 def _unknown(columns: Columns, keys: Sequence[Column], options: WriteOptions) -> list[Column]:

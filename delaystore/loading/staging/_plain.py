@@ -37,6 +37,8 @@ class PlainStaging(Staging):
         open_store(options.store).close()  # an unknown store is reported before any fault of the options
         if isinstance(options, WriteOptions) and options.on_duplicate is not OnDuplicate.IGNORE:
             raise ConfigurationError(_ONLY_IGNORE)
+        if isinstance(options, WriteOptions) and options.key_column is not None:
+            raise ConfigurationError("the option keyColumn is for SQL stores; leave it out")
         if options.schema is not None or options.table is not None:
             raise ConfigurationError("the options schema and table are for SQL stores; leave them out")
         self._options = options

@@ -27,7 +27,8 @@ CREATE TABLE `my schema`.`sales_delayed_load_0123456789abcdef0123` (
 	failure_count INTEGER NOT NULL,
 	headers LONGTEXT,
 	properties LONGTEXT,
-	body LONGBLOB NOT NULL
+	body LONGBLOB NOT NULL,
+	message_key VARBINARY(255)
 )ENGINE=InnoDB
 
 -- # begin

@@ -27,7 +27,8 @@ CREATE UNLOGGED TABLE "my schema"."sales_delayed_load_0123456789abcdef0123" (
 	failure_count INTEGER NOT NULL,
 	headers VARCHAR,
 	properties VARCHAR,
-	body BYTEA NOT NULL
+	body BYTEA NOT NULL,
+	message_key VARCHAR COLLATE "C"
 )
 
 -- # begin

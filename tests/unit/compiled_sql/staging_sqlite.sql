@@ -27,7 +27,8 @@ CREATE TABLE "sales_delayed_load_0123456789abcdef0123" (
 	failure_count INTEGER NOT NULL,
 	headers TEXT,
 	properties TEXT,
-	body BLOB NOT NULL
+	body BLOB NOT NULL,
+	message_key TEXT
 )
 
 -- # begin

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delaystore.loading.staging._sql.tables import ATTEMPT
-from delaystore.sql.columns import NAMES, completed
+from delaystore.sql.columns import MESSAGE_KEY, NAMES, completed
 
-COLUMNS: Final = (ATTEMPT, *NAMES)
+COLUMNS: Final = (ATTEMPT, *NAMES, MESSAGE_KEY)
 """The columns of the stream, in its order."""
 _SIGNATURE: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _TRAILER: Final = b"\xff\xff"
@@ -45,6 +45,7 @@ def _joined(rows: pa.RecordBatch, attempt: int) -> pa.Buffer:
     sent = {name: encoded(rows.column(name)) for name in rows.schema.names}
     for field in completed(sent, lambda number: [_LENGTH_4 + number.to_bytes(4)]):
         parts += field
+    parts += sent[MESSAGE_KEY]
     values = [pa.scalar(part, kind) if isinstance(part, bytes) else part.cast(kind) for part in parts]
     joined = pc.binary_join_element_wise(*values, pa.scalar(b"", kind))
     _, offsets, data = joined.buffers()

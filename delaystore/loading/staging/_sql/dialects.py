@@ -25,7 +25,7 @@ from typing_extensions import override
 from delaystore.errors import NAMED_DUPLICATES, DuplicateMessageError, LoadError, MessageBeingStoredError
 from delaystore.loading.options import OnDuplicate
 from delaystore.loading.staging._sql.binary_copy import COLUMNS, copy_stream
-from delaystore.sql.columns import KEY, completed
+from delaystore.sql.columns import KEY, MESSAGE_KEY, completed
 from delaystore.sql.dialects.base import StoreDialect, driver_errors
 from delaystore.sql.dialects.mysql import MySqlDialect
 from delaystore.sql.dialects.postgresql import PostgreSqlDialect
@@ -244,7 +244,8 @@ def waiting_already(staged: Select[Any], live: Table) -> Select[Any]:
 def _python_rows(rows: pa.RecordBatch, attempt: int) -> Iterator[tuple[Any, ...]]:
     """`rows` for a driver, with the columns of the staging; times as text."""
     sent = {name: _values(rows.column(name)) for name in rows.schema.names}
-    return zip(repeat(attempt, rows.num_rows), *completed(sent, lambda number: [number] * rows.num_rows), strict=True)
+    columns = completed(sent, lambda number: [number] * rows.num_rows)
+    return zip(repeat(attempt, rows.num_rows), *columns, sent[MESSAGE_KEY], strict=True)
 
 
 def _values(column: pa.Array) -> list[Any]:

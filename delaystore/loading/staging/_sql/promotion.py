@@ -8,17 +8,25 @@ from typing import Any, Final
 from sqlalchemy import Connection, Select, Table, func, insert, select
 from sqlalchemy.exc import DBAPIError
 
-from delaystore.errors import DuplicateMessageError, LoadLostError, MessageBeingStoredError, StoreUnavailableError
+from delaystore.errors import (
+    DuplicateMessageError,
+    KeyInUseError,
+    LoadLostError,
+    MessageBeingStoredError,
+    StoreUnavailableError,
+)
+from delaystore.keys import KeyRule
 from delaystore.loading.options import OnDuplicate
 from delaystore.loading.staging._sql.database import LoadDatabase
 from delaystore.loading.staging._sql.dialects import twice, waiting_already
 from delaystore.loading.staging._sql.registry import Registry, finished_load
 from delaystore.loading.staging._sql.tables import ATTEMPT
 from delaystore.loading.staging.abc import FinishedLoad, LoadKey, StagedAttempt
-from delaystore.sql.columns import NAMES, in_order
+from delaystore.sql.columns import MESSAGE_KEY, NAMES, in_order, message_columns
 from delaystore.sql.errors import translated_errors
 from delaystore.sql.faults import Fault
 from delaystore.stores.sql.bound import BoundSqlStore
+from delaystore.stores.sql.rows import to_readable_message
 from delaystore.stores.sql.shelves import Shelf
 
 TRIES: Final = 5
@@ -39,10 +47,11 @@ class Promotion:
         key: LoadKey,
         attempts: Sequence[StagedAttempt],
         on_duplicate: OnDuplicate,
+        key_rule: KeyRule,
     ) -> None:
         self._database, self._registry, self._token, self._key = database, Registry(database), token, key
         self._expected = {int(attempt.attempt): attempt.count for attempt in attempts if attempt.count}
-        self._on_duplicate = on_duplicate
+        self._on_duplicate, self._key_rule = on_duplicate, key_rule
         self._staging = database.staging(token)
         self._shelf: Shelf | None = None
         self._earliest: datetime | None = None
@@ -82,7 +91,7 @@ class Promotion:
             try:
                 with self._database.writing() as bound:
                     return self._promote(bound)
-            except (_ClaimedError, _AnnouncedError) as error:
+            except (_ClaimedError, _AnnouncedError, KeyInUseError) as error:
                 if time.monotonic() > deadline:
                     raise StoreUnavailableError(f"{error} for {CLAIM_PATIENCE:.0f} s; load again") from None
                 self._database.store.tidy()
@@ -105,11 +114,12 @@ class Promotion:
             return finished
         earliest = self._check(connection) if self._shelf is None else self._earliest
         stored = 0 if earliest is None else self._insert(connection, bound.now())
+        expected = sum(self._expected.values())
         if earliest is not None:
             bound.stored(earliest)
-        expected = sum(self._expected.values())
-        if self._on_duplicate is not OnDuplicate.IGNORE:
-            stored = expected  # a replaced row counts as two in some databases
+            keyed, left_out = self._place_keyed(bound)
+            # without keys, a replaced row counts as two in some databases
+            stored = stored + keyed if self._on_duplicate is OnDuplicate.IGNORE else expected - left_out
         return self._registry.finish(connection, self._key, stored, expected - stored, bound.now())
 
     def _standing(self, connection: Connection) -> FinishedLoad | None:
@@ -169,6 +179,25 @@ class Promotion:
                 raise _ConflictError from None
             raise
 
+    def _place_keyed(self, bound: BoundSqlStore) -> tuple[int, int]:
+        """Store what has a key, the first due first, so that of two with one key the later is the new one.
+
+        One after the other: a shelf knows no keys. Returns how many were stored, and how many left out.
+        """
+        staging, stored, left_out = self._staging, 0, 0
+        columns = [*message_columns(staging), staging.c[MESSAGE_KEY]]
+        keyed = select(*columns).where(self._chosen(), staging.c[MESSAGE_KEY].is_not(None))
+        for row in bound.connection.execute(keyed.order_by(*in_order(staging))).all():
+            message = to_readable_message(row, row.message_key)
+            try:
+                is_stored = bound.place(message, self._key_rule) == message.message_id
+            except DuplicateMessageError:
+                if self._on_duplicate is not OnDuplicate.IGNORE:
+                    raise
+                is_stored = False
+            stored, left_out = stored + is_stored, left_out + (not is_stored)
+        return stored, left_out
+
     def _refuse_duplicates(self) -> None:
         """Raise DuplicateMessageError, naming some; return if what waited has gone meanwhile."""
         staged = self._staged()
@@ -183,8 +212,9 @@ class Promotion:
             raise DuplicateMessageError(known) from None
 
     def _staged(self) -> Select[Any]:
-        """In the order in which the rows lie. Each chunk is sorted, which suits the index of message_ids."""
-        return select(*(self._staging.c[name] for name in NAMES)).where(self._chosen())
+        """Those without a key, in the order in which they lie. Each chunk is sorted, as suits the primary key."""
+        staging = self._staging
+        return select(*message_columns(staging)).where(self._chosen(), staging.c[MESSAGE_KEY].is_(None))
 
     def _chosen(self) -> Any:
         return self._staging.c[ATTEMPT].in_(list(self._expected))

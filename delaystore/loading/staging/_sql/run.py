@@ -12,7 +12,8 @@ from sqlalchemy import select
 from typing_extensions import override
 
 from delaystore.errors import ConfigurationError, LoadLostError, StoreError
-from delaystore.loading.options import OnDuplicate, StoreOptions
+from delaystore.keys import KeyRule
+from delaystore.loading.options import REJECTED, OnDuplicate, StoreOptions, WriteOptions
 from delaystore.loading.staging._loads import LoadStatus
 from delaystore.loading.staging._owner import Owner
 from delaystore.loading.staging._sql.database import load_database
@@ -87,7 +88,7 @@ class SqlStaging(Staging):
         if self._key is None:
             raise ConfigurationError("this load was not begun; call begin or join first")
         with load_database(self._options, patient=True) as database:
-            finished = Promotion(database, self._token, self._key, attempts, on_duplicate).run()
+            finished = Promotion(database, self._token, self._key, attempts, on_duplicate, self._key_rule).run()
             with suppress(StoreError):  # the load is finished all the same; the next one removes what is left
                 clear = database.drop if self._key.batch is None else database.empty
                 clear(database.staging(self._token).name)
@@ -105,6 +106,10 @@ class SqlStaging(Staging):
             if database.has(database.registry):
                 Registry(database).discard(self._token)
             database.drop(database.staging(self._token).name)
+
+    @property
+    def _key_rule(self) -> KeyRule:
+        return self._options.key_rule if isinstance(self._options, WriteOptions) else REJECTED
 
     def _owner_now(self) -> Owner:
         """Spark runs this in a short-lived worker: its parent lives as long as the driver or executor."""

@@ -6,7 +6,8 @@ from typing import Any, Final
 from sqlalchemy import BigInteger, Column, Integer, MetaData, Table
 
 from delaystore.loading.options import MAX_LOAD_ID_BYTES
-from delaystore.sql.columns import COLUMNS
+from delaystore.message import MAX_KEY_BYTES
+from delaystore.sql.columns import COLUMNS, MESSAGE_KEY
 from delaystore.sql.dialects import SqlDialect
 from delaystore.sql.names import TOKEN_LENGTH, load_table_name, loads_table_name
 from delaystore.sql.types import INNODB, ExactText, UtcDateTime
@@ -41,12 +42,13 @@ def registry_table(live: Table, dialect: SqlDialect) -> Table:
 
 
 def staging_table(live: Table, token: str, dialect: SqlDialect, prefixes: Sequence[str] = ()) -> Table:
-    """The columns of messages, and `attempt`. It has no index: rows lie in the order in which they came."""
+    """The columns of messages, their keys, and `attempt`. It has no index: rows lie in the order in which they came."""
     return table_beside(
         live,
         load_table_name(live.name, token, dialect),
         Column(ATTEMPT, BigInteger, nullable=False),
         *(Column(column.name, column.type, nullable=column.nullable) for column in COLUMNS),
+        Column(MESSAGE_KEY, ExactText(MAX_KEY_BYTES)),
         prefixes=list(prefixes),
     )
 
