@@ -11,6 +11,7 @@ import typer
 
 from delaystore.cli._arguments import parse_due, parse_duration, parse_headers, parse_instant, parse_pair
 from delaystore.cli._load import options as of_load
+from delaystore.cli._load.request import key_options
 from delaystore.cli._options import (
     At,
     Delay,
@@ -25,7 +26,6 @@ from delaystore.cli._options import (
 )
 from delaystore.cli._output import print_document, tell
 from delaystore.errors import ConfigurationError
-from delaystore.keys import OnKey
 from delaystore.loading.options import AmbiguousTime, OnDuplicate, UnknownColumns
 from delaystore.message import PROPERTY_TYPES
 from delaystore.settings import DelayedDeliverySettings
@@ -58,13 +58,8 @@ def send(
     key: Annotated[
         str | None, typer.Option(metavar="KEY", help="At most one message with this key waits; see --on-key.")
     ] = None,
-    on_key: Annotated[
-        OnKey | None, typer.Option(help="Where one with the key waits: what becomes of the new one. Default: reject.")
-    ] = None,
-    max_wait: Annotated[
-        str | None,
-        typer.Option(metavar="DURATION", help="With --on-key debounce: due no later than this after the first."),
-    ] = None,
+    on_key: of_load.OnKeys = None,
+    max_wait: of_load.MaxWait = None,
     body_file: Annotated[str | None, typer.Option(metavar="FILE", help="Read the body from FILE; - is stdin.")] = None,
     native: Annotated[
         bool,
@@ -78,6 +73,7 @@ def send(
     kind: Annotated[str | None, of_load.format_option("send")] = None,
     load_id: of_load.LoadId = None,
     key_columns: of_load.KeyColumns = None,
+    key_column: of_load.KeyColumn = None,
     on_duplicate: of_load.Duplicates = OnDuplicate.ERROR,
     unknown_columns: of_load.Unknown = UnknownColumns.ERROR,
     time_zone: of_load.TimeZone = None,
@@ -102,6 +98,7 @@ def send(
     rules = {
         "loadId": load_id,
         "keyColumns": key_columns,
+        "keyColumn": key_column,
         "onDuplicate": None if on_duplicate is OnDuplicate.ERROR else on_duplicate.value,
         "unknownColumns": None if unknown_columns is UnknownColumns.ERROR else unknown_columns.value,
         "timeZone": time_zone,
@@ -111,11 +108,13 @@ def send(
     if file is not None:
         one = {
             "BODY": body, "--body-file": body_file, "--delay": delay, "--at": at, "--header": header,
-            "--headers-json": headers_json, "--property": property_, "--message-id": message_id, "--native": native,
+            "--headers-json": headers_json, "--property": property_, "--message-id": message_id, "--key": key,
+            "--native": native,
         }  # fmt: skip
         _refuse(one, "is of one message, and --file sends many, whose columns say that; leave it out")
         given = {
             **rules,
+            **key_options(on_key, max_wait),
             "store": required(store, "store", "--store URL", "DELAYSTORE_STORE"),
             "endpoint": required(endpoint, "endpoint", "--endpoint NAME", "DELAYSTORE_ENDPOINT"),
             "schema": schema,

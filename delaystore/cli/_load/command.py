@@ -10,7 +10,7 @@ import typer
 from delaystore.cli._arguments import parse_pair
 from delaystore.cli._files import missing_file, require_file
 from delaystore.cli._load import options as of_load
-from delaystore.cli._load.request import parse_columns, parse_kind
+from delaystore.cli._load.request import key_options, parse_columns, parse_kind
 from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table, TransportUrl, required
 from delaystore.cli._output import counted, say
 from delaystore.errors import DelaystoreError
@@ -31,6 +31,9 @@ def load(
     destination: of_load.Queue = None,
     load_id: of_load.LoadId = None,
     key_columns: of_load.KeyColumns = None,
+    key_column: of_load.KeyColumn = None,
+    on_key: of_load.OnKeys = None,
+    max_wait: of_load.MaxWait = None,
     on_duplicate: of_load.Duplicates = OnDuplicate.ERROR,
     unknown_columns: of_load.Unknown = UnknownColumns.ERROR,
     time_zone: of_load.TimeZone = None,
@@ -63,6 +66,8 @@ def load(
         "destination": destination,
         "loadId": load_id,
         "keyColumns": key_columns,
+        "keyColumn": key_column,
+        **key_options(on_key, max_wait),
         "onDuplicate": on_duplicate.value,
         "unknownColumns": unknown_columns.value,
         "timeZone": time_zone,

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from delaystore.cli._options import environment_option
+from delaystore.keys import OnKey
 from delaystore.loading.options import AmbiguousTime, OnDuplicate, UnknownColumns
 
 Files = Annotated[
@@ -44,6 +45,17 @@ LoadId = Annotated[
 KeyColumns = Annotated[
     str | None,
     typer.Option(metavar="A,B", help="Without message_id: the columns that ids are made of, with --load-id."),
+]
+KeyColumn = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="The column of keys: at most one message with each waits; see --on-key."),
+]
+OnKeys = Annotated[
+    OnKey | None, typer.Option(help="Where one with the key waits: what becomes of the new one. Default: reject.")
+]
+MaxWait = Annotated[
+    str | None,
+    typer.Option(metavar="DURATION", help="With --on-key debounce: due no later than this after the first."),
 ]
 Duplicates = Annotated[
     OnDuplicate, typer.Option(help="A message_id that waits already: load nothing, keep what waits, or replace it.")

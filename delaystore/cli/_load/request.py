@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from delaystore.cli._arguments import parse_pair
+from delaystore.cli._arguments import parse_duration, parse_pair
 from delaystore.errors import ConfigurationError
+from delaystore.keys import OnKey
 
 if TYPE_CHECKING:
     from delaystore.loading.reading.files import Kind
@@ -18,6 +19,12 @@ def parse_kind(name: str | None) -> "Kind | None":
         return None if name is None else Kind(name.lower())
     except ValueError:
         raise ConfigurationError(f"--format must be one of {', '.join(Kind)}, not {name!r}") from None
+
+
+def key_options(on_key: OnKey | None, max_wait: str | None) -> Mapping[str, str | None]:
+    """What --on-key and --max-wait say, as options of a load."""
+    longest = None if max_wait is None else str(parse_duration(max_wait, "--max-wait").total_seconds())
+    return {"onKey": None if on_key is None else on_key.value, "maxWait": longest}
 
 
 def parse_columns(pairs: Sequence[str]) -> Mapping[str, str]:
