@@ -249,8 +249,8 @@ def _unclaimed(table: Table) -> ColumnElement[bool]:
 
 def _in_transaction(connection: Connection) -> bool:
     """Whether SQLite itself is in a transaction, whatever SQLAlchemy thinks."""
-    driver: Any = connection.connection.driver_connection
-    return bool(driver.in_transaction)
+    wrapper: Any = connection.connection.dbapi_connection  # on an event loop; the driver's own elsewhere
+    return bool(getattr(wrapper, "driver_connection", wrapper).in_transaction)
 
 
 def _file_of(connection: Connection) -> str:
