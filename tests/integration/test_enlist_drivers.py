@@ -101,6 +101,17 @@ def test_all_of_it_is_in_the_transaction(delivery: DelayedDelivery, connection: 
     assert orders(connection) == 1
 
 
+def test_a_store_that_has_never_connected_rolls_nothing_back(
+    delivery: DelayedDelivery, connection: Any, url: str
+) -> None:
+    """SQLAlchemy asks a server what it is when an engine first connects, and rolls back then."""
+    with closing(SqlDelayedMessageStore(url)) as fresh:
+        connection.cursor().execute("INSERT INTO orders VALUES (1)")
+        DelayedDelivery("sales", fresh, settings=MANUAL).enlist(connection).send("billing", b"", delay=60)
+        connection.commit()
+    assert (orders(connection), delivery.count()) == (1, 1)
+
+
 def test_a_savepoint_undoes_what_came_after_it(delivery: DelayedDelivery, connection: Any) -> None:
     cursor = connection.cursor()
     cursor.execute("INSERT INTO orders VALUES (1)")
