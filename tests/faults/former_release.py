@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
-LAST_WITHOUT_KEYS: Final = "0a7f868b9a56214b914d9f07d2b90e35f5f056f0"
+LAST_WITHOUT_KEYS: Final = "3fcc5eddaf452cc37adb171fc1849d1976812937"
 """The commit after which tables were changed."""
 SENDER: Final = """
 import sys, time

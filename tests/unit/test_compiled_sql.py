@@ -88,7 +88,7 @@ class Recorder:
         self.dialect = dialect
         self.lines: list[str] = []
         self.invalidated = False
-        self.connection = SimpleNamespace(driver_connection=SimpleNamespace(in_transaction=False))
+        self.connection = SimpleNamespace(dbapi_connection=SimpleNamespace(in_transaction=False))
         self.begun = False
 
     def execute(self, statement: ClauseElement, parameters: Any = None, **_: Any) -> Answer:

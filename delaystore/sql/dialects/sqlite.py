@@ -273,8 +273,8 @@ def _unclaimed(table: Table) -> ColumnElement[bool]:
 
 def _in_transaction(connection: Connection) -> bool:
     """Whether SQLite itself is in a transaction, whatever SQLAlchemy thinks."""
-    own: Any = connection.connection.dbapi_connection  # a detached connection knows no other
-    return bool(getattr(own, "driver_connection", own).in_transaction)  # aiosqlite's is within SQLAlchemy's
+    wrapper: Any = connection.connection.dbapi_connection  # on an event loop; the driver's own elsewhere
+    return bool(getattr(wrapper, "driver_connection", wrapper).in_transaction)
 
 
 def _file_of(connection: Connection) -> str:
