@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
 from sqlalchemy import make_url
 
 from delaystore.dispatcher import Dispatcher
@@ -181,6 +182,18 @@ def test_ids_are_derived_from_the_load_and_the_key(spark: SparkSession, url: str
     assert len(set(waiting(url))) == 50
     load(frame, url, loadId="december", keyColumns="customer")
     assert len(set(waiting(url))) == 100
+
+
+def test_a_column_of_keys(spark: SparkSession, url: str) -> None:
+    """Of 50 rows with five keys and none, those that are due last wait."""
+    frame = rows(spark, 50).withColumn("order", sf.expr("nullif(cast(hash(message_id) % 6 as string), '0')"))
+    load(frame, url, keyColumn="order", onKey="replace")
+    store = store_of(url)
+    keys = Counter(message.key for message in store.list(limit=100).messages)
+    assert len(keys) > 2
+    assert all(number == 1 for key, number in keys.items() if key is not None)
+    assert keys[None] == frame.where("order IS NULL").count()
+    store.close()
 
 
 def test_a_delay_counts_from_the_load(spark: SparkSession, url: str) -> None:
