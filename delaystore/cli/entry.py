@@ -5,20 +5,25 @@ import signal
 import sys
 from contextlib import suppress
 
-from delaystore.errors import MissingDependencyError
-from delaystore.extras import needed_for
-
 
 def main() -> None:
     """Run the command line for the process's arguments, and exit as `delaystore.cli.main.main` does."""
     try:
-        with needed_for("the command line"):
-            from delaystore.cli.main import main as run
-        run()
-    except MissingDependencyError as error:
-        os.write(2, f"error: {error}\n".encode())
-        sys.exit(2)
+        _run()
     except KeyboardInterrupt:
         with suppress(OSError):
             os.write(2, b"stopped\n")
         sys.exit(128 + signal.SIGINT)
+
+
+def _run() -> None:
+    from delaystore.errors import MissingDependencyError
+    from delaystore.extras import needed_for
+
+    try:
+        with needed_for("the command line"):
+            from delaystore.cli.main import main as run
+    except MissingDependencyError as error:
+        os.write(2, f"error: {error}\n".encode())
+        sys.exit(2)
+    run()

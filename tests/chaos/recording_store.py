@@ -5,8 +5,9 @@ from contextlib import contextmanager
 from datetime import datetime
 
 from delaystore.errors import DuplicateMessageError, StoreError
+from delaystore.keys import KeyRule
 from delaystore.message import DelayedMessage
-from delaystore.stores.abc import ManagementOutcome
+from delaystore.stores.abc import REJECT, ManagementOutcome
 from delaystore.stores.sql import SqlDelayedMessageStore
 from tests.chaos.history import Recorder
 
@@ -86,10 +87,10 @@ class RecordingStore(SqlDelayedMessageStore):
         with self.notebook.sending([message], "send"):
             super().store(message)
 
-    def store_many(self, messages: Iterable[DelayedMessage]) -> int:
+    def store_many(self, messages: Iterable[DelayedMessage], rule: KeyRule = REJECT) -> int:
         batch = list(messages)
         with self.notebook.sending(batch, "send_many"):
-            return super().store_many(batch)
+            return super().store_many(batch, rule)
 
     def cancel(self, message_id: str) -> ManagementOutcome:
         with self.notebook.changing("cancel", message_id) as outcome:

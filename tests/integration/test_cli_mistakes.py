@@ -240,7 +240,7 @@ def test_an_unknown_message_is_exit_code_1(run: CommandLine) -> None:
         (["nope"], "'nope'"),
         (["--nope"], "--nope"),
         (["list", "--nope"], "--nope"),
-        (["show"], "'ID'"),
+        (["show"], "ID or --key"),
         (["list", "--limit", "0"], "--limit"),
         (["demo", "--seconds", "nan"], "--seconds"),
     ],

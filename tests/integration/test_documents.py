@@ -45,7 +45,7 @@ def test_the_readmes_program_runs(postgresql_url: str, rabbitmq_url: str, capsys
     exec(program, names)
     assert capsys.readouterr().out.endswith("done\n")
     with closing(names["delivery"]) as delivery:
-        assert delivery.count() == 2
+        assert delivery.count() == 3
     names["engine"].dispose()
 
 
