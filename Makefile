@@ -20,7 +20,7 @@ RUNTIME := $(VENV)/.installed-runtime
 DEVELOPMENT := $(VENV)/.installed-development
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-mysql test-sqlalchemy matrix unit lint audit format types layers servers bench bench-quick soak chaos stalls dist clean
+.PHONY: help demo test test-again test-mysql test-sqlalchemy matrix unit lint audit format types layers servers bench bench-quick soak chaos stalls dist clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' Makefile
@@ -31,6 +31,10 @@ demo: $(RUNTIME) ## See delayed messages stored, waiting and delivered; needs no
 test: $(DEVELOPMENT) servers ## Check everything: style, types, layers, tests (ARGS=... for pytest)
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint types layers
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+test-again: $(DEVELOPMENT) servers ## Check everything, and run what failed last once more, alone
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint types layers
+	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none $(ARGS)
 
 test-mysql: $(DEVELOPMENT) servers ## Run the tests that have MariaDB, with MySQL in its place
 	$(BIN)/python -m pytest --mysql --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
