@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
+from pyspark import SparkContext
 
 from delaystore.cli import _send_file
 from delaystore.delivery import DelayedDelivery
@@ -200,7 +201,9 @@ def test_the_commands_of_the_document_run(sqlite_url: str, tmp_path: Path) -> No
 
 @pytest.fixture
 def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Java that Spark takes, and that does not start."""
+    """A Java that Spark takes, and that does not start; a Spark of other tests in this process is out of sight."""
+    for name in ("_active_spark_context", "_gateway", "_jvm"):
+        monkeypatch.setattr(SparkContext, name, None)
     program = tmp_path / "java" / "bin" / "java"
     program.parent.mkdir(parents=True)
     program.write_text('#!/bin/sh\ntest "$1" = -version && echo \'openjdk version "17.0.1"\' >&2 && exit\nexit 1\n')
