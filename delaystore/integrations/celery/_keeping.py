@@ -1,6 +1,5 @@
 """Storing a task: again while the store is down, and after an earlier attempt of the same task."""
 
-import logging
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -9,17 +8,10 @@ from kombu.exceptions import OperationalError
 from kombu.utils import functional
 
 from delaystore.delivery import DelayedDelivery, EnlistedDelivery
-from delaystore.errors import (
-    DelaystoreError,
-    DuplicateMessageError,
-    DurabilityUnknownError,
-    StoreUnavailableError,
-)
+from delaystore.errors import DelaystoreError, DuplicateMessageError, StoreUnavailableError
 from delaystore.integrations.celery._due import Due
 from delaystore.integrations.celery._transaction import enlisted
 from delaystore.integrations.celery._wire import Envelope
-
-logger = logging.getLogger("delaystore.integrations.celery")
 
 PATIENCE: Final = 30.0
 """Seconds that a retry waits for the dispatcher to remove the attempt before it."""
@@ -54,14 +46,11 @@ class Keeper:
         try:
             self._keep(make(), policy)
         except DelaystoreError as error:
-            if self._is_retry and isinstance(error, DurabilityUnknownError):
-                logger.warning("the retry of task %s: %s", self._task_id, error)
-            elif self._is_retry:
+            if self._is_retry:
                 raise LeftToCelery(str(error)) from error
-            elif isinstance(error, StoreUnavailableError):
+            if isinstance(error, StoreUnavailableError):
                 raise OperationalError(f"the store of delayed tasks: {error}") from error
-            else:
-                raise
+            raise
 
     def _keep(self, task: Envelope, policy: Mapping[str, Any] | None) -> None:
         bound = None if self._is_retry else enlisted(self._delivery)
