@@ -1,7 +1,5 @@
 """What goes to the store, what stays Celery's, and what happens when something is down."""
 
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -342,11 +340,3 @@ def test_a_store_without_transactions_says_so(app: Celery, delivery: DelayedDeli
     DelayedTasks(app, delivery)
     with tasks_in(object()), pytest.raises(ConfigurationError, match="use a SQL store"):
         app.send_task("note", countdown=3600)
-
-
-def test_without_celery_one_line_names_the_extra() -> None:
-    program = "import sys; sys.modules['celery'] = None; from delaystore.integrations.celery import drain"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.stderr.splitlines()[-1].endswith(
-        "drain needs the library celery, which is not installed; pip install 'delaystore[celery]'"
-    )
