@@ -27,6 +27,8 @@ fi
 
 "$python" -m venv "$work/fresh"
 install "$work/fresh" "$(echo dist/*.whl)[cli]"
+test -f "$work"/fresh/lib/python*/site-packages/delaystore/integrations/django/templates/delaystore/admin/messages.html ||
+    { echo "the wheel has no templates" >&2; exit 1; }
 cd "$work"  # where no package lies beside
 fresh/bin/delaystore --version
 fresh/bin/python -m delaystore demo --messages 50 --seconds 0.5

@@ -88,6 +88,23 @@ except ValueError as error:
     )
 
 
+@pytest.mark.parametrize(
+    ("framework", "name"),
+    [
+        ("celery", "DelayedTasks"),
+        ("django", "delayed"),
+        ("dramatiq", "StoringRabbitmqBroker"),
+        ("taskiq", "StoringAioPikaBroker"),
+    ],
+)
+def test_an_adapter_without_its_framework_says_what_to_install(framework: str, name: str) -> None:
+    program = f"import sys; sys.modules[{framework!r}] = None; from delaystore.integrations.{framework} import {name}"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    assert result.stderr.splitlines()[-1].endswith(
+        f'needs the library {framework}, which is not installed; pip install "delaystore[{framework}]"'
+    )
+
+
 def test_the_table_knows_the_extras_of_the_package() -> None:
     offered = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert set(EXTRAS.values()) == set(offered) - {"all"}

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from delaystore.errors import MissingDependencyError
+from delaystore.extras import needed_for
 
 if TYPE_CHECKING:
     from delaystore.integrations.celery._drain import Drained, drain
@@ -19,11 +19,5 @@ def __getattr__(name: str) -> Any:
     """Import at the first use: every `celery` command imports this package, for its own command's sake."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
+    with needed_for(name):
         return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "celery":
-            raise
-        raise MissingDependencyError(
-            f"{name} needs the library celery, which is not installed; pip install 'delaystore[celery]'"
-        ) from error

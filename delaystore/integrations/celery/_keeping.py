@@ -1,14 +1,14 @@
 """Storing a task: again while the store is down, and after an earlier attempt of the same task."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from kombu.exceptions import OperationalError
 from kombu.utils import functional
 
 from delaystore.delivery import DelayedDelivery, EnlistedDelivery
-from delaystore.errors import DuplicateMessageError, StoreUnavailableError
+from delaystore.errors import DelaystoreError, DuplicateMessageError, StoreUnavailableError
 from delaystore.integrations.celery._due import Due
 from delaystore.integrations.celery._transaction import enlisted
 from delaystore.integrations.celery._wire import Envelope
@@ -20,8 +20,8 @@ _PAUSE: Final = 0.05
 _POLICY: Final = ("max_retries", "interval_start", "interval_step", "interval_max")
 
 
-class EarlierAttemptStays(Exception):  # noqa: N818 - nobody but the sender sees it
-    """The attempt before this one is still in the store, claimed by a dispatcher that has delivered it."""
+class LeftToCelery(Exception):  # noqa: N818 - nobody but the sender sees it
+    """A further attempt that the store does not take, or not yet; its text says why."""
 
 
 class Keeper:
@@ -37,22 +37,30 @@ class Keeper:
         self._due = due
         self._perhaps_stored = False
 
-    def keep(self, task: Envelope, policy: Mapping[str, Any] | None) -> None:
-        """Store `task`, or raise kombu's OperationalError when the store stays unavailable; `policy` None: try once.
+    def keep(self, make: Callable[[], Envelope], policy: Mapping[str, Any] | None) -> None:
+        """Store the task, or raise kombu's OperationalError when the store stays unavailable; `policy` None: try once.
 
-        Raises DuplicateMessageError where another task waits under this id, EarlierAttemptStays.
+        Raises DuplicateMessageError where another task waits under this id, what `send` and `make` raise, and
+        LeftToCelery: for a retry instead of any other error, as Celery drops a task whose retry cannot be sent.
         """
         try:
-            bound = None if self._is_retry else enlisted(self._delivery)
-            if bound is not None:  # its transaction has failed with the first failure
-                self._send(bound, task)
-            elif policy is None:
-                self._store(task)
-            else:
-                limits = {name: policy[name] for name in _POLICY if name in policy}
-                _retry_over_time(self._store, (StoreUnavailableError,), (task,), **limits)
-        except StoreUnavailableError as error:
-            raise OperationalError(f"the store of delayed tasks: {error}") from error
+            self._keep(make(), policy)
+        except DelaystoreError as error:
+            if self._is_retry:
+                raise LeftToCelery(str(error)) from error
+            if isinstance(error, StoreUnavailableError):
+                raise OperationalError(f"the store of delayed tasks: {error}") from error
+            raise
+
+    def _keep(self, task: Envelope, policy: Mapping[str, Any] | None) -> None:
+        bound = None if self._is_retry else enlisted(self._delivery)
+        if bound is not None:  # its transaction has failed with the first failure
+            self._send(bound, task)
+        elif policy is None:
+            self._store(task)
+        else:
+            limits = {name: policy[name] for name in _POLICY if name in policy}
+            _retry_over_time(self._store, (StoreUnavailableError,), (task,), **limits)
 
     def _store(self, task: Envelope) -> None:
         end = time.monotonic() + PATIENCE
@@ -66,7 +74,7 @@ class Keeper:
                 if self._is_stored(task):
                     return None
             if time.monotonic() > end:
-                raise EarlierAttemptStays
+                raise LeftToCelery("the attempt before it, which is delivered, stays in the store")
             time.sleep(_PAUSE)
 
     def _send(self, sender: DelayedDelivery | EnlistedDelivery, task: Envelope) -> None:
@@ -81,7 +89,7 @@ class Keeper:
         )
 
     def _is_stored(self, task: Envelope) -> bool:
-        """Whether what waits under this id is this very attempt; False: it is about to be gone.
+        """Whether what waits under this id is this very attempt or a later one; False: it is about to be gone.
 
         Re-raises DuplicateMessageError for another task. A worker that got a task twice retries it twice: that is the
         same attempt.
@@ -92,7 +100,7 @@ class Keeper:
         theirs, ours = _attempt(waiting.headers), _attempt(task.headers)
         if theirs < ours:
             return False
-        if theirs == ours and (self._perhaps_stored or ours > _FIRST):
+        if ours > _FIRST or (self._perhaps_stored and theirs == ours and waiting.body == task.body):
             return True
         raise DuplicateMessageError([self._task_id]) from None
 

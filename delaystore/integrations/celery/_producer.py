@@ -11,15 +11,15 @@ from delaystore.integrations.celery._wire import Envelope, envelope
 class StoringProducer:
     """Stands in for a `kombu.Producer`, so that all else remains Celery's: signals, events, reply queues.
 
-    The first message published with it is the task, and goes to `keep` with the policy of retries (None: none). What
-    follows, the event that it was sent, is published.
+    The first message published with it is the task: what makes its envelope goes to `keep`, with the policy of retries
+    (None: none). What follows, the event that it was sent, is published.
     """
 
     def __init__(
         self,
         producer: Any,
         due: Due,
-        keep: Callable[[Envelope, Mapping[str, Any] | None], None],
+        keep: Callable[[Callable[[], Envelope], Mapping[str, Any] | None], None],
         declarations: Declarations,
     ) -> None:
         self._producer = producer
@@ -50,6 +50,6 @@ class StoringProducer:
             return self._producer.publish(body, **options)
         self._declarations.declare(self._producer, options.get("declare"))
         policy = (options.get("retry_policy") or {}) if options.get("retry") else None
-        self._keep(envelope(self._producer, body, self._due.at, self._due.seconds_left, **options), policy)
+        self._keep(lambda: envelope(self._producer, body, self._due.at, self._due.seconds_left, **options), policy)
         self._kept = True
         return None

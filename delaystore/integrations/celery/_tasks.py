@@ -12,7 +12,7 @@ from delaystore.delivery import DelayedDelivery
 from delaystore.errors import ConfigurationError
 from delaystore.integrations.celery._declaring import Declarations
 from delaystore.integrations.celery._due import Due
-from delaystore.integrations.celery._keeping import EarlierAttemptStays, Keeper
+from delaystore.integrations.celery._keeping import Keeper, LeftToCelery
 from delaystore.integrations.celery._producer import StoringProducer
 from delaystore.integrations.celery._revoking import revoked, revoking
 
@@ -106,8 +106,8 @@ class DelayedTasks:
             storing = StoringProducer(acquired, due, keeper.keep, self._declarations)
             try:
                 return self._celery_send_task(name, args, kwargs, task_id=task_id, producer=storing, **told)
-            except EarlierAttemptStays:
-                logger.warning("the attempt before this one of task %s stays in the store; Celery delays it", task_id)
+            except LeftToCelery as why:
+                logger.warning("the retry of task %s is not stored; Celery delays it: %s", task_id, why)
         return self._celery_send_task(name, args, kwargs, None, due.at, task_id, producer, connection, **options)
 
     def _takes(self, due: Due, name: str, task: Any) -> bool:
