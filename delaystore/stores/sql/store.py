@@ -465,9 +465,10 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore, KeyedDelayedMessageStor
             return self._dialect.insert_many(connection, table, None, rows)
 
         with translated_errors(), self.shelves.filled(fill, fewest) as shelf, self._on(shelf.connection) as bound:
-            shelf.move_in(bound.connection)
+            placed: list[int] = []
+            shelf.move_in(bound.connection, lambda: placed.append(bound.place_many(keyed, rule)))
             bound.stored(rows.earliest)
-            return shelf.rows + bound.place_many(keyed, rule)
+            return shelf.rows + sum(placed)
 
     def _on(self, connection: Connection) -> AbstractContextManager[BoundSqlStore]:
         """A transaction for one call on a connection that we have: to wait for a second one could exhaust a pool."""
