@@ -189,13 +189,18 @@ def test_tables_that_others_make_for_long_are_missed_soon(
     monkeypatch.setattr(store_module, "_SHORT_WAIT", 0.1)
     dialect, store = postgresql.PostgreSqlDialect("postgresql"), SqlDelayedMessageStore(url)
     delivery = DelayedDelivery("sales", store)
-    with engine.connect() as making, dialect.setup_lock(making, store.table.fullname), engine.connect() as connection:
-        with ThreadPoolExecutor(1) as threads, pytest.raises(StoreSetupError, match="call setup_infrastructure"):
-            enlisting = threads.submit(delivery.enlist, connection)
-            try:
-                enlisting.result(5)
-            finally:
-                making.rollback()
+    with (
+        engine.connect() as making,
+        dialect.setup_lock(making, store.table.fullname),
+        engine.connect() as connection,
+        ThreadPoolExecutor(1) as threads,
+        pytest.raises(StoreSetupError, match="call setup_infrastructure"),
+    ):
+        enlisting = threads.submit(delivery.enlist, connection)
+        try:
+            enlisting.result(5)
+        finally:
+            making.rollback()
     delivery.close()
 
 
