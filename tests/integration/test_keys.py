@@ -2,11 +2,12 @@
 
 import multiprocessing
 import random
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from sqlalchemy import create_engine, text
@@ -17,7 +18,7 @@ from delaystore.errors import DuplicateKeyError, KeyInUseError, StoreError
 from delaystore.keys import KeyRule, OnKey
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.abc import ManagementOutcome
-from delaystore.stores.sql.shelves import ShelfLimits
+from delaystore.stores.sql.shelves import Shelf, ShelfLimits
 from delaystore.testing import RecordingTransport
 from tests.dispatching import wait_until
 from tests.integration.sql_stores import message, opened
@@ -202,6 +203,39 @@ def test_keys_are_unique_beside_shelves(postgresql_url: str) -> None:
         with store.engine.connect() as connection:
             alone = text("SELECT count(*) FROM ONLY sales_delayed")
             assert (connection.execute(alone).scalar(), store.count()) == (1, 11)
+
+
+def test_senders_do_not_wait_behind_a_shelf_for_a_key_that_somebody_has(
+    postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dispatcher claims it once the shelf is announced: who has claimed it before would be waited for there."""
+    with opened(postgresql_url) as plain, ThreadPoolExecutor(1) as pool, plain.engine.connect() as looking:
+        store = ShelvingStore(plain.engine)
+        store.initialize("sales", "none")  # type: ignore[arg-type]
+        now, announced, claimed = store.now(), threading.Event(), threading.Event()
+        plain.store(message(now, key="k"))
+        looking.execution_options(isolation_level="AUTOCOMMIT")
+        move_in = Shelf.move_in
+
+        def once_claimed(*arguments: Any, **named: Any) -> None:
+            announced.set()
+            assert claimed.wait(30)
+            move_in(*arguments, **named)
+
+        monkeypatch.setattr(Shelf, "move_in", once_claimed)
+        batch = [*(message(now, 60) for _ in range(5)), message(now, 60, key="k")]
+        storing = pool.submit(store.store_many, batch, REPLACE)
+        assert announced.wait(30)
+        with plain.transaction() as dispatching:
+            (dispatched,) = dispatching.fetch_due(now, 10)
+            claimed.set()
+            waits = text("SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'")
+            wait_until(lambda: looking.execute(waits).scalar() == 1, "the batch waits for its key")
+            with plain.engine.begin() as connection:
+                connection.exec_driver_sql("SET LOCAL lock_timeout = '200ms'")
+                plain.enlist(connection).store(message(now, 60))
+            dispatching.remove(dispatched)
+        assert (storing.result(), plain.count()) == (6, 7)
 
 
 def test_what_was_sent_before_the_first_debounce_has_no_bound_of_its_own(store: SqlDelayedMessageStore) -> None:

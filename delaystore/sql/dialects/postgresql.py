@@ -43,6 +43,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.types import TypeEngine
 from typing_extensions import override
 
+from delaystore.bridge import pause
 from delaystore.errors import (
     NAMED_DUPLICATES,
     ConfigurationError,
@@ -389,7 +390,7 @@ class PostgreSqlDialect(StoreDialect):
                     f"the table has been in use for {ALTER_PATIENCE} s by transactions that take long; end them, and "
                     "set up again"
                 )
-            time.sleep(ALTER_WAIT)
+            pause(ALTER_WAIT)
 
     @override
     def insert_many(
@@ -501,7 +502,10 @@ class PostgreSqlDialect(StoreDialect):
 
     @override
     def insert_alone(self, table: Table, shelves: Table) -> Insert:
-        """An id that an open transaction is storing is waited for, with a limit."""
+        """An id that an open transaction is storing is waited for, with a limit.
+
+        It is set by the statement: a session's own would hold for the next who gets the session of a pooler, too.
+        """
         row = [bindparam(column.name, type_=column.type) for column in table.columns]
         return self._insert_unshelved(table, shelves, row, KEY, _limited(_patience()))
 
@@ -515,7 +519,8 @@ class PostgreSqlDialect(StoreDialect):
     def insert_enlisted(self, table: Table, shelves: Table) -> Executable:
         """As `insert_and_notify`; the limit for locks is the caller's again at the statement's end."""
         before = _limit_before()
-        stored = self._stored(table, shelves, _limited(_shorter(before), before))
+        limited = select(_limited(_shorter(before))).select_from(before).scalar_subquery()
+        stored = self._stored(table, shelves, limited)
         notified = cast(func.pg_notify(bindparam("channel"), bindparam("payload")), Text)
         told = case((stored.c.message_id.is_not(None), notified), else_=null())
         restored = func.set_config(_LOCK_TIMEOUT, before.c.value, true())
@@ -604,10 +609,9 @@ def _shorter(before: CTE) -> ColumnElement[str]:
     return case(((former == literal_column("'0'", Text)) | is_longer, _patience()), else_=former)
 
 
-def _limited(limit: ColumnElement[str], *sources: CTE) -> ColumnElement[bool]:
-    """True, once the transaction waits no longer for locks than `limit`, which may come from one of `sources`."""
-    setting = select(func.set_config(_LOCK_TIMEOUT, limit, true())).select_from(*sources)
-    return setting.scalar_subquery().is_not(None)
+def _limited(limit: ColumnElement[str]) -> ColumnElement[bool]:
+    """True, once the transaction waits no longer for locks than `limit`."""
+    return func.set_config(_LOCK_TIMEOUT, limit, true()).is_not(None)
 
 
 @contextmanager

@@ -419,8 +419,8 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore, KeyedDelayedMessageStor
     def _set_up_beside(self) -> None:
         """Set up although somebody's transaction is open, and perhaps has the pool's last connection."""
         try:
-            with self._transactions.connect_beside() as connection, self._dialect.lock_wait(connection, _SHORT_WAIT):
-                setup.upgrade(connection, self.table, self._dialect)
+            with self._transactions.connect_beside() as connection:
+                setup.upgrade(connection, self.table, self._dialect, lock_wait=_SHORT_WAIT)
                 connection.commit()
         except DBAPIError as error:
             if self._dialect.fault(error) is not Fault.LOCKED:
@@ -465,9 +465,10 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore, KeyedDelayedMessageStor
             return self._dialect.insert_many(connection, table, None, rows)
 
         with translated_errors(), self.shelves.filled(fill, fewest) as shelf, self._on(shelf.connection) as bound:
-            shelf.move_in(bound.connection)
+            placed: list[int] = []
+            shelf.move_in(bound.connection, lambda: placed.append(bound.place_many(keyed, rule)))
             bound.stored(rows.earliest)
-            return shelf.rows + bound.place_many(keyed, rule)
+            return shelf.rows + sum(placed)
 
     def _on(self, connection: Connection) -> AbstractContextManager[BoundSqlStore]:
         """A transaction for one call on a connection that we have: to wait for a second one could exhaust a pool."""

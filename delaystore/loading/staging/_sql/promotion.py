@@ -113,11 +113,10 @@ class Promotion:
         if finished is not None:
             return finished
         earliest = self._check(connection) if self._shelf is None else self._earliest
-        stored = 0 if earliest is None else self._insert(connection, bound.now())
-        expected = sum(self._expected.values())
+        stored, expected = 0, sum(self._expected.values())
         if earliest is not None:
+            stored, keyed, left_out = self._store(bound)
             bound.stored(earliest)
-            keyed, left_out = self._place_keyed(bound)
             # without keys, a replaced row counts as two in some databases
             stored = stored + keyed if self._on_duplicate is OnDuplicate.IGNORE else expected - left_out
         return self._registry.finish(connection, self._key, stored, expected - stored, bound.now())
@@ -151,10 +150,16 @@ class Promotion:
         earliest: datetime = min(row.earliest for row in rows)
         return earliest
 
+    def _store(self, bound: BoundSqlStore) -> tuple[int, int, int]:
+        """How many were stored without a key and with one, and how many of the latter were left out."""
+        if self._shelf is None:
+            stored = self._insert(bound.connection, bound.now())
+            return stored, *self._place_keyed(bound)
+        placed: list[tuple[int, int]] = []
+        self._shelf.move_in(bound.connection, lambda: placed.append(self._place_keyed(bound)))
+        return self._shelf.rows, *placed[0]
+
     def _insert(self, connection: Connection, now: datetime) -> int:
-        if self._shelf is not None:
-            self._shelf.move_in(connection)
-            return self._shelf.rows
         dialect, staged = self._database.dialect, self._staged()
         replaces = self._on_duplicate is OnDuplicate.REPLACE
         if replaces and dialect.is_claimed(connection, self._database.live, staged, now):

@@ -1,7 +1,7 @@
 """One shelf, on its way to be attached."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from sqlalchemy import Connection, Table
@@ -49,8 +49,10 @@ class Shelf:
         self.rows = rows
         """How many messages are in it."""
 
-    def move_in(self, connection: Connection) -> None:
+    def move_in(self, connection: Connection, before: Callable[[], object] | None = None) -> None:
         """Let its messages wait from the commit of the transaction on: attach it, or else insert its rows.
+
+        `before`: what else belongs to the transaction and may wait for others, done while no sender waits for it yet.
 
         Raises DuplicateMessageError for message_ids that wait already, MessageBeingStoredError for those that may in a
         moment, StoreUnavailableError if the shelf was taken for one whose maker has died.
@@ -63,6 +65,8 @@ class Shelf:
         duplicates = _shared(table, "{live}")
         if duplicates:
             raise DuplicateMessageError(duplicates)
+        if before is not None:
+            before()
         if stays and self._attach(table):
             return
         if self._stays:
