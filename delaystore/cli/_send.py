@@ -1,7 +1,6 @@
 """`delaystore send`."""
 
 import re
-import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from delaystore.cli._arguments import parse_due, parse_duration, parse_headers, parse_instant, parse_pair
+from delaystore.cli._input import standard_input
 from delaystore.cli._load import options as of_load
 from delaystore.cli._load.request import key_options
 from delaystore.cli._options import (
@@ -174,7 +174,7 @@ def _body(text: str | None, file: str | None) -> bytes:
     if text is not None:
         raise ConfigurationError("the body is given twice; pass BODY or --body-file")
     try:
-        return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        return standard_input().read() if file == "-" else Path(file).read_bytes()
     except OSError as error:
         raise ConfigurationError(f"--body-file {file!r} cannot be read: {error.strerror}") from None
 

@@ -1,7 +1,6 @@
 """`delaystore send --file`: a small file's messages into a store, by this process alone."""
 
 import shutil
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 from delaystore.cli._files import missing_file
+from delaystore.cli._input import standard_input
 from delaystore.cli._load.reports import report_dry_run, report_load
 from delaystore.cli._load.request import parse_columns, parse_kind
 from delaystore.cli._output import say
@@ -113,8 +113,11 @@ def _found(file: str, kind: str | None) -> Iterator["DataFiles"]:
         raise ConfigurationError("standard input does not say how it is written; add --format csv, json or parquet")
     with TemporaryDirectory(prefix="delaystore-") as folder:
         path = Path(folder, "standard-input")
-        with path.open("wb") as copy:
-            shutil.copyfileobj(sys.stdin.buffer, copy)
+        try:
+            with path.open("wb") as copy:
+                shutil.copyfileobj(standard_input(), copy)
+        except OSError as error:
+            raise ConfigurationError(f"standard input cannot be copied to {folder}: {error.strerror}") from None
         yield find_file(str(path), read_as)
 
 

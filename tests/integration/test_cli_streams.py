@@ -68,6 +68,12 @@ def test_a_closed_standard_output_is_one_line_and_exit_code_2(environment: dict[
         assert result.stderr.startswith("error: the output cannot be written: ")
 
 
+def test_a_closed_standard_input_is_one_line_and_exit_code_2(environment: dict[str, str]) -> None:
+    for options in ("--file - --format csv", "billing --delay 60 --body-file -"):
+        result = shell(f"delaystore send {options} <&-", environment)
+        assert (result.returncode, result.stderr) == (2, "error: standard input is closed; name a file in place of -\n")
+
+
 def test_what_is_received_stays_in_the_queue_unless_it_could_be_printed(
     environment: dict[str, str], sqlite_url: str
 ) -> None:

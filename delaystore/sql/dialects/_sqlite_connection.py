@@ -32,10 +32,21 @@ class ForkSafeConnection(sqlite3.Connection):
 
     @override
     def close(self) -> None:
+        """Undo what is open; SQLite does so only once no cursor is left, and a cancelled task may still hold one."""
         try:
-            super().close()
+            if self._in_transaction():
+                super().rollback()
         finally:
-            let_go(self)
+            try:
+                super().close()
+            finally:
+                let_go(self)
+
+    def _in_transaction(self) -> bool:
+        try:
+            return self.in_transaction
+        except sqlite3.ProgrammingError:  # it is closed already
+            return False
 
     def without_forks(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """What `work` returns; forks wait for its end, and for that of the transaction it leaves open."""
