@@ -478,6 +478,8 @@ def test_mistakes_say_what_to_use(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"not for asyncio; use mysql\+aiomysql://"):
         AsyncSqlDelayedMessageStore("mysql+pymysql://localhost/app")
     store = SqlDelayedMessageStore(f"sqlite:///{file}")
+    with pytest.raises(ConfigurationError, match="takes a URL or an AsyncEngine, not Engine"):
+        AsyncSqlDelayedMessageStore(store.engine)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match=r"would block the event loop; .*AsyncSqlDelayedMessageStore"):
         AsyncDelayedDelivery("sales", store)
 

@@ -182,6 +182,28 @@ def test_an_open_writer_of_sqlite_is_waited_for_as_long_as_the_url_says(url: str
         engine.dispose()
 
 
+@pytest.mark.parametrize("url", ["postgresql_url"], indirect=True)
+def test_tables_that_others_make_for_long_are_missed_soon(
+    url: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "_SHORT_WAIT", 0.1)
+    dialect, store = postgresql.PostgreSqlDialect("postgresql"), SqlDelayedMessageStore(url)
+    delivery = DelayedDelivery("sales", store)
+    with (
+        engine.connect() as making,
+        dialect.setup_lock(making, store.table.fullname),
+        engine.connect() as connection,
+        ThreadPoolExecutor(1) as threads,
+        pytest.raises(StoreSetupError, match="call setup_infrastructure"),
+    ):
+        enlisting = threads.submit(delivery.enlist, connection)
+        try:
+            enlisting.result(5)
+        finally:
+            making.rollback()
+    delivery.close()
+
+
 @pytest.mark.parametrize("url", ["sqlite_url"], indirect=True)
 def test_tables_that_cannot_be_made_beside_a_writer_are_missed_at_once(
     url: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
@@ -209,3 +231,7 @@ def test_a_connection_without_transactions_is_refused(delivery: DelayedDelivery,
     connection = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
     with connection, pytest.raises(ConfigurationError, match="AUTOCOMMIT"):
         delivery.enlist(connection)
+    committing = create_engine(engine.url, isolation_level="AUTOCOMMIT")
+    with committing.connect() as connection, pytest.raises(ConfigurationError, match="AUTOCOMMIT"):
+        delivery.enlist(connection)
+    committing.dispose()

@@ -10,6 +10,7 @@ from sqlalchemy.util import greenlet_spawn
 
 from delaystore.calls import CUT_AFTER
 from delaystore.clock import Clock
+from delaystore.errors import ConfigurationError
 from delaystore.sql.engine import blocking_url, create_async_store_engine, transactional
 from delaystore.sql.urls import url_label
 from delaystore.stores.sql.store import SqlDelayedMessageStore
@@ -40,6 +41,11 @@ class AsyncSqlDelayedMessageStore:
         clock: Clock | None = None,
     ) -> None:
         self._owns_engine = isinstance(database, str | URL)
+        if not isinstance(database, str | URL) and not hasattr(database, "sync_engine"):
+            raise ConfigurationError(
+                f"AsyncSqlDelayedMessageStore takes a URL or an AsyncEngine, not {type(database).__name__}; "
+                "make one by sqlalchemy.ext.asyncio.create_async_engine"
+            )
         engine: AsyncEngine = create_async_store_engine(database) if isinstance(database, str | URL) else database
         self.engine: AsyncEngine = transactional(engine) if self._owns_engine else engine
         """For transactions of yours, too."""

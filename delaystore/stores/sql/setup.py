@@ -1,6 +1,7 @@
 """The schema's versions, by Alembic: one version table per endpoint's table."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -31,15 +32,17 @@ def current_version(connection: Connection, table: Table) -> str | None:
     return connection.execute(select(versions.c.version_num)).scalar()
 
 
-def upgrade(connection: Connection, table: Table, dialect: StoreDialect) -> bool:
+def upgrade(connection: Connection, table: Table, dialect: StoreDialect, *, lock_wait: float | None = None) -> bool:
     """Create or upgrade the tables; False: there was nothing to do. The caller commits.
 
+    `lock_wait`: seconds to wait for a lock; None: as long as it takes.
     Raises StoreSetupError for tables of a release newer than this one.
     """
     if is_current(connection, table):
         return False
     connection.rollback()
-    with dialect.setup_lock(connection, table.fullname):
+    limit = nullcontext() if lock_wait is None else dialect.lock_wait(connection, lock_wait)
+    with limit, dialect.setup_lock(connection, table.fullname):
         if is_current(connection, table):
             return False
         _migrate(connection, table, dialect)

@@ -419,8 +419,8 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore, KeyedDelayedMessageStor
     def _set_up_beside(self) -> None:
         """Set up although somebody's transaction is open, and perhaps has the pool's last connection."""
         try:
-            with self._transactions.connect_beside() as connection, self._dialect.lock_wait(connection, _SHORT_WAIT):
-                setup.upgrade(connection, self.table, self._dialect)
+            with self._transactions.connect_beside() as connection:
+                setup.upgrade(connection, self.table, self._dialect, lock_wait=_SHORT_WAIT)
                 connection.commit()
         except DBAPIError as error:
             if self._dialect.fault(error) is not Fault.LOCKED:

@@ -64,7 +64,8 @@ class SessionTarget(Target):
 
 def _in_transaction(connection: Connection) -> Connection:
     """`connection`, unless it is one that commits each statement at once."""
-    if connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT":
+    given = connection.get_execution_options().get("isolation_level")
+    if (given or connection.dialect._on_connect_isolation_level) == "AUTOCOMMIT":  # there is no other way to know
         raise ConfigurationError(
             "the connection has isolation_level AUTOCOMMIT, so that each statement would be committed at once; "
             "enlist one that has transactions"
