@@ -144,10 +144,14 @@ class AsyncDelayedDelivery:
         return self._delivery
 
     async def __aenter__(self) -> Self:
-        if self._delivery.dispatches:
-            await self.start()
-        else:
-            await self._prepared()
+        try:
+            if self._delivery.dispatches:
+                await self.start()
+            else:
+                await self._prepared()
+        except BaseException:  # nobody else would close what is open by now
+            await self.close()
+            raise
         return self
 
     async def __aexit__(

@@ -290,10 +290,14 @@ class DelayedDelivery(Sender):
         self._status_check = StatusCheck(self._store)
 
     def __enter__(self) -> Self:
-        if self._dispatcher is None:
-            self.prepare()
-        else:
-            self.start()
+        try:
+            if self._dispatcher is None:
+                self.prepare()
+            else:
+                self.start()
+        except BaseException:  # nobody else would close what is open by now
+            self.close()
+            raise
         return self
 
     def __exit__(

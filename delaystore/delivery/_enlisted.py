@@ -14,7 +14,10 @@ from delaystore.stores.abc import ManagementOutcome
 
 
 class EnlistedStore(Protocol):
-    """What a store offers in somebody else's transaction, as a ManagedDelayedMessageStore does."""
+    """What a store offers in somebody else's transaction, as a ManagedDelayedMessageStore does.
+
+    One that knows keys is a KeyedDelayedMessageStore, too.
+    """
 
     def now(self) -> datetime:
         """The store's clock, asked in that transaction."""

@@ -33,6 +33,7 @@ from delaystore.errors import (
     DuplicateKeyError,
     DuplicateMessageError,
     MissingDependencyError,
+    StoreSetupError,
     StoreUnavailableError,
 )
 from delaystore.stores import InMemoryDelayedMessageStore
@@ -464,6 +465,25 @@ def test_a_store_in_memory_needs_no_bridge() -> None:
             sent = await delivery.send("billing", b"", delay=3600)
             assert await delivery.cancel(sent) is ManagementOutcome.DONE
             assert (await delivery.health()).healthy
+
+    asyncio.run(program())
+
+
+def test_what_could_not_begin_is_closed(tmp_path: Path) -> None:
+    """Such as with tables of a newer release."""
+    url = f"sqlite:///{tmp_path / 'app.db'}"
+    blocking = SqlDelayedMessageStore(url)
+    with DelayedDelivery("sales", blocking), blocking.engine.begin() as connection:
+        connection.execute(text("UPDATE sales_delayed_version SET version_num = '9999'"))
+    with pytest.raises(StoreSetupError), DelayedDelivery("sales", blocking):
+        pass
+    assert blocking.engine.pool.checkedin() == 0  # type: ignore[attr-defined]
+
+    async def program() -> None:
+        store = AsyncSqlDelayedMessageStore(url.replace("sqlite", "sqlite+aiosqlite", 1))
+        with pytest.raises(StoreSetupError):
+            await AsyncDelayedDelivery("sales", store).__aenter__()
+        assert store.engine.sync_engine.pool.checkedin() == 0  # type: ignore[attr-defined]
 
     asyncio.run(program())
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from sqlalchemy import URL, Connection, Table
 from typing_extensions import override
@@ -13,7 +13,7 @@ from delaystore.sql.drivers.base import Driver, Options
 from delaystore.sql.hosts import Host
 from delaystore.sql.quoting import quoted_name
 
-_PREPARE: str = "prepare_threshold"
+_PREPARE: Final = "prepare_threshold"
 
 
 class Psycopg(Driver):
