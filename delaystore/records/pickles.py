@@ -4,7 +4,7 @@ A pickle is a program for a machine with a stack. The standard library's picklet
 find a class or call something leave a note of what they would have made.
 """
 
-import pickletools  # nosec B403 - it reads what a pickle says, and runs none of it
+import pickletools  # nosec B403
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
