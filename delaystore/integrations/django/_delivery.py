@@ -10,7 +10,7 @@ from django.db import connections, transaction
 
 from delaystore.delivery import DelayedDelivery, EnlistedDelivery
 from delaystore.integrations.django._database import store_database, store_url
-from delaystore.integrations.django._settings import DjangoSettings, django_settings
+from delaystore.integrations.django._settings import django_settings
 from delaystore.stores.sql import SqlDelayedMessageStore
 from delaystore.stores.sql.bound import BoundSqlStore
 
@@ -77,10 +77,6 @@ class DjangoDelivery:
         with self._lock:
             if self._opened is None or self._opened[0] != key:
                 store = SqlDelayedMessageStore(store_database(database), schema=settings.schema, table=settings.table)
-                self._opened = (key, store, _delivery(settings, store))
+                self._opened = (key, store, DelayedDelivery(settings.endpoint, store, None, settings.delivery))
             _, store, delivery = self._opened
         return store, delivery, settings.database
-
-
-def _delivery(settings: DjangoSettings, store: SqlDelayedMessageStore) -> DelayedDelivery:
-    return DelayedDelivery(settings.endpoint, store, None, settings.delivery)

@@ -1,7 +1,5 @@
 """What the admin shows; it has no table of Django's."""
 
-from typing import ClassVar
-
 from django.db import models
 
 
@@ -16,7 +14,6 @@ class WaitingMessage(models.Model):  # type: ignore[misc] # Django ships no type
         managed = False
         default_permissions = ("view", "change", "delete")
         verbose_name = "waiting message"
-        constraints: ClassVar[list[models.BaseConstraint]] = []
 
     def __str__(self) -> str:
         return str(self.message_id)

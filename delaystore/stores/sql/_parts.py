@@ -19,9 +19,6 @@ from delaystore.stores.sql._scan import DueScan
 from delaystore.stores.sql._statements import Statements
 from delaystore.stores.sql.rows import to_row
 
-_Inserts = Callable[[dict[str, Any]], bool]
-"""Inserts a row, and returns whether it has; False: there is a row of that message_id."""
-
 
 @dataclass(frozen=True, slots=True)
 class StoreParts:
