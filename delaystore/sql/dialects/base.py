@@ -246,12 +246,12 @@ class StoreDialect(SqlDialect):
         """`insert_message`, alone in its transaction: our own caller may be whom it waits for."""
         return self.insert_message(table, shelves)
 
-    def insert_keyed(self, table: Table, shelves: Table, changes: Changes) -> Executable:
+    def insert_keyed(self, table: Table, shelves: Table, changes: Changes, patience: float) -> Executable:
         """An insert of one row that changes the row with its key instead, unless that is claimed.
 
-        It returns the message_id and the next attempt of the row; none for a claimed row, for one that does not meet
-        the condition of `changes`, and for a message_id in one of `shelves`. Not asked where claims are made of
-        candidates.
+        It returns the message_id and the next attempt of the row; none, or NULL, for a claimed row, for one that does
+        not meet the condition of `changes`, and for a message_id in one of `shelves`. Where rows have locks it waits
+        `patience` seconds for one. Not asked where claims are made of candidates.
         """
         raise NotImplementedError
 
@@ -260,15 +260,6 @@ class StoreDialect(SqlDialect):
     ) -> ColumnElement[datetime]:
         """The earlier of `at`, and so long after `first`; asked where `insert_keyed` is."""
         raise NotImplementedError
-
-    @contextmanager
-    def waiting_briefly(self, connection: Connection, seconds: float) -> Iterator[None]:  # noqa: ARG002 - for overriders
-        """A savepoint in which no statement waits longer than `seconds` for somebody's row; its own limits come back.
-
-        SQLite has no locks of rows.
-        """
-        with self.savepoint(connection):
-            yield
 
     def alter_patiently(self, connection: Connection, alter: Callable[[], None]) -> None:  # noqa: ARG002 - for overriders
         """Do `alter` to a table in use, so that others wait behind it only for a moment.

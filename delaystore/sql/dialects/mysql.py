@@ -261,13 +261,6 @@ class MySqlDialect(StoreDialect):
         return tuple(connection.execute(_IDENTITY, {"schema": table.schema}).one())
 
     @override
-    @contextmanager
-    def waiting_briefly(self, connection: Connection, seconds: float) -> Iterator[None]:
-        """A statement that has waited too long is undone by itself; a savepoint would give back none of its locks."""
-        with self.lock_wait(connection, seconds):
-            yield
-
-    @override
     def sizes(self, connection: Connection, table: Table) -> Sequence[TableSize]:
         """InnoDB's own estimates, which it makes anew when a tenth of the rows have changed."""
         connection.exec_driver_sql(_FRESH_SIZES)

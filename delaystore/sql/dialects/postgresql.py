@@ -347,16 +347,23 @@ class PostgreSqlDialect(StoreDialect):
         return self._insert_unshelved(table, shelves, row, KEY)
 
     @override
-    def insert_keyed(self, table: Table, shelves: Table, changes: Changes) -> Executable:
-        """Waits for a row that somebody has locked, or inserts once it is gone."""
+    def insert_keyed(self, table: Table, shelves: Table, changes: Changes, patience: float) -> Executable:
+        """Waits for a row that somebody has locked, or inserts once it is gone; with the caller's limit, if shorter."""
+        before = _limit_before()
+        limit = _shorter(before, literal_column(f"'{_milliseconds(patience)}'", Text))
+        limited = select(_limited(limit)).select_from(before).scalar_subquery()
         key, names = table.c[MESSAGE_KEY], [column.name for column in table.columns]
         row = [bindparam(column.name, type_=column.type) for column in table.columns]
-        insert = postgresql.insert(table).from_select(names, select(*row).where(~_is_shelved(shelves, KEY)))
+        insert = postgresql.insert(table).from_select(names, select(*row).where(~_is_shelved(shelves, KEY), limited))
         values, condition = changes(insert.excluded)
         upsert = insert.on_conflict_do_update(
             index_elements=[key], index_where=key.is_not(None), set_=dict(values), where=condition
         )
-        return upsert.returning(table.c.message_id, table.c.next_attempt)
+        placed = upsert.returning(table.c.message_id, table.c.next_attempt).cte("placed")
+        restored = func.set_config(_LOCK_TIMEOUT, before.c.value, true())
+        return select(placed.c.message_id, placed.c.next_attempt, restored).select_from(
+            before.outerjoin(placed, true())
+        )
 
     @override
     def capped(
@@ -366,21 +373,12 @@ class PostgreSqlDialect(StoreDialect):
         return func.least(at, first + span, type_=UtcDateTime())
 
     @override
-    @contextmanager
-    def waiting_briefly(self, connection: Connection, seconds: float) -> Iterator[None]:
-        with self.savepoint(connection):
-            before = connection.exec_driver_sql("SHOW lock_timeout").scalar_one()
-            self.limit_lock_wait(connection, seconds)
-            yield
-            connection.execute(_SET_LOCK_LIMIT, {"limit": before})
-
-    @override
     def alter_patiently(self, connection: Connection, alter: Callable[[], None]) -> None:
         """All who use the table wait behind our wait for its lock: so that is short, and made again."""
         deadline = time.monotonic() + ALTER_PATIENCE
         while True:
             try:
-                with self.waiting_briefly(connection, ALTER_WAIT):
+                with self.savepoint(connection), _patient(connection, _milliseconds(ALTER_WAIT)):
                     return alter()
             except DBAPIError as error:
                 if self.fault(error) is not Fault.LOCKED:
@@ -519,7 +517,7 @@ class PostgreSqlDialect(StoreDialect):
     def insert_enlisted(self, table: Table, shelves: Table) -> Executable:
         """As `insert_and_notify`; the limit for locks is the caller's again at the statement's end."""
         before = _limit_before()
-        limited = select(_limited(_shorter(before))).select_from(before).scalar_subquery()
+        limited = select(_limited(_shorter(before, _patience()))).select_from(before).scalar_subquery()
         stored = self._stored(table, shelves, limited)
         notified = cast(func.pg_notify(bindparam("channel"), bindparam("payload")), Text)
         told = case((stored.c.message_id.is_not(None), notified), else_=null())
@@ -582,7 +580,7 @@ class PostgreSqlDialect(StoreDialect):
 
     @override
     def limit_lock_wait(self, connection: Connection, seconds: float) -> str | None:
-        connection.execute(_SET_LOCK_LIMIT, {"limit": f"{max(1, int(seconds * 1000))}ms"})
+        connection.execute(_SET_LOCK_LIMIT, {"limit": _milliseconds(seconds)})
         return None
 
     @override
@@ -602,11 +600,15 @@ def _limit_before() -> CTE:
     return select(func.current_setting(_LOCK_TIMEOUT).label("value")).cte("before")
 
 
-def _shorter(before: CTE) -> ColumnElement[str]:
-    """The limit `before`, or our patience where that is shorter."""
+def _milliseconds(seconds: float) -> str:
+    return f"{max(1, int(seconds * 1000))}ms"
+
+
+def _shorter(before: CTE, patience: ColumnElement[str]) -> ColumnElement[str]:
+    """The limit `before`, or `patience` where that is shorter."""
     former = before.c.value
-    is_longer = cast(former, Interval()) > cast(_patience(), Interval())
-    return case(((former == literal_column("'0'", Text)) | is_longer, _patience()), else_=former)
+    is_longer = cast(former, Interval()) > cast(patience, Interval())
+    return case(((former == literal_column("'0'", Text)) | is_longer, patience), else_=former)
 
 
 def _limited(limit: ColumnElement[str]) -> ColumnElement[bool]:
@@ -615,10 +617,10 @@ def _limited(limit: ColumnElement[str]) -> ColumnElement[bool]:
 
 
 @contextmanager
-def _patient(connection: Connection) -> Iterator[None]:
-    """Wait no longer for locks in the block than our patience; what undoes a failed block undoes that, too."""
+def _patient(connection: Connection, patience: str = PATIENCE) -> Iterator[None]:
+    """Wait no longer for locks in the block than `patience`; what undoes a failed block undoes that, too."""
     before = _limit_before()
-    limit = func.set_config(_LOCK_TIMEOUT, _shorter(before), true())
+    limit = func.set_config(_LOCK_TIMEOUT, _shorter(before, literal(patience, Text)), true())
     former: str = connection.execute(select(before.c.value, limit)).scalar_one()
     yield
     connection.execute(select(func.set_config(_LOCK_TIMEOUT, former, true())))

@@ -9,8 +9,8 @@ dispatchers do, and then changed.
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
@@ -60,10 +60,20 @@ class Keyed(ABC):
 
         What it raises itself leaves the transaction as it was.
         """
-        key, message = key_of(message), bounded(message, now, rule)
+        with self._explained(message), self._apart(connection):
+            return self._place(connection, bounded(message, now, rule), rule, now)
+
+    def place_alone(self, connection: Connection, message: DelayedMessage, rule: KeyRule, now: datetime) -> Placed:
+        """As `place`, on a connection where each statement commits by itself; of MariaDB and MySQL never asked."""
+        with self._explained(message):
+            return self._place(connection, bounded(message, now, rule), rule, now)
+
+    @contextmanager
+    def _explained(self, message: DelayedMessage) -> Iterator[None]:
+        """Raise what the driver's errors mean for `message`."""
+        key = key_of(message)
         try:
-            with self._apart(connection):
-                return self._place(connection, message, rule, now)
+            yield
         except DBAPIError as error:
             fault = self._dialect.fault(error)
             if fault is Fault.LOCKED and self._dialect.claiming is not Claiming.LEASES:
@@ -72,8 +82,9 @@ class Keyed(ABC):
                 raise DuplicateMessageError([message.message_id]) from None
             raise
 
+    @abstractmethod
     def _apart(self, connection: Connection) -> AbstractContextManager[object]:
-        return self._dialect.waiting_briefly(connection, self._patience)
+        """A block that is undone when it raises, and waits no longer than our patience."""
 
     @abstractmethod
     def _place(self, connection: Connection, message: DelayedMessage, rule: KeyRule, now: datetime) -> Placed: ...
@@ -87,13 +98,17 @@ class OneStatement(Keyed):
         self._statements: dict[tuple[OnKey, bool], Executable] = {}
 
     @override
+    def _apart(self, connection: Connection) -> AbstractContextManager[object]:
+        return self._dialect.savepoint(connection)
+
+    @override
     def _place(self, connection: Connection, message: DelayedMessage, rule: KeyRule, now: datetime) -> Placed:
         values: dict[str, Any] = _new_row(message, now) | {"now": now}
         is_bounded = latest_due_time(now, rule) is not None
         if is_bounded and rule.max_wait is not None:
             values[_MAX_WAIT] = round(rule.max_wait.total_seconds() * 1_000_000)
         row = connection.execute(self._statement(rule.on_key, is_bounded), values).first()
-        if row is None:
+        if row is None or row.message_id is None:
             raise self._refusal(connection, message, rule)
         if row.message_id != message.message_id:
             refuse_duplicate(message, row.message_id, rule)  # what was written to find it is undone
@@ -119,7 +134,7 @@ class OneStatement(Keyed):
                         values |= {"due_time": capped, "next_attempt": capped}
                 return values, None
 
-            self._statements[chosen] = self._dialect.insert_keyed(table, self._sql.shelves, changes)
+            self._statements[chosen] = self._dialect.insert_keyed(table, self._sql.shelves, changes, self._patience)
         return self._statements[chosen]
 
     def _refusal(self, connection: Connection, message: DelayedMessage, rule: KeyRule) -> Exception:
@@ -150,6 +165,11 @@ class LockedRow(Keyed):
         self._insert = insert(table)
         new = {table.c[name]: bindparam(f"new_{name}", type_=table.c[name].type) for name in (*NAMES, FIRST_SENT)}
         self._replace = update(table).where(row_with(table)).values(new)
+
+    @override
+    def _apart(self, connection: Connection) -> AbstractContextManager[object]:
+        """A statement that has waited too long is undone by itself; a savepoint would give back none of its locks."""
+        return self._dialect.lock_wait(connection, self._patience)
 
     @override
     def _place(self, connection: Connection, message: DelayedMessage, rule: KeyRule, now: datetime) -> Placed:

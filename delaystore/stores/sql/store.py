@@ -7,7 +7,7 @@ from functools import cached_property
 from hashlib import sha256
 from itertools import chain, islice
 from math import inf
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Self, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, Table
 from sqlalchemy.exc import DBAPIError
@@ -55,6 +55,7 @@ from delaystore.stores.sql.schema import delayed_table
 from delaystore.stores.sql.shelves import ShelfLimits, Shelves
 from delaystore.stores.sql.targets import Lender, target_of
 
+Answer = TypeVar("Answer")
 _SHORT_WAIT: Final = 5.0
 """Seconds to wait for a lock that our own caller may have."""
 _LOOK_AHEAD: Final = 64 * 2**20
@@ -253,6 +254,9 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore, KeyedDelayedMessageStor
         """One transaction, made again while somebody has the message of the key, or after a deadlock."""
 
         def attempt() -> str:
+            placed = self._place_alone(message, rule)
+            if placed is not None:
+                return placed
             with self._one_call() as bound:
                 try:
                     return bound.place(message, rule)
@@ -431,24 +435,50 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore, KeyedDelayedMessageStor
             ) from None
 
     def _store_alone(self, message: DelayedMessage, singles: Connections) -> bool:
-        """Store by one statement; False: nothing is stored, for its isolation level is the database's default.
-
-        Under `serializable` a statement may fail that waits under READ COMMITTED.
-        """
+        """Store by one statement; False: nothing is stored, for its isolation level is the database's default."""
         parts = self._parts
         soon = message.next_attempt <= self.now() + NOTIFY_WITHIN
         wake = payload_of(message.next_attempt) if soon else None
+
+        def insert(connection: Connection) -> bool:
+            parts.insert_alone(connection, message, wake)
+            parts.scan.search_from_beginning(message.next_attempt)
+            return True
+
+        return self._by_one_statement(singles, insert) is not None
+
+    def _place_alone(self, message: DelayedMessage, rule: KeyRule) -> str | None:
+        """The message that has the key, placed by one statement; None: nothing is placed, for it takes a transaction.
+
+        So it does where dispatchers are to be woken, or may be: a bound can make any message due soon.
+        """
+        parts, singles, now = self._parts, self._singles, self.now()
+        if singles is None or message.next_attempt <= now + NOTIFY_WITHIN or rule.max_wait is not None:
+            return None
+
+        def place(connection: Connection) -> str:
+            placed = parts.keyed.place_alone(connection, message, rule, now)
+            if placed.message_id == message.message_id:
+                parts.scan.search_from_beginning(placed.next_attempt)
+            return placed.message_id
+
+        return self._by_one_statement(singles, place)
+
+    def _by_one_statement(self, singles: Connections, write: Callable[[Connection], Answer]) -> Answer | None:
+        """What `write` returns; None: nothing is written, for the isolation level is the database's default.
+
+        Under `serializable` a statement may fail that waits under READ COMMITTED.
+        """
         with translated_errors(), singles.connect() as connection:
             self._dialect.watch_commit(connection)
             try:
-                parts.insert_alone(connection, message, wake)
+                answer = write(connection)
             except DBAPIError as error:
                 if self._dialect.fault(error) is not Fault.CONFLICT:
                     raise
-                return False
-            parts.scan.search_from_beginning(message.next_attempt)
+                return None
             self._dialect.check_commit(connection)
-        return True
+        return answer
 
     def _fewest_for_a_shelf(self, rows: int) -> int | None:
         """As `Shelves.fewest_rows`; None also where there may be no more than `rows`, too few for any."""

@@ -170,34 +170,64 @@ FROM "my schema"."sales_delayed"
 WHERE "my schema"."sales_delayed".message_key = %(key)s::VARCHAR COLLATE "C"
 
 -- # keyed: reject
-INSERT INTO "my schema"."sales_delayed" (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body, message_key, first_sent) SELECT %(message_id)s::VARCHAR COLLATE "C" AS anon_1, %(destination)s::VARCHAR COLLATE "C" AS anon_2, %(due_time)s::TIMESTAMP WITH TIME ZONE AS anon_3, %(next_attempt)s::TIMESTAMP WITH TIME ZONE AS anon_4, %(failure_count)s::INTEGER AS anon_5, %(headers)s::VARCHAR AS anon_6, %(properties)s::VARCHAR AS anon_7, %(body)s AS anon_8, %(message_key)s::VARCHAR COLLATE "C" AS anon_9, %(first_sent)s::TIMESTAMP WITH TIME ZONE AS anon_10
+WITH before AS
+(SELECT current_setting('lock_timeout') AS value),
+placed AS
+(INSERT INTO "my schema"."sales_delayed" (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body, message_key, first_sent) SELECT %(message_id)s::VARCHAR COLLATE "C" AS anon_1, %(destination)s::VARCHAR COLLATE "C" AS anon_2, %(due_time)s::TIMESTAMP WITH TIME ZONE AS anon_3, %(next_attempt)s::TIMESTAMP WITH TIME ZONE AS anon_4, %(failure_count)s::INTEGER AS anon_5, %(headers)s::VARCHAR AS anon_6, %(properties)s::VARCHAR AS anon_7, %(body)s AS anon_8, %(message_key)s::VARCHAR COLLATE "C" AS anon_9, %(first_sent)s::TIMESTAMP WITH TIME ZONE AS anon_10
 WHERE NOT (EXISTS (SELECT *
 FROM "my schema"."sales_delayed_shelves"
-WHERE "my schema"."sales_delayed_shelves".message_id = %(message_id)s::VARCHAR COLLATE "C")) ON CONFLICT (message_key) WHERE message_key IS NOT NULL DO UPDATE SET message_key = excluded.message_key WHERE "my schema"."sales_delayed".message_id != excluded.message_id RETURNING "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".next_attempt
+WHERE "my schema"."sales_delayed_shelves".message_id = %(message_id)s::VARCHAR COLLATE "C")) AND (SELECT set_config('lock_timeout', CASE WHEN (before.value = '0' OR CAST(before.value AS INTERVAL) > CAST('5000ms' AS INTERVAL)) THEN '5000ms' ELSE before.value END, true) IS NOT NULL AS anon_11
+FROM before) ON CONFLICT (message_key) WHERE message_key IS NOT NULL DO UPDATE SET message_key = excluded.message_key WHERE "my schema"."sales_delayed".message_id != excluded.message_id RETURNING "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".next_attempt)
+ SELECT placed.message_id, placed.next_attempt, set_config('lock_timeout', before.value, true) AS set_config_1
+FROM before LEFT OUTER JOIN placed ON true
 
 -- # keyed: keep
-INSERT INTO "my schema"."sales_delayed" (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body, message_key, first_sent) SELECT %(message_id)s::VARCHAR COLLATE "C" AS anon_1, %(destination)s::VARCHAR COLLATE "C" AS anon_2, %(due_time)s::TIMESTAMP WITH TIME ZONE AS anon_3, %(next_attempt)s::TIMESTAMP WITH TIME ZONE AS anon_4, %(failure_count)s::INTEGER AS anon_5, %(headers)s::VARCHAR AS anon_6, %(properties)s::VARCHAR AS anon_7, %(body)s AS anon_8, %(message_key)s::VARCHAR COLLATE "C" AS anon_9, %(first_sent)s::TIMESTAMP WITH TIME ZONE AS anon_10
+WITH before AS
+(SELECT current_setting('lock_timeout') AS value),
+placed AS
+(INSERT INTO "my schema"."sales_delayed" (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body, message_key, first_sent) SELECT %(message_id)s::VARCHAR COLLATE "C" AS anon_1, %(destination)s::VARCHAR COLLATE "C" AS anon_2, %(due_time)s::TIMESTAMP WITH TIME ZONE AS anon_3, %(next_attempt)s::TIMESTAMP WITH TIME ZONE AS anon_4, %(failure_count)s::INTEGER AS anon_5, %(headers)s::VARCHAR AS anon_6, %(properties)s::VARCHAR AS anon_7, %(body)s AS anon_8, %(message_key)s::VARCHAR COLLATE "C" AS anon_9, %(first_sent)s::TIMESTAMP WITH TIME ZONE AS anon_10
 WHERE NOT (EXISTS (SELECT *
 FROM "my schema"."sales_delayed_shelves"
-WHERE "my schema"."sales_delayed_shelves".message_id = %(message_id)s::VARCHAR COLLATE "C")) ON CONFLICT (message_key) WHERE message_key IS NOT NULL DO UPDATE SET message_key = excluded.message_key RETURNING "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".next_attempt
+WHERE "my schema"."sales_delayed_shelves".message_id = %(message_id)s::VARCHAR COLLATE "C")) AND (SELECT set_config('lock_timeout', CASE WHEN (before.value = '0' OR CAST(before.value AS INTERVAL) > CAST('5000ms' AS INTERVAL)) THEN '5000ms' ELSE before.value END, true) IS NOT NULL AS anon_11
+FROM before) ON CONFLICT (message_key) WHERE message_key IS NOT NULL DO UPDATE SET message_key = excluded.message_key RETURNING "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".next_attempt)
+ SELECT placed.message_id, placed.next_attempt, set_config('lock_timeout', before.value, true) AS set_config_1
+FROM before LEFT OUTER JOIN placed ON true
 
 -- # keyed: replace
-INSERT INTO "my schema"."sales_delayed" (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body, message_key, first_sent) SELECT %(message_id)s::VARCHAR COLLATE "C" AS anon_1, %(destination)s::VARCHAR COLLATE "C" AS anon_2, %(due_time)s::TIMESTAMP WITH TIME ZONE AS anon_3, %(next_attempt)s::TIMESTAMP WITH TIME ZONE AS anon_4, %(failure_count)s::INTEGER AS anon_5, %(headers)s::VARCHAR AS anon_6, %(properties)s::VARCHAR AS anon_7, %(body)s AS anon_8, %(message_key)s::VARCHAR COLLATE "C" AS anon_9, %(first_sent)s::TIMESTAMP WITH TIME ZONE AS anon_10
+WITH before AS
+(SELECT current_setting('lock_timeout') AS value),
+placed AS
+(INSERT INTO "my schema"."sales_delayed" (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body, message_key, first_sent) SELECT %(message_id)s::VARCHAR COLLATE "C" AS anon_1, %(destination)s::VARCHAR COLLATE "C" AS anon_2, %(due_time)s::TIMESTAMP WITH TIME ZONE AS anon_3, %(next_attempt)s::TIMESTAMP WITH TIME ZONE AS anon_4, %(failure_count)s::INTEGER AS anon_5, %(headers)s::VARCHAR AS anon_6, %(properties)s::VARCHAR AS anon_7, %(body)s AS anon_8, %(message_key)s::VARCHAR COLLATE "C" AS anon_9, %(first_sent)s::TIMESTAMP WITH TIME ZONE AS anon_10
 WHERE NOT (EXISTS (SELECT *
 FROM "my schema"."sales_delayed_shelves"
-WHERE "my schema"."sales_delayed_shelves".message_id = %(message_id)s::VARCHAR COLLATE "C")) ON CONFLICT (message_key) WHERE message_key IS NOT NULL DO UPDATE SET message_id = excluded.message_id, destination = excluded.destination, due_time = excluded.due_time, next_attempt = excluded.next_attempt, failure_count = excluded.failure_count, headers = excluded.headers, properties = excluded.properties, body = excluded.body, first_sent = excluded.first_sent RETURNING "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".next_attempt
+WHERE "my schema"."sales_delayed_shelves".message_id = %(message_id)s::VARCHAR COLLATE "C")) AND (SELECT set_config('lock_timeout', CASE WHEN (before.value = '0' OR CAST(before.value AS INTERVAL) > CAST('5000ms' AS INTERVAL)) THEN '5000ms' ELSE before.value END, true) IS NOT NULL AS anon_11
+FROM before) ON CONFLICT (message_key) WHERE message_key IS NOT NULL DO UPDATE SET message_id = excluded.message_id, destination = excluded.destination, due_time = excluded.due_time, next_attempt = excluded.next_attempt, failure_count = excluded.failure_count, headers = excluded.headers, properties = excluded.properties, body = excluded.body, first_sent = excluded.first_sent RETURNING "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".next_attempt)
+ SELECT placed.message_id, placed.next_attempt, set_config('lock_timeout', before.value, true) AS set_config_1
+FROM before LEFT OUTER JOIN placed ON true
 
 -- # keyed: debounce
-INSERT INTO "my schema"."sales_delayed" (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body, message_key, first_sent) SELECT %(message_id)s::VARCHAR COLLATE "C" AS anon_1, %(destination)s::VARCHAR COLLATE "C" AS anon_2, %(due_time)s::TIMESTAMP WITH TIME ZONE AS anon_3, %(next_attempt)s::TIMESTAMP WITH TIME ZONE AS anon_4, %(failure_count)s::INTEGER AS anon_5, %(headers)s::VARCHAR AS anon_6, %(properties)s::VARCHAR AS anon_7, %(body)s AS anon_8, %(message_key)s::VARCHAR COLLATE "C" AS anon_9, %(first_sent)s::TIMESTAMP WITH TIME ZONE AS anon_10
+WITH before AS
+(SELECT current_setting('lock_timeout') AS value),
+placed AS
+(INSERT INTO "my schema"."sales_delayed" (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body, message_key, first_sent) SELECT %(message_id)s::VARCHAR COLLATE "C" AS anon_1, %(destination)s::VARCHAR COLLATE "C" AS anon_2, %(due_time)s::TIMESTAMP WITH TIME ZONE AS anon_3, %(next_attempt)s::TIMESTAMP WITH TIME ZONE AS anon_4, %(failure_count)s::INTEGER AS anon_5, %(headers)s::VARCHAR AS anon_6, %(properties)s::VARCHAR AS anon_7, %(body)s AS anon_8, %(message_key)s::VARCHAR COLLATE "C" AS anon_9, %(first_sent)s::TIMESTAMP WITH TIME ZONE AS anon_10
 WHERE NOT (EXISTS (SELECT *
 FROM "my schema"."sales_delayed_shelves"
-WHERE "my schema"."sales_delayed_shelves".message_id = %(message_id)s::VARCHAR COLLATE "C")) ON CONFLICT (message_key) WHERE message_key IS NOT NULL DO UPDATE SET message_id = excluded.message_id, destination = excluded.destination, due_time = excluded.due_time, next_attempt = excluded.next_attempt, failure_count = excluded.failure_count, headers = excluded.headers, properties = excluded.properties, body = excluded.body, first_sent = coalesce("my schema"."sales_delayed".first_sent, excluded.first_sent) RETURNING "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".next_attempt
+WHERE "my schema"."sales_delayed_shelves".message_id = %(message_id)s::VARCHAR COLLATE "C")) AND (SELECT set_config('lock_timeout', CASE WHEN (before.value = '0' OR CAST(before.value AS INTERVAL) > CAST('5000ms' AS INTERVAL)) THEN '5000ms' ELSE before.value END, true) IS NOT NULL AS anon_11
+FROM before) ON CONFLICT (message_key) WHERE message_key IS NOT NULL DO UPDATE SET message_id = excluded.message_id, destination = excluded.destination, due_time = excluded.due_time, next_attempt = excluded.next_attempt, failure_count = excluded.failure_count, headers = excluded.headers, properties = excluded.properties, body = excluded.body, first_sent = coalesce("my schema"."sales_delayed".first_sent, excluded.first_sent) RETURNING "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".next_attempt)
+ SELECT placed.message_id, placed.next_attempt, set_config('lock_timeout', before.value, true) AS set_config_1
+FROM before LEFT OUTER JOIN placed ON true
 
 -- # keyed: debounce, bounded
-INSERT INTO "my schema"."sales_delayed" (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body, message_key, first_sent) SELECT %(message_id)s::VARCHAR COLLATE "C" AS anon_1, %(destination)s::VARCHAR COLLATE "C" AS anon_2, %(due_time)s::TIMESTAMP WITH TIME ZONE AS anon_3, %(next_attempt)s::TIMESTAMP WITH TIME ZONE AS anon_4, %(failure_count)s::INTEGER AS anon_5, %(headers)s::VARCHAR AS anon_6, %(properties)s::VARCHAR AS anon_7, %(body)s AS anon_8, %(message_key)s::VARCHAR COLLATE "C" AS anon_9, %(first_sent)s::TIMESTAMP WITH TIME ZONE AS anon_10
+WITH before AS
+(SELECT current_setting('lock_timeout') AS value),
+placed AS
+(INSERT INTO "my schema"."sales_delayed" (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body, message_key, first_sent) SELECT %(message_id)s::VARCHAR COLLATE "C" AS anon_1, %(destination)s::VARCHAR COLLATE "C" AS anon_2, %(due_time)s::TIMESTAMP WITH TIME ZONE AS anon_3, %(next_attempt)s::TIMESTAMP WITH TIME ZONE AS anon_4, %(failure_count)s::INTEGER AS anon_5, %(headers)s::VARCHAR AS anon_6, %(properties)s::VARCHAR AS anon_7, %(body)s AS anon_8, %(message_key)s::VARCHAR COLLATE "C" AS anon_9, %(first_sent)s::TIMESTAMP WITH TIME ZONE AS anon_10
 WHERE NOT (EXISTS (SELECT *
 FROM "my schema"."sales_delayed_shelves"
-WHERE "my schema"."sales_delayed_shelves".message_id = %(message_id)s::VARCHAR COLLATE "C")) ON CONFLICT (message_key) WHERE message_key IS NOT NULL DO UPDATE SET message_id = excluded.message_id, destination = excluded.destination, due_time = least(excluded.due_time, coalesce("my schema"."sales_delayed".first_sent, excluded.first_sent) + %(max_wait)s::BIGINT * INTERVAL '1 microsecond'), next_attempt = least(excluded.due_time, coalesce("my schema"."sales_delayed".first_sent, excluded.first_sent) + %(max_wait)s::BIGINT * INTERVAL '1 microsecond'), failure_count = excluded.failure_count, headers = excluded.headers, properties = excluded.properties, body = excluded.body, first_sent = coalesce("my schema"."sales_delayed".first_sent, excluded.first_sent) RETURNING "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".next_attempt
+WHERE "my schema"."sales_delayed_shelves".message_id = %(message_id)s::VARCHAR COLLATE "C")) AND (SELECT set_config('lock_timeout', CASE WHEN (before.value = '0' OR CAST(before.value AS INTERVAL) > CAST('5000ms' AS INTERVAL)) THEN '5000ms' ELSE before.value END, true) IS NOT NULL AS anon_11
+FROM before) ON CONFLICT (message_key) WHERE message_key IS NOT NULL DO UPDATE SET message_id = excluded.message_id, destination = excluded.destination, due_time = least(excluded.due_time, coalesce("my schema"."sales_delayed".first_sent, excluded.first_sent) + %(max_wait)s::BIGINT * INTERVAL '1 microsecond'), next_attempt = least(excluded.due_time, coalesce("my schema"."sales_delayed".first_sent, excluded.first_sent) + %(max_wait)s::BIGINT * INTERVAL '1 microsecond'), failure_count = excluded.failure_count, headers = excluded.headers, properties = excluded.properties, body = excluded.body, first_sent = coalesce("my schema"."sales_delayed".first_sent, excluded.first_sent) RETURNING "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".next_attempt)
+ SELECT placed.message_id, placed.next_attempt, set_config('lock_timeout', before.value, true) AS set_config_1
+FROM before LEFT OUTER JOIN placed ON true
 
 -- # clock
 SELECT clock_timestamp() AS clock_timestamp_1
