@@ -23,7 +23,8 @@ def promote(
     """Promote what the winning attempts staged. If it raises, nothing is stored, unless it is StoreUnavailableError.
 
     Files of rejected rows are kept before: a load that dies in between is run again, and overwrites them. After a lost
-    connection nobody knows whether the promotion was committed: it is tried again, which does nothing if it was.
+    connection nobody knows whether the promotion was committed: it is tried again, which does nothing if it was. Nor
+    does anybody after an interruption, such as KeyboardInterrupt: the files stay.
     """
     if rejects is not None:
         _patiently(staging.renew)  # a run that has taken the load over has files of the same names
@@ -36,7 +37,7 @@ def promote(
         return _patiently(lambda: staging.promote(staged, on_duplicate))
     except (StoreUnavailableError, LoadLostError):
         raise  # perhaps it was promoted, and these rows were rejected; or another run has files of the same names
-    except BaseException:
+    except Exception:
         if rejects is not None:
             rejects.remove()
         raise

@@ -15,7 +15,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.rows import dict_row
-from sqlalchemy import text
+from sqlalchemy import create_engine, text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
@@ -502,6 +502,21 @@ def test_mistakes_say_what_to_use(tmp_path: Path) -> None:
         AsyncSqlDelayedMessageStore(store.engine)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match=r"would block the event loop; .*AsyncSqlDelayedMessageStore"):
         AsyncDelayedDelivery("sales", store)
+    blocking, lazy = create_engine(f"sqlite:///{file}"), engine.connect()
+
+    async def enlist() -> None:
+        async with AsyncDelayedDelivery("sales", AsyncSqlDelayedMessageStore(engine)) as delivery:
+            with blocking.connect() as connection, Session(blocking) as session:
+                for each in (connection, session):
+                    with pytest.raises(ConfigurationError, match=f"a {type(each).__name__} of sqlalchemy cannot be"):
+                        await delivery.enlist(each).send("billing", b"", delay=60)
+            with pytest.raises(ConfigurationError, match="has not been started; await it first"):
+                await delivery.enlist(lazy).send("billing", b"", delay=60)
+            with pytest.raises(ConfigurationError, match="an AsyncConnection or AsyncSession of SQLAlchemy"):
+                await delivery.enlist("app").send("billing", b"", delay=60)
+        await engine.dispose()
+
+    asyncio.run(enlist())
 
 
 def test_a_missing_driver_of_the_dispatcher_s_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

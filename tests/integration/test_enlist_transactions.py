@@ -226,6 +226,29 @@ def test_tables_that_cannot_be_made_beside_a_writer_are_missed_at_once(
         delivery.close()
 
 
+@pytest.mark.parametrize("kind", ["postgresql_url", "mariadb_url", "sqlite_url"])
+def test_a_driver_in_its_autocommit_mode_is_refused(kind: str, request: pytest.FixtureRequest) -> None:
+    url = str(request.getfixturevalue(kind))
+    mode: dict[str, Any] = {"isolation_level": None} if kind == "sqlite_url" else {"autocommit": True}
+    with DelayedDelivery("sales", SqlDelayedMessageStore(url)) as delivery:
+        engine = create_engine(url, connect_args=mode)
+        with engine.connect() as connection, Session(engine) as session:
+            for each in (connection, session):
+                with pytest.raises(ConfigurationError, match="begin a transaction first"):
+                    delivery.enlist(each)
+            assert not connection.in_transaction()
+        event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
+        with engine.connect() as connection, Session(engine) as session:
+            for each in (connection, session):
+                delivery.enlist(each).send("billing", b"", delay=60)
+                each.rollback()
+            assert delivery.count() == 0
+            with session.begin():
+                delivery.enlist(session).send("billing", b"", delay=60)
+            assert delivery.count() == 1
+        engine.dispose()
+
+
 @pytest.mark.parametrize("url", ["postgresql_url"], indirect=True)
 def test_a_connection_without_transactions_is_refused(delivery: DelayedDelivery, engine: Engine) -> None:
     connection = engine.connect().execution_options(isolation_level="AUTOCOMMIT")

@@ -9,6 +9,7 @@ import sys
 import time
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -20,6 +21,7 @@ from delaystore.delivery import DelayedDelivery
 from delaystore.loading import preflight
 from delaystore.loading.options import StoreOptions
 from delaystore.loading.staging import list_loads
+from delaystore.loading.staging._sql.run import SqlStaging
 from delaystore.stores import SqlDelayedMessageStore
 from tests.integration.cli import PATIENCE, CommandLine, started
 from tests.integration.test_documents import blocks, shell
@@ -243,3 +245,23 @@ def test_a_load_finds_mistakes_before_spark_starts(run: CommandLine, arguments: 
     assert says in line
     few = "note: 1 row: `delaystore send --file a.csv`, with the same options, does this in seconds, without Spark"
     assert notes == ([few] if arguments[0] == "a.csv" and "does not start" in says else [])
+
+
+def test_an_interrupt_after_the_commit_leaves_the_rejects(
+    run: CommandLine, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody knows then whether the messages are stored; here they are."""
+    promote = SqlStaging.promote
+
+    def interrupted(*arguments: Any) -> None:
+        promote(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(SqlStaging, "promote", interrupted)
+    Path("a.csv").write_text(csv_of(3) + "4,never,bad\n")
+    sending = ("send", "billing", "--file", "a.csv", "--load-id", "L", "--rejects", "bad")
+    assert run(*sending).code == 130
+    assert len(waiting(sqlite_url)) == 3
+    (rejected,) = Path("bad").rglob("*.jsonl")
+    assert "never" in rejected.read_text()
+    assert run(*sending).out.startswith("nothing to do")

@@ -60,6 +60,13 @@ class Driver:
     def mend(self, connection: Any) -> None:
         """Make a connection, perhaps somebody else's, do what statements need, where the library itself cannot."""
 
+    def commits_at_once(self, own: Any) -> bool:  # noqa: ARG002 - for overriders
+        """Whether an insert on the driver's `own` connection is committed by itself.
+
+        It is where no transaction is open, and the driver begins none.
+        """
+        return False
+
     def hosts_as_arguments(self, hosts: Sequence[Host]) -> Mapping[str, Any]:
         """The arguments that name several hosts, where the driver itself tries them in turn."""
         raise NotImplementedError

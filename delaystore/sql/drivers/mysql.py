@@ -9,6 +9,8 @@ from typing_extensions import override
 
 from delaystore.sql.drivers.base import Driver
 
+_IN_TRANSACTION: Final = 1
+"""The bit of a server's status, as the protocol has it."""
 _PATIENCE: Final = 10
 """Seconds to wait for the answer to a login, where nothing else is said."""
 
@@ -31,13 +33,27 @@ class PyMySql(Driver):
         opened = getattr(connection, "_sock", None)
         return None if opened is None else opened.fileno()
 
+    @override
+    def commits_at_once(self, own: Any) -> bool:
+        """In autocommit mode; else the first statement begins a transaction."""
+        return bool(own.get_autocommit() and not own.server_status & _IN_TRANSACTION)
 
-class Aiomysql(Driver):
-    """aiomysql on an event loop."""
+
+class _OnALoop(Driver):
+    """What was made of PyMySQL for event loops."""
 
     is_async: ClassVar[bool] = True
     blocking: ClassVar[str | None] = "pymysql"
     connect_arguments: ClassVar[Mapping[str, Any] | None] = {"connect_timeout": 10, "charset": "utf8mb4"}
+
+    @override
+    def commits_at_once(self, own: Any) -> bool:
+        """As of PyMySQL."""
+        return bool(own.get_autocommit() and not own.get_transaction_status())
+
+
+class Aiomysql(_OnALoop):
+    """aiomysql on an event loop."""
 
     @override
     def mend(self, connection: Any) -> None:
@@ -54,12 +70,8 @@ class Aiomysql(Driver):
         return None if descriptor < 0 else descriptor
 
 
-class Asyncmy(Driver):
+class Asyncmy(_OnALoop):
     """asyncmy on an event loop. Its socket is behind compiled code: cancelling the task ends a wait."""
-
-    is_async: ClassVar[bool] = True
-    blocking: ClassVar[str | None] = "pymysql"
-    connect_arguments: ClassVar[Mapping[str, Any] | None] = Aiomysql.connect_arguments
 
 
 def _escaped(escape: Callable[[Any], str], value: Any) -> str:

@@ -28,6 +28,13 @@ class Psycopg(Driver):
         return url.difference_update_query([_PREPARE]), {_PREPARE: None if threshold == "none" else int(threshold)}
 
     @override
+    def commits_at_once(self, own: Any) -> bool:
+        """In autocommit mode; else the first statement begins a transaction."""
+        from psycopg.pq import TransactionStatus
+
+        return bool(own.autocommit and own.info.transaction_status == TransactionStatus.IDLE)
+
+    @override
     def hosts_as_arguments(self, hosts: Sequence[Host]) -> Mapping[str, Any]:
         """As libpq reads them."""
         names = ",".join(host.name for host in hosts)

@@ -12,6 +12,14 @@ class PySqlite(Driver):
     """The module sqlite3."""
 
     @override
+    def commits_at_once(self, own: Any) -> bool:
+        """In autocommit mode; else the driver begins a transaction before the first insert."""
+        if own.in_transaction:
+            return False
+        autocommit = getattr(own, "autocommit", None)  # new in Python 3.12, and not of aiosqlite
+        return autocommit is True or (autocommit is not False and own.isolation_level is None)
+
+    @override
     def text_by(self, connection: Any, decode: Callable[[bytes], str]) -> None:
         connection.text_factory = decode
 

@@ -234,6 +234,7 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore, KeyedDelayedMessageStor
         """
         with translated_errors():
             opened = target_of(target, self._lender)
+            self._lender.check_side(target, is_async=opened.connection.dialect.is_async)
             driver_of(self.engine).mend(opened.connection.connection.dbapi_connection)
             self._same_database.check(opened)
             if set_up and not setup.is_current(opened.connection, self.table):

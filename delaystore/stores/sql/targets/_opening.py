@@ -1,6 +1,7 @@
 """Which target something is that was given to `enlist`."""
 
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, Final
 
@@ -19,6 +20,10 @@ _LOANS: Final = {
     "pymysql": ("_pymysql", ("PyMySqlLoan",)),
 }
 """By the package of the driver: where its loans are. A module is imported once somebody has such a connection."""
+_TAKEN: Final = (
+    "a Connection or Session of SQLAlchemy, a connection of psycopg 3, sqlite3 or PyMySQL, or Django's connection"
+)
+_TAKEN_ON_A_LOOP: Final = "an AsyncConnection or AsyncSession of SQLAlchemy, or an AsyncConnection of psycopg 3"
 _ASYNCHRONOUS: Final = {
     "sqlalchemy.ext.asyncio": ("AsyncConnection", "AsyncSession", "async_scoped_session"),
     "psycopg": ("AsyncConnection",),
@@ -44,6 +49,8 @@ def target_of(given: Any, lender: Lender) -> Target:
         raise ConfigurationError(
             f"a {type(given).__name__} belongs to asyncio; enlist it by AsyncDelayedDelivery.enlist"
         )
+    if isinstance(given, _kinds("sqlalchemy.ext.asyncio", ("AsyncConnection",))):
+        raise ConfigurationError("the AsyncConnection has not been started; await it first, or use `async with`")
     return lent(given, lender)
 
 
@@ -57,10 +64,8 @@ def lent(raw: Any, lender: Lender) -> LoanTarget:
             if isinstance(raw, loan.taken):
                 made: Loan = loan(raw)
                 return LoanTarget(lender, made)
-    raise ConfigurationError(
-        "enlist takes a Connection or Session of SQLAlchemy, a connection of psycopg 3, sqlite3 or PyMySQL, or "
-        f"Django's connection, not {type(raw).__name__}"
-    )
+    takes = _TAKEN_ON_A_LOOP if lender.is_async else _TAKEN
+    raise ConfigurationError(f"enlist takes {takes}, not {type(raw).__name__}")
 
 
 def _wrapper_of(given: Any) -> Any:
@@ -74,8 +79,9 @@ def _wrapper_of(given: Any) -> Any:
 
 
 def _is_asynchronous(given: Any) -> bool:
-    for module, names in _ASYNCHRONOUS.items():
-        kinds = tuple(kind for name in names if (kind := getattr(sys.modules.get(module), name, None)) is not None)
-        if isinstance(given, kinds):
-            return True
-    return False
+    return any(isinstance(given, _kinds(module, names)) for module, names in _ASYNCHRONOUS.items())
+
+
+def _kinds(module: str, names: Sequence[str]) -> tuple[type, ...]:
+    """The classes of a module; none where nobody has imported it."""
+    return tuple(kind for name in names if (kind := getattr(sys.modules.get(module), name, None)) is not None)

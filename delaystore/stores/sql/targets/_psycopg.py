@@ -13,7 +13,7 @@ from delaystore.stores.sql.targets.driver import Loan
 
 
 class PsycopgLoan(Loan):
-    """A psycopg.Connection: unless in autocommit mode, its first statement begins a transaction."""
+    """A psycopg.Connection."""
 
     driver: ClassVar[str] = "psycopg"
     taken: ClassVar[type] = psycopg.Connection
@@ -23,12 +23,6 @@ class PsycopgLoan(Loan):
     def address(self) -> URL:
         info = self.raw.info
         return URL.create("postgresql", host=info.host, port=info.port, database=info.dbname)
-
-    @property
-    @override
-    def commits_at_once(self) -> bool:
-        is_idle = self.raw.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
-        return bool(self.raw.autocommit and is_idle)
 
     @override
     def cursor(self, *_arguments: Any, **_options: Any) -> Any:

@@ -3,7 +3,6 @@
 from typing import Any, ClassVar
 
 import pymysql
-from pymysql.constants import SERVER_STATUS
 from pymysql.cursors import Cursor
 from sqlalchemy import URL
 from typing_extensions import override
@@ -12,7 +11,7 @@ from delaystore.stores.sql.targets.driver import Loan
 
 
 class PyMySqlLoan(Loan):
-    """A pymysql.Connection: unless in autocommit mode, its first statement begins a transaction."""
+    """A pymysql.Connection."""
 
     driver: ClassVar[str] = "pymysql"
     taken: ClassVar[type] = pymysql.connections.Connection
@@ -23,12 +22,6 @@ class PyMySqlLoan(Loan):
         database = self.raw.db
         name = database.decode() if isinstance(database, bytes) else database
         return URL.create("mysql", host=self.raw.host, port=self.raw.port, database=name)
-
-    @property
-    @override
-    def commits_at_once(self) -> bool:
-        is_open = self.raw.server_status & SERVER_STATUS.SERVER_STATUS_IN_TRANS
-        return bool(self.raw.get_autocommit() and not is_open)
 
     @override
     def cursor(self, *_arguments: Any, **_options: Any) -> Any:

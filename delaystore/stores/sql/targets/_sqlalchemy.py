@@ -1,14 +1,16 @@
 """The transactions of SQLAlchemy's connections and sessions."""
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import URL, Connection, event
 from sqlalchemy.orm import Session, SessionTransaction
 from typing_extensions import override
 
 from delaystore.errors import ConfigurationError
+from delaystore.sql.drivers import driver_of
 from delaystore.stores.sql.targets.abc import Target
+from delaystore.stores.sql.targets.driver import COMMITS_AT_ONCE
 
 _WAITING: Final = "delaystore_waiting"
 """The key in Session.info of the actions to call at the transaction's end; one listener per session calls them all."""
@@ -70,7 +72,19 @@ def _in_transaction(connection: Connection) -> Connection:
             "the connection has isolation_level AUTOCOMMIT, so that each statement would be committed at once; "
             "enlist one that has transactions"
         )
+    driver = driver_of(connection)
+    if driver.commits_at_once(_own(connection)):
+        begun = None if connection.in_transaction() else connection.begin()  # whose listener may begin one
+        if driver.commits_at_once(_own(connection)):
+            if begun is not None:
+                begun.rollback()
+            raise ConfigurationError(COMMITS_AT_ONCE)
     return connection
+
+
+def _own(connection: Connection) -> Any:
+    """The driver's own connection."""
+    return connection.connection.driver_connection
 
 
 def _call_waiting(session: Session, transaction: SessionTransaction) -> None:

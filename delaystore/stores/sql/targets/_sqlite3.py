@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 
 
 class SqliteLoan(Loan):
-    """A sqlite3.Connection: unless told otherwise, the driver begins a transaction before the first insert."""
+    """A sqlite3.Connection."""
 
     driver: ClassVar[str] = "pysqlite"
     taken: ClassVar[type] = sqlite3.Connection
@@ -22,14 +22,6 @@ class SqliteLoan(Loan):
     @override
     def address(self) -> None:
         return None
-
-    @property
-    @override
-    def commits_at_once(self) -> bool:
-        if self.raw.in_transaction:
-            return False
-        autocommit = getattr(self.raw, "autocommit", None)  # new in Python 3.12
-        return autocommit is True or (autocommit is not False and self.raw.isolation_level is None)
 
     @override
     def cursor(self, *_arguments: Any, **_options: Any) -> Any:

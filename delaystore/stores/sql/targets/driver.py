@@ -12,6 +12,7 @@ from delaystore.errors import ConfigurationError, StoreError
 from delaystore.sql.drivers import driver_of
 from delaystore.stores.sql.targets.abc import Target
 
+COMMITS_AT_ONCE: Final = "the connection commits each statement at once; begin a transaction first, then enlist it"
 _infos: Final[WeakKeyDictionary[Any, dict[Any, Any]]] = WeakKeyDictionary()
 """What is known of drivers' connections, for as long as they live."""
 
@@ -38,11 +39,6 @@ class Loan(PoolProxiedConnection):
     @abstractmethod
     def address(self) -> URL | None:
         """Where it leads; None: only the database itself can tell."""
-
-    @property
-    @abstractmethod
-    def commits_at_once(self) -> bool:
-        """Whether an insert would be committed by itself: no transaction is open, and the driver begins none."""
 
     @abstractmethod
     def cursor(self, *arguments: Any, **options: Any) -> Any:
@@ -117,6 +113,14 @@ class Lender:
         self._engine = engine
         self._lending: Engine | None = None
 
+    def check_side(self, given: Any, *, is_async: bool) -> None:
+        """Raise ConfigurationError if `given` belongs to an event loop where the store does not, or the reverse."""
+        if is_async != self.is_async:
+            raise ConfigurationError(
+                f"a {type(given).__name__} of {type(given).__module__.partition('.')[0]} cannot be enlisted here: what "
+                "belongs to asyncio is enlisted by AsyncDelayedDelivery.enlist, and nothing else is"
+            )
+
     def lend(self, loan: Loan) -> Connection:
         """A Connection that belongs to the transaction of `loan`; it need not be closed."""
         loan.driver_module = self._engine.dialect.loaded_dbapi
@@ -136,11 +140,7 @@ class LoanTarget(Target):
     """The transaction of a driver's connection."""
 
     def __init__(self, lender: Lender, loan: Loan) -> None:
-        if loan.is_async != lender.is_async:
-            raise ConfigurationError(
-                f"a {type(loan.raw).__name__} of {loan.driver} cannot be enlisted here: what belongs to asyncio is "
-                "enlisted by AsyncDelayedDelivery.enlist, and nothing else is"
-            )
+        lender.check_side(loan.raw, is_async=loan.is_async)
         if loan.driver != lender.driver:
             raise ConfigurationError(
                 f"a connection of {loan.driver} cannot be enlisted by a store whose driver is {lender.driver}; "
@@ -154,10 +154,8 @@ class LoanTarget(Target):
     def connection(self) -> Connection:
         if not self._loan.is_valid:
             raise StoreError("the connection was lost, and the transaction with it; begin another, and enlist again")
-        if self._loan.commits_at_once:
-            raise ConfigurationError(
-                "the connection commits each statement at once; begin a transaction first, then enlist it"
-            )
+        if driver_of(self._connection).commits_at_once(self._loan.raw):
+            raise ConfigurationError(COMMITS_AT_ONCE)
         return self._connection
 
     @property
