@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 Result = TypeVar("Result")
 
 AT_ONCE: Final = 200
-"""Of how many things, such as rows, a loop takes care before it does something else: a few milliseconds."""
+"""After so many things, such as rows, the loop may do something else: a few milliseconds."""
 
 
 def on_a_loop() -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from delaystore.errors import ConfigurationError
 from delaystore.message import DelayedMessage, check_message_id, waiting_until
@@ -30,6 +30,8 @@ class TransactionHooks(Protocol):
 
 class EnlistedInMemoryStore(InMemoryTransaction):
     """A block that can also look up, cancel and reschedule, and sees what it has done itself."""
+
+    _instead: ClassVar[str] = "in memory, call enlist again for the next one"
 
     def get(self, message_id: str) -> DelayedMessage | None:
         """The waiting message as this transaction sees it; None: not (or no longer) in the store."""

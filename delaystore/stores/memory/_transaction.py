@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from typing import ClassVar
 
 from typing_extensions import override
 
@@ -24,6 +25,8 @@ class InMemoryTransaction(KeyedDelayedMessageStore):
     What the block has stored is fetched, by others and by itself, only after its end. It may settle what `owner`,
     the store it came from, has leased.
     """
+
+    _instead: ClassVar[str] = "begin another one with store.transaction()"
 
     def __init__(self, waiting: WaitingMessages, clock: Clock, owner: object) -> None:
         self._waiting = waiting
@@ -206,4 +209,4 @@ class InMemoryTransaction(KeyedDelayedMessageStore):
 
     def _check_open(self) -> None:
         if self._ended:
-            raise StoreError("this transaction has ended; begin another one with store.transaction()")
+            raise StoreError(f"this transaction has ended; {self._instead}")
