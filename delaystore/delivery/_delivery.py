@@ -124,7 +124,8 @@ class DelayedDelivery(Sender):
 
         `transaction`: a Connection or Session of SQLAlchemy, a connection of psycopg 3, sqlite3 or PyMySQL, or Django's
         connection inside `atomic`; with the in-memory store, a TransactionHooks. Nothing of it is committed, rolled
-        back or changed here, and its connection is the only one that is used.
+        back or changed here, and every statement runs on its connection. Before a first driver's connection is
+        enlisted, the store connects once by itself, to learn which server it has.
 
         Raises ConfigurationError when the store cannot take part: it is another kind of transaction, leads to another
         database, or none is open and the driver would begin none; StoreSetupError where `automatic_setup` cannot make

@@ -32,7 +32,7 @@ def _enlisted(
 
 
 class DjangoDelivery:
-    """The operations of an EnlistedDelivery, on Django's own connection, so that no second one is taken.
+    """The operations of an EnlistedDelivery, on Django's own connection.
 
     Within `transaction.atomic` they are part of it: what is rolled back was never sent. Outside of it each is committed
     before it returns. Arguments and errors are those of EnlistedDelivery. Threads may share it.
