@@ -8,7 +8,7 @@ from kombu.exceptions import OperationalError
 from kombu.utils import functional
 
 from delaystore.delivery import DelayedDelivery, EnlistedDelivery
-from delaystore.errors import DelaystoreError, DuplicateMessageError, StoreUnavailableError
+from delaystore.errors import DuplicateMessageError, StoreUnavailableError
 from delaystore.integrations.celery._due import Due
 from delaystore.integrations.celery._transaction import enlisted
 from delaystore.integrations.celery._wire import Envelope
@@ -45,7 +45,9 @@ class Keeper:
         """
         try:
             self._keep(make(), policy)
-        except DelaystoreError as error:
+        except LeftToCelery:
+            raise
+        except Exception as error:
             if self._is_retry:
                 raise LeftToCelery(str(error)) from error
             if isinstance(error, StoreUnavailableError):
