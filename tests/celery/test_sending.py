@@ -13,7 +13,7 @@ from celery import Celery
 from celery.app.control import Control
 from celery.signals import after_task_publish, before_task_publish
 from kombu.exceptions import OperationalError
-from sqlalchemy import create_engine
+from sqlalchemy import QueuePool, create_engine
 from sqlalchemy.orm import Session
 
 from delaystore import DelayedDelivery, ManagementOutcome, SqlDelayedMessageStore
@@ -358,6 +358,53 @@ def test_a_task_belongs_to_the_caller_s_transaction(app: Celery, sqlite_url: str
             session.rollback()
             waits(delivery, retried)
         waits(delivery, app.send_task("note", countdown=3600))
+    engine.dispose()
+
+
+@pytest.fixture
+def telling_app() -> Iterator[Celery]:
+    """An app whose results are in memory."""
+    with make_app(NOWHERE, "cache+memory://") as app:
+        app.conf.task_send_sent_event = False
+        yield app
+
+
+def test_what_a_transaction_revoked_says_so_once_that_is_committed(telling_app: Celery, sqlite_url: str) -> None:
+    engine = create_engine(sqlite_url, poolclass=QueuePool, pool_size=1, max_overflow=0, pool_timeout=1)
+    with DelayedDelivery("tasks", SqlDelayedMessageStore(sqlite_url)) as delivery, Session(engine) as session:
+        DelayedTasks(telling_app, delivery)
+        for sent_within in (True, False):
+            with tasks_in(session if sent_within else None):
+                result = telling_app.send_task("note", countdown=3600)
+            with tasks_in(session):
+                result.revoke()
+            assert result.state == "PENDING"
+            session.commit()
+            assert result.state == "REVOKED"
+        kept, undone = (telling_app.send_task("note", countdown=3600) for _ in range(2))
+        with tasks_in(session):
+            kept.revoke()
+            session.rollback()
+            with session.begin_nested() as savepoint:
+                undone.revoke()
+                savepoint.rollback()
+            session.commit()
+        assert [kept.state, undone.state] == ["PENDING", "PENDING"]
+        waits(delivery, kept)
+        waits(delivery, undone)
+    engine.dispose()
+
+
+def test_what_a_plain_connection_revoked_stays_pending(telling_app: Celery, sqlite_url: str) -> None:
+    """Nobody hears of its commit."""
+    engine = create_engine(sqlite_url)
+    with DelayedDelivery("tasks", SqlDelayedMessageStore(sqlite_url)) as delivery:
+        DelayedTasks(telling_app, delivery)
+        result = telling_app.send_task("note", countdown=3600)
+        with engine.begin() as connection, tasks_in(connection):
+            result.revoke()
+        assert delivery.get(result.id) is None
+        assert result.state == "PENDING"
     engine.dispose()
 
 
