@@ -27,7 +27,9 @@ class LeftToCelery(Exception):  # noqa: N818 - nobody but the sender sees it
 class Keeper:
     """Stores one task under its id; `is_retry`: it is another attempt of a running task.
 
-    A retry is no part of the caller's transaction, which the exception that ends the attempt rolls back.
+    A retry is no part of the caller's transaction, which the exception that ends the attempt rolls back. It keeps its
+    id, by which results are read and tasks revoked: it waits until the attempt before it is gone. `../_taken.py` has
+    the rule of frameworks whose retries may get another id.
     """
 
     def __init__(self, delivery: DelayedDelivery, task_id: str, due: Due, *, is_retry: bool) -> None:
