@@ -60,10 +60,11 @@ def in_queue(app: Celery, queue: str = "work") -> list[str]:
     return ids
 
 
-def sent(app: Celery, count: int) -> None:
+def sent(app: Celery, count: int, queue: str = "work") -> None:
+    """Wait until so many messages are ready: what a channel gives back comes later than the end of the channel."""
     with app.connection_for_read() as connection:
         channel = connection.channel()
-        wait_until(lambda: channel.queue_declare("work", passive=True).message_count == count)
+        wait_until(lambda: channel.queue_declare(queue, passive=True).message_count == count)
 
 
 def test_what_is_due_later_moves_and_the_rest_keeps_its_order(
@@ -141,10 +142,13 @@ def test_what_a_quorum_queue_had_back_is_not_given_back_again_where_the_limit_is
         declare(app, "limited", {"x-queue-type": "quorum", "x-delivery-limit": 2})
         publish(app, "limited", "one", "two")
         for _ in range(2):
+            sent(app, 2, "limited")
             assert len(in_queue(app, "limited")) == 2
         for _ in range(4):
+            sent(app, 2, "limited")
             with pytest.raises(ConfigurationError, match="pass the URL of its management API"):
                 drain(app, "limited")
+        sent(app, 2, "limited")
         assert {*in_queue(app, "limited")} == {"one", "two"}
 
 
