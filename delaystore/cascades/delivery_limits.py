@@ -19,6 +19,7 @@ from delaystore.transports.rabbitmq.queues import LIFTED_LIMIT, has_default_limi
 from delaystore.transports.rabbitmq.topology.cascade import CascadeTopology
 
 DELIVERY_LIMIT: Final = "delivery-limit"
+_ARGUMENT: Final = f"x-{DELIVERY_LIMIT}"
 _DEFAULT_LIMIT: Final = 20
 """https://www.rabbitmq.com/docs/quorum-queues#poison-message-handling"""
 _APPLIES_TO: Final = ("all", "queues", "quorum_queues")
@@ -113,7 +114,7 @@ def check_limits(version: str, topology: CascadeTopology, snapshot: Snapshot, vi
         return []
     (name, limit), more = next(iter(limited.items())), len(limited) - 1
     other = limit_competitor(topology, snapshot)
-    by_argument = [one for one in limited if "x-delivery-limit" in snapshot.queues[one].arguments]
+    by_argument = [one for one in limited if _ARGUMENT in snapshot.queues[one].arguments]
     if by_argument:
         what = f"queue {by_argument[0]!r} was declared with it: delete that queue once it is empty, and create it anew"
     elif other is not None:
@@ -135,7 +136,7 @@ def limit_warning(broker: BrokerClient, name: str) -> str | None:
     broker.check_same_cluster()
     queue, policies = broker.management.queues().get(name), broker.management.policies()
     limit = None if queue is None else delivery_limit(broker.version(), queue, policies)
-    if limit is None:
+    if queue is None or limit is None:
         return None
     policy = Policy(
         name=f"delaystore delivery limit for {name}",
@@ -144,7 +145,12 @@ def limit_warning(broker: BrokerClient, name: str) -> str | None:
         apply_to="queues",
     )
     other = applying(policies, name, _APPLIES_TO)
-    what = f"run {command_for(policy, broker.management.virtual_host)}" if other is None else limit_advice(other)
+    if _ARGUMENT in queue.arguments:
+        what = "it was declared with it: delete it once it is empty, and create it anew"
+    elif other is not None:
+        what = limit_advice(other)
+    else:
+        what = f"run {command_for(policy, broker.management.virtual_host)}"
     return f"queue {name!r} has a delivery limit of {limit}: {_WHY}; {what}"
 
 

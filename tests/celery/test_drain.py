@@ -9,8 +9,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import quote
 
 import pytest
+from amqp import Message
 from celery import Celery
 from click.testing import CliRunner
 
@@ -21,6 +23,7 @@ from delaystore.integrations.celery.command import delaystore as command
 from delaystore.transports import open_transport
 from tests.celery.apps import make_app
 from tests.celery.workers import CELERY, ROOT, celery, runs_of, settings, wait_until, worker
+from tests.servers import RabbitMQVhosts
 
 HOUR = 3600.0
 
@@ -57,13 +60,16 @@ def in_queue(app: Celery, queue: str = "work") -> list[str]:
     return ids
 
 
-def sent(app: Celery, count: int) -> None:
+def sent(app: Celery, count: int, queue: str = "work") -> None:
+    """Wait until so many messages are ready: what a channel gives back comes later than the end of the channel."""
     with app.connection_for_read() as connection:
         channel = connection.channel()
-        wait_until(lambda: channel.queue_declare("work", passive=True).message_count == count)
+        wait_until(lambda: channel.queue_declare(queue, passive=True).message_count == count)
 
 
-def test_what_is_due_later_moves_and_the_rest_keeps_its_order(app: Celery, delivery: DelayedDelivery) -> None:
+def test_what_is_due_later_moves_and_the_rest_keeps_its_order(
+    app: Celery, delivery: DelayedDelivery, rabbitmq: RabbitMQVhosts
+) -> None:
     DelayedTasks(app, delivery)
     eta = datetime.now(UTC) + timedelta(hours=2)
     send(app, "first")
@@ -74,10 +80,12 @@ def test_what_is_due_later_moves_and_the_rest_keeps_its_order(app: Celery, deliv
         send(app, f"hour {number}", countdown=HOUR)
     send(app, "third")
     sent(app, 8)
-    assert drain(app, "work", dry_run=True) == Drained(stored=4, left=4)
+    assert drain(app, "work", management=rabbitmq.management_url, dry_run=True) == Drained(stored=4, left=4)
     assert (len(in_queue(app)), delivery.count()) == (8, 0)
     seen: list[tuple[int, int]] = []
-    assert drain(app, "work", on_progress=lambda *each: seen.append(each)) == Drained(stored=4, left=4)
+    assert drain(
+        app, "work", management=rabbitmq.management_url, on_progress=lambda *each: seen.append(each)
+    ) == Drained(stored=4, left=4)
     assert seen[-1] == (8, 8)
     assert in_queue(app) == ["first", "soon", "second", "third"]
     message = delivery.get("later")
@@ -86,12 +94,12 @@ def test_what_is_due_later_moves_and_the_rest_keeps_its_order(app: Celery, deliv
     assert (message.headers["eta"], message.headers["delayed_until"]) == (None, eta.isoformat())
     assert message.properties["correlation_id"] == "later"
     assert int(message.properties["expiration"]) == pytest.approx((10_000 - 7200) * 1000, abs=60_000)
-    assert drain(app, "work", threshold=10) == Drained(stored=1, left=3)
+    assert drain(app, "work", management=rabbitmq.management_url, threshold=10) == Drained(stored=1, left=3)
     assert "x-delivery-count" not in message.headers
 
 
 def test_what_waits_already_is_taken_out_and_another_task_of_its_id_is_not(
-    app: Celery, delivery: DelayedDelivery
+    app: Celery, delivery: DelayedDelivery, rabbitmq: RabbitMQVhosts
 ) -> None:
     DelayedTasks(app, delivery)
     eta = datetime.now(UTC) + timedelta(hours=1)
@@ -100,9 +108,76 @@ def test_what_waits_already_is_taken_out_and_another_task_of_its_id_is_not(
     send(app, "other", eta=eta)
     app.send_task("note", ("another",), task_id="other", countdown=HOUR)
     sent(app, 3)
-    assert drain(app, "work") == Drained(stored=1, known=1, left=1, conflicting=1)
+    assert drain(app, "work", management=rabbitmq.management_url) == Drained(stored=1, known=1, left=1, conflicting=1)
     assert in_queue(app) == ["other"]
     assert delivery.count() == 2
+
+
+@pytest.mark.parametrize("way", ["argument", "policy"])
+def test_a_queue_with_a_delivery_limit_is_refused_before_a_message_is_read(
+    rabbitmq: RabbitMQVhosts, rabbitmq_url: str, delivery: DelayedDelivery, way: str
+) -> None:
+    """Drain gives back what stays, and RabbitMQ drops what was given back too often."""
+    with make_app(rabbitmq_url, None) as app:
+        DelayedTasks(app, delivery)
+        declare(app, "limited", {"x-queue-type": "quorum"} | ({"x-delivery-limit": 1} if way == "argument" else {}))
+        if way == "policy":
+            policy = {"pattern": "^limited$", "definition": {"delivery-limit": 1}, "apply-to": "queues"}
+            vhost = quote(rabbitmq.vhost_name(rabbitmq_url), safe="")
+            rabbitmq.request("PUT", f"/api/policies/{vhost}/ours", policy)
+        publish(app, "limited", "at once", "another")
+        advice = {"argument": "it was declared with it", "policy": "policy 'ours' .* applies"}[way]
+        for dry_run in (True, False, True):
+            with pytest.raises(ConfigurationError, match=f"queue 'limited' has a delivery limit of 1: .*{advice}"):
+                drain(app, "limited", dry_run=dry_run, management=rabbitmq.management_url)
+        assert in_queue(app, "limited") == ["at once", "another"]
+
+
+def test_what_a_quorum_queue_had_back_is_not_given_back_again_where_the_limit_is_unknown(
+    rabbitmq_url: str, delivery: DelayedDelivery
+) -> None:
+    """A copy goes back for it: it may be the last time."""
+    with make_app(rabbitmq_url, None) as app:
+        DelayedTasks(app, delivery)
+        declare(app, "limited", {"x-queue-type": "quorum", "x-delivery-limit": 2})
+        publish(app, "limited", "one", "two")
+        for _ in range(2):
+            sent(app, 2, "limited")
+            assert len(in_queue(app, "limited")) == 2
+        for _ in range(4):
+            sent(app, 2, "limited")
+            with pytest.raises(ConfigurationError, match="pass the URL of its management API"):
+                drain(app, "limited")
+        sent(app, 2, "limited")
+        assert {*in_queue(app, "limited")} == {"one", "two"}
+
+
+def test_a_queue_that_the_app_calls_a_quorum_queue_is_not_read_without_the_management_api(
+    rabbitmq_url: str, delivery: DelayedDelivery
+) -> None:
+    with make_app(rabbitmq_url, None, quorum=True) as app:
+        DelayedTasks(app, delivery)
+        send(app, "later", countdown=HOUR)
+        sent(app, 1)
+        with pytest.raises(ConfigurationError, match=r"'work' is a quorum queue.* pass the URL of its management API"):
+            drain(app, "work")
+        with app.connection_for_read() as connection:
+            message = connection.default_channel.basic_get("work")
+        assert not message.headers.get("x-delivery-count")
+
+
+def declare(app: Celery, queue: str, arguments: dict[str, Any]) -> None:
+    with app.connection_for_write() as connection:
+        connection.default_channel.queue_declare(queue, durable=True, auto_delete=False, arguments=arguments)
+
+
+def publish(app: Celery, queue: str, *ids: str) -> None:
+    """Tasks to be run at once."""
+    with app.connection_for_write() as connection:
+        channel = connection.default_channel
+        for each in ids:
+            message = Message(b"[[], {}, {}]", application_headers={"id": each, "task": "note"})
+            channel.basic_publish_confirm(message, exchange="", routing_key=queue)
 
 
 def test_stopped_in_the_middle(rabbitmq_url: str, delivery: DelayedDelivery) -> None:
@@ -133,7 +208,9 @@ def test_a_mistake_is_one_line(rabbitmq_url: str, delivery: DelayedDelivery) -> 
                 drain(app, "work")
 
 
-def test_the_command_tells_a_mistake_in_one_line(rabbitmq_url: str, delivery: DelayedDelivery) -> None:
+def test_the_command_tells_a_mistake_in_one_line(
+    rabbitmq: RabbitMQVhosts, rabbitmq_url: str, delivery: DelayedDelivery
+) -> None:
     with make_app(rabbitmq_url, None) as app:
         DelayedTasks(app, delivery)
         send(app, "later", countdown=HOUR)
@@ -143,7 +220,8 @@ def test_the_command_tells_a_mistake_in_one_line(rabbitmq_url: str, delivery: De
         assert mistaken.exit_code == 1
         assert mistaken.output.startswith("Error: there is no queue 'nowhere' at amqp://")
         assert len(mistaken.output.splitlines()) == 1
-        rehearsed = CliRunner().invoke(command, ["drain", "--queue", "work", "--dry-run"], obj=context)
+        dry = ["drain", "--dry-run", "--management", rabbitmq.management_url or ""]
+        rehearsed = CliRunner().invoke(command, [*dry, "--queue", "work"], obj=context)
         assert rehearsed.output == "would store 1 of the tasks in 'work'; 0 stay in the queue\n"
 
 

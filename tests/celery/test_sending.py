@@ -1,5 +1,7 @@
 """What goes to the store, what stays Celery's, and what happens when something is down."""
 
+import math
+import re
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -11,11 +13,11 @@ from celery import Celery
 from celery.app.control import Control
 from celery.signals import after_task_publish, before_task_publish
 from kombu.exceptions import OperationalError
-from sqlalchemy import create_engine
+from sqlalchemy import QueuePool, create_engine
 from sqlalchemy.orm import Session
 
 from delaystore import DelayedDelivery, ManagementOutcome, SqlDelayedMessageStore
-from delaystore.errors import ConfigurationError, DuplicateMessageError, StoreUnavailableError
+from delaystore.errors import ConfigurationError, DuplicateMessageError, InvalidMessageError, StoreUnavailableError
 from delaystore.integrations.celery import DelayedTasks, _keeping, tasks_in
 from delaystore.message import DelayedMessage
 from delaystore.stores import InMemoryDelayedMessageStore
@@ -104,6 +106,28 @@ def test_an_eta_means_what_celery_s_worker_makes_of_it(app: Celery, delivery: De
     before = datetime.now(UTC)
     counted = waits(delivery, app.send_task("note", countdown=3600, eta=due)).due_time
     assert timedelta(0) <= counted - before - timedelta(hours=1) < timedelta(minutes=1)
+
+
+@pytest.mark.parametrize("countdown", [math.inf, -math.inf, math.nan, 1e12, -1e12, pytest.param(10**400, id="huge")])
+def test_a_countdown_that_is_no_time_is_celery_s_own_error(
+    app: Celery, delivery: DelayedDelivery, countdown: float
+) -> None:
+    with pytest.raises((OverflowError, ValueError)) as celery_s:
+        app.send_task("note", countdown=countdown)
+    DelayedTasks(app, delivery)
+    with pytest.raises(celery_s.type, match=re.escape(str(celery_s.value))):
+        app.send_task("note", countdown=countdown)
+    assert delivery.count() == 0
+
+
+def test_a_time_that_no_store_has_is_one_line(app: Celery, delivery: DelayedDelivery) -> None:
+    DelayedTasks(app, delivery)
+    with pytest.raises(InvalidMessageError, match="is out of range; the latest is 9999-12-30"):
+        app.send_task("note", eta=datetime(9999, 12, 31, tzinfo=UTC))
+    for beyond in ("12030-01-01T00:00:00", "tomorrow"):  # Celery publishes them, and its worker says what it thinks
+        with pytest.raises(OperationalError):
+            app.send_task("note", eta=beyond)
+    assert delivery.count() == 0
 
 
 def test_signals_tell_of_the_eta(app: Celery, delivery: DelayedDelivery) -> None:
@@ -239,8 +263,9 @@ def test_a_retry_that_the_store_does_not_take_is_left_to_celery(
         store.failures = 3
         app.send_task("note", countdown=3600, task_id="down", retries=1)
         app.send_task("note", countdown=3600, task_id="unfit", retries=1, headers={"share": 0.5})
-        published = [queue.get(timeout=5) for _ in range(2)]
-        assert [each.headers["id"] for each in published] == ["down", "unfit"]
+        app.send_task("note", countdown=3600, task_id="endless", retries=1, time_limit=math.inf)
+        published = [queue.get(timeout=5) for _ in range(3)]
+        assert [each.headers["id"] for each in published] == ["down", "unfit", "endless"]
         assert all(datetime.fromisoformat(each.headers["eta"]) > datetime.now(UTC) for each in published)
         for each in published:
             each.ack()
@@ -333,6 +358,53 @@ def test_a_task_belongs_to_the_caller_s_transaction(app: Celery, sqlite_url: str
             session.rollback()
             waits(delivery, retried)
         waits(delivery, app.send_task("note", countdown=3600))
+    engine.dispose()
+
+
+@pytest.fixture
+def telling_app() -> Iterator[Celery]:
+    """An app whose results are in memory."""
+    with make_app(NOWHERE, "cache+memory://") as app:
+        app.conf.task_send_sent_event = False
+        yield app
+
+
+def test_what_a_transaction_revoked_says_so_once_that_is_committed(telling_app: Celery, sqlite_url: str) -> None:
+    engine = create_engine(sqlite_url, poolclass=QueuePool, pool_size=1, max_overflow=0, pool_timeout=1)
+    with DelayedDelivery("tasks", SqlDelayedMessageStore(sqlite_url)) as delivery, Session(engine) as session:
+        DelayedTasks(telling_app, delivery)
+        for sent_within in (True, False):
+            with tasks_in(session if sent_within else None):
+                result = telling_app.send_task("note", countdown=3600)
+            with tasks_in(session):
+                result.revoke()
+            assert result.state == "PENDING"
+            session.commit()
+            assert result.state == "REVOKED"
+        kept, undone = (telling_app.send_task("note", countdown=3600) for _ in range(2))
+        with tasks_in(session):
+            kept.revoke()
+            session.rollback()
+            with session.begin_nested() as savepoint:
+                undone.revoke()
+                savepoint.rollback()
+            session.commit()
+        assert [kept.state, undone.state] == ["PENDING", "PENDING"]
+        waits(delivery, kept)
+        waits(delivery, undone)
+    engine.dispose()
+
+
+def test_what_a_plain_connection_revoked_stays_pending(telling_app: Celery, sqlite_url: str) -> None:
+    """Nobody hears of its commit."""
+    engine = create_engine(sqlite_url)
+    with DelayedDelivery("tasks", SqlDelayedMessageStore(sqlite_url)) as delivery:
+        DelayedTasks(telling_app, delivery)
+        result = telling_app.send_task("note", countdown=3600)
+        with engine.begin() as connection, tasks_in(connection):
+            result.revoke()
+        assert delivery.get(result.id) is None
+        assert result.state == "PENDING"
     engine.dispose()
 
 

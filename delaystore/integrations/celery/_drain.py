@@ -38,6 +38,7 @@ def drain(
     *,
     threshold: timedelta | float | None = None,
     dry_run: bool = False,
+    management: str | None = None,
     on_progress: Callable[[int, int], object] = lambda _seen, _of: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Drained:
@@ -48,12 +49,16 @@ def drain(
     and each task is in one of both, once. What workers have reserved is not in the queue: stop them first.
     `on_progress` hears how many messages it has seen of how many. `stop` is asked after each.
 
-    Raises ConfigurationError for an app without delayed tasks, TransportSetupError for a queue that is not there,
-    TransportUnavailableError and StoreError for a broker and a store that fail: run it again then.
+    `management`: the URL of RabbitMQ's management API, `http[s]://[user[:password]@]host:port`, with the broker's login
+    by default; quorum queues need it, for what stays is given back, and beyond a delivery limit RabbitMQ drops that.
+
+    Raises ConfigurationError for an app without delayed tasks, a queue with a delivery limit, and a quorum queue
+    without `management`; TransportSetupError for a queue that is not there; TransportUnavailableError and StoreError
+    for a broker and a store that fail: run it again then.
     """
     tasks = DelayedTasks.of(app)
     beyond = seconds(threshold, "threshold")
-    with open_queue(app, queue) as source:
+    with open_queue(app, queue, management) as source:
         run = _Run(tasks.delivery, source, dry_run=dry_run)
         for seen, raw in enumerate(source.messages(), 1):
             run.take(raw.delivery_tag, reserved_message(raw, queue, tasks, beyond))

@@ -21,8 +21,11 @@ class Due:
         if countdown:
             if not isinstance(countdown, Real):
                 return None
-            seconds = float(countdown)
-            return cls(datetime.now(UTC) + timedelta(seconds=seconds), seconds)
+            try:
+                seconds = float(countdown)
+                return cls(datetime.now(UTC) + timedelta(seconds=seconds), seconds)
+            except (OverflowError, ValueError):
+                return None
         at = None if not eta else read_time(app, eta)
         return None if at is None else cls(at)
 

@@ -8,7 +8,7 @@ from kombu.exceptions import OperationalError
 from kombu.utils import functional
 
 from delaystore.delivery import DelayedDelivery, EnlistedDelivery
-from delaystore.errors import DelaystoreError, DuplicateMessageError, StoreUnavailableError
+from delaystore.errors import DuplicateMessageError, StoreUnavailableError
 from delaystore.integrations.celery._due import Due
 from delaystore.integrations.celery._transaction import enlisted
 from delaystore.integrations.celery._wire import Envelope
@@ -27,7 +27,9 @@ class LeftToCelery(Exception):  # noqa: N818 - nobody but the sender sees it
 class Keeper:
     """Stores one task under its id; `is_retry`: it is another attempt of a running task.
 
-    A retry is no part of the caller's transaction, which the exception that ends the attempt rolls back.
+    A retry is no part of the caller's transaction, which the exception that ends the attempt rolls back. It keeps its
+    id, by which results are read and tasks revoked: it waits until the attempt before it is gone. `../_taken.py` has
+    the rule of frameworks whose retries may get another id.
     """
 
     def __init__(self, delivery: DelayedDelivery, task_id: str, due: Due, *, is_retry: bool) -> None:
@@ -45,7 +47,9 @@ class Keeper:
         """
         try:
             self._keep(make(), policy)
-        except DelaystoreError as error:
+        except LeftToCelery:
+            raise
+        except Exception as error:
             if self._is_retry:
                 raise LeftToCelery(str(error)) from error
             if isinstance(error, StoreUnavailableError):

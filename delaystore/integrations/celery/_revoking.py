@@ -10,7 +10,8 @@ from kombu.exceptions import OperationalError
 
 from delaystore.delivery import DelayedDelivery
 from delaystore.errors import StoreUnavailableError
-from delaystore.integrations.celery._transaction import enlisted
+from delaystore.integrations.celery._committed import once_committed
+from delaystore.integrations.celery._transaction import enlisted, transaction
 from delaystore.message import DelayedMessage
 from delaystore.stores.abc import ManagementOutcome
 
@@ -42,29 +43,41 @@ def revoking(control: Any, is_revoked: Callable[[str], bool]) -> Any:
 def revoked(app: Any, delivery: DelayedDelivery, task_id: str) -> bool:
     """Cancel a task, and have the result backend say REVOKED, as a worker would.
 
-    In the caller's transaction, which may be rolled back, the result backend is told nothing.
+    In the caller's transaction, which may be rolled back, the result backend is told after the commit.
     False: the store does not have it, or it is being dispatched: the workers are to revoke it.
     Raises kombu's OperationalError when the store is unavailable.
     """
     try:
         bound = enlisted(delivery)
-        if bound is not None:
-            return bound.cancel(task_id) is ManagementOutcome.DONE
-        waiting = delivery.get(task_id)
-        if waiting is None or delivery.cancel(task_id) is not ManagementOutcome.DONE:
+        place = bound or delivery
+        waiting = place.get(task_id)
+        if waiting is None or place.cancel(task_id) is not ManagementOutcome.DONE:
             return False
     except StoreUnavailableError as error:
         raise OperationalError(f"the store of delayed tasks: {error}") from error
+    if bound is None:
+        _tell(app, waiting)
+    else:
+        once_committed(transaction(), lambda: _tell(app, waiting, unless_waits_in=delivery))
+    return True
+
+
+def _tell(app: Any, waiting: DelayedMessage, unless_waits_in: DelayedDelivery | None = None) -> None:
+    """Have the result backend say REVOKED.
+
+    Not for a task that still waits: a savepoint that was rolled back has undone its revocation.
+    """
+    task_id = waiting.message_id
     try:
-        app.backend.mark_as_revoked(
-            task_id,
-            "revoked",
-            request=_request(app, waiting),
-            store_result=not waiting.headers.get("ignore_result"),
-        )
+        if unless_waits_in is None or unless_waits_in.get(task_id) is None:
+            app.backend.mark_as_revoked(
+                task_id,
+                "revoked",
+                request=_request(app, waiting),
+                store_result=not waiting.headers.get("ignore_result"),
+            )
     except Exception:
         logger.warning("task %s is revoked, but the result backend does not say so", task_id, exc_info=True)
-    return True
 
 
 def _request(app: Any, message: DelayedMessage) -> Context:

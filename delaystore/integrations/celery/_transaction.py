@@ -24,7 +24,12 @@ def tasks_in(connection_or_session: Any) -> Iterator[None]:
         _transaction.reset(token)
 
 
+def transaction() -> Any:
+    """What the block around was given; None: there is none."""
+    return _transaction.get()
+
+
 def enlisted(delivery: DelayedDelivery) -> EnlistedDelivery | None:
     """`delivery` in the transaction of the block around; None: there is none."""
-    target = _transaction.get()
+    target = transaction()
     return None if target is None else delivery.enlist(target)

@@ -29,10 +29,18 @@ def delaystore() -> None:
 @delaystore.command("drain")
 @click.option("-Q", "--queue", required=True, help="The queue whose waiting tasks move into the store.")
 @click.option("--threshold", type=click.FloatRange(min=0), help="Seconds: move what is due later. Default: the app's.")
+@click.option(
+    "--management",
+    envvar="DELAYSTORE_MANAGEMENT",
+    help="The management API, http[s]://[user:password@]host:15672; the login defaults to the broker's. A quorum queue "
+    "needs it, which tells whether there is a delivery limit.",
+)
 @click.option("--dry-run", is_flag=True, help="Only say what would be moved.")
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
 @click.pass_context
-def drain_command(context: click.Context, queue: str, threshold: float | None, dry_run: bool, as_json: bool) -> None:
+def drain_command(
+    context: click.Context, queue: str, threshold: float | None, management: str | None, dry_run: bool, as_json: bool
+) -> None:
     """Move tasks with an eta out of a queue into the store.
 
     Stop the workers first, so that the queue has again what they reserved. Run it again if it was interrupted.
@@ -44,7 +52,15 @@ def drain_command(context: click.Context, queue: str, threshold: float | None, d
             app = context.obj.app
             app.loader.import_default_modules()  # tasks may have thresholds of their own
             app.finalize()
-            drained = drain(app, queue, threshold=threshold, dry_run=dry_run, on_progress=_show, stop=stop.is_set)
+            drained = drain(
+                app,
+                queue,
+                threshold=threshold,
+                dry_run=dry_run,
+                management=management or None,
+                on_progress=_show,
+                stop=stop.is_set,
+            )
     except DelaystoreError as error:
         raise click.ClickException(str(error).replace("\n", " ")) from None
     click.echo(json.dumps(asdict(drained)) if as_json else _told(drained, queue, dry_run=dry_run))

@@ -8,6 +8,7 @@ from dramatiq.message import Message
 
 from delaystore.delivery import DelayedDelivery, EnlistedDelivery
 from delaystore.errors import DuplicateMessageError
+from delaystore.integrations._taken import waits_already
 from delaystore.stores.abc import ManagementOutcome
 
 
@@ -25,9 +26,7 @@ def keep_in_transaction(transaction: EnlistedDelivery, message: Message[Any], de
 def keep(delivery: DelayedDelivery, message: Message[Any], delay: float) -> None:
     """Store the message, unless it waits already; `delay` in seconds. Raises what `send` raises.
 
-    Dramatiq enqueues a retry under the id of the message that failed. Where that id is taken, somebody has stored this
-    retry already (its worker died before it acknowledged the message), or the earlier attempt has arrived and is just
-    being removed. In the second case this message needs an id of its own, or it would be removed with the other.
+    Dramatiq enqueues a retry under the id of the message that failed: see `_taken.py`.
     """
     body, properties = message.encode(), _properties(message)
     try:
@@ -40,7 +39,7 @@ def keep(delivery: DelayedDelivery, message: Message[Any], delay: float) -> None
 def _waits(delivery: DelayedDelivery, message: Message[Any], body: bytes, delay: float) -> bool:
     """Whether the store has this message or a later retry of it, which no dispatcher has claimed; due as this is."""
     found = delivery.get(message.message_id)
-    if found is None or not (found.body == body or _retries(found.body) >= message.options.get("retries", 0) > 0):
+    if not waits_already(found, body, message.options.get("retries", 0), lambda other: _retries(other.body)):
         return False
     return delivery.reschedule(message.message_id, delay=delay) is ManagementOutcome.DONE
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from delaystore.delivery import AsyncDelayedDelivery, AsyncEnlistedDelivery, DelayedDelivery, EnlistedDelivery
 from delaystore.errors import DuplicateMessageError
+from delaystore.integrations._taken import waits_already
 from delaystore.integrations.taskiq._publishing import Published
 from delaystore.message import DelayedMessage
 from delaystore.stores.abc import ManagementOutcome
@@ -29,9 +30,7 @@ async def keep_in_transaction(transaction: Transaction, task: Published, delay: 
 async def keep(delivery: Delivery, task: Published, delay: float) -> None:
     """Store the task, unless it waits already; `delay` in seconds. Raises what `send` raises.
 
-    taskiq kicks a retry under the id of the task that failed. Where that id is taken, somebody has stored this retry
-    already (its worker died before it acknowledged the task), or the earlier attempt has arrived and is just being
-    removed. In the second case this one needs an id of its own, or it would be removed with the other.
+    taskiq kicks a retry under the id of the task that failed: see `_taken.py`.
     """
     options = _options(task, delay)
     try:
@@ -44,7 +43,7 @@ async def keep(delivery: Delivery, task: Published, delay: float) -> None:
 async def _waits(delivery: Delivery, task: Published, delay: float) -> bool:
     """Whether the store has this task or a later retry of it, which no dispatcher has claimed; due as this is."""
     found: DelayedMessage | None = await _call(delivery, delivery.get, task.message_id)
-    if found is None or not (found.body == task.body or _retries(found.headers) >= _retries(task.headers) > 0):
+    if not waits_already(found, task.body, _retries(task.headers), lambda other: _retries(other.headers)):
         return False
     outcome = await _call(delivery, delivery.reschedule, task.message_id, delay=delay)
     return outcome is ManagementOutcome.DONE
