@@ -23,7 +23,7 @@ from delaystore.errors import ConfigurationError, LoadError
 from delaystore.loading.conversion.objects import braced, of_columns
 from delaystore.loading.options import WriteOptions
 from delaystore.loading.rejects.counts import LENIENT, MAX_EXAMPLES, Reason, Rejects
-from delaystore.loading.rejects.file_systems import Folder, absolute, folder, folder_errors, shown
+from delaystore.loading.rejects.file_systems import Folder, absolute, check_writable, folder, folder_errors, shown
 from delaystore.loading.staging.abc import LoadKey
 
 _SAFE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,79}")
@@ -190,6 +190,16 @@ def reject_folder(options: WriteOptions, key: LoadKey, run: str = "") -> RejectF
     """The folder of a load with these options; None: they name none. Raises ConfigurationError if it cannot be made."""
     location = rejects_location(options)
     return None if location is None else RejectFolder.of_load(location, key, run)
+
+
+def check_reject_folder(options: WriteOptions) -> None:
+    """ConfigurationError for a folder that cannot be made or written, as far as can be seen; it is not made.
+
+    Of URIs nothing is seen.
+    """
+    location = rejects_location(options)
+    if options.rejects is not None and location is not None and "://" not in location:
+        check_writable(absolute(location), f"the folder for rejects, {absolute(options.rejects)},")
 
 
 def rejects_location(options: WriteOptions) -> str | None:
