@@ -135,12 +135,24 @@ def test_a_dry_run_finds_what_waits_and_what_comes_twice(run: CommandLine, sqlit
         (["q", "--file", "a.csv", "--store", "memory:"], "memory"),
         (["q", "--file", "a.csv", "--store", "postgresql+psycopg://app:s3cret@127.0.0.1:1/app"], "refused"),
         (["q", "--file", "a.parquet"], "is not a Parquet file"),
+        (["q", "--file", "twice.parquet"], "'twice.parquet' has two columns 'body'; rename or drop one"),
+        (["q", "--file", "space.csv"], "the columns are message_id (string), ' delay' (string), body (string)"),
+        (
+            ["q", "--file", "utf16.jsonl"],
+            "no line can be read as a JSON object; the line is not readable: it is not UTF-8",
+        ),
+        (["q", "--file", "pipe.csv"], "'pipe.csv' is a pipe or a device, and a file is read more than once"),
         (["q", "--file", "a.csv", "--dry-run", "--endpoint", "a\nb"], "does not print"),
         (["q", "--file", "a.csv", "--dry-run", "--rejects", "a.txt"], "a.txt, is a file, or in one; name another"),
     ],
 )
 def test_mistakes_are_one_line(run: CommandLine, sqlite_url: str, arguments: list[str], says: str) -> None:
     Path("a.csv").write_text(csv_of(1))
+    os.mkfifo("pipe.csv")
+    Path("utf16.jsonl").write_bytes('{"message_id":"a"}\n'.encode("utf-16"))
+    Path("space.csv").write_text("message_id, delay,body\n")
+    columns = [pa.array([text]) for text in ("a", "2027-03-01T08:00:00Z", "x", "y")]
+    parquet.write_table(pa.table(columns, ["message_id", "due_time", "body", "body"]), "twice.parquet")
     Path("local.csv").write_text(f"{HEADER}a,2027-03-01T08:00:00,x\n")
     Path("delays.csv").write_text("message_id,delay,body\na,1h,x\n")
     for name in ("a.txt", "a.csv.zst", "a.parquet"):
@@ -244,6 +256,8 @@ def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["a.jsonl", "--destination", "q"], "no column says when messages are due"),
         (["a.parquet", "--destination", "q"], "unknown columns other (bigint)"),
         (["no.parquet", "--destination", "q"], "is not a Parquet file"),
+        (["twice.parquet", "--destination", "q"], "'twice.parquet' has two columns 'body'; rename or drop one"),
+        (["pipe.csv", "--destination", "q"], "'pipe.csv' is a pipe or a device, and a file is read more than once"),
         (["a.csv", "--destination", "q", "--dry-run", "--key-columns", "x", "--load-id", "a"], "the key column x is"),
         (["a.csv", "--destination", "q", "--endpoint", "a\nb", "--dry-run"], "does not print"),
         (["a.csv", "--destination", "q", "--table", "t" * 300, "--dry-run"], "use a shorter name"),
@@ -265,6 +279,8 @@ def test_a_load_finds_mistakes_before_spark_starts(run: CommandLine, arguments: 
     Path("no.parquet").write_text("x")
     table = {"message_id": ["a"], "due_time": ["2027-03-01T08:00:00Z"], "body": ["x"], "other": [1]}
     parquet.write_table(pa.table(table), "a.parquet")
+    parquet.write_table(pa.table(table).rename_columns(["message_id", "due_time", "body", "body"]), "twice.parquet")
+    os.mkfifo("pipe.csv")
     result = run("load", *arguments)
     assert result.code == 2
     *notes, line = result.err.splitlines()

@@ -22,7 +22,7 @@ from pyarrow.fs import FileType
 from delaystore.errors import ConfigurationError, LoadError
 from delaystore.loading.conversion.objects import braced, of_columns
 from delaystore.loading.options import WriteOptions
-from delaystore.loading.rejects.counts import LENIENT, MAX_EXAMPLES, Reason, Rejects
+from delaystore.loading.rejects.counts import LENIENT, MAX_EXAMPLES, Reason, Rejects, example
 from delaystore.loading.rejects.file_systems import Folder, absolute, check_writable, folder, folder_errors, shown
 from delaystore.loading.staging.abc import LoadKey
 
@@ -222,7 +222,8 @@ def kept_rejects(load_id: str, options: WriteOptions) -> Rejects:
     for line in () if kept is None else kept.kept_lines():
         *columns, (_, reason) = json.loads(line).items()
         known = found.get(reason, Reason(0))
-        examples = (json.dumps(dict(columns), ensure_ascii=False),) if known.count < MAX_EXAMPLES else ()
+        texts = ((name, json.dumps(value, ensure_ascii=False)) for name, value in columns)
+        examples = (example(texts),) if known.count < MAX_EXAMPLES else ()
         found[reason] = known + Reason(1, examples)
     return Rejects(found)
 
