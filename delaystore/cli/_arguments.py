@@ -63,11 +63,11 @@ def parse_due(delay: str | None, at: str | None) -> tuple[timedelta | None, date
     )
 
 
-def parse_pair(text: str, option: str) -> tuple[str, str]:
+def parse_pair(text: str, option: str, form: str = "KEY=VALUE") -> tuple[str, str]:
     """`KEY=VALUE`; ConfigurationError naming `option` for anything else, and for half a character."""
     key, mark, value = text.partition("=")
     if not mark or not key:
-        raise ConfigurationError(f"{option} {text!r} is not of the form KEY=VALUE")
+        raise ConfigurationError(f"{option} {text!r} is not of the form {form}")
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,8 +1,7 @@
 """`delaystore send`."""
 
-import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -11,7 +10,8 @@ import typer
 from delaystore.cli._arguments import parse_due, parse_duration, parse_headers, parse_instant, parse_pair
 from delaystore.cli._input import standard_input
 from delaystore.cli._load import options as of_load
-from delaystore.cli._load.request import key_options
+from delaystore.cli._load.request import given_options, key_options
+from delaystore.cli._load.wording import option_of, options_as_typed
 from delaystore.cli._options import (
     At,
     Delay,
@@ -26,13 +26,15 @@ from delaystore.cli._options import (
 )
 from delaystore.cli._output import print_document, tell
 from delaystore.errors import ConfigurationError
+from delaystore.keys import OnKey
 from delaystore.loading.options import AmbiguousTime, OnDuplicate, UnknownColumns
 from delaystore.message import PROPERTY_TYPES
 from delaystore.settings import DelayedDeliverySettings
 
-_WORDS: Final = re.compile("(?=[A-Z])")
+_TYPED: Final = {"destination": "DESTINATION"}
 
 
+@options_as_typed(_TYPED)
 def send(
     destination: Annotated[
         str | None,
@@ -111,6 +113,8 @@ def send(
             "--headers-json": headers_json, "--property": property_, "--message-id": message_id, "--key": key,
             "--native": native,
         }  # fmt: skip
+        if not file:
+            raise ConfigurationError("--file is empty; name a file, or - for standard input")
         _refuse(one, "is of one message, and --file sends many, whose columns say that; leave it out")
         given = {
             **rules,
@@ -124,10 +128,10 @@ def send(
         }
         from delaystore.cli._send_file import send_file
 
-        options = {name: value for name, value in given.items() if value is not None}
+        options = given_options(given, _TYPED)
         send_file(file, options, mapping=mapping or (), kind=kind, dry_run=dry_run, as_json=as_json)
         return
-    of_file = {f"--{_WORDS.sub('-', name).lower()}": value for name, value in rules.items()}
+    of_file = {option_of(name): value for name, value in rules.items()}
     _refuse({**of_file, "--map": mapping, "--format": kind, "--dry-run": dry_run}, "goes with --file only")
     if destination is None:
         raise ConfigurationError("no destination is given; pass DESTINATION, or a file of messages with --file")
@@ -138,7 +142,7 @@ def send(
     }
     properties = dict(_property(text) for text in property_ or ())
     content = _body(body, body_file)
-    longest = None if max_wait is None else parse_duration(max_wait, "--max-wait")
+    longest = _longest(key, on_key, max_wait)
     from delaystore.cli._endpoint import EndpointOptions
 
     where = EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table, transport=transport)
@@ -168,11 +172,27 @@ def _refuse(given: Mapping[str, object], why: str) -> None:
             raise ConfigurationError(f"{name} {why}")
 
 
+def _longest(key: str | None, on_key: OnKey | None, max_wait: str | None) -> timedelta | None:
+    """What --max-wait says; ConfigurationError where it, or --on-key, makes no sense."""
+    if key is None and (on_key is not None or max_wait is not None):
+        raise ConfigurationError("--on-key and --max-wait go with --key; give the message a key, or leave them out")
+    if max_wait is None:
+        return None
+    if on_key is not OnKey.DEBOUNCE:
+        raise ConfigurationError("--max-wait goes with --on-key debounce; leave it out")
+    longest = parse_duration(max_wait, "--max-wait")
+    if not longest:
+        raise ConfigurationError(f"--max-wait {max_wait!r} must be more than 0")
+    return longest
+
+
 def _body(text: str | None, file: str | None) -> bytes:
     if file is None:
         return (text or "").encode(errors="surrogateescape")  # bytes that are no UTF-8 arrive as they were typed
     if text is not None:
         raise ConfigurationError("the body is given twice; pass BODY or --body-file")
+    if not file:
+        raise ConfigurationError("--body-file is empty; name a file, or - for standard input")
     try:
         return standard_input().read() if file == "-" else Path(file).read_bytes()
     except OSError as error:

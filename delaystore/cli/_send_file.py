@@ -44,6 +44,7 @@ def send_file(
     """
     _check_arrow()
     from delaystore.loading.preflight import check_files
+    from delaystore.loading.rejects.folder import check_reject_folder
     from delaystore.loading.report import DryRun
     from delaystore.loading.request import LoadRequest, finished_before
 
@@ -54,6 +55,7 @@ def send_file(
         if before is not None:
             report_load(before, as_json=as_json)
             return
+        check_reject_folder(request.given)
         request.files = check_files(found)
         report = _stored(request, _count(request, file), dry_run=dry_run, stored=stored)
     if isinstance(report, DryRun):

@@ -1,7 +1,6 @@
 """What a user says with `.option(...)`, checked.
 
-Errors that the command `delaystore load` may show as well name an option in words: "load id" is `loadId` there, and
-`--load-id` here.
+Errors name an option as it is written there: "the option loadId". The commands that load put --load-id in its place.
 """
 
 import re
@@ -12,7 +11,7 @@ from typing import Final, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from delaystore.errors import ConfigurationError, InvalidMessageError
-from delaystore.keys import KeyRule
+from delaystore.keys import KeyRule, OnKey
 from delaystore.message import check_destination, new_message_id
 from delaystore.settings import DelayedDeliverySettings
 
@@ -132,7 +131,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         table=given.text("table"),
         load_id=given.text("loadId"),
         key_column=key_column,
-        key_rule=_key_rule(key_column, given.text("onKey"), given.text("maxWait")),
+        key_rule=_key_rule(key_column, given.choice("onKey", OnKey.REJECT), given.text("maxWait")),
         key_columns=tuple(name.strip() for name in (given.text("keyColumns") or "").split(",") if name.strip()),
         destination=given.text("destination"),
         on_duplicate=given.choice("onDuplicate", WriteOptions.on_duplicate),
@@ -186,15 +185,19 @@ def zone(name: str) -> ZoneInfo:
         raise ConfigurationError(f"the time zone {name!r} is unknown; write it as in Europe/Berlin or UTC") from None
 
 
-def _key_rule(column: str | None, on_key: str | None, max_wait: str | None) -> KeyRule:
-    if column is None and (on_key or max_wait):
-        raise ConfigurationError("the options onKey and maxWait go with keyColumn; name the column of keys")
+def _key_rule(column: str | None, on_key: OnKey, max_wait: str | None) -> KeyRule:
+    if column is None and (on_key is not OnKey.REJECT or max_wait is not None):
+        raise ConfigurationError("the options onKey and maxWait go with the option keyColumn; name the column of keys")
+    if max_wait is None:
+        return KeyRule(on_key)
+    if on_key is not OnKey.DEBOUNCE:
+        raise ConfigurationError("the option maxWait goes with the option onKey debounce; leave it out")
     try:
-        return KeyRule.of(None if on_key is None else on_key.lower(), None if max_wait is None else float(max_wait))
-    except InvalidMessageError as error:
-        raise ConfigurationError(f"the options onKey and maxWait: {error}") from None
-    except ValueError:
-        raise ConfigurationError(f"the option maxWait must be a number of seconds, not {max_wait!r}") from None
+        return KeyRule.of(on_key, float(max_wait))
+    except (InvalidMessageError, ValueError):
+        raise ConfigurationError(
+            f"the option maxWait must be a number of seconds above 0, not {max_wait[:_SHOWN]!r}"
+        ) from None
 
 
 def _check_load_id(load_id: str | None) -> None:

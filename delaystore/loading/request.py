@@ -8,9 +8,9 @@ from delaystore.loading.options import new_load_id, write_options
 from delaystore.loading.reading.counts import count_rows
 from delaystore.loading.reading.files import DataFiles
 from delaystore.loading.rejects.file_systems import absolute
-from delaystore.loading.rejects.folder import kept_rejects
+from delaystore.loading.rejects.folder import kept_rejects, reject_folder
 from delaystore.loading.report import LoadReport
-from delaystore.loading.staging import LoadState, Staging, load_status, open_staging
+from delaystore.loading.staging import LoadKey, LoadState, Staging, load_status, open_staging, set_up
 from delaystore.stores import open_store
 
 
@@ -18,7 +18,7 @@ class LoadRequest:
     """A load. `options`: the format's, by name; `mapping`: the file's column of a message's column.
 
     `given`: the options, checked; `load_id`: the load's id in the store's registry, a new one where none is given.
-    Raises ConfigurationError for options that cannot work.
+    Raises ConfigurationError for options that cannot work, and for a store that cannot be loaded; connects to nothing.
     """
 
     def __init__(self, files: DataFiles, options: Mapping[str, str], mapping: Mapping[str, str]) -> None:
@@ -26,8 +26,10 @@ class LoadRequest:
         self.mapping = mapping
         self.given = write_options(options)
         if self.given.key_columns and self.given.load_id is None:
-            raise ConfigurationError('ids are derived from the options "key columns" and "load id"; give both')
+            raise ConfigurationError("ids are derived from the options keyColumns and loadId; give both")
         self.load_id = self.given.load_id or new_load_id()
+        open_store(self.given.store).close()  # an unknown kind of store, or a missing driver
+        _staging(self)
         # Spark's workers are in the folder in which Java was started
         folder = {} if self.given.rejects is None else {"rejects": absolute(self.given.rejects)}
         self._options = {**options, **folder}
@@ -47,11 +49,8 @@ class LoadRequest:
 def finished_before(request: LoadRequest) -> LoadReport | None:
     """The report of a load that an earlier run has finished; None: there is something to do. Needs no Spark.
 
-    Raises StoreError for a store that cannot be reached, ConfigurationError for one that cannot be loaded, LoadError
-    where what was rejected cannot be read.
+    Raises StoreError for a store that cannot be reached, LoadError where what was rejected cannot be read.
     """
-    open_store(request.given.store).close()  # an unknown kind of store, or a missing driver
-    _staging(request)
     status = load_status(request.given, request.load_id)
     if status is None or status.state is not LoadState.FINISHED:
         return None
@@ -63,6 +62,15 @@ def finished_before(request: LoadRequest) -> LoadReport | None:
         finished_before=status.finished_at,
         rows=count_rows(request.files),
     )
+
+
+def make_ready(request: LoadRequest) -> None:
+    """Make what the load writes to, where it is missing: before Spark starts, so that what fails does not take long.
+
+    Raises StoreError, and ConfigurationError for a folder of rejects that cannot be made.
+    """
+    set_up(request.given)
+    reject_folder(request.given, LoadKey(request.load_id))
 
 
 def finished_meanwhile(request: LoadRequest) -> LoadReport | None:

@@ -140,8 +140,8 @@ def check_blocking(database: URL | Engine) -> None:
     url = database if isinstance(database, URL) else database.url
     if is_only_async(url) or (not isinstance(database, URL) and database.dialect.is_async):
         raise ConfigurationError(
-            f"{url.drivername}:// is for asyncio; use AsyncSqlDelayedMessageStore with AsyncDelayedDelivery there, and "
-            f"{blocking_url(url).drivername}:// elsewhere"
+            f"{url.drivername}:// is for asyncio; write {blocking_url(url).drivername}://, or with asyncio use "
+            "AsyncSqlDelayedMessageStore and AsyncDelayedDelivery"
         )
 
 

@@ -113,7 +113,7 @@ def configuration_errors() -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         extra = EXTRAS.get(error.name or "")
-        advice = installing(extra) if extra else "leave the driver out of the URL, as in mysql://..., or install it"
+        advice = installing(extra) if extra else "install it, or leave it out, as in postgresql:// or mysql://"
         raise MissingDependencyError(f"the database driver {error.name} is not installed; {advice}") from None
     except ImportError as error:  # psycopg without libpq, which its extra brings
         raise MissingDependencyError(

@@ -10,7 +10,6 @@ from sqlalchemy.engine.interfaces import Dialect
 
 from delaystore.errors import ConfigurationError
 from delaystore.sql.dialects import DIALECTS
-from delaystore.sql.drivers import is_only_async
 from delaystore.sql.hosts import hosts_of, in_one_form, parsed
 
 _KNOWN: Final = f"there are {', '.join(f'{name}://' for name in DIALECTS)}"
@@ -42,14 +41,6 @@ def sqlalchemy_dialect(url: URL) -> type[Dialect]:
     except (exc.NoSuchModuleError, AttributeError):  # the latter: a module of SQLAlchemy's that is no driver
         remedy = _plain(url) if url.get_backend_name() in DIALECTS else _KNOWN
         raise ConfigurationError(f"there is no such database or driver: {url.drivername!r}; {remedy}") from None
-
-
-def check_synchronous(url: str | URL) -> None:
-    """Raise ConfigurationError for a driver that is for asyncio alone, and what `database_url` raises."""
-    read = database_url(url)
-    sqlalchemy_dialect(read)
-    if is_only_async(read):
-        raise ConfigurationError(f"{read.drivername}:// is for asyncio alone; {_plain(read)}")
 
 
 def same_address(one: URL, other: URL) -> bool:

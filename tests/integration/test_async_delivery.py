@@ -490,7 +490,7 @@ def test_what_could_not_begin_is_closed(tmp_path: Path) -> None:
 
 def test_mistakes_say_what_to_use(tmp_path: Path) -> None:
     file = tmp_path / "app.db"
-    with pytest.raises(ConfigurationError, match=r"is for asyncio; use AsyncSql.* postgresql\+psycopg:"):
+    with pytest.raises(ConfigurationError, match=r"write postgresql\+psycopg://, or with asyncio use AsyncSql"):
         SqlDelayedMessageStore("postgresql+asyncpg://localhost/app")
     engine = create_async_engine(f"sqlite+aiosqlite:///{file}")
     with pytest.raises(ConfigurationError, match="AsyncDelayedDelivery"):

@@ -60,7 +60,9 @@ def test_a_file_is_sent_once(run: CommandLine, sqlite_url: str) -> None:
     assert waiting(sqlite_url) == {"0": b"hello 0", "1": b"hello 1", "2": b"hello 2"}
     again = run("send", "billing", "--file", "a.csv", *MAP, "--load-id", "2027-03")
     assert again.out.startswith("nothing to do: the load '2027-03' was finished at")
-    assert "already waiting" in run.refused("send", "billing", "--file", "a.csv", *MAP)
+    line = run.refused("send", "billing", "--file", "a.csv", *MAP)
+    assert "already waiting" in line
+    assert "leave it out, or set --on-duplicate to ignore or replace" in line
     skipping = run("send", "billing", "--file", "a.csv", *MAP, "--on-duplicate", "ignore", "--json")
     assert (skipping.document["stored"], skipping.document["skipped"]) == (0, 3)
 
@@ -123,20 +125,52 @@ def test_a_dry_run_finds_what_waits_and_what_comes_twice(run: CommandLine, sqlit
         (["q", "--file", "a.csv.zst"], "compressed as only Spark knows it"),
         (["q", "--file", "a.txt"], "does not say how it is written"),
         (["q", "--file", "a.csv", "--map", "body=text"], "the files have no column 'text'"),
-        (["--file", "a.csv"], "no column says where messages go"),
+        (["--file", "a.csv"], "name one destination (string), or set DESTINATION; the columns are"),
+        (["q", "--file", ""], "--file is empty; name a file, or - for standard input"),
+        (["q", "--file", "a.csv", "--load-id", ""], "--load-id is empty; give it a value, or leave it out"),
+        (["", "--file", "a.csv"], "DESTINATION is empty"),
+        (["q", "--file", "a.csv", "--map", ""], "--map '' is not of the form NAME=COLUMN"),
+        (["q", "--file", "a.csv", "--on-key", "keep"], "--on-key and --max-wait go with --key-column; name the"),
+        (["q", "--file", "local.csv"], "due_time has no time zone (see --time-zone)"),
+        (["q", "--file", "local.csv"], "mend these rows, or name a folder for them with --rejects"),
+        (["q", "--file", "delays.csv"], "delay is not a finite number of seconds, such as 90 or 0.5"),
         (["q", "--file", "a.csv", "--store", "memory:"], "memory"),
         (["q", "--file", "a.csv", "--store", "postgresql+psycopg://app:s3cret@127.0.0.1:1/app"], "refused"),
         (["q", "--file", "a.parquet"], "is not a Parquet file"),
+        (["q", "--file", "twice.parquet"], "'twice.parquet' has two columns 'body'; rename or drop one"),
+        (["q", "--file", "space.csv"], "the columns are message_id (string), ' delay' (string), body (string)"),
+        (
+            ["q", "--file", "utf16.jsonl"],
+            "no line can be read as a JSON object; the line is not readable: it is not UTF-8",
+        ),
+        (["q", "--file", "pipe.csv"], "'pipe.csv' is a pipe or a device, and a file is read more than once"),
+        (["q", "--file", "a.csv", "--dry-run", "--endpoint", "a\nb"], "does not print"),
+        (["q", "--file", "a.csv", "--dry-run", "--rejects", "a.txt"], "a.txt, is a file, or in one; name another"),
     ],
 )
 def test_mistakes_are_one_line(run: CommandLine, sqlite_url: str, arguments: list[str], says: str) -> None:
     Path("a.csv").write_text(csv_of(1))
+    os.mkfifo("pipe.csv")
+    Path("utf16.jsonl").write_bytes('{"message_id":"a"}\n'.encode("utf-16"))
+    Path("space.csv").write_text("message_id, delay,body\n")
+    columns = [pa.array([text]) for text in ("a", "2027-03-01T08:00:00Z", "x", "y")]
+    parquet.write_table(pa.table(columns, ["message_id", "due_time", "body", "body"]), "twice.parquet")
+    Path("local.csv").write_text(f"{HEADER}a,2027-03-01T08:00:00,x\n")
+    Path("delays.csv").write_text("message_id,delay,body\na,1h,x\n")
     for name in ("a.txt", "a.csv.zst", "a.parquet"):
         Path(name).write_text("x")
     line = run.refused("send", *arguments)
     assert says in line
     assert "s3cret" not in line
     assert waiting(sqlite_url) == {}
+
+
+def test_a_key_that_waits_is_told_with_the_option_as_it_is_typed(run: CommandLine, sqlite_url: str) -> None:
+    Path("a.csv").write_text("message_id,delay,body,order\na,60,x,17\n")
+    assert run("send", "q", "--delay", "60", "--key", "17", "--message-id", "first").code == 0
+    line = run.refused("send", "q", "--file", "a.csv", "--key-column", "order")
+    assert "the message 'first' already waits with the key '17'; use --on-key keep, replace or debounce" in line
+    assert waiting(sqlite_url) == {"first": b""}
 
 
 def test_many_rows_are_for_spark(run: CommandLine, sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,7 +258,15 @@ def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["a.jsonl", "--destination", "q"], "no column says when messages are due"),
         (["a.parquet", "--destination", "q"], "unknown columns other (bigint)"),
         (["no.parquet", "--destination", "q"], "is not a Parquet file"),
+        (["twice.parquet", "--destination", "q"], "'twice.parquet' has two columns 'body'; rename or drop one"),
+        (["pipe.csv", "--destination", "q"], "'pipe.csv' is a pipe or a device, and a file is read more than once"),
         (["a.csv", "--destination", "q", "--dry-run", "--key-columns", "x", "--load-id", "a"], "the key column x is"),
+        (["a.csv", "--destination", "q", "--endpoint", "a\nb", "--dry-run"], "does not print"),
+        (["a.csv", "--destination", "q", "--table", "t" * 300, "--dry-run"], "use a shorter name"),
+        (["a.csv", "--destination", "q", "--rejects", "b.csv"], "b.csv, is a file, or in one; name another"),
+        (["a.csv", "--destination", "q", "--rejects", "b.csv/x", "--dry-run"], "b.csv/x, is a file, or in one"),
+        (["a.csv", "--destination", "q", "--rejects", "/proc/x"], "cannot be made; name another"),
+        (["a.csv", "--destination", "q", "--schema", "nope"], 'unknown database "nope"'),
         (["a.csv", "--destination", "q"], "Spark does not start"),
         (["day=1", "--destination", "q"], "Spark does not start"),
     ],
@@ -239,6 +281,8 @@ def test_a_load_finds_mistakes_before_spark_starts(run: CommandLine, arguments: 
     Path("no.parquet").write_text("x")
     table = {"message_id": ["a"], "due_time": ["2027-03-01T08:00:00Z"], "body": ["x"], "other": [1]}
     parquet.write_table(pa.table(table), "a.parquet")
+    parquet.write_table(pa.table(table).rename_columns(["message_id", "due_time", "body", "body"]), "twice.parquet")
+    os.mkfifo("pipe.csv")
     result = run("load", *arguments)
     assert result.code == 2
     *notes, line = result.err.splitlines()

@@ -182,9 +182,9 @@ def test_delays_that_are_none_are_set_aside_as_they_were_written(
     run: CommandLine, folder: Path, sqlite_url: str
 ) -> None:
     bad = {
-        "10 minutes": "delay is not a finite number",
-        "Infinity": "delay is not a finite number",
-        "NaN": "delay is not a finite number",
+        "10 minutes": "delay is not a finite number of seconds, such as 90 or 0.5",
+        "Infinity": "delay is not a finite number of seconds, such as 90 or 0.5",
+        "NaN": "delay is not a finite number of seconds, such as 90 or 0.5",
         "1e300": "due_time is out of range",
         "-5": "delay is negative",
         "": "delay is null",
@@ -284,8 +284,8 @@ def test_parquet_in_folders_with_ids_from_a_key(
     )
     frame.write.partitionBy("part").parquet(str(folder / "out"))
     options = ["--destination", "q", "--key-columns", "order", "--unknown-columns", "body"]
-    assert 'the options "key columns" and "load id"; give both' in run.refused("load", "out", *options)
-    assert 'set the option "time zone"' in run.refused("load", "out", *options, "--load-id", "a")
+    assert "ids are derived from --key-columns and --load-id; give both" in run.refused("load", "out", *options)
+    assert "set --time-zone, such as" in run.refused("load", "out", *options, "--load-id", "a")
     zone = ["--time-zone", "Europe/Berlin"]  # where the clocks skip that hour on that day
     assert "1 x due_time does not exist" in run.refused("load", "out", *options, "--load-id", "a", *zone)
     assert run("load", "out", *options, "--load-id", "a", *zone, "--rejects", "r").code == 0

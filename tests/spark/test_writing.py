@@ -234,7 +234,7 @@ def test_databases_of_other_encodings_and_settings_give_the_same(
         ({"body": "7"}, {}, "body"),
         ({"due_time": "7"}, {}, "due_time"),
         ({"delay": "7"}, {}, "delay"),
-        ({"due_time": "timestamp_ntz'2027-01-01 12:00:00'"}, {}, 'the option "time zone"'),
+        ({"due_time": "timestamp_ntz'2027-01-01 12:00:00'"}, {}, "the option timeZone"),
         ({}, {"onDuplicate": "perhaps"}, "onDuplicate"),
         ({}, {"onDuplicat": "error"}, "onduplicat is unknown"),
         ({}, {"timeZone": "Mars/Olympus"}, "time zone 'Mars/Olympus' is unknown"),

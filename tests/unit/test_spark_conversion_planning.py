@@ -46,7 +46,7 @@ def without(name: str) -> dict[str, Column]:
     [
         (
             "message_id",
-            'no column has ids: name one message_id (string), or set the options "key columns" and "load id", so that',
+            "no column has ids: name one message_id (string), or set the options keyColumns and loadId, so that",
         ),
         (
             "destination",
@@ -105,7 +105,7 @@ def test_names_that_differ_by_case_alone_are_refused() -> None:
 def test_unknown_columns_are_named_with_their_types() -> None:
     text = refused(rows(send_at=(TimestampType(), []), colour=(StringType(), [])))
     assert text.startswith("unknown columns send_at (timestamp), colour (string); a message's are message_id,")
-    assert 'set the option "unknown columns" to headers or body' in text
+    assert "set the option unknownColumns to headers or body" in text
 
 
 def test_not_all_of_many_unknown_columns_are_named() -> None:
@@ -116,8 +116,8 @@ def test_not_all_of_many_unknown_columns_are_named() -> None:
 @pytest.mark.parametrize(
     ("load_id", "options", "text"),
     [
-        (None, {"key_columns": ("k",)}, 'set the option "load id", so that ids'),
-        ("load", {}, 'set the option "key columns", so that ids'),
+        (None, {"key_columns": ("k",)}, "set the option loadId, so that ids"),
+        ("load", {}, "set the option keyColumns, so that ids"),
         ("load", {"key_columns": ("k", "K")}, "the key column K is named twice; name it once"),
         ("load", {"key_columns": ("x",)}, "the key column x is not there; the columns are k (bigint), r ("),
         ("load", {"key_columns": ("r",)}, "key column r is double, which ids cannot be derived from; cast it to strin"),
@@ -129,7 +129,7 @@ def test_ids_need_a_load_and_a_key(load_id: str | None, options: dict[str, Any],
 
 
 def test_a_key_beside_ids_is_refused() -> None:
-    assert 'the option "key columns" is for rows without message_id' in refused(rows(), "load", key_columns=("body",))
+    assert "the option keyColumns is for rows without message_id" in refused(rows(), "load", key_columns=("body",))
 
 
 def test_a_key_column_is_no_unknown_column() -> None:

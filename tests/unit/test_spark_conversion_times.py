@@ -143,7 +143,7 @@ def test_written_times_with_offset_are_what_python_reads(time: datetime) -> None
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("2026-11-30T08:00:00", 'due_time has no time zone (see the option "time zone")'),
+        ("2026-11-30T08:00:00", "due_time has no time zone (see the option timeZone)"),
         ("tomorrow", "due_time is no time as ISO 8601 has it, such as 2026-11-30T08:00:00+01:00"),
         ("", "due_time is no time as ISO 8601 has it, such as 2026-11-30T08:00:00+01:00"),
         (None, "due_time is null"),
@@ -209,8 +209,8 @@ def test_every_number_is_a_delay(kind: DataType) -> None:
     [
         (DoubleType(), None, "delay is null"),
         (LongType(), None, "delay is null"),
-        (DoubleType(), float("nan"), "delay is not a finite number"),
-        (DoubleType(), float("-inf"), "delay is not a finite number"),
+        (DoubleType(), float("nan"), "delay is not a finite number of seconds, such as 90 or 0.5"),
+        (DoubleType(), float("-inf"), "delay is not a finite number of seconds, such as 90 or 0.5"),
         (DoubleType(), -1.0, "delay is negative"),
         (LongType(), -1, "delay is negative"),
         (DecimalType(5, 2), Decimal("-0.01"), "delay is negative"),
@@ -244,7 +244,7 @@ def test_a_delay_can_be_written_in_many_ways(text: str) -> None:
 )
 def test_text_that_is_no_delay_is_rejected_as_it_was_written(text: str) -> None:
     converted = delayed(StringType(), ["5", text, None])
-    assert reasons(converted) == ["delay is not a finite number", "delay is null"]
+    assert reasons(converted) == ["delay is not a finite number of seconds, such as 90 or 0.5", "delay is null"]
     assert converted.rejected is not None
     assert converted.rejected.column("delay").to_pylist() == [text, None]
 

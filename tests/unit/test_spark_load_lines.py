@@ -101,6 +101,7 @@ def test_a_line_in_doubt_is_not_read(line: str, reason: str) -> None:
     found = why(line.encode())
     assert found.startswith("the line is not readable: ")
     assert reason in found
+    assert not found.endswith(" at")
     assert "char " not in found  # reasons are counted by their text
     assert read_line(line.encode()) == Line(why=found, raw=line)
 

@@ -39,10 +39,18 @@ def test_keys_have_a_rule() -> None:
     written = write_options({**STORE, "keyColumn": "order", "onKey": "Debounce", "maxWait": "60"})
     assert (written.key_column, written.key_rule) == ("order", KeyRule(OnKey.DEBOUNCE, timedelta(seconds=60)))
     for options, words in (
-        ({"onKey": "keep"}, "the options onKey and maxWait go with keyColumn"),
-        ({"keyColumn": "k", "onKey": "wait"}, "on_key must be one of reject, keep, replace, debounce"),
-        ({"keyColumn": "k", "onKey": "keep", "maxWait": "1"}, "max_wait goes with on_key='debounce'"),
-        ({"keyColumn": "k", "maxWait": "soon"}, "the option maxWait must be a number of seconds, not 'soon'"),
+        ({"onKey": "keep"}, "the options onKey and maxWait go with the option keyColumn"),
+        (
+            {"keyColumn": "k", "onKey": "wait"},
+            "the option onKey must be one of reject, keep, replace, debounce, not 'wait'",
+        ),
+        ({"keyColumn": "k", "onKey": "keep", "maxWait": "1"}, "the option maxWait goes with the option onKey debounce"),
+        (
+            {"keyColumn": "k", "onKey": "debounce", "maxWait": "soon"},
+            "maxWait must be a number of seconds above 0, not",
+        ),
+        ({"keyColumn": "k", "onKey": "debounce", "maxWait": "nan"}, "maxWait must be a number of seconds above 0, not"),
+        ({"keyColumn": "k", "onKey": "debounce", "maxWait": "0"}, "maxWait must be a number of seconds above 0, not"),
     ):
         with pytest.raises(ConfigurationError, match=words):
             write_options({**STORE, **options})

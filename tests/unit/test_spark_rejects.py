@@ -98,6 +98,16 @@ def test_the_rows_of_a_load_are_counted_and_no_others(tmp_path: Path) -> None:
     assert kept_rejects("another", options).count == kept_rejects("another", replace(options, rejects=None)).count == 0
 
 
+def test_long_values_of_kept_rows_are_cut_where_they_are_shown(tmp_path: Path) -> None:
+    options = WriteOptions(store="sqlite:///app.db", endpoint="sales", rejects=str(tmp_path))
+    (location := Path(rejects_location(options) or "")).mkdir()
+    row = {"message_id": "a", "body": "x" * 10_000_000, "reason": "due_time is null"}
+    (location / f"{LOAD.load_id}-00001.jsonl").write_text(json.dumps(row))
+    (shown,) = kept_rejects(LOAD.load_id, options).reasons["due_time is null"].examples
+    assert shown.startswith('{"message_id":"a","body":"xxx')
+    assert len(shown) < 100
+
+
 def test_a_load_without_rejected_rows_keeps_nothing(tmp_path: Path) -> None:
     folder = RejectFolder.of_load(str(tmp_path), LOAD)
     folder.keep([attempt(folder, "a")])

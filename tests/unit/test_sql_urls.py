@@ -92,12 +92,15 @@ def test_a_malformed_one_is_told_in_one_line(url: str, said: str) -> None:
         ("postgres://u:secret@h/db", "'postgres'; write postgresql://; known schemes: "),
         (
             "postgresql+asyncpg://u:secret@h/db",
-            "asyncpg:// is for asyncio alone; write postgresql://, without a driver",
+            "asyncpg:// is for asyncio; write postgresql+psycopg://, or with asyncio use AsyncSqlDelayedMessageStore",
         ),
-        ("sqlite+aiosqlite:///app.db", "is for asyncio alone; write sqlite://"),
+        ("sqlite+aiosqlite:///app.db", "is for asyncio; write sqlite+pysqlite://, or with asyncio"),
         ("mariadb+pymsql://u:secret@h/db", "no such database or driver: 'mariadb+pymsql'; write mariadb://, without a"),
         ("mariadb+mariadb://u:secret@h/db", "no such database or driver: 'mariadb+mariadb'; write mariadb://"),
-        ("mysql+mysqldb://u:secret@h/db", "driver MySQLdb is not installed; leave the driver out of the URL"),
+        (
+            "mysql+mysqldb://u:secret@h/db",
+            "driver MySQLdb is not installed; install it, or leave it out, as in postgresql:// or",
+        ),
     ],
 )
 def test_a_misspelt_scheme_is_told_what_to_write(url: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:

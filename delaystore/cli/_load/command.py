@@ -10,7 +10,8 @@ import typer
 from delaystore.cli._arguments import parse_pair
 from delaystore.cli._files import missing_file, require_file
 from delaystore.cli._load import options as of_load
-from delaystore.cli._load.request import key_options, parse_columns, parse_kind
+from delaystore.cli._load.request import given_options, key_options, parse_columns, parse_kind
+from delaystore.cli._load.wording import options_as_typed
 from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table, TransportUrl, required
 from delaystore.cli._output import counted, say
 from delaystore.errors import DelaystoreError
@@ -25,6 +26,7 @@ _SMALL: Final = 16 * 2**20
 _NOTHING_WRITTEN: Final = "a dry run writes nothing"
 
 
+@options_as_typed()
 def load(
     files: of_load.Files = None,
     mapping: of_load.Map = None,
@@ -75,7 +77,7 @@ def load(
         "rejects": rejects,
         "transport": transport,
     }
-    given = {name: value for name, value in options.items() if value is not None}
+    given = given_options(options)
     if cleanup:
         _clean_up(given, as_json=as_json)
         return
@@ -102,7 +104,7 @@ def _load(request: "LoadRequest", spark: "AbstractContextManager[SparkRun]", *, 
 
     report = finished_before(request)
     if report is None:
-        _preflight(request)
+        _preflight(request, dry_run=False)
         with spark as run:
             try:
                 report = load(run.spark, request, run)
@@ -127,7 +129,7 @@ def _dry_run(request: "LoadRequest", spark: "AbstractContextManager[SparkRun]", 
     if before is not None:
         report_load(before, as_json=as_json)
         return
-    _preflight(request)
+    _preflight(request, dry_run=True)
     with spark as run:
         try:
             report = dry_run(run.spark, request, run, stored=stored)
@@ -139,13 +141,18 @@ def _dry_run(request: "LoadRequest", spark: "AbstractContextManager[SparkRun]", 
     report_dry_run(report, as_json=as_json)
 
 
-def _preflight(request: "LoadRequest") -> None:
-    """Find what is wrong with the files before Spark starts, which takes long; and say what suits few rows better."""
+def _preflight(request: "LoadRequest", *, dry_run: bool) -> None:
+    """Find what is wrong before Spark starts, which takes long; and say what suits few rows better."""
     from delaystore.loading.preflight import check_columns, check_files, few_rows
+    from delaystore.loading.rejects.folder import check_reject_folder
+    from delaystore.loading.request import make_ready
     from delaystore.spark.loading.session import is_running
 
     request.files = check_files(request.files)
     check_columns(request)
+    check_reject_folder(request.given)
+    if not dry_run:
+        make_ready(request)
     if not is_running() and (rows := few_rows(request.files)) is not None:
         (file,) = request.files.local
         command = f"delaystore send --file {shlex.quote(str(file))}"

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from delaystore.cli._documents import instant
+from delaystore.cli._load.wording import as_typed
 from delaystore.cli._output import counted, print_document, say, tell
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def _tell_rejects(rejects: "Rejects", what: str) -> None:
         return
     tell(f"{counted(rejects.count, 'row')} {what}:")
     for text, reason in sorted(rejects.reasons.items(), key=lambda item: (-item[1].count, item[0])):
-        tell(f"  {reason.count:,} x {text}{_such_as(reason.examples[:1])}")
+        tell(f"  {reason.count:,} x {as_typed(text)}{_such_as(reason.examples[:1])}")
 
 
 def _such_as(examples: Sequence[str]) -> str:
@@ -118,6 +119,6 @@ def _such_as(examples: Sequence[str]) -> str:
 
 def _rejections(rejects: "Rejects") -> list[dict[str, Any]]:
     return [
-        {"reason": text, "count": reason.count, "examples": list(reason.examples)}
+        {"reason": as_typed(text), "count": reason.count, "examples": list(reason.examples)}
         for text, reason in sorted(rejects.reasons.items())
     ]

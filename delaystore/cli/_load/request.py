@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from delaystore.cli._arguments import parse_duration, parse_pair
+from delaystore.cli._load.wording import NO_OTHERS, option_of
 from delaystore.errors import ConfigurationError
 from delaystore.keys import OnKey
 
@@ -27,13 +28,24 @@ def key_options(on_key: OnKey | None, max_wait: str | None) -> Mapping[str, str 
     return {"onKey": None if on_key is None else on_key.value, "maxWait": longest}
 
 
+def given_options(options: Mapping[str, str | None], typed: Mapping[str, str] = NO_OTHERS) -> dict[str, str]:
+    """Those that are given; ConfigurationError for an empty one, as of a variable that a shell does not know.
+
+    `typed`: those that the command has by another name.
+    """
+    for name, value in options.items():
+        if value == "":
+            raise ConfigurationError(f"{option_of(name, typed)} is empty; give it a value, or leave it out")
+    return {name: value for name, value in options.items() if value is not None}
+
+
 def parse_columns(pairs: Sequence[str]) -> Mapping[str, str]:
     """From texts such as `due_time=send_at` to the file's column of each message column."""
     from delaystore.loading.conversion.columns import MESSAGE_COLUMNS
 
     columns: dict[str, str] = {}
     for pair in pairs:
-        given, column = (part.strip() for part in parse_pair(pair, "--map"))
+        given, column = (part.strip() for part in parse_pair(pair, "--map", "NAME=COLUMN"))
         name = given.lower()
         if name not in MESSAGE_COLUMNS:
             raise ConfigurationError(f"--map {pair!r}: a message has no {given!r}; it has {', '.join(MESSAGE_COLUMNS)}")

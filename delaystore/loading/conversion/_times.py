@@ -18,7 +18,7 @@ _FARTHEST: Final = LATEST - EARLIEST
 """No delay is longer, in microseconds."""
 _FARTHEST_SECONDS: Final = _FARTHEST // _SECOND + 1
 _DECIMAL_MICROSECOND: Final = Decimal("0.000001")
-_NO_NUMBER: Final = "delay is not a finite number"
+_NO_NUMBER: Final = "delay is not a finite number of seconds, such as 90 or 0.5"
 _NUMBER: Final = re.compile(r"\s*([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d{1,9})?)\s*", re.ASCII | re.IGNORECASE)
 
 
@@ -43,7 +43,7 @@ def written_times(index: int, clock: LocalClock | None, batch: pa.RecordBatch, f
         if time.utcoffset() is not None:
             return microseconds(time)
         if clock is None:
-            raise Unfit('due_time has no time zone (see the option "time zone")')
+            raise Unfit("due_time has no time zone (see the option timeZone)")
         return clock.instant(time.replace(tzinfo=None))
 
     return _due(by_value(readable(batch.column(index), "due_time", faults), instant, pa.int64(), faults), faults)

@@ -56,5 +56,10 @@ class Columns:
 
 def listed(columns: list[Column]) -> str:
     """Their names and types."""
-    named = ", ".join(f"{column.name} ({column.type.name})" for column in columns[:_NAMED])
+    named = ", ".join(f"{_shown(column.name)} ({column.type.name})" for column in columns[:_NAMED])
     return f"{named} and {len(columns) - _NAMED} more" if len(columns) > _NAMED else named
+
+
+def _shown(name: str) -> str:
+    """In quotes where it would be taken for another one: a space before or behind it, or a tab in it."""
+    return name if name.isprintable() and name == name.strip() else repr(name)

@@ -17,7 +17,7 @@ EARLIEST: Final = (EARLIEST_DUE_TIME - EPOCH) // MICROSECOND
 LATEST: Final = (LATEST_DUE_TIME - EPOCH) // MICROSECOND
 """What a due time may be, in microseconds after 1970."""
 SKIPPED: Final = "due_time does not exist: the clocks of its time zone skip it"
-TWICE: Final = 'due_time is ambiguous: the clocks of its time zone bring it twice (see the option "ambiguous time")'
+TWICE: Final = "due_time is ambiguous: the clocks of its time zone bring it twice (see the option ambiguousTime)"
 OUT_OF_RANGE: Final = "due_time is out of range"
 _LOCAL_EPOCH: Final = EPOCH.replace(tzinfo=None)
 _HOUR: Final = timedelta(hours=1) // MICROSECOND

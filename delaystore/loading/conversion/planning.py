@@ -95,7 +95,7 @@ def _unknown(columns: Columns, keys: Sequence[Column], options: WriteOptions) ->
         if strangers:
             raise ConfigurationError(
                 f"unknown columns {listed(strangers)}; a message's are {', '.join(MESSAGE_COLUMNS)}: rename or drop "
-                'them, or set the option "unknown columns" to headers or body'
+                "them, or set the option unknownColumns to headers or body"
             )
     return unknown
 
@@ -112,14 +112,14 @@ def _ids(columns: Columns, keys: Sequence[Column], load_id: str | None) -> MakeC
     if column is not None:
         if keys:
             raise ConfigurationError(
-                'the option "key columns" is for rows without message_id; drop that column, or leave the option out'
+                "the option keyColumns is for rows without message_id; drop that column, or leave the option out"
             )
         if not isinstance(column.type, StringType):
             raise column.wrong("a message_id must be string; cast it")
         return Bound(given_ids, column.index)
     if not keys or load_id is None:
-        both = 'the options "key columns" and "load id"'
-        missing = 'the option "load id"' if keys else 'the option "key columns"' if load_id is not None else both
+        both = "the options keyColumns and loadId"
+        missing = "the option loadId" if keys else "the option keyColumns" if load_id is not None else both
         raise ConfigurationError(
             f"no column has ids: name one message_id (string), or set {missing}, so that ids can be derived from a "
             f"key; the columns are {columns}"
@@ -162,7 +162,7 @@ def _times(columns: Columns, options: WriteOptions, began: datetime) -> MakeColu
     if not isinstance(column.type, TimestampNTZType):
         raise column.wrong("a due_time must be timestamp, or string (ISO 8601); cast it")
     if clock is None:
-        raise column.wrong('its times have no time zone; set the option "time zone", such as Europe/Berlin')
+        raise column.wrong("its times have no time zone; set the option timeZone, such as Europe/Berlin")
     return Bound(local_times, column.index, clock)
 
 
@@ -217,17 +217,17 @@ def _bodies(columns: Columns, unknown: Sequence[Column] | None, options: WriteOp
     if unknown is not None:
         if column is not None:
             raise ConfigurationError(
-                f'the option "unknown columns" is body, and there is a column {column.name}; drop it, or say headers'
+                f"the option unknownColumns is body, and there is a column {column.name}; drop it, or say headers"
             )
         if not unknown:
-            raise ConfigurationError('the option "unknown columns" is body, and there are none; add those of the body')
+            raise ConfigurationError("the option unknownColumns is body, and there are none; add those of the body")
         for other in unknown:
             check_json_type(other.type, other.name)
         return Bound(json_bodies, unknown, options.max_body_bytes)
     if column is None:
         raise ConfigurationError(
             "no column is a body: name one body (binary or string), or make bodies of others by setting the option "
-            f'"unknown columns" to body; the columns are {columns}'
+            f"unknownColumns to body; the columns are {columns}"
         )
     if not isinstance(column.type, BinaryType | StringType):
         raise column.wrong("a body must be binary or string; cast it")

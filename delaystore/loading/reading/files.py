@@ -95,6 +95,7 @@ def find_file(path: str, kind: Kind | None = None) -> DataFiles:
         raise ConfigurationError(f"there is no file {path!r}; check the path")
     if file.is_dir():
         raise ConfigurationError(f"{path!r} is a folder; name one file, or load all with `delaystore load`")
+    _check_regular(file)
     if file.suffix in UNKNOWN_COMPRESSIONS:
         raise ConfigurationError(
             f"{path!r} is compressed as only Spark knows it; unpack it, or load it with `delaystore load`"
@@ -117,6 +118,7 @@ def _local(path: Path) -> Iterator[_Found]:
     _check_name(path)
     given = _for_spark(path)
     if not path.is_dir():
+        _check_regular(path)
         yield _Found(str(path), given, _size(path), local=True)
         return
     files = [file for file in sorted(path.rglob("*")) if file.is_file() and not _is_hidden(file.relative_to(path))]
@@ -168,6 +170,14 @@ def _check_name(path: Path) -> None:
     if ":" in str(path.absolute()):
         raise ConfigurationError(
             f"{str(path)!r} has a colon in its path, which Spark cannot read; rename it, or pass a link without one"
+        )
+
+
+def _check_regular(path: Path) -> None:
+    if path.exists() and not path.is_file():
+        raise ConfigurationError(
+            f"{str(path)!r} is a pipe or a device, and a file is read more than once; write it to a file first, or "
+            "pipe it into `delaystore send --file -`"
         )
 
 

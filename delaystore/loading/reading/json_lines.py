@@ -19,6 +19,7 @@ RAW: Final = "_delaystore_broken_record"
 """The column of lines that cannot be read."""
 WHY: Final = "_delaystore_why"
 """The column of the reasons."""
+_NOT_UTF8: Final = "the line is not readable: it is not UTF-8"
 NO_OBJECT: Final = "the line is not readable: it is no JSON object"
 
 
@@ -43,7 +44,7 @@ def read_line(line: bytes) -> Line | None:
     try:
         text = line.decode().removeprefix(_BOM)
     except UnicodeDecodeError:
-        return Line(why="the line is not readable: it is not UTF-8", raw=line.decode(errors="backslashreplace"))
+        return Line(why=_NOT_UTF8, raw=line.decode(errors="backslashreplace"))
     if _SPACE.fullmatch(text):
         return None
     try:
@@ -53,7 +54,9 @@ def read_line(line: bytes) -> Line | None:
     except RecursionError:
         return Line(why="the line is not readable: it is nested too deeply", raw=text)
     except JSONDecodeError as error:
-        return Line(why=f"the line is not readable: {error.msg}", raw=text)
+        return Line(
+            why=f"the line is not readable: {error.msg.removesuffix(' at').removesuffix(' starting')}", raw=text
+        )
 
 
 def read_lines(lines: pa.Array, names: Sequence[str]) -> pa.Array:
@@ -104,6 +107,8 @@ def names_of(keys: Iterable[str], reasons: Iterable[str]) -> list[str]:
 
 
 def _nothing_read(reasons: list[str]) -> str:
+    if _NOT_UTF8 in reasons:  # of UTF-16 every other line is no object either
+        reasons = [_NOT_UTF8]
     if NO_OBJECT in reasons:
         return "no line is a JSON object (is it one array over several lines? jq -c '.[]' makes lines of it)"
     return f"no line can be read as a JSON object; {' / '.join(reasons)}"

@@ -65,8 +65,15 @@ _SIMPLE: Final[Sequence[tuple[Callable[[pa.DataType], bool], DataType]]] = (
 
 
 def parquet_columns(path: Path) -> list[tuple[Field, pa.DataType]]:
-    """Its columns, and the Arrow type in which each is read. ConfigurationError for a file that is none."""
+    """Its columns, and the Arrow type in which each is read.
+
+    ConfigurationError for a file that is none, and for one with two columns of one name.
+    """
     with _opened(path) as file:
+        names = file.schema_arrow.names
+        for name in names:
+            if names.count(name) > 1:
+                raise ConfigurationError(f"{str(path)!r} has two columns {name!r}; rename or drop one")
         old = {column.path for column in map(file.schema.column, range(len(file.schema)))
                if column.physical_type == _OLD_TIME}  # fmt: skip
         read = [

@@ -1,6 +1,6 @@
 """Rejected rows, counted by reason."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -73,10 +73,12 @@ def _examples(rows: pa.RecordBatch) -> tuple[str, ...]:
     """JSON objects of the original columns, with long values cut."""
     names = rows.schema.names[:-1]
     columns = [LENIENT.texts(rows.column(index))[0].to_pylist() for index in range(len(names))]
-    return tuple(
-        "{" + ",".join(f"{LENIENT.quoted(name)}:{_cut(text)}" for name, text in zip(names, row, strict=True)) + "}"
-        for row in zip(*columns, strict=True)
-    )
+    return tuple(example(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
+
+
+def example(columns: Iterable[tuple[str, str | None]]) -> str:
+    """A row as a JSON object with long values cut, of its columns' names and the JSON of their values."""
+    return "{" + ",".join(f"{LENIENT.quoted(name)}:{_cut(text)}" for name, text in columns) + "}"
 
 
 def _cut(text: str | None) -> str:

@@ -43,6 +43,15 @@ def folder(location: str) -> Folder:
     return Folder(files, path.rstrip("/"))
 
 
+def check_writable(path: str, what: str) -> None:
+    """ConfigurationError, about `what`, where no folder of that path can be made, or written if it is there."""
+    there = next(each for each in (Path(path), *Path(path).parents) if os.path.lexists(each))
+    if not os.path.isdir(there):
+        raise ConfigurationError(f"{what} is a file, or in one; name another")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise ConfigurationError(f"{what} cannot be written; name another")
+
+
 def shown(location: str) -> str:
     """`location` without what may be secret."""
     if "://" not in location:

@@ -22,8 +22,8 @@ from pyarrow.fs import FileType
 from delaystore.errors import ConfigurationError, LoadError
 from delaystore.loading.conversion.objects import braced, of_columns
 from delaystore.loading.options import WriteOptions
-from delaystore.loading.rejects.counts import LENIENT, MAX_EXAMPLES, Reason, Rejects
-from delaystore.loading.rejects.file_systems import Folder, absolute, folder, folder_errors, shown
+from delaystore.loading.rejects.counts import LENIENT, MAX_EXAMPLES, Reason, Rejects, example
+from delaystore.loading.rejects.file_systems import Folder, absolute, check_writable, folder, folder_errors, shown
 from delaystore.loading.staging.abc import LoadKey
 
 _SAFE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,79}")
@@ -192,6 +192,16 @@ def reject_folder(options: WriteOptions, key: LoadKey, run: str = "") -> RejectF
     return None if location is None else RejectFolder.of_load(location, key, run)
 
 
+def check_reject_folder(options: WriteOptions) -> None:
+    """ConfigurationError for a folder that cannot be made or written, as far as can be seen; it is not made.
+
+    Of URIs nothing is seen.
+    """
+    location = rejects_location(options)
+    if options.rejects is not None and location is not None and "://" not in location:
+        check_writable(absolute(location), f"the folder for rejects, {absolute(options.rejects)},")
+
+
 def rejects_location(options: WriteOptions) -> str | None:
     """The folder of this store's endpoint, below the one that the option `rejects` names. None: it names none."""
     if options.rejects is None:
@@ -212,7 +222,8 @@ def kept_rejects(load_id: str, options: WriteOptions) -> Rejects:
     for line in () if kept is None else kept.kept_lines():
         *columns, (_, reason) = json.loads(line).items()
         known = found.get(reason, Reason(0))
-        examples = (json.dumps(dict(columns), ensure_ascii=False),) if known.count < MAX_EXAMPLES else ()
+        texts = ((name, json.dumps(value, ensure_ascii=False)) for name, value in columns)
+        examples = (example(texts),) if known.count < MAX_EXAMPLES else ()
         found[reason] = known + Reason(1, examples)
     return Rejects(found)
 

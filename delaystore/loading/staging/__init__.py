@@ -1,6 +1,6 @@
 """Staging, by kind of store."""
 
-from delaystore.loading.staging._choice import cleanup, list_loads, load_status, open_staging, waiting_ids
+from delaystore.loading.staging._choice import cleanup, list_loads, load_status, open_staging, set_up, waiting_ids
 from delaystore.loading.staging._loads import Cleaned, LoadState, LoadStatus
 from delaystore.loading.staging._owner import Owner
 from delaystore.loading.staging._sql.run import renew_lease
@@ -22,5 +22,6 @@ __all__ = [
     "load_status",
     "open_staging",
     "renew_lease",
+    "set_up",
     "waiting_ids",
 ]

@@ -29,11 +29,21 @@ def open_staging(options: StoreOptions, lease_seconds: int, owner: Owner | None 
     """A staging for one run of a load; connects to nothing.
 
     `owner`: the process with which the load ends; None: the parent of the one that calls `begin`.
-    Raises ConfigurationError for a store that cannot be loaded from other processes.
+    Raises ConfigurationError for a store that cannot be loaded from other processes, and for an endpoint, schema or
+    table whose name it does not take.
     """
     if _is_sql(options):
+        with load_database(options):  # only names are checked
+            pass
         return SqlStaging(_absolute(options), lease_seconds, owner)
     return PlainStaging(options)
+
+
+def set_up(options: StoreOptions) -> None:
+    """Make the tables of messages and of loads, where they are missing; a store without staging makes its own later."""
+    if _is_sql(options):
+        with load_database(options) as database:
+            database.set_up()
 
 
 def cleanup(options: StoreOptions) -> Cleaned:

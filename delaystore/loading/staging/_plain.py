@@ -41,6 +41,8 @@ class PlainStaging(Staging):
             raise ConfigurationError("the option keyColumn is for SQL stores; leave it out")
         if options.schema is not None or options.table is not None:
             raise ConfigurationError("the options schema and table are for SQL stores; leave them out")
+        with _opened(options):  # only names are checked
+            pass
         self._options = options
         self._key: LoadKey | None = None
 
@@ -84,7 +86,7 @@ class PlainStaging(Staging):
 
 
 _ONLY_IGNORE: Final = (
-    'this store takes messages at once, so that a load cannot be undone; set the option "on duplicate" to ignore if '
+    "this store takes messages at once, so that a load cannot be undone; set the option onDuplicate to ignore if "
     "that is what you want, or load into PostgreSQL, MariaDB, MySQL or SQLite"
 )
 

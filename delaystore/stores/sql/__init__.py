@@ -1,7 +1,5 @@
 """The SQL store: PostgreSQL, MariaDB, MySQL, SQLite."""
 
-from delaystore.sql.errors import configuration_errors
-from delaystore.sql.urls import check_synchronous
 from delaystore.stores.sql.async_store import AsyncSqlDelayedMessageStore
 from delaystore.stores.sql.setup import leave_delaystore_alone
 from delaystore.stores.sql.store import SqlDelayedMessageStore
@@ -11,6 +9,4 @@ __all__ = ["AsyncSqlDelayedMessageStore", "SqlDelayedMessageStore", "leave_delay
 
 def open_sql_store(url: str) -> SqlDelayedMessageStore:
     """The SQL store for `url`; the entry point of its schemes. Raises ConfigurationError, MissingDependencyError."""
-    with configuration_errors():
-        check_synchronous(url)
     return SqlDelayedMessageStore(url)

@@ -18,9 +18,9 @@ from delaystore.sql.codec import decode_mapping
 from delaystore.sql.connections import connections_of
 from delaystore.sql.dialects import Claiming, store_dialect_of
 from delaystore.sql.engine import Connections, create_store_engine, same_database
-from delaystore.sql.errors import configuration_errors, translate
+from delaystore.sql.errors import translate
 from delaystore.sql.names import check_identifier
-from delaystore.sql.urls import check_synchronous, url_label
+from delaystore.sql.urls import url_label
 from delaystore.stores.abc import DelayedMessageStore
 from delaystore.stores.sql import SqlDelayedMessageStore
 from delaystore.stores.sql.bound import BoundSqlStore
@@ -173,8 +173,6 @@ class SqlQueueTransport(Transport):
 
 def open_sql_queue(url: str) -> SqlQueueTransport:
     """The SQL queues in the database at `url`; raises ConfigurationError, MissingDependencyError."""
-    with configuration_errors():
-        check_synchronous(url)
     return SqlQueueTransport(url)
 
 

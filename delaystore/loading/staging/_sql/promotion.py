@@ -34,7 +34,9 @@ TRIES: Final = 5
 CLAIM_PATIENCE: Final = 600.0
 """Seconds to wait for dispatchers' leases on messages that are to be replaced."""
 _POLL: Final = 0.5
-_ONE_EACH: Final = 'leave one row of each, or set the option "on duplicate" to ignore, which keeps any one of them'
+_WAITING: Final = "already waiting in the store"
+_NOT_AGAIN: Final = "leave it out, or set the option onDuplicate to ignore or replace"
+_ONE_EACH: Final = "leave one row of each, or set the option onDuplicate to ignore, which keeps any one of them"
 
 
 class Promotion:
@@ -214,7 +216,7 @@ class Promotion:
         if repeated:
             raise DuplicateMessageError(repeated, "twice in the load", _ONE_EACH) from None
         if known:
-            raise DuplicateMessageError(known) from None
+            raise DuplicateMessageError(known, _WAITING, _NOT_AGAIN) from None
 
     def _staged(self) -> Select[Any]:
         """Those without a key, in the order in which they lie. Each chunk is sorted, as suits the primary key."""

@@ -39,7 +39,7 @@ from delaystore.migrations.sources._sql.shape import TableShape
 from delaystore.migrations.sources._sql.tables import RunTables, run_tables
 from delaystore.sql.errors import configuration_errors
 from delaystore.sql.names import check_identifier
-from delaystore.sql.urls import check_synchronous, database_url
+from delaystore.sql.urls import database_url
 
 
 class SqlSource(MigrationSource):
@@ -57,7 +57,6 @@ class SqlSource(MigrationSource):
 
     def __init__(self, url: str | URL, shape: TableShape) -> None:
         with configuration_errors():
-            check_synchronous(url)
             parsed = database_url(url)
         self._schema = url_parameter(parsed, "schema")
         self._shape = shape
