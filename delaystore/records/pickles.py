@@ -22,6 +22,7 @@ class Foreign:
 def read_pickle(data: bytes) -> Any:
     """What `data` holds: None, bools, numbers, text, bytes, lists, tuples, dicts, and Foreign for everything else.
 
+    A dict's keys that are tuples are Foreign, too.
     Raises InvalidMessageError for what is no pickle.
     """
     machine = _Machine()
@@ -118,7 +119,12 @@ class _Machine:
 
 
 def _pairs(values: list[Any]) -> dict[Any, Any]:
-    return dict(zip(values[::2], values[1::2], strict=True))
+    return dict(zip(map(_key, values[::2]), values[1::2], strict=True))
+
+
+def _key(value: Any) -> Any:
+    """A tuple is hashed part by part, as often as each is named, and as deep as they go: Python ends at some depth."""
+    return Foreign("builtins.tuple") if isinstance(value, tuple) else value
 
 
 _VALUES: Final = frozenset(

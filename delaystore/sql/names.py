@@ -62,7 +62,7 @@ def timed_table_name(table: str, dialect: SqlDialect, *, by_test_clock: bool) ->
     if by_test_clock:
         table = table.removesuffix(TEST_CLOCK)
         table = derived_name(table, TEST_CLOCK + LONGEST_SUFFIX, dialect).removesuffix(LONGEST_SUFFIX)
-    elif table.endswith(TEST_CLOCK):
+    elif table.lower().endswith(TEST_CLOCK):  # SQLite's names are the same in capitals
         raise ConfigurationError(
             f"the table {table!r} is for tests, which set a clock; name another table, or give the store a clock"
         )

@@ -31,11 +31,11 @@ class AsyncTestDelivery(AsyncDelayedDelivery):
         clock: SettableClock | None = None,
         settings: DelayedDeliverySettings | None = None,
     ) -> None:
-        self._test = TestDelivery(endpoint, clock=clock, settings=settings)
-        self.clock: Final = self._test.clock
+        self.clock: Final = SettableClock() if clock is None else clock
+        store = InMemoryDelayedMessageStore(self.clock)
+        super().__init__(endpoint, store, settings=settings)
+        self._delivery = self._test = TestDelivery(endpoint, store, clock=self.clock, settings=settings)
         self.transport: Final = self._test.transport
-        super().__init__(endpoint, InMemoryDelayedMessageStore(self.clock), settings=settings)
-        self._delivery = self._test  # it has the store that counts
 
     def on(self, destination: str, handler: Handler) -> None:
         """Call `handler(message)`, and await what it returns if that can be, for each message that arrives there."""

@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from threading import Lock
 from typing import Final
 
+from delaystore.errors import InvalidMessageError
 from delaystore.message import utc
 
 _START: Final = datetime(2027, 1, 1, 12, tzinfo=UTC)
@@ -38,11 +39,11 @@ class SettableClock:
     ) -> datetime:
         """Move on by the sum of a timedelta or seconds, and what is named; back, if that is negative.
 
-        Returns the new instant.
+        Returns the new instant. Raises InvalidMessageError for what is no length of time, or leads too far.
         """
         span = sum_of(span, days=days, hours=hours, minutes=minutes, seconds=seconds)
         with self._lock:
-            self._now = utc(self._now + span, "now")
+            self._now = moved(self._now, span)
             return self._now
 
     def set(self, now: datetime) -> None:
@@ -52,7 +53,20 @@ class SettableClock:
             self._now = now
 
 
-def sum_of(span: timedelta | float, *, days: float, hours: float, minutes: float, seconds: float) -> timedelta:
-    """`span`, a timedelta or seconds, and what is named, together."""
-    span = span if isinstance(span, timedelta) else timedelta(seconds=span)
-    return span + timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+def sum_of(
+    span: timedelta | float, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0
+) -> timedelta:
+    """`span`, a timedelta or seconds, and what is named, together; raises InvalidMessageError for what is no length."""
+    try:
+        span = span if isinstance(span, timedelta) else timedelta(seconds=span)
+        return span + timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+    except (TypeError, ValueError, OverflowError) as error:  # also NaN and infinity
+        raise InvalidMessageError(f"time cannot pass by that much: {error}") from None
+
+
+def moved(now: datetime, span: timedelta) -> datetime:
+    """The instant `span` after `now`; raises InvalidMessageError where there is none."""
+    try:
+        return utc(now + span, "now")
+    except OverflowError:
+        raise InvalidMessageError(f"the clock cannot go from {now.isoformat()} by {span}") from None

@@ -9,11 +9,11 @@ from typing_extensions import override
 
 from delaystore.address import parse_address
 from delaystore.delivery import DelayedDelivery
-from delaystore.errors import ConfigurationError
+from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.message import DelayedMessage, Position
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores import InMemoryDelayedMessageStore, ManagedDelayedMessageStore
-from delaystore.testing._clock import SettableClock, sum_of
+from delaystore.testing._clock import SettableClock, moved, sum_of
 from delaystore.testing._expectation import Expectation, Expected, report
 from delaystore.testing._handlers import Handler, Handlers, Turn
 from delaystore.testing._recording import RecordingTransport
@@ -101,7 +101,8 @@ class TestDelivery(DelayedDelivery):
     ) -> Sequence[DelayedMessage]:
         """Let so much time pass as `clock.advance` would, but stop to forward whenever something is due on the way.
 
-        So handlers see the clock of the moment in which their message arrives. Returns and raises as `dispatch_due`.
+        So handlers see the clock of the moment in which their message arrives. Returns and raises as `dispatch_due`;
+        InvalidMessageError also for what is negative, or no length of time.
         """
         arrived: list[DelayedMessage] = []
         for call in self._turns_for(sum_of(span, days=days, hours=hours, minutes=minutes, seconds=seconds), arrived):
@@ -170,12 +171,14 @@ class TestDelivery(DelayedDelivery):
 
     def _turns_for(self, span: timedelta, arrived: list[DelayedMessage]) -> Iterator[Turn]:
         """The calls of handlers of one `dispatch_for`."""
-        end = self.clock.now() + span
+        if span < timedelta(0):
+            raise InvalidMessageError(f"no time passes in {span}; to go back, use clock.advance")
+        end = moved(self.clock.now(), span)
         yield from self._turns(arrived)
         while (moment := self._next_moment(end)) is not None:
             self.clock.set(moment)
             yield from self._turns(arrived)
-        self.clock.set(end)
+        self.clock.set(max(end, self.clock.now()))  # a handler may have let more time pass
 
     def _forward(self) -> Sequence[DelayedMessage]:
         assert self._dispatcher is not None  # there is a transport

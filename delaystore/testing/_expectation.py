@@ -8,7 +8,8 @@ from enum import Enum
 from typing import Any, Final, TypedDict
 
 from delaystore.address import parse_address
-from delaystore.message import DelayedMessage
+from delaystore.message import DelayedMessage, utc
+from delaystore.testing._clock import moved, sum_of
 
 MOST_LISTED: Final = 20
 """Messages that a report lists, of each kind."""
@@ -81,9 +82,9 @@ class Expectation:
 
     def _due_times(self) -> Iterator[datetime]:
         if self.delay is not None:
-            yield self.now + (self.delay if isinstance(self.delay, timedelta) else timedelta(seconds=self.delay))
+            yield moved(self.now, sum_of(self.delay))
         if self.at is not None:
-            yield self.at
+            yield utc(self.at, "at")
 
 
 def report(

@@ -6,7 +6,7 @@ pytest loads this module wherever delaystore is installed, so it imports nothing
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -16,7 +16,11 @@ if TYPE_CHECKING:
     from sqlalchemy import URL, Engine
 
     from delaystore.settings import DelayedDeliverySettings
+    from delaystore.stores import SqlDelayedMessageStore
     from delaystore.testing import AsyncTestDelivery, SettableClock, TestDelivery
+
+LOCK_WAIT: Final = 5.0
+"""Seconds for which the tables of an earlier test may be in use before they are dropped."""
 
 
 @pytest.fixture
@@ -101,7 +105,19 @@ def sql_delayed_delivery(
     delivery = TestDelivery(
         delayed_delivery_endpoint, store, clock=delayed_delivery_clock, settings=delayed_delivery_settings
     )
-    store.remove_infrastructure()  # not after the test: a transaction that it leaves open would keep the tables locked
+    _remove_tables(store)  # not after the test, whose transaction may end after this fixture
     delivery.setup_infrastructure()  # tables cannot be made inside a transaction that enlists
     yield delivery
     delivery.close()
+
+
+def _remove_tables(store: SqlDelayedMessageStore) -> None:
+    from delaystore.errors import StoreUnavailableError
+
+    try:
+        store.remove_infrastructure(lock_wait=LOCK_WAIT)
+    except StoreUnavailableError as error:
+        problem = str(error)
+    else:
+        return
+    pytest.fail(f"{problem} (an earlier test may have left it open)", pytrace=False)

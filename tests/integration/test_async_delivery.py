@@ -5,6 +5,7 @@ import inspect
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
@@ -37,6 +38,7 @@ from delaystore.errors import (
     StoreUnavailableError,
 )
 from delaystore.stores import InMemoryDelayedMessageStore
+from delaystore.stores.sql import _clock
 from delaystore.transports import InMemoryTransport
 from tests.integration.sql_stores import message
 from tests.servers import MariaDB, PostgreSQL
@@ -103,10 +105,14 @@ async def ticking(most: float = 0.5) -> AsyncIterator[Stalls]:
 
 @asynccontextmanager
 async def frozen(server: PostgreSQL | MariaDB) -> AsyncIterator[None]:
+    """It stands still for the block, but no longer than 20 s: a loop that waits for it could not end that."""
+    thaw = threading.Timer(20, server.resume)
     server.pause()
+    thaw.start()
     try:
         yield
     finally:
+        thaw.cancel()
         server.resume()
 
 
@@ -208,7 +214,9 @@ def test_the_loop_goes_on_while_the_database_is_frozen(freezing: Freezing) -> No
     asyncio.run(program())
 
 
-def test_enlisting_by_run_sync_leaves_the_loop_free(freezing: Freezing) -> None:
+def test_enlisting_by_run_sync_leaves_the_loop_free(freezing: Freezing, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call asks the database for the time, as after a while, and by the transaction's own connection alone."""
+    monkeypatch.setattr(_clock, "FRESH_FOR", 0.0)
     server, url = freezing
 
     async def program(delivery: DelayedDelivery) -> None:

@@ -121,6 +121,14 @@ def test_removed_infrastructure_is_gone_and_can_be_made_again(store: SqlDelayedM
     assert store.count() == 0
 
 
+def test_tables_in_use_are_waited_for_as_long_as_told(store: SqlDelayedMessageStore) -> None:
+    with store.transaction() as using:
+        using.store(message(store.now(), 60))
+        with pytest.raises(StoreUnavailableError, match="sales_delayed is in use by a transaction that has not ended"):
+            store.remove_infrastructure(lock_wait=0.2)
+    assert store.count() == 1
+
+
 @pytest.mark.parametrize("name", HOSTILE_NAMES)
 def test_any_name_is_quoted(database_url: str, name: str) -> None:
     hostile = SqlDelayedMessageStore(database_url, table=name)

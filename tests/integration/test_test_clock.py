@@ -88,7 +88,7 @@ def test_its_table_is_refused_to_others(endpoint: str, postgresql_url: str) -> N
         TestDelivery(endpoint, timed, clock=SettableClock())
         name = timed.table.name
         assert name.endswith("_test_clock")
-    for table in (name, "mine_test_clock"):
+    for table in (name, str(name).upper(), "mine_test_clock"):
         refused = pytest.raises(ConfigurationError, match="is for tests, which set a clock; name another table")
         with closing(SqlDelayedMessageStore(postgresql_url, table=table)) as store, refused:
             DelayedDelivery(endpoint, store)

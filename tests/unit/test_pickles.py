@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import subprocess
 import sys
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -122,6 +123,16 @@ def test_nothing_is_imported() -> None:
 def test_what_is_no_pickle_is_refused(data: bytes) -> None:
     with pytest.raises(InvalidMessageError, match="pickle"):
         read_pickle(data)
+
+
+@pytest.mark.parametrize(
+    "deep", [b")" + b"\x85" * 300_000, b")" + b"2\x86" * 100], ids=["in itself", "named again and again"]
+)
+def test_a_tuple_is_no_name_in_a_dict(deep: bytes) -> None:
+    """It is not hashed. In a process of its own: hashing would end that, or never come to an end."""
+    program = "import sys; from delaystore.records.pickles import read_pickle; read_pickle(sys.stdin.buffer.read())"
+    data = b"\x80\x04}" + deep + b"Ns."
+    subprocess.run([sys.executable, "-c", program], input=data, check=True, timeout=60)
 
 
 @given(st.binary(max_size=60))

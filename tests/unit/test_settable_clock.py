@@ -1,4 +1,5 @@
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -25,4 +26,14 @@ def test_a_naive_instant_is_refused() -> None:
     clock = SettableClock(NOON)
     with pytest.raises(InvalidMessageError, match="no time zone"):
         clock.set(naive)
+    assert clock.now() == NOON
+
+
+@pytest.mark.parametrize(
+    "span", [{"days": 1e9}, {"days": -1e6}, {"days": float("nan")}, {"seconds": float("inf")}, {"span": "a day"}]
+)
+def test_what_is_no_length_of_time_or_leads_too_far_is_refused(span: dict[str, Any]) -> None:
+    clock = SettableClock(NOON)
+    with pytest.raises(InvalidMessageError):
+        clock.advance(**span)
     assert clock.now() == NOON

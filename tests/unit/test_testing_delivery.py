@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from delaystore import DelayedDeliverySettings, DelayedMessage
-from delaystore.errors import ConfigurationError
+from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.stores import InMemoryDelayedMessageStore
 from delaystore.testing import SettableClock, TestDelivery
 from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind
@@ -112,6 +112,18 @@ def test_time_that_passes_stops_at_each_message(delivery: TestDelivery) -> None:
     assert len(delivery.dispatch_for(timedelta(days=2))) == 1
 
 
+def test_time_does_not_go_back(delivery: TestDelivery) -> None:
+    """Also where a handler lets more of it pass."""
+    delivery.on("billing", lambda _: delivery.dispatch_for(days=5))
+    delivery.send("billing", b"", delay=60)
+    delivery.send("later", b"", delay=timedelta(days=3))
+    delivery.dispatch_for(days=1)
+    assert delivery.clock.now() == NOON + timedelta(days=5, minutes=1)
+    assert len(delivery.delivered("later")) == 1
+    with pytest.raises(InvalidMessageError, match=r"to go back, use clock\.advance"):
+        delivery.dispatch_for(days=-1)
+
+
 def test_a_refused_message_is_retried_and_ends_in_the_error_queue() -> None:
     settings = DelayedDeliverySettings(number_of_retries=2, retry_span=timedelta(minutes=1), error_queue="failed")
     delivery = TestDelivery("sales", settings=settings)
@@ -150,6 +162,12 @@ def test_what_was_sent_is_found_by_anything_it_has(delivery: TestDelivery) -> No
     delivery.assert_not_sent("shipping")
     delivery.cancel(sent.message_id)
     delivery.assert_not_sent("billing")
+
+
+def test_an_expected_time_without_a_zone_is_refused(delivery: TestDelivery) -> None:
+    delivery.send("billing", b"", delay=0)
+    with pytest.raises(InvalidMessageError, match="has no time zone"):
+        delivery.assert_sent(at=NOON.replace(tzinfo=None))
 
 
 def test_what_was_sent_is_found_by_its_key(delivery: TestDelivery) -> None:

@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from delaystore.bridge import give_way
 from delaystore.clock import Clock
-from delaystore.errors import ConfigurationError, KeyInUseError, StoreSetupError
+from delaystore.errors import ConfigurationError, KeyInUseError, StoreSetupError, StoreUnavailableError
 from delaystore.keys import KEY_PATIENCE, KeyRule
 from delaystore.message import DelayedMessage, Position
 from delaystore.settings import TransactionMode, check_lease
@@ -200,11 +200,25 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore, KeyedDelayedMessageStor
             setup.upgrade(connection, self._parts.statements.table, self._dialect)
             connection.commit()
 
-    def remove_infrastructure(self) -> None:
-        """Drop the tables, with all that waits in them."""
+    def remove_infrastructure(self, *, lock_wait: float | None = None) -> None:
+        """Drop the tables, with all that waits in them.
+
+        `lock_wait`: seconds to wait for a transaction that uses them, StoreUnavailableError then; None: as long as the
+        database waits, on PostgreSQL for ever.
+        """
         with translated_errors(), self._transactions.connect() as connection:
-            setup.remove(connection, self._parts.statements.table)
-            connection.commit()
+            limit = nullcontext() if lock_wait is None else self._dialect.lock_wait(connection, lock_wait)
+            try:
+                with limit:
+                    setup.remove(connection, self._parts.statements.table)
+                    connection.commit()
+            except DBAPIError as error:
+                if self._dialect.fault(error) is not Fault.LOCKED:
+                    raise
+                raise StoreUnavailableError(
+                    f"{self.table.fullname} is in use by a transaction that has not ended; end it, as by closing its "
+                    "Session or Connection, and try again"
+                ) from None
 
     @override
     def now(self) -> datetime:
