@@ -80,10 +80,10 @@ async def cancelled_at_each_step(
         attempt = CancelledAt(operation(delivery, f"{operation.__name__} {step}"), step)
 
         async def run(work: Awaitable[object] = attempt) -> None:
-            await work
+            with suppress(asyncio.CancelledError):
+                await work
 
-        (ended,), _ = await asyncio.wait({asyncio.create_task(run())})
-        assert ended.cancelled() or ended.exception() is None
+        await asyncio.create_task(run())
         await check()
         if attempt.waits < step:
             return
@@ -114,7 +114,8 @@ def test_a_cancellation_leaves_connections_as_they_were(url: str, whose: str, mo
         ):
 
             async def check() -> None:
-                assert store.engine.sync_engine.pool.checkedout() == 0  # type: ignore[attr-defined]
+                pool: Any = store.engine.sync_engine.pool
+                assert pool.checkedout() == 0
                 if whose == "theirs":
                     await deleted_and_rolled_back(engine)
                     assert await others.get("first") is not None
