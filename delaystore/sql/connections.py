@@ -7,7 +7,7 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary, WeakSet
 
 from sqlalchemy import Connection, Engine, event
-from sqlalchemy.pool import ConnectionPoolEntry
+from sqlalchemy.pool import ConnectionPoolEntry, PoolResetState
 
 from delaystore.calls import CUT_AFTER, current_call, in_background
 from delaystore.clock import CarriedClock
@@ -36,7 +36,7 @@ class EngineConnections:
         event.listen(engine, "connect", self._made, insert=True)  # before the connection is prepared
         event.listen(engine, "invalidate", self._lost)
         event.listen(engine, "checkout", self._used, insert=True)  # before the connection is tested
-        event.listen(engine, "reset", self._used)
+        event.listen(engine, "reset", self._given_back)
         event.listen(engine, "checkin", self._returned)
         for moment in ("before_cursor_execute", "commit", "rollback"):
             event.listen(engine, moment, self._used_by)
@@ -74,6 +74,20 @@ class EngineConnections:
     def _used_by(self, connection: Connection, *_: Any) -> None:
         if current_call() is not None and not connection.invalidated:
             self._used(connection.connection.dbapi_connection)
+
+    def _given_back(self, driver: Any, record: Any, state: PoolResetState) -> None:
+        """Give the connection the isolation level back that it had.
+
+        SQLAlchemy does so later, where the cancellation of a task, for it is awaited on a loop, would lose the place
+        in the pool. From here the connection is closed then.
+        """
+        self._used(driver)
+        if not self._driver.is_async or not state.asyncio_safe or record is None or not record.finalize_callback:
+            return
+        if not state.transaction_was_reset:
+            driver.rollback()
+        while record.finalize_callback:
+            record.finalize_callback.pop()(driver)
 
     def _returned(self, driver: Any, record: ConnectionPoolEntry) -> None:
         """From now on the call ends nothing on the connection, which another thread may take.

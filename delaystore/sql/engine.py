@@ -79,7 +79,9 @@ class Connections:
             # not options of an engine: those of the engine that it is made from would be set after them
             return connection.execution_options(**self._options)
         except BaseException:
-            connection.close()
+            # a cancelled task's has perhaps the new level by now, and nobody would give it the former one
+            with connection:
+                connection.invalidate()
             raise
 
 
