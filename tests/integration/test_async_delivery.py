@@ -2,12 +2,14 @@
 
 import asyncio
 import inspect
+import random
 import re
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.rows import dict_row
-from sqlalchemy import text
+from sqlalchemy import event, text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
@@ -405,6 +407,85 @@ def test_a_cancelled_send_leaves_no_connection_half_used(url: str) -> None:
             assert await delivery.count() == 6
             pool: Any = store.engine.sync_engine.pool
             assert pool.checkedout() == 0
+
+    asyncio.run(program())
+
+
+Database = Callable[[str], Any]
+"""What a store is given for a URL: the URL, or an engine of one's own."""
+
+
+def writes_at_once(file: Path) -> bool:
+    with closing(sqlite3.connect(file, timeout=0, isolation_level=None)) as other:
+        try:
+            other.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return False
+        other.execute("ROLLBACK")
+        return True
+
+
+@pytest.mark.parametrize("database", [str, create_async_engine], ids=["url", "engine"])
+def test_a_statement_that_is_cancelled_leaves_sqlite_s_file_unlocked(tmp_path: Path, database: Database) -> None:
+    """Cancelled while the driver's thread executes it: nobody reads what it returns."""
+    file = tmp_path / "app.db"
+
+    async def program() -> None:
+        store = AsyncSqlDelayedMessageStore(database(f"sqlite+aiosqlite:///{file}"))
+        async with AsyncDelayedDelivery("sales", store) as delivery:
+            await delivery.send("billing", b"", delay=3600)
+
+            def cancel(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+                task = asyncio.current_task()
+                if statement.startswith("INSERT") and task is not None:
+                    asyncio.get_running_loop().call_soon(task.cancel)
+
+            event.listen(store.engine.sync_engine, "before_cursor_execute", cancel)
+            kept = asyncio.create_task(delivery.send("billing", b"", delay=3600, key="order"))
+            await asyncio.wait({kept})
+            assert kept.cancelled()
+            assert writes_at_once(file)
+            assert await delivery.count() == 1
+        await store.engine.dispose()
+
+    asyncio.run(program())
+
+
+@pytest.mark.parametrize("database", [str, create_async_engine], ids=["url", "engine"])
+def test_tasks_cancelled_at_random_lose_nothing_of_sqlite_s(tmp_path: Path, database: Database) -> None:
+    file, chance = tmp_path / "app.db", random.Random(7)
+    acknowledged: dict[str, str] = {}
+    others: set[str] = set()
+    """Keys whose message may have been cancelled."""
+
+    async def program() -> None:
+        store = AsyncSqlDelayedMessageStore(database(f"sqlite+aiosqlite:///{file}"))
+        async with AsyncDelayedDelivery("sales", store) as delivery:
+            await delivery.send("billing", b"", delay=3600, key="0")
+
+            async def send(key: str) -> None:
+                acknowledged[key] = await delivery.send("billing", b"", delay=3600, key=key, on_key="keep")
+
+            async def cancel(key: str) -> None:
+                others.add(key)
+                await delivery.cancel(key=key)
+
+            async def reschedule(key: str) -> None:
+                await delivery.reschedule(key=key, delay=7200)
+
+            tasks = []
+            for number in range(50):
+                work, key = chance.choice([send, send, send, cancel, reschedule]), str(number // 2)
+                tasks.append(asyncio.create_task(work(key)))
+                await asyncio.sleep(chance.random() * 0.02)
+                tasks[-1].cancel()
+            outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+            assert writes_at_once(file)
+            assert {type(each) for each in outcomes} <= {type(None), asyncio.CancelledError}
+            waiting = [(each.key, each.message_id) for each in (await delivery.list()).messages]
+            assert len(dict(waiting)) == len(waiting)
+            assert {key: sent for key, sent in acknowledged.items() if key not in others}.items() <= set(waiting)
+        await store.engine.dispose()
 
     asyncio.run(program())
 
