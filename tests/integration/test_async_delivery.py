@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import os
 import random
 import re
 import sqlite3
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, closing, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -548,6 +550,84 @@ def test_a_store_in_memory_needs_no_bridge() -> None:
             assert (await delivery.health()).healthy
 
     asyncio.run(program())
+
+
+def on_sql(url: str) -> AsyncDelayedDelivery:
+    return AsyncDelayedDelivery("sales", AsyncSqlDelayedMessageStore(url))
+
+
+def test_another_loop_is_refused(url: str) -> None:
+    delivery = on_sql(url)
+
+    async def send() -> str:
+        return await delivery.send("billing", b"", delay=3600)
+
+    async def enter() -> None:
+        await delivery.__aenter__()
+
+    async def look_enlisted() -> None:
+        await delivery.enlist(None).get("one")
+
+    with asyncio.Runner() as own:
+        own.run(send())
+        for work in (send, enter, look_enlisted, delivery.setup_infrastructure):
+            with ThreadPoolExecutor(1) as threads, pytest.raises(ConfigurationError, match="one in each loop"):
+                threads.submit(asyncio.run, work()).result(30)
+        own.run(send())
+        assert own.run(delivery.count()) == 2
+        own.run(delivery.close())
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda folder: on_sql(f"sqlite+aiosqlite:///{folder / 'app.db'}"),
+        lambda _: AsyncDelayedDelivery("sales", InMemoryDelayedMessageStore()),
+    ],
+    ids=["sql", "memory"],
+)
+def test_what_is_closed_takes_nothing_until_it_is_entered_again(
+    tmp_path: Path, make: Callable[[Path], AsyncDelayedDelivery]
+) -> None:
+    async def program() -> None:
+        delivery = make(tmp_path)
+        async with delivery:
+            await delivery.send("billing", b"", delay=3600)
+        for call in (
+            delivery.send("billing", b"", delay=3600),
+            delivery.count(),
+            delivery.enlist(None).get("one"),
+        ):
+            with pytest.raises(ConfigurationError, match="is closed; make its calls before"):
+                await call
+        await delivery.health()
+        await delivery.stop()
+        await delivery.close()
+        async with delivery:
+            assert await delivery.count() == 1
+
+    asyncio.run(program())
+
+
+def test_a_forked_child_has_a_loop_of_its_own(tmp_path: Path) -> None:
+    delivery = on_sql(f"sqlite+aiosqlite:///{tmp_path / 'app.db'}")
+
+    async def send() -> int:
+        await delivery.send("billing", b"", delay=3600)
+        return await delivery.count()
+
+    with asyncio.Runner() as own:
+        own.run(send())
+        child = os.fork()
+        if child == 0:
+            status = 1
+            with suppress(BaseException):
+                asyncio.set_event_loop(None)
+                asyncio._set_running_loop(None)
+                status = 0 if asyncio.run(send()) == 2 else 2
+            os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        own.run(delivery.close())
 
 
 def test_what_could_not_begin_is_closed(tmp_path: Path) -> None:
