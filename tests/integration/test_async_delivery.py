@@ -556,6 +556,27 @@ def on_sql(url: str) -> AsyncDelayedDelivery:
     return AsyncDelayedDelivery("sales", AsyncSqlDelayedMessageStore(url))
 
 
+def test_a_key_that_a_dispatcher_has_is_waited_for_beside_the_loop() -> None:
+    """Also where nothing is bridged; it is given up only because the loop goes on."""
+
+    async def program() -> None:
+        store = InMemoryDelayedMessageStore()
+        delivery = AsyncDelayedDelivery("sales", store)
+        await delivery.send("billing", b"old", delay=0, key="order")
+        async with ticking():
+            with store.transaction() as dispatcher:
+                (claimed,) = dispatcher.fetch_due(store.now(), 1)
+                sending = asyncio.create_task(delivery.send("billing", b"new", delay=3600, key="order"))
+                await asyncio.sleep(0.2)
+                assert not sending.done()
+                dispatcher.remove(claimed)
+            sent = await sending
+        (waiting,) = (await delivery.list()).messages
+        assert (waiting.message_id, waiting.body) == (sent, b"new")
+
+    asyncio.run(program())
+
+
 def test_another_loop_is_refused(url: str) -> None:
     delivery = on_sql(url)
 
