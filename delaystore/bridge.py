@@ -7,10 +7,14 @@ import asyncio
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Final, TypeVar
 
 Result = TypeVar("Result")
+
+_may_pause: Final[ContextVar[bool]] = ContextVar("delaystore_may_pause", default=True)
 
 AT_ONCE: Final = 200
 """After so many things, such as rows, the loop may do something else: a few milliseconds."""
@@ -29,10 +33,26 @@ def awaited(awaitable: Awaitable[Result]) -> Result:
     return await_only(awaitable)
 
 
+class WouldBlockError(Exception):
+    """What was called `without_pauses` would sleep; nothing of it is done."""
+
+
+@contextmanager
+def without_pauses() -> Iterator[None]:
+    """A block on a loop, in no greenlet, in which `pause` raises WouldBlockError."""
+    token = _may_pause.set(False)
+    try:
+        yield
+    finally:
+        _may_pause.reset(token)
+
+
 def pause(seconds: float) -> None:
     """Sleep; on a loop, only the caller does."""
     if on_a_loop():
         awaited(asyncio.sleep(seconds))
+    elif not _may_pause.get():
+        raise WouldBlockError
     else:
         time.sleep(seconds)
 

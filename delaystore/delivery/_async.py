@@ -12,6 +12,7 @@ from delaystore.bridge import in_thread
 from delaystore.delivery._bridged import BridgedDelivery, LoopStatusCheck, LoopStore, bridged, directly
 from delaystore.delivery._delivery import LONGEST_CLOSE, DelayedDelivery
 from delaystore.delivery._enlisted import EnlistedDelivery
+from delaystore.delivery._loop import OwnLoop
 from delaystore.dispatcher.health import STATUS_TIMEOUT, Health
 from delaystore.dispatcher.observer import DispatchObserver
 from delaystore.errors import ConfigurationError
@@ -46,7 +47,8 @@ class AsyncDelayedDelivery:
 
     Belongs to one event loop. `async with` starts the dispatcher if there is a transport, and closes everything. A call
     that is cancelled may have done its work: send again with the same message_id, and DuplicateMessageError means that
-    the message is stored. Raises as DelayedDelivery, MissingDependencyError where the dispatcher's driver is missing.
+    the message is stored. Raises as DelayedDelivery, MissingDependencyError where the dispatcher's driver is missing;
+    its calls raise ConfigurationError on another loop, and once it is closed, until it is started or entered again.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class AsyncDelayedDelivery:
                 "AsyncSqlDelayedMessageStore, as AsyncSqlDelayedMessageStore('postgresql+asyncpg://...')"
             )
         self._setting_up = asyncio.Lock()
+        self._own_loop = OwnLoop(is_bound=isinstance(store, LoopStore))
 
     send = _awaited(DelayedDelivery.send)
     send_many = _awaited(DelayedDelivery.send_many)
@@ -99,11 +102,13 @@ class AsyncDelayedDelivery:
 
     async def setup_infrastructure(self) -> None:
         """As `DelayedDelivery.setup_infrastructure`."""
+        self._own_loop.open()
         async with self._setting_up:
             await self._set_up_by(DelayedDelivery.setup_infrastructure)
 
     async def start(self) -> None:
         """As `DelayedDelivery.start`: the dispatcher runs in a thread of its own."""
+        self._own_loop.open()
         self._delivery.check_startable()
         await self._prepared()
         self._delivery.start()
@@ -117,6 +122,7 @@ class AsyncDelayedDelivery:
         try:
             await in_thread("delaystore-close", lambda: self._delivery.close(timeout))
         finally:
+            self._own_loop.close()
             if self._status_check is not None:
                 await self._status_check.close()
             if isinstance(self._store, LoopStore):
@@ -130,6 +136,7 @@ class AsyncDelayedDelivery:
 
     async def _call_as_it_is(self, method: Callable[..., R], *arguments: Any, **named: Any) -> R:
         """What `method` of the DelayedDelivery behind this one, its first argument, returns; it is not set up first."""
+        self._own_loop.check()
         if not self._delivery.is_ready:
             await self._import_set_up()
         result: R = await self._run(method, self._delivery, *arguments, **named)
@@ -144,6 +151,7 @@ class AsyncDelayedDelivery:
         return self._delivery
 
     async def __aenter__(self) -> Self:
+        self._own_loop.open()
         try:
             if self._delivery.dispatches:
                 await self.start()
@@ -160,6 +168,7 @@ class AsyncDelayedDelivery:
         await self.close()
 
     async def _call(self, method: Callable[..., R], *arguments: Any, **named: Any) -> R:
+        self._own_loop.check()
         delivery = self._delivery if self._delivery.is_ready else await self._prepared()
         result: R = await self._run(method, delivery, *arguments, **named)
         return result

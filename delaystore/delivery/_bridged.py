@@ -8,6 +8,7 @@ from typing import ParamSpec, Protocol, TypeVar, runtime_checkable
 
 from typing_extensions import override
 
+from delaystore.bridge import WouldBlockError, in_thread, without_pauses
 from delaystore.calls import Call, TaskCalls
 from delaystore.delivery._delivery import DelayedDelivery
 from delaystore.dispatcher.dispatcher import Dispatcher
@@ -115,5 +116,9 @@ async def bridged(work: Callable[P, R], *arguments: P.args, **named: P.kwargs) -
 
 
 async def directly(work: Callable[P, R], *arguments: P.args, **named: P.kwargs) -> R:
-    """What `work`, which does not block, returns or raises."""
-    return work(*arguments, **named)
+    """What `work` on a store in memory returns or raises: called at once, or in a thread where it has to wait."""
+    try:
+        with without_pauses():
+            return work(*arguments, **named)
+    except WouldBlockError:
+        return await in_thread("delaystore-call", partial(work, *arguments, **named))

@@ -57,8 +57,9 @@ class Connections:
         self._engine = engine
         self._options = {OWN: True} if isolation is None else {OWN: True, "isolation_level": isolation}
         renew_after_fork(engine)
-        if not event.contains(engine, "handle_error", _leave_read_only_server):
-            event.listen(engine, "handle_error", _leave_read_only_server)
+        for heard in (_leave_read_only_server, _close_what_was_cut):
+            if not event.contains(engine, "handle_error", heard):
+                event.listen(engine, "handle_error", heard)
 
     def connect(self) -> Connection:
         """A connection; `close` gives it back to the engine's pool."""
@@ -255,6 +256,13 @@ def _leave_read_only_server(context: ExceptionContext) -> None:
         return
     if isinstance(error, exc.DBAPIError) and fault_of(error) is Fault.READ_ONLY:
         context.is_disconnect = True
+
+
+def _close_what_was_cut(context: ExceptionContext) -> None:
+    """Close the cursor of a statement that was cancelled in the middle: SQLAlchemy closes only its connection."""
+    execution = context.execution_context
+    if execution is not None and not isinstance(context.original_exception, Exception):
+        driver_of(context.dialect).leave(execution.cursor)
 
 
 def _note_use(_connection: DBAPIConnection | None, record: ConnectionPoolEntry) -> None:

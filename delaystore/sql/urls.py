@@ -3,13 +3,13 @@
 import os
 from pathlib import Path
 from typing import Final
-from urllib.parse import unquote, urlsplit
 
 from sqlalchemy import URL, exc
 from sqlalchemy.engine.interfaces import Dialect
 
 from delaystore.errors import ConfigurationError
 from delaystore.sql.dialects import DIALECTS
+from delaystore.sql.dialects.sqlite import path_of
 from delaystore.sql.hosts import hosts_of, in_one_form, parsed
 
 _KNOWN: Final = f"there are {', '.join(f'{name}://' for name in DIALECTS)}"
@@ -68,10 +68,7 @@ def hosts_label(url: URL) -> str:
 
 def sqlite_file(url: URL) -> Path | None:
     """The file of a SQLite database, which connecting would create; None: another database."""
-    if url.get_backend_name() != "sqlite":
-        return None
-    database = url.database or ""
-    return Path(unquote(urlsplit(database).path) if database.startswith("file:") else database)
+    return path_of(url) if url.get_backend_name() == "sqlite" else None
 
 
 def _plain(url: URL) -> str:

@@ -2,13 +2,17 @@
 
 import asyncio
 import inspect
+import os
+import random
 import re
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, closing, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +20,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.rows import dict_row
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine, event, text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
@@ -417,6 +421,85 @@ def test_a_cancelled_send_leaves_no_connection_half_used(url: str) -> None:
     asyncio.run(program())
 
 
+Database = Callable[[str], Any]
+"""What a store is given for a URL: the URL, or an engine of one's own."""
+
+
+def writes_at_once(file: Path) -> bool:
+    with closing(sqlite3.connect(file, timeout=0, isolation_level=None)) as other:
+        try:
+            other.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return False
+        other.execute("ROLLBACK")
+        return True
+
+
+@pytest.mark.parametrize("database", [str, create_async_engine], ids=["url", "engine"])
+def test_a_statement_that_is_cancelled_leaves_sqlite_s_file_unlocked(tmp_path: Path, database: Database) -> None:
+    """Cancelled while the driver's thread executes it: nobody reads what it returns."""
+    file = tmp_path / "app.db"
+
+    async def program() -> None:
+        store = AsyncSqlDelayedMessageStore(database(f"sqlite+aiosqlite:///{file}"))
+        async with AsyncDelayedDelivery("sales", store) as delivery:
+            await delivery.send("billing", b"", delay=3600)
+
+            def cancel(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+                task = asyncio.current_task()
+                if statement.startswith("INSERT") and task is not None:
+                    asyncio.get_running_loop().call_soon(task.cancel)
+
+            event.listen(store.engine.sync_engine, "before_cursor_execute", cancel)
+            kept = asyncio.create_task(delivery.send("billing", b"", delay=3600, key="order"))
+            await asyncio.wait({kept})
+            assert kept.cancelled()
+            assert writes_at_once(file)
+            assert await delivery.count() == 1
+        await store.engine.dispose()
+
+    asyncio.run(program())
+
+
+@pytest.mark.parametrize("database", [str, create_async_engine], ids=["url", "engine"])
+def test_tasks_cancelled_at_random_lose_nothing_of_sqlite_s(tmp_path: Path, database: Database) -> None:
+    file, chance = tmp_path / "app.db", random.Random(7)
+    acknowledged: dict[str, str] = {}
+    others: set[str] = set()
+    """Keys whose message may have been cancelled."""
+
+    async def program() -> None:
+        store = AsyncSqlDelayedMessageStore(database(f"sqlite+aiosqlite:///{file}"))
+        async with AsyncDelayedDelivery("sales", store) as delivery:
+            await delivery.send("billing", b"", delay=3600, key="0")
+
+            async def send(key: str) -> None:
+                acknowledged[key] = await delivery.send("billing", b"", delay=3600, key=key, on_key="keep")
+
+            async def cancel(key: str) -> None:
+                others.add(key)
+                await delivery.cancel(key=key)
+
+            async def reschedule(key: str) -> None:
+                await delivery.reschedule(key=key, delay=7200)
+
+            tasks = []
+            for number in range(50):
+                work, key = chance.choice([send, send, send, cancel, reschedule]), str(number // 2)
+                tasks.append(asyncio.create_task(work(key)))
+                await asyncio.sleep(chance.random() * 0.02)
+                tasks[-1].cancel()
+            outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+            assert writes_at_once(file)
+            assert {type(each) for each in outcomes} <= {type(None), asyncio.CancelledError}
+            waiting = [(each.key, each.message_id) for each in (await delivery.list()).messages]
+            assert len(dict(waiting)) == len(waiting)
+            assert {key: sent for key, sent in acknowledged.items() if key not in others}.items() <= set(waiting)
+        await store.engine.dispose()
+
+    asyncio.run(program())
+
+
 @pytest.mark.parametrize("freezing", [*ON_POSTGRESQL, "aiomysql", "asyncmy"], indirect=True)
 def test_a_timeout_of_the_caller_s_ends_a_send(freezing: Freezing) -> None:
     server, url = freezing
@@ -475,6 +558,105 @@ def test_a_store_in_memory_needs_no_bridge() -> None:
             assert (await delivery.health()).healthy
 
     asyncio.run(program())
+
+
+def on_sql(url: str) -> AsyncDelayedDelivery:
+    return AsyncDelayedDelivery("sales", AsyncSqlDelayedMessageStore(url))
+
+
+def test_a_key_that_a_dispatcher_has_is_waited_for_beside_the_loop() -> None:
+    """Also where nothing is bridged; it is given up only because the loop goes on."""
+
+    async def program() -> None:
+        store = InMemoryDelayedMessageStore()
+        delivery = AsyncDelayedDelivery("sales", store)
+        await delivery.send("billing", b"old", delay=0, key="order")
+        async with ticking():
+            with store.transaction() as dispatcher:
+                (claimed,) = dispatcher.fetch_due(store.now(), 1)
+                sending = asyncio.create_task(delivery.send("billing", b"new", delay=3600, key="order"))
+                await asyncio.sleep(0.2)
+                assert not sending.done()
+                dispatcher.remove(claimed)
+            sent = await sending
+        (waiting,) = (await delivery.list()).messages
+        assert (waiting.message_id, waiting.body) == (sent, b"new")
+
+    asyncio.run(program())
+
+
+def test_another_loop_is_refused(url: str) -> None:
+    delivery = on_sql(url)
+
+    async def send() -> str:
+        return await delivery.send("billing", b"", delay=3600)
+
+    async def enter() -> None:
+        await delivery.__aenter__()
+
+    async def look_enlisted() -> None:
+        await delivery.enlist(None).get("one")
+
+    with asyncio.Runner() as own:
+        own.run(send())
+        for work in (send, enter, look_enlisted, delivery.setup_infrastructure):
+            with ThreadPoolExecutor(1) as threads, pytest.raises(ConfigurationError, match="one in each loop"):
+                threads.submit(asyncio.run, work()).result(30)
+        own.run(send())
+        assert own.run(delivery.count()) == 2
+        own.run(delivery.close())
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda folder: on_sql(f"sqlite+aiosqlite:///{folder / 'app.db'}"),
+        lambda _: AsyncDelayedDelivery("sales", InMemoryDelayedMessageStore()),
+    ],
+    ids=["sql", "memory"],
+)
+def test_what_is_closed_takes_nothing_until_it_is_entered_again(
+    tmp_path: Path, make: Callable[[Path], AsyncDelayedDelivery]
+) -> None:
+    async def program() -> None:
+        delivery = make(tmp_path)
+        async with delivery:
+            await delivery.send("billing", b"", delay=3600)
+        for call in (
+            delivery.send("billing", b"", delay=3600),
+            delivery.count(),
+            delivery.enlist(None).get("one"),
+        ):
+            with pytest.raises(ConfigurationError, match="is closed; make its calls before"):
+                await call
+        await delivery.health()
+        await delivery.stop()
+        await delivery.close()
+        async with delivery:
+            assert await delivery.count() == 1
+
+    asyncio.run(program())
+
+
+def test_a_forked_child_has_a_loop_of_its_own(tmp_path: Path) -> None:
+    delivery = on_sql(f"sqlite+aiosqlite:///{tmp_path / 'app.db'}")
+
+    async def send() -> int:
+        await delivery.send("billing", b"", delay=3600)
+        return await delivery.count()
+
+    with asyncio.Runner() as own:
+        own.run(send())
+        child = os.fork()
+        if child == 0:
+            status = 1
+            with suppress(BaseException):
+                asyncio.set_event_loop(None)
+                asyncio._set_running_loop(None)
+                status = 0 if asyncio.run(send()) == 2 else 2
+            os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        own.run(delivery.close())
 
 
 def test_what_could_not_begin_is_closed(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -171,6 +172,27 @@ def test_a_cursor_class_of_pymysql(url: str, delivery: DelayedDelivery) -> None:
         assert enlisted.get(enlisted.send("billing", b"x", delay=60)) is not None
         connection.commit()
     assert delivery.count() == 1
+
+
+@pytest.mark.parametrize("statement", ["INSERT INTO orders VALUES (1)", "BEGIN EXCLUSIVE"])
+@pytest.mark.parametrize("form", ["{}", "file:{}?uri=true"], ids=["path", "uri"])
+def test_a_new_store_does_not_wait_for_the_transaction_in_a_file_without_wal(
+    tmp_path: Path, form: str, statement: str
+) -> None:
+    """It would switch the file to WAL on a connection of its own."""
+    file = tmp_path / "app.db"
+    with DelayedDelivery("sales", SqlDelayedMessageStore(f"sqlite:///{file}")):
+        pass
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("PRAGMA journal_mode=DELETE").close()
+        connection.execute("CREATE TABLE orders (id INTEGER)").close()
+        connection.execute(statement).close()
+        with DelayedDelivery(
+            "sales", SqlDelayedMessageStore(f"sqlite:///{form.format(file)}"), settings=MANUAL
+        ) as delivery:
+            delivery.enlist(connection).send("billing", b"", delay=60)
+            connection.commit()
+            assert delivery.count() == 1
 
 
 @pytest.mark.parametrize("url", ["sqlite_url"], indirect=True)

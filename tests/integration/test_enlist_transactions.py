@@ -23,6 +23,7 @@ from delaystore.settings import DelayedDeliverySettings
 from delaystore.sql.dialects import postgresql
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.abc import ManagementOutcome
+from delaystore.stores.sql import setup
 from delaystore.stores.sql import store as store_module
 from tests.integration.sql_stores import message
 
@@ -208,23 +209,26 @@ def test_tables_that_others_make_for_long_are_missed_soon(
 
 
 @pytest.mark.parametrize("url", ["sqlite_url"], indirect=True)
-def test_tables_that_cannot_be_made_beside_a_writer_are_missed_at_once(
-    url: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("mode", ["WAL", "DELETE"])
+@pytest.mark.parametrize("statement", ["INSERT INTO orders VALUES (1)", "BEGIN"])
+def test_tables_that_cannot_be_made_beside_a_transaction_are_missed_at_once(
+    url: str, engine: Engine, mode: str, statement: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_module, "_SHORT_WAIT", 0.1)
-    with DelayedDelivery("elsewhere", SqlDelayedMessageStore(url)):
-        pass  # it switches the file to WAL, which waits for writers as long as the URL says
+    """It is the only writer, or sees nothing that is newer than itself."""
+    monkeypatch.setattr(setup, "upgrade", None)  # nobody waits for the transaction
     with engine.connect() as connection:
+        connection.execute(text(f"PRAGMA journal_mode={mode}"))
         connection.execute(text("CREATE TABLE orders (id INTEGER)"))
-        connection.execute(text("INSERT INTO orders VALUES (1)"))
+        connection.execute(text(statement))
         store = SqlDelayedMessageStore(url)
         delivery = DelayedDelivery("sales", store)
         with pytest.raises(StoreSetupError, match="call setup_infrastructure"):
             delivery.enlist(connection)
         connection.commit()
+        monkeypatch.undo()
         delivery.enlist(connection).send("billing", b"", delay=60)
         connection.commit()
-        assert connection.execute(text("SELECT count(*) FROM orders")).scalar() == 1
+        assert connection.execute(text("SELECT count(*) FROM orders")).scalar() == ("INSERT" in statement)
         assert delivery.count() == 1
         delivery.close()
 

@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any, ClassVar, Final
 
 from sqlalchemy import (
+    URL,
     ColumnElement,
     Connection,
     Delete,
@@ -352,9 +353,24 @@ class StoreDialect(SqlDialect):
     def notify(self, connection: Connection, channel: str, payload: str) -> None:
         """Wake the dispatchers that listen to `channel`, when the transaction commits; elsewhere they poll."""
 
+    def introduce(self, engine: Engine, lent: Connection) -> None:  # noqa: ARG002 - for overriders
+        """Have SQLAlchemy learn of the server what it asks on an engine's first connection, which it rolls back then.
+
+        `lent` is one in somebody's transaction.
+        """
+        engine.connect().close()
+
+    def allows_setup_beside(self, connection: Connection) -> bool:  # noqa: ARG002 - for overriders
+        """Whether tables made by another connection could be used in the transaction that is open on this one."""
+        return True
+
     @abstractmethod
     def identity(self, connection: Connection, table: Table) -> Sequence[Any]:
         """What is equal for two connections if, and only if, they lead to the same `table`."""
+
+    def identity_of(self, url: URL) -> Sequence[Any] | None:  # noqa: ARG002 - for overriders
+        """The `identity` of connections to `url`; None: only a connection can tell."""
+        return None
 
     @abstractmethod
     def sizes(self, connection: Connection, table: Table) -> Sequence[TableSize]:

@@ -8,12 +8,14 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar, Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote, urlsplit
 
 from sqlalchemy import (
+    URL,
     ColumnElement,
     Connection,
     Dialect,
+    Engine,
     Executable,
     Insert,
     Integer,
@@ -205,9 +207,30 @@ class SqliteDialect(StoreDialect):
         return None if connection.execute(there, {"id": values["id"]}).first() is None else False
 
     @override
+    def introduce(self, engine: Engine, lent: Connection) -> None:
+        """The library is the server, whichever connection is asked; another one may wait for the transaction of this.
+
+        It would switch the file to WAL first.
+        """
+        engine.dialect.initialize(lent)
+
+    @override
+    def allows_setup_beside(self, connection: Connection) -> bool:
+        """An open transaction is either the writer, which another would wait for, or sees nothing that is newer."""
+        return not _in_transaction(connection)
+
+    @override
     def identity(self, connection: Connection, table: Table) -> Sequence[Any]:
         """The file."""
         found = os.stat(_file_of(connection) or os.devnull)  # a database in memory is nobody else's
+        return found.st_dev, found.st_ino
+
+    @override
+    def identity_of(self, url: URL) -> Sequence[Any] | None:
+        try:
+            found = os.stat(path_of(url))
+        except OSError:  # it will be made
+            return None
         return found.st_dev, found.st_ino
 
     @override
@@ -256,6 +279,12 @@ class _TypeAndBytes(TypeDecorator[str | bytes]):
 def text_of(raw: bytes) -> str:
     """A text of SQLite's, which need not be UTF-8."""
     return raw.decode(errors="surrogateescape")
+
+
+def path_of(url: URL) -> Path:
+    """The file of SQLite's that `url` names."""
+    database = url.database or ""
+    return Path(unquote(urlsplit(database).path) if database.startswith("file:") else database)
 
 
 def owned(table: Table) -> ColumnElement[bool]:

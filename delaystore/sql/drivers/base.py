@@ -67,6 +67,9 @@ class Driver:
         """
         return False
 
+    def leave(self, cursor: Any) -> None:
+        """Close a cursor whose statement was cut off, where closing its connection would not free the locks."""
+
     def hosts_as_arguments(self, hosts: Sequence[Host]) -> Mapping[str, Any]:
         """The arguments that name several hosts, where the driver itself tries them in turn."""
         raise NotImplementedError

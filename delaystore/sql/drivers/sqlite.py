@@ -1,6 +1,8 @@
 """The drivers of SQLite: Python's own, and one that has it in a thread for event loops."""
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, ClassVar
 
 from typing_extensions import override
@@ -22,6 +24,12 @@ class PySqlite(Driver):
     @override
     def text_by(self, connection: Any, decode: Callable[[bytes], str]) -> None:
         connection.text_factory = decode
+
+    @override
+    def leave(self, cursor: Any) -> None:
+        """An INSERT ... RETURNING keeps its locks until its cursor is closed, even where its connection is."""
+        with suppress(sqlite3.Error, ValueError):  # the connection is closed already
+            cursor.close()
 
 
 class AioSqlite(PySqlite):

@@ -54,6 +54,8 @@ class SameDatabase:
         if target.address is not None and same_address(self._url, target.address):
             return True
         there = self._dialect.identity(connection, self._table)
+        if self._own is None:
+            self._own = self._dialect.identity_of(self._url)
         return there == self._own or there == self._ask()  # again: a server has another identity once it has restarted
 
     def _ask(self) -> Sequence[Any]:

@@ -58,6 +58,10 @@ from delaystore.stores.sql.targets import Lender, target_of
 Answer = TypeVar("Answer")
 _SHORT_WAIT: Final = 5.0
 """Seconds to wait for a lock that our own caller may have."""
+_NO_SETUP_BESIDE: Final = (
+    "the store's tables are missing, and cannot be made while your transaction is open; call "
+    "setup_infrastructure() when your program starts"
+)
 _LOOK_AHEAD: Final = 64 * 2**20
 """Bytes of bodies that `store_many` takes from a generator to see whether it has many messages."""
 
@@ -252,7 +256,7 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore, KeyedDelayedMessageStor
             driver_of(self.engine).mend(opened.connection.connection.dbapi_connection)
             self._same_database.check(opened)
             if set_up and not setup.is_current(opened.connection, self.table):
-                self._set_up_beside()
+                self._set_up_beside(opened.connection)
             return EnlistedSqlStore(self._parts, opened, on_end)
 
     @override
@@ -435,8 +439,10 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore, KeyedDelayedMessageStor
             raise ConfigurationError("the store is not initialized; call initialize(endpoint, mode) first")
         return self._parts_or_none
 
-    def _set_up_beside(self) -> None:
+    def _set_up_beside(self, enlisted: Connection) -> None:
         """Set up although somebody's transaction is open, and perhaps has the pool's last connection."""
+        if not self._dialect.allows_setup_beside(enlisted):
+            raise StoreSetupError(_NO_SETUP_BESIDE)
         try:
             with self._transactions.connect_beside() as connection:
                 setup.upgrade(connection, self.table, self._dialect, lock_wait=_SHORT_WAIT)
@@ -444,10 +450,7 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore, KeyedDelayedMessageStor
         except DBAPIError as error:
             if self._dialect.fault(error) is not Fault.LOCKED:
                 raise
-            raise StoreSetupError(
-                "the store's tables are missing, and cannot be made while your transaction is open; call "
-                "setup_infrastructure() when your program starts"
-            ) from None
+            raise StoreSetupError(_NO_SETUP_BESIDE) from None
 
     def _store_alone(self, message: DelayedMessage, singles: Connections) -> bool:
         """Store by one statement; False: nothing is stored, for its isolation level is the database's default."""

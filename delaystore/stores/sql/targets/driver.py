@@ -1,6 +1,7 @@
 """A driver's own connection, lent to SQLAlchemy for a store's statements."""
 
 from abc import abstractmethod
+from functools import cached_property
 from typing import Any, ClassVar, Final, NoReturn
 from weakref import WeakKeyDictionary
 
@@ -9,6 +10,7 @@ from sqlalchemy.pool import NullPool, PoolProxiedConnection
 from typing_extensions import override
 
 from delaystore.errors import ConfigurationError, StoreError
+from delaystore.sql.dialects import store_dialect_of
 from delaystore.sql.drivers import driver_of
 from delaystore.stores.sql.targets.abc import Target
 
@@ -111,7 +113,6 @@ class Lender:
         self.driver: Final = engine.driver
         self.is_async: Final = driver_of(engine).is_async
         self._engine = engine
-        self._lending: Engine | None = None
 
     def check_side(self, given: Any, *, is_async: bool) -> None:
         """Raise ConfigurationError if `given` belongs to an event loop where the store does not, or the reverse."""
@@ -124,14 +125,14 @@ class Lender:
     def lend(self, loan: Loan) -> Connection:
         """A Connection that belongs to the transaction of `loan`; it need not be closed."""
         loan.driver_module = self._engine.dialect.loaded_dbapi
-        if self._lending is None:
-            self._lending = self._new_engine()
-        return Connection(self._lending, loan, _allow_revalidate=False)
+        connection = Connection(self._lending, loan, _allow_revalidate=False)
+        if self._engine.dialect.server_version_info is None:  # nothing is known of the server so far
+            store_dialect_of(self._engine).introduce(self._engine, connection)
+        return connection
 
-    def _new_engine(self) -> Engine:
+    @cached_property
+    def _lending(self) -> Engine:
         dialect = self._engine.dialect
-        if dialect.server_version_info is None:  # it learns of the server when it first connects, and rolls back then
-            self._engine.connect().close()
         pool = NullPool(_no_connection, dialect=dialect)
         return Engine(pool, dialect, self._engine.url, hide_parameters=self._engine.hide_parameters)
 
