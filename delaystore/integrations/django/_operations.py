@@ -1,7 +1,7 @@
 """What a migration of Django's does to the store's tables."""
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 from django.core.management.base import CommandError
@@ -60,12 +60,8 @@ class UpgradeTables(Operation):  # type: ignore[misc] # Django ships no types
 
 @contextmanager
 def _store() -> Iterator[SqlDelayedMessageStore]:
-    """The store, closed afterwards: a connection left open would keep test runners from dropping the database.
-
-    Raises CommandError, which manage.py shows in one line.
-    """
-    with closing(delayed.store) as store:
-        try:
-            yield store
-        except DelaystoreError as error:
-            raise CommandError(str(error)) from None
+    """The store; what it raises becomes a CommandError, which manage.py shows in one line."""
+    try:
+        yield delayed.store
+    except DelaystoreError as error:
+        raise CommandError(str(error)) from None
