@@ -5,12 +5,13 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, exc
 from sqlalchemy.engine.interfaces import DBAPIConnection, Dialect, ExceptionContext
-from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
+from sqlalchemy.pool import ConnectionPoolEntry, NullPool, PoolProxiedConnection
 
 from delaystore.bridge import Turns
 from delaystore.calls import current_call
@@ -86,7 +87,7 @@ class Connections:
             raise
 
 
-def create_store_engine(url: str | URL) -> Engine:
+def create_store_engine(url: str | URL, *, pooled: bool = True) -> Engine:
     """An engine for `url`, tuned for a store: SQLite in WAL mode, the others under READ COMMITTED.
 
     PostgreSQL's sessions write times as ISO and text as UTF-8, whatever the role's or the database's settings.
@@ -96,12 +97,15 @@ def create_store_engine(url: str | URL) -> Engine:
     The URL's query goes to the driver; `prepare_threshold=none` keeps psycopg from preparing statements, which poolers
     such as pgbouncer before 1.21 do not know.
 
+    `pooled`: whether it keeps connections; otherwise each is closed after use.
+
     Raises ConfigurationError for a URL that cannot work, MissingDependencyError for a missing driver.
     """
     with configuration_errors():
         parsed = database_url(url)
         check_blocking(parsed)
-        return _engine(parsed, create_engine, is_async=False)
+        create = create_engine if pooled else partial(create_engine, poolclass=NullPool)
+        return _engine(parsed, create, is_async=False, pooled=pooled)
 
 
 def create_async_store_engine(url: str | URL) -> "AsyncEngine":
@@ -148,7 +152,7 @@ def check_blocking(database: URL | Engine) -> None:
         )
 
 
-def _engine(parsed: URL, create: Callable[..., Engine], *, is_async: bool) -> Engine:
+def _engine(parsed: URL, create: Callable[..., Engine], *, is_async: bool, pooled: bool = True) -> Engine:
     """What `create` makes of a URL, tuned for a store. Raises what SQLAlchemy raises, and ConfigurationError."""
     backend = parsed.get_backend_name()
     options: dict[str, Any] = {"hide_parameters": True}
@@ -160,7 +164,8 @@ def _engine(parsed: URL, create: Callable[..., Engine], *, is_async: bool) -> En
         _check_sqlite_url(parsed)
         options["paramstyle"] = "named"  # for any other, SQLAlchemy takes a table called "%(id)s" for a parameter
     driver = driver_of_url(parsed, is_async=is_async)
-    options |= driver.pool_sizes(KEPT, MORE)
+    if pooled:
+        options |= driver.pool_sizes(KEPT, MORE)
     if dialect is not None and dialect.transaction_isolation is not None:
         options["isolation_level"] = driver.default_isolation(
             dialect.single_statement_isolation, dialect.transaction_isolation

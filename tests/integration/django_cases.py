@@ -6,14 +6,14 @@ from unittest.mock import patch
 
 from django.contrib.auth.models import Group, Permission, User
 from django.core.exceptions import ImproperlyConfigured
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 from django.test import Client, SimpleTestCase, TestCase, TransactionTestCase, override_settings
 
 from delaystore import DelayedDelivery, DelayedMessage, SqlDelayedMessageStore
-from delaystore.errors import DuplicateMessageError
+from delaystore.errors import DuplicateMessageError, StoreSetupError
 from delaystore.integrations.django import delayed
-from delaystore.integrations.django._database import store_database, store_url
+from delaystore.integrations.django._database import store_engine, store_url
 from delaystore.integrations.django.apps import check_settings
 from delaystore.stores.abc import ManagementOutcome
 from delaystore.transports.memory import InMemoryTransport
@@ -101,12 +101,42 @@ class Transactions(Emptied):
         connection.close()
         self.assertEqual(waiting(), ["one"])
 
+    def test_without_autocommit_each_call_is_part_of_what_the_program_commits(self) -> None:
+        transaction.set_autocommit(False)
+        try:
+            delayed.send("queue", b"", delay=HOUR, message_id="undone")
+            transaction.rollback()
+            delayed.send("queue", b"", delay=HOUR, message_id="kept")
+            transaction.commit()
+        finally:
+            transaction.set_autocommit(True)
+        self.assertEqual(waiting(), ["kept"])
+
+    def test_what_a_commit_calls_may_send(self) -> None:
+        with transaction.atomic(durable=True):
+            transaction.on_commit(lambda: delayed.send("queue", b"", delay=HOUR, message_id="after the commit"))
+        self.assertEqual(waiting(), ["after the commit"])
+
+    def test_no_second_connection_stays_open(self) -> None:
+        """A test runner could not drop its database."""
+        if connection.vendor != "postgresql":
+            self.skipTest("only PostgreSQL keeps a database that others use")
+        with override_settings(DELAYSTORE={"ENDPOINT": "other"}):
+            with self.assertRaises(StoreSetupError):
+                delayed.send("queue", b"", delay=HOUR)
+            with connection.cursor() as cursor:
+                cursor.execute(
+                    "SELECT count(*) FROM pg_stat_activity "
+                    "WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+                )
+                self.assertEqual(cursor.fetchone(), (0,))
+
     def test_the_dispatcher_is_woken_after_the_commit(self) -> None:
         if connection.settings_dict["NAME"].startswith("file:"):
             self.skipTest("a database in memory has no second connection")
         transport = InMemoryTransport()
         transport.declare("queue")
-        store = SqlDelayedMessageStore(store_database(connection.settings_dict))
+        store = SqlDelayedMessageStore(store_engine(connection.settings_dict))
         with DelayedDelivery("shop", store, transport) as delivery:
             woken = threading.Event()
             with patch.object(delivery._dispatcher, "wake_up", side_effect=lambda _time: woken.set()):
@@ -122,7 +152,7 @@ class Transactions(Emptied):
 
     def test_going_back_would_lose_what_waits(self) -> None:
         delayed.send("queue", b"", delay=HOUR, message_id="kept")
-        with self.assertRaisesRegex(ImproperlyConfigured, "1 messages wait, and would be lost"):
+        with self.assertRaisesRegex(CommandError, "1 message waits, and would be lost"):
             call_command("migrate", "delaystore", "zero", verbosity=0)
         self.assertEqual(waiting(), ["kept"])
         delayed.cancel("kept")
@@ -198,6 +228,59 @@ class Pages(TestCase):
 
     def test_nothing_can_be_added(self) -> None:
         self.assertEqual(self.client.get("/admin/delaystore/waitingmessage/add/").status_code, 404)
+
+    def test_a_time_out_of_range_is_told_beside_its_field(self) -> None:
+        self.allow("change")
+        delayed.send("queue", b"", delay=HOUR, message_id="one")
+        for zone in ("UTC", "Asia/Tokyo", "America/New_York"):
+            for when in ("0001-01-01 00:00", "9999-12-31 23:59"):
+                with self.subTest(zone=zone, when=when), override_settings(TIME_ZONE=zone):
+                    page = self.client.post("/admin/delaystore/waitingmessage/one/reschedule/", {"at": when})
+                    self.assertContains(page, "out of range")
+
+    def test_an_id_that_no_message_can_have_is_not_found(self) -> None:
+        self.allow("change", "delete")
+        for message_id in ("x" * 300, "a_00b"):
+            self.assertEqual(self.client.get(f"/admin/delaystore/waitingmessage/{message_id}/change/").status_code, 404)
+        self.assertEqual(self.status(f"{'x' * 300}/cancel/"), 404)
+        self.assertEqual(self.status(f"{'x' * 300}/reschedule/", at="2099-01-01 00:00"), 404)
+
+    def test_times_are_local_also_without_use_tz(self) -> None:
+        self.allow("change")
+        delayed.send("queue", b"", delay=HOUR, message_id="one")
+        for use_tz in (True, False):
+            with self.subTest(use_tz=use_tz), override_settings(USE_TZ=use_tz, TIME_ZONE="Asia/Tokyo"):
+                self.assertEqual(self.status("one/reschedule/", at="2099-01-01 12:00"), 302)
+                self.assertEqual(delayed.get("one").due_time, datetime(2099, 1, 1, 3, tzinfo=UTC))
+                page = self.client.get("/admin/delaystore/waitingmessage/one/change/")
+                self.assertContains(page, "2099-01-01 12:00:00", 3)  # due time, next attempt, form
+                for since, found in (("2099-01-01 11:59", 1), ("2099-01-01 12:01", 0)):
+                    listed = self.client.get("/admin/delaystore/waitingmessage/", {"since": since})
+                    self.assertEqual(len(listed.context["messages_waiting"]), found)
+                    self.assertContains(listed, "2099-01-01 12:00:00", found)
+
+    def test_what_another_site_posts_is_refused(self) -> None:
+        self.allow("delete")
+        delayed.send("queue", b"", delay=HOUR, message_id="one")
+        hostile = Client(enforce_csrf_checks=True)
+        hostile.force_login(self.user)
+        self.assertEqual(hostile.post("/admin/delaystore/waitingmessage/one/cancel/").status_code, 403)
+        self.assertIsNotNone(delayed.get("one"))
+
+
+class Outages(TransactionTestCase):
+    """What the store says is told by a page."""
+
+    def test_all_pages_tell_it(self) -> None:
+        client, pages = Client(), "/admin/delaystore/waitingmessage/"
+        client.force_login(User.objects.create_superuser("operator"))
+        with override_settings(DELAYSTORE={"ENDPOINT": "without tables"}):
+            for answer in (
+                client.get(f"{pages}one/change/", follow=True),
+                client.post(f"{pages}one/cancel/", follow=True),
+                client.post(f"{pages}one/reschedule/", {"at": "2099-01-01 00:00"}, follow=True),
+            ):
+                self.assertContains(answer, "tables are missing", 2)  # as a message, and in place of the list
 
 
 class Settings(SimpleTestCase):

@@ -1,7 +1,7 @@
 """Creating and upgrading tables, hostile names, missing rights."""
 
 import secrets
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +127,31 @@ def test_tables_in_use_are_waited_for_as_long_as_told(store: SqlDelayedMessageSt
         with pytest.raises(StoreUnavailableError, match="sales_delayed is in use by a transaction that has not ended"):
             store.remove_infrastructure(lock_wait=0.2)
     assert store.count() == 1
+
+
+def test_tables_are_dropped_unless_messages_wait_in_them(store: SqlDelayedMessageStore) -> None:
+    kept = message(store.now(), 60)
+    store.store(kept)
+    assert store.remove_if_empty() == 1
+    assert store.get(kept.message_id) == kept
+    store.cancel(kept.message_id)
+    assert store.remove_if_empty() == 0
+    assert inspect(store.engine).get_table_names() == []
+    assert store.remove_if_empty() == 0
+    store.setup_infrastructure()
+    store.store(kept)
+
+
+def test_what_is_committed_while_the_tables_are_to_be_dropped_keeps_them(store: SqlDelayedMessageStore) -> None:
+    sent = message(store.now(), 60)
+    with ThreadPoolExecutor() as threads:
+        with store.transaction() as bound:
+            bound.store(sent)
+            removal = threads.submit(store.remove_if_empty)
+            wait([removal], 0.5)  # so that it looks before the commit
+            assert not removal.done()
+        assert removal.result() == 1
+    assert store.get(sent.message_id) == sent
 
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES)

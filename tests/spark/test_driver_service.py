@@ -139,6 +139,13 @@ def test_it_ends_with_its_application(service: DriverService, application: Appli
         service.client.parallelism()
 
 
+def test_who_comes_after_the_end_is_sent_away(service: DriverService) -> None:
+    """Also before the listener is closed: what would be held for them is let go just now."""
+    service._stopping.set()
+    with pytest.raises(ConfigurationError, match=r"register\(spark\)"):
+        service.client.parallelism()
+
+
 def test_stopped_twice_it_has_let_everything_go(
     service: DriverService, postgresql_url: str, count_holders: Callable[[], int]
 ) -> None:

@@ -24,37 +24,34 @@ class Acknowledgement(NamedTuple):
 
 
 class Acknowledgements:
-    """Which deliveries of one channel may be acknowledged, in as few acknowledgements as possible. Tags count from 1.
+    """Which deliveries of one channel to acknowledge, in as few acknowledgements as possible. Tags count from 1.
 
-    As long as none is kept back, one acknowledgement covers all before the first that is not done.
+    As long as none is kept back, one acknowledgement covers all before the first that is not done. Those behind it are
+    acknowledged singly: if they waited for it, a kill would leave more of them in both source and target.
     """
 
     def __init__(self) -> None:
-        self._acknowledged = 0
-        """All up to this tag are acknowledged."""
-        self._done: set[int] = set()
+        self._before = 0
+        """All up to this tag are done."""
+        self._behind: set[int] = set()
         self._kept_back = False
 
     def done(self, tags: Iterable[int]) -> list[Acknowledgement]:
         """What to acknowledge now that the copies of these are confirmed."""
-        self._done.update(tags)
-        if self._kept_back:
-            return self._singly()
-        first = self._acknowledged
-        while self._acknowledged + 1 in self._done:
-            self._acknowledged += 1
-            self._done.remove(self._acknowledged)
-        return [Acknowledgement(self._acknowledged, multiple=True)] if self._acknowledged > first else []
+        fresh = sorted(tags)
+        if not self._kept_back:
+            self._behind.update(fresh)
+            while self._before + 1 in self._behind:
+                self._before += 1
+                self._behind.remove(self._before)
+        covered = [tag for tag in fresh if tag <= self._before]
+        together = [Acknowledgement(covered[-1], multiple=True)] if covered else []
+        return together + [Acknowledgement(tag, multiple=False) for tag in fresh[len(covered) :]]
 
-    def keep_back(self) -> list[Acknowledgement]:
-        """What to acknowledge now that one delivery never will be; from now on each is acknowledged by itself."""
+    def keep_back(self) -> None:
+        """One delivery never will be done; from now on each is acknowledged by itself."""
         self._kept_back = True
-        return self._singly()
-
-    def _singly(self) -> list[Acknowledgement]:
-        found = [Acknowledgement(tag, multiple=False) for tag in sorted(self._done)]
-        self._done.clear()
-        return found
+        self._behind.clear()
 
 
 class Reader:
@@ -121,8 +118,8 @@ class Reader:
         self._acknowledge(self._acknowledgements.done(message.tag for message in messages))
 
     def keep_back(self) -> None:
-        """Some messages that were taken stay in the source; raises as `receive`."""
-        self._acknowledge(self._acknowledgements.keep_back())
+        """Some messages that were taken stay in the source."""
+        self._acknowledgements.keep_back()
 
     def finish(self) -> None:
         """Wait until the broker has all acknowledgements; raises as `receive`."""

@@ -6,6 +6,8 @@ from typing import Any, Final
 from django.core.exceptions import ImproperlyConfigured
 from sqlalchemy import URL, Engine, NullPool, create_engine
 
+from delaystore.sql.engine import create_store_engine
+
 Parts = Mapping[str, Any]
 _OF_DJANGO_ALONE: Final = {
     "postgresql": {
@@ -37,11 +39,14 @@ def store_url(database: Parts) -> URL:
     return make(database)
 
 
-def store_database(database: Parts) -> URL | Engine:
-    """What a store opens for `database`: its URL, or an engine for a database in memory, as test runners make them."""
+def store_engine(database: Parts) -> Engine:
+    """An engine that leads where `database` does, and keeps no connection: a test runner drops no database in use.
+
+    Also to a database in memory, as test runners make them.
+    """
     url = store_url(database)
     if "mode=memory" not in str(url.database):
-        return url
+        return create_store_engine(url, pooled=False)
     return create_engine(url.update_query_dict({"uri": "true"}), poolclass=NullPool)
 
 

@@ -9,7 +9,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from django.db import connections, transaction
 
 from delaystore.delivery import DelayedDelivery, EnlistedDelivery
-from delaystore.integrations.django._database import store_database, store_url
+from delaystore.integrations.django._database import store_engine, store_url
 from delaystore.integrations.django._settings import django_settings
 from delaystore.stores.sql import SqlDelayedMessageStore
 from delaystore.stores.sql.bound import BoundSqlStore
@@ -63,7 +63,7 @@ class DjangoDelivery:
     def _transaction(self) -> Iterator[tuple[DelayedDelivery, Any]]:
         _, delivery, alias = self._open()
         connection = connections[alias]
-        if connection.in_atomic_block:
+        if connection.in_atomic_block or not connection.get_autocommit():
             yield delivery, connection
             return
         with transaction.atomic(using=alias):
@@ -76,7 +76,7 @@ class DjangoDelivery:
         key = (settings, store_url(database))
         with self._lock:
             if self._opened is None or self._opened[0] != key:
-                store = SqlDelayedMessageStore(store_database(database), schema=settings.schema, table=settings.table)
+                store = SqlDelayedMessageStore(store_engine(database), schema=settings.schema, table=settings.table)
                 self._opened = (key, store, DelayedDelivery(settings.endpoint, store, None, settings.delivery))
             _, store, delivery = self._opened
         return store, delivery, settings.database

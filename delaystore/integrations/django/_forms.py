@@ -1,19 +1,36 @@
 """What the admin's pages ask for."""
 
+from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 
 from django import forms
+from django.utils import timezone
+from typing_extensions import override
 
 from delaystore.message import Position
+
+
+class TimeField(forms.DateTimeField):  # type: ignore[misc] # Django ships no types
+    """A time in Django's current time zone, also where USE_TZ is False."""
+
+    @override
+    def prepare_value(self, value: Any) -> Any:
+        given = isinstance(value, datetime) and timezone.is_aware(value)
+        return super().prepare_value(timezone.make_naive(value) if given else value)
+
+    @override
+    def to_python(self, value: Any) -> datetime | None:
+        time: datetime | None = super().to_python(value)
+        return time if time is None or timezone.is_aware(time) else timezone.make_aware(time)
 
 
 class FilterForm(forms.Form):  # type: ignore[misc] # Django ships no types
     """Which messages to list."""
 
     destination = forms.CharField(required=False)
-    since = forms.DateTimeField(required=False, label="due from")
-    until = forms.DateTimeField(required=False, label="due before")
+    since = TimeField(required=False, label="due from")
+    until = TimeField(required=False, label="due before")
     after = forms.CharField(required=False, widget=forms.HiddenInput)
 
     def clean_after(self) -> Position | None:
@@ -37,4 +54,4 @@ class FilterForm(forms.Form):  # type: ignore[misc] # Django ships no types
 class RescheduleForm(forms.Form):  # type: ignore[misc] # Django ships no types
     """A new due time, in Django's current time zone."""
 
-    at = forms.DateTimeField(label="due at")
+    at = TimeField(label="due at")

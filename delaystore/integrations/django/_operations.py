@@ -1,15 +1,18 @@
 """What a migration of Django's does to the store's tables."""
 
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import CommandError
 from django.db import router
 from django.db.migrations.operations.base import Operation
 from typing_extensions import override
 
+from delaystore.errors import DelaystoreError
 from delaystore.integrations.django import delayed
 from delaystore.integrations.django._settings import django_settings
+from delaystore.stores.sql import SqlDelayedMessageStore
 
 
 class UpgradeTables(Operation):  # type: ignore[misc] # Django ships no types
@@ -32,21 +35,18 @@ class UpgradeTables(Operation):  # type: ignore[misc] # Django ships no types
     @override
     def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
         if self._is_here(app_label, schema_editor):
-            with closing(delayed.store) as store:  # a connection left open would keep test runners from dropping it
+            with _store() as store:
                 store.setup_infrastructure()
 
     @override
     def database_backwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
         if not self.drops or not self._is_here(app_label, schema_editor):
             return
-        with delayed.reading() as bound:
-            waiting = bound.count()
+        with _store() as store:
+            waiting = store.remove_if_empty()
         if waiting:
-            raise ImproperlyConfigured(
-                f"{waiting} messages wait, and would be lost with their tables; cancel them first"
-            )
-        with closing(delayed.store) as store:
-            store.remove_infrastructure()
+            they = "1 message waits" if waiting == 1 else f"{waiting:,} messages wait"
+            raise CommandError(f"{they}, and would be lost with the tables; cancel what waits, or have it dispatched")
 
     @override
     def describe(self) -> str:
@@ -56,3 +56,12 @@ class UpgradeTables(Operation):  # type: ignore[misc] # Django ships no types
     def _is_here(app_label: str, schema_editor: Any) -> bool:
         alias = schema_editor.connection.alias
         return alias == django_settings().database and bool(router.allow_migrate(alias, app_label))
+
+
+@contextmanager
+def _store() -> Iterator[SqlDelayedMessageStore]:
+    """The store; what it raises becomes a CommandError, which manage.py shows in one line."""
+    try:
+        yield delayed.store
+    except DelaystoreError as error:
+        raise CommandError(str(error)) from None

@@ -1,5 +1,7 @@
 """What waits, in Django's admin: to be read, cancelled and rescheduled, by whom the permissions allow it."""
 
+from collections.abc import Callable
+from functools import wraps
 from typing import Any, Final
 
 from django.contrib import admin, messages
@@ -12,7 +14,7 @@ from django.urls import URLPattern, path, reverse
 from django.views.decorators.http import require_POST
 from typing_extensions import override
 
-from delaystore.errors import DelaystoreError
+from delaystore.errors import DelaystoreError, InvalidMessageError
 from delaystore.integrations.django import delayed
 from delaystore.integrations.django._forms import FilterForm, RescheduleForm
 from delaystore.integrations.django.models import WaitingMessage
@@ -38,11 +40,12 @@ class WaitingMessageAdmin(admin.ModelAdmin):  # type: ignore[misc] # Django ship
     @override
     def get_urls(self) -> list[URLPattern]:
         site, prefix = self.admin_site.admin_view, "delaystore_waitingmessage"
+        show, cancel, reschedule = map(_telling, (self.message_view, self.cancel_view, self.reschedule_view))
         return [
             path("", site(self.changelist_view), name=f"{prefix}_changelist"),
-            path("<path:object_id>/cancel/", site(require_POST(self.cancel_view)), name=f"{prefix}_cancel"),
-            path("<path:object_id>/reschedule/", site(require_POST(self.reschedule_view)), name=f"{prefix}_reschedule"),
-            path("<path:object_id>/change/", site(self.message_view), name=f"{prefix}_change"),
+            path("<path:object_id>/cancel/", site(require_POST(cancel)), name=f"{prefix}_cancel"),
+            path("<path:object_id>/reschedule/", site(require_POST(reschedule)), name=f"{prefix}_reschedule"),
+            path("<path:object_id>/change/", site(show), name=f"{prefix}_change"),
         ]
 
     @override
@@ -87,7 +90,11 @@ class WaitingMessageAdmin(admin.ModelAdmin):  # type: ignore[misc] # Django ship
         form = RescheduleForm(request.POST)
         if not form.is_valid():
             return self._show(request, _waiting(message_id), form)
-        outcome = delayed.reschedule(message_id, at=form.cleaned_data["at"])
+        try:
+            outcome = delayed.reschedule(message_id, at=form.cleaned_data["at"])
+        except InvalidMessageError as error:
+            form.add_error("at", str(error))
+            return self._show(request, _waiting(message_id), form)
         return self._done(request, message_id, outcome, "rescheduled")
 
     def _show(self, request: HttpRequest, message: DelayedMessage, form: RescheduleForm) -> HttpResponse:
@@ -123,11 +130,24 @@ class WaitingMessageAdmin(admin.ModelAdmin):  # type: ignore[misc] # Django ship
             raise PermissionDenied
 
 
+def _telling(view: Callable[[HttpRequest, str], HttpResponse]) -> Callable[[HttpRequest, str], HttpResponse]:
+    """`view`, with what the store raises told above the list."""
+
+    @wraps(view)
+    def told(request: HttpRequest, object_id: str) -> HttpResponse:
+        try:
+            return view(request, object_id)
+        except InvalidMessageError as error:
+            raise Http404(f"no message can have this id: {error}") from None
+        except DelaystoreError as error:
+            messages.error(request, str(error))
+            return redirect(reverse(_LIST))
+
+    return told
+
+
 def _waiting(message_id: str) -> DelayedMessage:
-    try:
-        message = delayed.get(message_id)
-    except DelaystoreError:  # an id that no message can have
-        message = None
+    message = delayed.get(message_id)
     if message is None:
         raise Http404(f"no message {message_id!r} waits")
     return message

@@ -84,6 +84,9 @@ class DriverService:
                     connection = self._listener.accept()
                 except OSError:
                     continue  # a client that went while it was being accepted
+                if self._stopping.is_set():
+                    connection.close()  # what would be held for it is let go just now
+                    return
                 threading.Thread(
                     target=self._answer, args=(connection,), name="spark-driver-service-call", daemon=True
                 ).start()

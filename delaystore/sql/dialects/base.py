@@ -269,6 +269,11 @@ class StoreDialect(SqlDialect):
         """
         alter()
 
+    @contextmanager
+    def locked_tables(self, connection: Connection, tables: Sequence[Table]) -> Iterator[None]:  # noqa: ARG002 - for overriders
+        """Keep everybody else out of `tables`, which the block may drop; within `setup_lock`, all that SQLite needs."""
+        yield
+
     def savepoint(self, connection: Connection) -> AbstractContextManager[object]:
         """Undo what the block wrote, and only that, when it raises."""
         return connection.begin_nested()

@@ -45,7 +45,7 @@ from delaystore.sql.dialects.base import (
 from delaystore.sql.drivers import Driver, driver_of
 from delaystore.sql.faults import Code, Fault, code_of
 from delaystore.sql.hosts import Host, HostsInTurn
-from delaystore.sql.quoting import quoted_name
+from delaystore.sql.quoting import execute_as_it_stands, quoted_name
 from delaystore.sql.sizes import TableSize
 from delaystore.sql.types import JsonList, UtcDateTime
 
@@ -178,6 +178,19 @@ class MySqlDialect(StoreDialect):
             connection.commit()  # the version's row, which others read once they have the lock
         finally:
             connection.execute(select(func.release_lock(lock)))
+
+    @override
+    @contextmanager
+    def locked_tables(self, connection: Connection, tables: Sequence[Table]) -> Iterator[None]:
+        """By locks that outlive the commits of DDL: a dropped table's is kept until nobody can find it any more."""
+        locks = ", ".join(f"{quoted_name(table, connection.dialect)} WRITE" for table in tables)
+        execute_as_it_stands(connection, f"LOCK TABLES {locks}")
+        try:
+            yield
+            connection.commit()
+        finally:
+            if not connection.invalidated:
+                connection.exec_driver_sql("UNLOCK TABLES")
 
     @override
     def behind(self, columns: Pair, position: Pair) -> ColumnElement[bool]:

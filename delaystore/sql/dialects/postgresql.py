@@ -391,6 +391,14 @@ class PostgreSqlDialect(StoreDialect):
             pause(ALTER_WAIT)
 
     @override
+    @contextmanager
+    def locked_tables(self, connection: Connection, tables: Sequence[Table]) -> Iterator[None]:
+        """Until the transaction ends."""
+        names = ", ".join(quoted_name(table, connection.dialect) for table in tables)
+        execute_as_it_stands(connection, f"LOCK TABLE {names} IN ACCESS EXCLUSIVE MODE")
+        yield
+
+    @override
     def insert_many(
         self, connection: Connection, table: Table, shelves: Table | None, rows: Iterable[dict[str, Any]]
     ) -> int:

@@ -1,11 +1,12 @@
 """The schema's versions, by Alembic: one version table per endpoint's table."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from sqlalchemy import Column, Connection, MetaData, String, Table, inspect, select
+from sqlalchemy import Column, Connection, MetaData, String, Table, func, inspect, select
+from sqlalchemy.schema import DropTable
 
 from delaystore.errors import StoreSetupError
 from delaystore.sql.dialects import STORE_DIALECTS, Claiming, StoreDialect, store_dialect_of
@@ -50,16 +51,26 @@ def upgrade(connection: Connection, table: Table, dialect: StoreDialect, *, lock
 
 
 def remove(connection: Connection, table: Table) -> None:
-    """Drop the tables, those of bulk loads too, with all that waits in them. The caller commits.
+    """Drop the tables, those of bulk loads too, with all that waits in them. The caller commits."""
+    _drop(connection, _existing(connection, table))
 
-    The table that remembers finished loads goes first: it must not outlive the messages.
+
+def remove_if_empty(connection: Connection, table: Table, dialect: StoreDialect, *, lock_wait: float) -> int:
+    """Drop the tables unless messages wait; returns how many do. The caller commits.
+
+    Nobody stores anything between the look and the drop: who tries waits, and finds no table then. `lock_wait`: seconds
+    to wait for those who use the tables, for whom others wait meanwhile.
     """
-    dialect = store_dialect_of(connection)
-    loads, shelves = loads_table_name(table.name, dialect), shelves_table_name(table.name, dialect)
-    for name in (loads, *load_tables(connection, table), *shelf_tables(connection, table), shelves):
-        _any_table(name, table.schema).drop(connection, checkfirst=True)
-    table.drop(connection, checkfirst=True)
-    _version_table(table).drop(connection, checkfirst=True)
+    with dialect.lock_wait(connection, lock_wait), dialect.setup_lock(connection, table.fullname):
+        tables = _existing(connection, table)
+        if not tables:
+            return 0
+        with dialect.locked_tables(connection, tables):
+            waits = any(each.name == table.name for each in tables)
+            waiting = connection.execute(select(func.count()).select_from(table)).scalar_one() if waits else 0
+            if not waiting:
+                _drop(connection, tables)
+            return waiting
 
 
 def load_tables(connection: Connection, table: Table) -> list[str]:
@@ -72,6 +83,23 @@ def shelf_tables(connection: Connection, table: Table) -> list[str]:
     """The names of the shelves of `table`."""
     names, dialect = inspect(connection).get_table_names(schema=table.schema), store_dialect_of(connection)
     return [name for name in names if is_shelf(name, table.name, dialect)]
+
+
+def _existing(connection: Connection, table: Table) -> list[Table]:
+    """The tables that there are, in the order in which to drop them.
+
+    The table that remembers finished loads goes first: it must not outlive the messages.
+    """
+    dialect, inspector = store_dialect_of(connection), inspect(connection)
+    loads, shelves = loads_table_name(table.name, dialect), shelves_table_name(table.name, dialect)
+    made = (*load_tables(connection, table), *shelf_tables(connection, table))
+    names = (loads, *made, shelves, table.name, version_table_name(table))
+    return [_any_table(name, table.schema) for name in names if inspector.has_table(name, schema=table.schema)]
+
+
+def _drop(connection: Connection, tables: Iterable[Table]) -> None:
+    for each in tables:
+        connection.execute(DropTable(each, if_exists=True))
 
 
 def leave_delaystore_alone(

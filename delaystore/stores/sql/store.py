@@ -224,6 +224,17 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore, KeyedDelayedMessageStor
                     "Session or Connection, and try again"
                 ) from None
 
+    def remove_if_empty(self) -> int:
+        """Drop the tables unless messages wait in them; returns how many do: 0: the tables are gone.
+
+        Raises StoreUnavailableError while somebody's transaction uses them, StorePermissionError.
+        """
+        with translated_errors(), self._transactions.connect() as connection:
+            table = self._parts.statements.table
+            waiting = setup.remove_if_empty(connection, table, self._dialect, lock_wait=_SHORT_WAIT)
+            connection.commit()
+        return waiting
+
     @override
     def now(self) -> datetime:
         """The database's clock (SQLite: this computer's), carried on between two questions; never ahead of it.
