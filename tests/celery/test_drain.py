@@ -219,7 +219,6 @@ def test_a_mistake_is_one_line(rabbitmq_url: str, delivery: DelayedDelivery) -> 
             drain(app, "work", threshold=-1)
     for broker, error in (("amqp://127.0.0.1:1", TransportUnavailableError), ("memory://", TransportSetupError)):
         with make_app(broker, None) as app:
-            app.conf.broker_transport_options = {"interval_start": 0}
             DelayedTasks(app, delivery)
             with pytest.raises(error):
                 drain(app, "work")
