@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -113,6 +114,21 @@ def test_what_waits_already_is_taken_out_and_another_task_of_its_id_is_not(
     assert delivery.count() == 2
 
 
+def test_a_quorum_queue_has_nothing_again_that_was_acknowledged_last(
+    rabbitmq: RabbitMQVhosts, rabbitmq_url: str, delivery: DelayedDelivery
+) -> None:
+    """Its broker keeps all but the first 32 of many acknowledgements for a while, and forgets them with the channel."""
+    with make_app(rabbitmq_url, None) as app:
+        DelayedTasks(app, delivery)
+        declare(app, "many", {"x-queue-type": "quorum"})
+        eta = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+        for batch in range(5):
+            publish(app, "many", *(f"{batch} {number}" for number in range(60)), eta=eta)
+            assert drain(app, "many", management=rabbitmq.management_url) == Drained(stored=60)
+        time.sleep(0.5)  # what is given back comes late
+        assert in_queue(app, "many") == []
+
+
 @pytest.mark.parametrize("way", ["argument", "policy"])
 def test_a_queue_with_a_delivery_limit_is_refused_before_a_message_is_read(
     rabbitmq: RabbitMQVhosts, rabbitmq_url: str, delivery: DelayedDelivery, way: str
@@ -171,12 +187,12 @@ def declare(app: Celery, queue: str, arguments: dict[str, Any]) -> None:
         connection.default_channel.queue_declare(queue, durable=True, auto_delete=False, arguments=arguments)
 
 
-def publish(app: Celery, queue: str, *ids: str) -> None:
-    """Tasks to be run at once."""
+def publish(app: Celery, queue: str, *ids: str, eta: str | None = None) -> None:
+    """Tasks, to be run at once unless an eta is given."""
     with app.connection_for_write() as connection:
         channel = connection.default_channel
         for each in ids:
-            message = Message(b"[[], {}, {}]", application_headers={"id": each, "task": "note"})
+            message = Message(b"[[], {}, {}]", application_headers={"id": each, "task": "note", "eta": eta})
             channel.basic_publish_confirm(message, exchange="", routing_key=queue)
 
 

@@ -165,6 +165,7 @@ def test_installed_once_an_app_and_uninstalled(app: Celery, delivery: DelayedDel
         make_app(NOWHERE, None) as other,
         DelayedDelivery("others", InMemoryDelayedMessageStore()) as others,
     ):
+        other.conf.task_send_sent_event = False
         DelayedTasks(other, others)
         waits(others, other.send_task("note", countdown=3600))
         assert delivery.count() == 0

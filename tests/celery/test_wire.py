@@ -138,6 +138,7 @@ def test_a_stored_task_s_queue_is_declared_and_its_event_tells_the_eta(
 def test_a_time_to_live_counts_from_the_due_time(expires: dict[str, float], left: int | None) -> None:
     delivery = DelayedDelivery("tasks", InMemoryDelayedMessageStore())
     with make_app("amqp://127.0.0.1:1", None) as app:
+        app.conf.task_send_sent_event = False  # it would be tried for a while
         DelayedTasks(app, delivery)
         app.send_task("note", countdown=61, task_id="x", **expires)
     message = delivery.get("x")
@@ -152,6 +153,7 @@ def test_floats_are_refused_but_for_time_limits() -> None:
     """pika writes none."""
     delivery = DelayedDelivery("tasks", InMemoryDelayedMessageStore())
     with make_app("amqp://127.0.0.1:1", None) as app:
+        app.conf.task_send_sent_event = False  # it would be tried for a while
         DelayedTasks(app, delivery)
         app.send_task("note", countdown=61, task_id="x", soft_time_limit=1.5, headers={"whole": 2.0})
         with pytest.raises(UnsupportedMessageError, match=r"holds 2\.5"):

@@ -48,7 +48,8 @@ def _url(connection: Any) -> str:
     """The broker of kombu's `connection`, as delaystore's URL."""
     info = connection.info()
     login = f"{quote(info['userid'], safe='')}:{quote(info['password'], safe='')}"
-    place = f"{login}@{info['hostname']}:{info['port']}/{quote(info['virtual_host'], safe='')}"
+    host = f"[{info['hostname']}]" if ":" in info["hostname"] else info["hostname"]
+    place = f"{login}@{host}:{info['port']}/{quote(info['virtual_host'], safe='')}"
     if not connection.ssl:
         return f"amqp://{place}"
     given = connection.ssl if isinstance(connection.ssl, dict) else {}

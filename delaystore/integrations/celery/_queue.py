@@ -22,6 +22,7 @@ class WorkQueue:
         self._channel = channel
         self._name = name
         self._unlimited = unlimited
+        self._unsettled = False
         self.ready: int = channel.queue_declare(name, passive=True).message_count
         """How many messages it had at the beginning, without those that workers have reserved."""
 
@@ -32,6 +33,7 @@ class WorkQueue:
         """
         for _ in range(self.ready):
             message = self._channel.basic_get(self._name)
+            self._unsettled = False
             if message is None:
                 return
             if not self._unlimited and is_counted(message):
@@ -40,8 +42,19 @@ class WorkQueue:
             yield message
 
     def acknowledge(self, delivery_tag: int) -> None:
-        """Take a message out of the queue, for good once the queue is closed without an error."""
+        """Take a message out of the queue, for good once that is settled."""
         self._channel.basic_ack(delivery_tag)
+        self._unsettled = True
+
+    def settle(self) -> None:
+        """Wait until the queue has all acknowledgements.
+
+        None has an answer, and the channel of a quorum queue forgets at its end those that it has not passed on yet:
+        all but the first 32 of many. What is got next, in their order, comes after them.
+        """
+        message = self._channel.basic_get(self._name) if self._unsettled else None
+        if message is not None and not self._unlimited and is_counted(message):
+            self._replace(message)
 
     def _replace(self, message: Any) -> None:
         """Put a copy, which was never given back, into the queue, and take the message out then."""
@@ -73,7 +86,10 @@ def open_queue(app: Any, name: str, management: str | None = None) -> Iterator[W
                     refuse_quorum(app, name)
                 else:
                     refuse_limit(connection, name, management)
-                yield queue
+                try:
+                    yield queue
+                finally:
+                    queue.settle()
             finally:
                 channel.close()
         except NotFound:
