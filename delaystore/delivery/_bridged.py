@@ -31,7 +31,7 @@ class LoopStore(Protocol):
         """The store whose calls are made in greenlets."""
         ...
 
-    def for_dispatching(self) -> DelayedMessageStore:
+    def for_dispatching(self, endpoint: str) -> DelayedMessageStore:
         """The store on the same messages for the dispatcher's thread."""
         ...
 
@@ -56,7 +56,7 @@ class BridgedDelivery(DelayedDelivery):
         native: bool,
         observer: DispatchObserver | None,
     ) -> None:
-        self._dispatching = None if transport is None else store.for_dispatching()
+        self._dispatching = None if transport is None else store.for_dispatching(endpoint)
         super().__init__(endpoint, store.bridged, transport, settings, native=native, observer=observer)
 
     @override

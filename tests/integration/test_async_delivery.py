@@ -43,6 +43,7 @@ from delaystore.errors import (
 )
 from delaystore.stores import InMemoryDelayedMessageStore
 from delaystore.stores.sql import _clock
+from delaystore.testing import SettableClock
 from delaystore.transports import InMemoryTransport
 from tests.integration.sql_stores import message
 from tests.servers import MariaDB, PostgreSQL
@@ -547,6 +548,18 @@ def test_an_engine_of_one_s_own_will_do(request: pytest.FixtureRequest, driver: 
         await engine.dispose()
 
     asyncio.run(program())
+
+
+@pytest.mark.parametrize("other", [{"table": "elsewhere"}, {"clock": SettableClock()}], ids=["table", "clock"])
+def test_a_dispatcher_on_another_table_is_refused(tmp_path: Path, other: dict[str, Any]) -> None:
+    """It would forward nothing."""
+    url = f"sqlite:///{tmp_path / 'app.db'}"
+    for ours, theirs in (({}, other), (other, {})):
+        store = AsyncSqlDelayedMessageStore(url, **ours, dispatching=SqlDelayedMessageStore(url, **theirs))
+        with pytest.raises(ConfigurationError, match="so that nothing would be forwarded"):
+            AsyncDelayedDelivery("sales", store, InMemoryTransport())
+    store = AsyncSqlDelayedMessageStore(url, **other, dispatching=SqlDelayedMessageStore(url, **other))
+    AsyncDelayedDelivery("sales", store, InMemoryTransport())
 
 
 def test_a_store_in_memory_needs_no_bridge() -> None:

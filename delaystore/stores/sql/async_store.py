@@ -11,6 +11,7 @@ from sqlalchemy.util import greenlet_spawn
 from delaystore.calls import CUT_AFTER
 from delaystore.clock import Clock
 from delaystore.errors import ConfigurationError
+from delaystore.settings import TransactionMode
 from delaystore.sql.engine import blocking_url, create_async_store_engine, transactional
 from delaystore.sql.urls import url_label
 from delaystore.stores.sql.store import SqlDelayedMessageStore
@@ -59,15 +60,22 @@ class AsyncSqlDelayedMessageStore:
     def __repr__(self) -> str:
         return f"AsyncSqlDelayedMessageStore({url_label(self.engine.url)})"
 
-    def for_dispatching(self) -> SqlDelayedMessageStore:
+    def for_dispatching(self, endpoint: str) -> SqlDelayedMessageStore:
         """The store for the dispatcher's thread, which must be closed.
 
-        Raises MissingDependencyError where its driver is not installed.
+        Raises ConfigurationError for a store of `dispatching` with another table, whose messages nobody would forward,
+        MissingDependencyError where its driver is not installed.
         """
-        if isinstance(self._dispatching, SqlDelayedMessageStore):
-            return self._dispatching
-        url = blocking_url(self.engine.url) if self._dispatching is None else self._dispatching
-        return SqlDelayedMessageStore(url, **self._names)
+        if not isinstance(self._dispatching, SqlDelayedMessageStore):
+            url = blocking_url(self.engine.url) if self._dispatching is None else self._dispatching
+            return SqlDelayedMessageStore(url, **self._names)
+        ours, theirs = (_table_of(store, endpoint) for store in (self.bridged, self._dispatching))
+        if ours != theirs:
+            raise ConfigurationError(
+                f"the store of dispatching= has the table {theirs!r}, and this one {ours!r}, so that nothing would be "
+                "forwarded; give both the same table and clock"
+            )
+        return self._dispatching
 
     async def close(self) -> None:
         """Close the connections, unless the AsyncEngine is yours; a server that says nothing is left within seconds."""
@@ -78,3 +86,8 @@ class AsyncSqlDelayedMessageStore:
             async with asyncio.timeout(CUT_AFTER):  # some drivers wait for the server's part in closing, one by one
                 await asyncio.gather(*(greenlet_spawn(pool.dispose) for _ in range(pool.checkedin())))
         await self.engine.dispose()
+
+
+def _table_of(store: SqlDelayedMessageStore, endpoint: str) -> str:
+    store.initialize(endpoint, TransactionMode.NONE)
+    return store.table.name
