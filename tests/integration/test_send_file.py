@@ -23,6 +23,7 @@ from delaystore.loading.staging import list_loads
 from delaystore.stores import SqlDelayedMessageStore
 from tests.integration.cli import PATIENCE, CommandLine, started
 from tests.integration.test_documents import blocks, shell
+from tests.servers import PostgreSQLDatabases
 
 HEADER = "message_id,due_time,body\n"
 MAP = ["--map", "message_id=order", "--map", "due_time=send_at", "--map", "body=text"]
@@ -287,3 +288,14 @@ def test_a_load_finds_mistakes_before_spark_starts(run: CommandLine, arguments: 
     assert says in line
     few = "note: 1 row: `delaystore send --file a.csv`, with the same options, does this in seconds, without Spark"
     assert notes == ([few] if arguments[0] == "a.csv" and "does not start" in says else [])
+
+
+@pytest.mark.usefixtures("java")
+def test_a_load_finds_tables_that_it_may_not_make_before_spark_starts(
+    run: CommandLine, postgresql: PostgreSQLDatabases, postgresql_url: str
+) -> None:
+    Path("a.csv").write_text(csv_of(1))
+    guest = postgresql.create_role("load_guest", "s3cret", postgresql_url)
+    line = run.refused("load", "a.csv", "--destination", "q", "--store", guest)
+    assert "permission denied" in line
+    assert "s3cret" not in line
