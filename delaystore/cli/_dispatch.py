@@ -2,9 +2,10 @@
 
 import logging
 import sys
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from typing_extensions import override
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from delaystore.dispatcher.health import DispatchReport
 
 _DEFAULTS = DelayedDeliverySettings()
+_TYPED: Final = {"batch_size": "--batch-size", "number_of_retries": "--retries", "handover_horizon": "--handover"}
 
 
 def dispatch(
@@ -81,18 +83,20 @@ def dispatch(
     if verbose:
         logging.getLogger("delaystore").setLevel(logging.DEBUG)
     _check_name(error_queue)
-    settings = DelayedDeliverySettings(
-        batch_size=batch_size,
-        number_of_retries=retries,
-        error_queue=error_queue,
-        transaction_mode=mode,
-        poll_interval=_longest_sleep(poll_interval),
-        handover_horizon=parse_duration(handover, "--handover"),
-    )
+    with _settings_as_typed():
+        settings = DelayedDeliverySettings(
+            batch_size=batch_size,
+            number_of_retries=retries,
+            error_queue=error_queue,
+            transaction_mode=mode,
+            poll_interval=_longest_sleep(poll_interval),
+            handover_horizon=parse_duration(handover, "--handover"),
+        )
     name = required(endpoint, "endpoint", "--endpoint NAME", "DELAYSTORE_ENDPOINT")
     options = EndpointOptions(store=store, endpoint=name, schema=schema, table=table, transport=transport)
     with closing(options.open_store()) as opened_store, closing(options.open_transport()) as opened_transport:
         _check_reachable(error_queue, opened_transport)
+        _check_handover(settings.handover_horizon, opened_transport)
         dispatcher = Dispatcher(opened_store, opened_transport, settings, endpoint=name)
         what, done = "stopped", NOTHING_DONE
         stopping = _Stopping(dispatcher)
@@ -122,6 +126,25 @@ def _log_to_standard_error() -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_OneLine("%(asctime)s %(levelname)s %(message)s"))
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
+
+
+@contextmanager
+def _settings_as_typed() -> Iterator[None]:
+    """Raise an error about a setting, which begins with its name, as one about the option."""
+    try:
+        yield
+    except ConfigurationError as error:
+        name, _, rest = str(error).partition(" ")
+        raise ConfigurationError(f"{_TYPED.get(name, name)} {rest}") from None
+
+
+def _check_handover(horizon: timedelta, transport: Transport) -> None:
+    longest = transport.longest_native_delay or timedelta(0)
+    if horizon > longest:
+        raise ConfigurationError(
+            f"--handover is longer than --transport delays natively ({longest}); lower it, or give an amqp:// URL "
+            "another ?delays=NAME"
+        )
 
 
 def _longest_sleep(text: str) -> timedelta:

@@ -75,6 +75,10 @@ class EndpointOptions:
             if not settings.automatic_setup:
                 require_file(self.store or "")
             transport = None if self.transport is None else stack.enter_context(closing(self.open_transport()))
+            if native and (transport is None or transport.longest_native_delay is None):
+                raise ConfigurationError(
+                    "--native needs a --transport that delays natively, as amqp://HOST?delays=nservicebus-v2"
+                )
             delivery = DelayedDelivery(endpoint, store, transport, settings, native=native)
             stack.callback(delivery.stop)
             yield OpenedEndpoint(store, transport, delivery)

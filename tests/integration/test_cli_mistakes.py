@@ -228,6 +228,22 @@ def test_a_wrong_duration_is_told_as_people_write_durations(
     assert "timedelta" not in line
 
 
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["dispatch", "--batch-size", "100001"], "--batch-size must be at most 100,000, not 100001"),
+        (["dispatch", "--retries", "9999999"], "--retries must be at most 1,000,000, not 9999999"),
+        (["dispatch", "--handover", "4000d"], "--handover must be at most 3650 days"),
+        (["dispatch", "--handover", "5m"], "--handover is longer than --transport delays natively (0:00:00); lower it"),
+        (["send", "q", "x", "--delay", "1", "--native"], "--native needs a --transport that delays natively, as amqp:"),
+    ],
+)
+def test_a_mistake_names_the_option_as_it_is_typed(
+    run: CommandLine, sqlite_url: str, arguments: list[str], says: str
+) -> None:
+    assert says in run.refused(*arguments, "--transport", sqlite_url)
+
+
 def test_a_missing_table_asks_for_setup(run: CommandLine) -> None:
     assert "delaystore setup" in run.refused("list", "--table", 'x"; drop table y; --')
 

@@ -544,4 +544,4 @@ def test_the_command_line_hands_over_and_sends_natively(
     refused = run.refused("dispatch", "--once", "--handover", "1m", "--transport", rabbitmq_url, *store)
     assert "delays natively" in refused
     refused = run.refused("send", "billing", "--delay", "1", "--native", "--transport", rabbitmq_url, *store)
-    assert "native=True needs a transport with native delays" in refused
+    assert "--native needs a --transport that delays natively" in refused

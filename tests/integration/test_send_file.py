@@ -25,6 +25,7 @@ from delaystore.loading.staging._sql.run import SqlStaging
 from delaystore.stores import SqlDelayedMessageStore
 from tests.integration.cli import PATIENCE, CommandLine, started
 from tests.integration.test_documents import blocks, shell
+from tests.servers import PostgreSQLDatabases
 
 HEADER = "message_id,due_time,body\n"
 MAP = ["--map", "message_id=order", "--map", "due_time=send_at", "--map", "body=text"]
@@ -309,3 +310,14 @@ def test_an_interrupt_after_the_commit_leaves_the_rejects(
     (rejected,) = Path("bad").rglob("*.jsonl")
     assert "never" in rejected.read_text()
     assert run(*sending).out.startswith("nothing to do")
+
+
+@pytest.mark.usefixtures("java")
+def test_a_load_finds_tables_that_it_may_not_make_before_spark_starts(
+    run: CommandLine, postgresql: PostgreSQLDatabases, postgresql_url: str
+) -> None:
+    Path("a.csv").write_text(csv_of(1))
+    guest = postgresql.create_role("load_guest", "s3cret", postgresql_url)
+    line = run.refused("load", "a.csv", "--destination", "q", "--store", guest)
+    assert "permission denied" in line
+    assert "s3cret" not in line
