@@ -4,6 +4,7 @@ import threading
 from datetime import UTC, datetime, timedelta
 from unittest.mock import patch
 
+from django.conf import settings
 from django.contrib.auth.models import Group, Permission, User
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, call_command
@@ -33,6 +34,8 @@ def waiting() -> list[str]:
 
 class Emptied(TransactionTestCase):
     """Begins with nothing that waits."""
+
+    available_apps = settings.INSTALLED_APPS  # after each test, permissions that none of these needs are not made again
 
     def setUp(self) -> None:
         for message_id in waiting():
@@ -268,7 +271,7 @@ class Pages(TestCase):
         self.assertIsNotNone(delayed.get("one"))
 
 
-class Outages(TransactionTestCase):
+class Outages(Emptied):
     """What the store says is told by a page."""
 
     def test_all_pages_tell_it(self) -> None:
