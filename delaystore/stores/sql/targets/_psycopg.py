@@ -9,6 +9,7 @@ from psycopg.rows import TupleRow, tuple_row
 from sqlalchemy import URL
 from typing_extensions import override
 
+from delaystore.errors import ConfigurationError
 from delaystore.stores.sql.targets.driver import Loan
 
 
@@ -26,9 +27,21 @@ class PsycopgLoan(Loan):
 
     @property
     @override
+    def is_closed(self) -> bool:
+        return bool(self.raw.closed)
+
+    @property
+    @override
     def commits_at_once(self) -> bool:
         is_idle = self.raw.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
         return bool(self.raw.autocommit and is_idle)
+
+    @override
+    def check(self) -> None:
+        """In a pipeline statements have no answers yet."""
+        super().check()
+        if self.raw.pgconn.pipeline_status != psycopg.pq.PipelineStatus.OFF:
+            raise ConfigurationError("the connection is in a pipeline; use what was enlisted before or after it")
 
     @override
     def cursor(self, *_arguments: Any, **_options: Any) -> Any:

@@ -25,6 +25,15 @@ class SqliteLoan(Loan):
 
     @property
     @override
+    def is_closed(self) -> bool:
+        try:
+            self.raw.total_changes  # noqa: B018 - there is no other way to know
+        except sqlite3.ProgrammingError:
+            return True
+        return False
+
+    @property
+    @override
     def commits_at_once(self) -> bool:
         if self.raw.in_transaction:
             return False

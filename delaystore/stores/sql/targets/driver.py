@@ -41,12 +41,28 @@ class Loan(PoolProxiedConnection):
 
     @property
     @abstractmethod
+    def is_closed(self) -> bool:
+        """Whether its owner has closed it, as far as the driver knows."""
+
+    @property
+    @abstractmethod
     def commits_at_once(self) -> bool:
         """Whether an insert would be committed by itself: no transaction is open, and the driver begins none."""
 
     @abstractmethod
     def cursor(self, *arguments: Any, **options: Any) -> Any:
         """A cursor that takes and gives what SQLAlchemy expects."""
+
+    def check(self) -> None:
+        """Raise StoreError or ConfigurationError where nothing can be done in its transaction."""
+        if self.is_closed or not self.is_valid:
+            raise StoreError(
+                "the connection was lost or closed, and the transaction with it; begin another, and enlist again"
+            )
+        if self.commits_at_once:
+            raise ConfigurationError(
+                "the connection commits each statement at once; begin a transaction first, then enlist it"
+            )
 
     @property
     @override
@@ -152,12 +168,7 @@ class LoanTarget(Target):
     @property
     @override
     def connection(self) -> Connection:
-        if not self._loan.is_valid:
-            raise StoreError("the connection was lost, and the transaction with it; begin another, and enlist again")
-        if self._loan.commits_at_once:
-            raise ConfigurationError(
-                "the connection commits each statement at once; begin a transaction first, then enlist it"
-            )
+        self._loan.check()
         return self._connection
 
     @property
