@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, exc
 from sqlalchemy.engine.interfaces import DBAPIConnection, Dialect, ExceptionContext
-from sqlalchemy.pool import ConnectionPoolEntry, NullPool, PoolProxiedConnection
+from sqlalchemy.pool import ConnectionPoolEntry, NullPool, Pool, PoolProxiedConnection
 
 from delaystore.bridge import Turns
 from delaystore.calls import current_call
@@ -45,6 +45,11 @@ _SQLITE_OPTIONS: Final = frozenset(
 
 _PASSWORDS: Final = frozenset({"password", "passwd"})
 """Options of libpq and PyMySQL that mean the same as the password before the host."""
+
+
+_INHERITED: Final[list[Pool]] = []
+"""Pools of the processes that this one was forked from, kept for ever: asyncpg's connections, when they are collected,
+take themselves off their loop, and both processes have the kernel's part of that in common."""
 
 
 class Connections:
@@ -193,7 +198,13 @@ def same_database(one: Engine, other: Engine) -> bool:
 
 def renew_after_fork(engine: Engine) -> None:
     """Let a forked child open connections of its own: a socket shared with the parent would mix up both."""
-    renew_in_children(engine, lambda inherited: inherited.dispose(close=False))
+    renew_in_children(engine, _leave_to_parent)
+
+
+def _leave_to_parent(engine: Engine) -> None:
+    if engine.dialect.is_async:
+        _INHERITED.append(engine.pool)
+    engine.dispose(close=False)
 
 
 def _with_driver(url: URL, dialect: SqlDialect, *, is_async: bool) -> URL:

@@ -743,6 +743,31 @@ def test_numbers_in_a_url_reach_asyncpg_as_such(postgresql_url: str) -> None:
     asyncio.run(program())
 
 
+FORKING = """
+import asyncio, gc, os, sys
+from delaystore import AsyncDelayedDelivery, AsyncSqlDelayedMessageStore, DelayedDeliverySettings
+
+loop = asyncio.new_event_loop()
+settings = DelayedDeliverySettings(store_timeout=10)
+delivery = AsyncDelayedDelivery("sales", AsyncSqlDelayedMessageStore(sys.argv[1]), settings=settings)
+loop.run_until_complete(delivery.send("billing", b"", delay=3600))
+if os.fork() == 0:
+    asyncio.new_event_loop().run_until_complete(delivery.send("billing", b"", delay=3600))
+    gc.collect()
+    os._exit(0)
+os.wait()
+loop.run_until_complete(delivery.send("billing", b"", delay=3600))
+print(loop.run_until_complete(delivery.count()))
+loop.run_until_complete(delivery.close())
+"""
+
+
+@pytest.mark.parametrize("url", ON_POSTGRESQL, indirect=True)
+def test_a_forked_child_leaves_the_parent_s_connections_alone(url: str) -> None:
+    ended = subprocess.run([sys.executable, "-c", FORKING, url], check=True, timeout=60, capture_output=True)
+    assert ended.stdout == b"3\n"
+
+
 def test_the_document_s_program_runs(
     postgresql_url: str, rabbitmq_url: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -263,6 +263,30 @@ def test_a_lost_connection(url: str, delivery: DelayedDelivery) -> None:
     assert delivery.count() == 0
 
 
+def test_a_closed_connection(url: str, delivery: DelayedDelivery) -> None:
+    one = connected(url)
+    enlisted = delivery.enlist(one)
+    one.close()
+    with pytest.raises(StoreError, match="lost or closed"):
+        enlisted.get("paid")
+    with pytest.raises(StoreError, match="lost or closed"):
+        delivery.enlist(one)
+
+
+@pytest.mark.parametrize("url", ["postgresql_url"], indirect=True)
+def test_a_pipeline_has_no_answers(delivery: DelayedDelivery, connection: Any) -> None:
+    enlisted = delivery.enlist(connection)
+    enlisted.send("billing", b"", delay=60, message_id="before")
+    with connection.pipeline():
+        for call in (lambda: enlisted.get("before"), lambda: enlisted.send("billing", b"", delay=60)):
+            with pytest.raises(ConfigurationError, match="in a pipeline"):
+                call()
+        connection.execute("INSERT INTO orders VALUES (1)")
+    assert enlisted.get("before") is not None
+    connection.commit()
+    assert delivery.count() == orders(connection) == 1
+
+
 def another(url: str, request: pytest.FixtureRequest) -> str:
     """The URL of another database of the same kind."""
     parsed = make_url(url)

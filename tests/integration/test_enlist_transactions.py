@@ -7,15 +7,17 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, create_engine, event, text
+from sqlalchemy import Engine, create_engine, event, insert, text
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import create_async_engine
-from sqlalchemy.orm import Session, scoped_session, sessionmaker
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scoped_session, sessionmaker
 
 from delaystore.delivery import DelayedDelivery
 from delaystore.errors import (
     ConfigurationError,
     DuplicateMessageError,
     MessageBeingStoredError,
+    StoreError,
     StoreSetupError,
     StoreUnavailableError,
 )
@@ -265,3 +267,38 @@ def test_a_connection_without_transactions_is_refused(delivery: DelayedDelivery,
     with committing.connect() as connection, pytest.raises(ConfigurationError, match="AUTOCOMMIT"):
         delivery.enlist(connection)
     committing.dispose()
+
+
+class Base(DeclarativeBase):
+    """What the tests map."""
+
+
+class Order(Base):
+    """A row of the caller's."""
+
+    __tablename__ = "orders"
+    id: Mapped[int] = mapped_column(primary_key=True)
+
+
+@pytest.mark.parametrize("url", ["postgresql_url"], indirect=True)
+def test_sessions_that_take_no_statements(delivery: DelayedDelivery, engine: Engine) -> None:
+    with pytest.raises(ConfigurationError, match="bound to no single engine"):
+        delivery.enlist(Session())
+    closed = Session(engine, close_resets_only=False)
+    closed.close()
+    with pytest.raises(StoreError, match="permanently closed"):
+        delivery.enlist(closed)
+    Base.metadata.create_all(engine)
+    with Session(engine) as session:
+        enlisted = delivery.enlist(session)
+        session.execute(insert(Order).values(id=1))
+        session.add(Order(id=1))
+        with pytest.raises(IntegrityError):
+            session.flush()
+        for call in (lambda: enlisted.get("paid"), lambda: enlisted.send("billing", b"", delay=60)):
+            with pytest.raises(StoreError, match="has failed; roll it back"):
+                call()
+        session.rollback()
+        enlisted.send("billing", b"", delay=60)
+        session.commit()
+    assert delivery.count() == 1

@@ -9,6 +9,7 @@ from psycopg.rows import TupleRow, tuple_row
 from sqlalchemy import URL
 from typing_extensions import override
 
+from delaystore.errors import ConfigurationError
 from delaystore.stores.sql.targets.driver import Loan
 
 
@@ -23,6 +24,18 @@ class PsycopgLoan(Loan):
     def address(self) -> URL:
         info = self.raw.info
         return URL.create("postgresql", host=info.host, port=info.port, database=info.dbname)
+
+    @property
+    @override
+    def is_closed(self) -> bool:
+        return bool(self.raw.closed)
+
+    @override
+    def check(self) -> None:
+        """In a pipeline statements have no answers yet."""
+        super().check()
+        if self.raw.pgconn.pipeline_status != psycopg.pq.PipelineStatus.OFF:
+            raise ConfigurationError("the connection is in a pipeline; use what was enlisted before or after it")
 
     @override
     def cursor(self, *_arguments: Any, **_options: Any) -> Any:

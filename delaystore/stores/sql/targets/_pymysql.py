@@ -23,6 +23,11 @@ class PyMySqlLoan(Loan):
         name = database.decode() if isinstance(database, bytes) else database
         return URL.create("mysql", host=self.raw.host, port=self.raw.port, database=name)
 
+    @property
+    @override
+    def is_closed(self) -> bool:
+        return not self.raw.open
+
     @override
     def cursor(self, *_arguments: Any, **_options: Any) -> Any:
         """One whose rows are tuples."""

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import Any, Final
 
-from sqlalchemy import URL, Connection, event
+from sqlalchemy import URL, Connection, event, exc
 from sqlalchemy.orm import Session, SessionTransaction
 from typing_extensions import override
 
-from delaystore.errors import ConfigurationError
+from delaystore.errors import ConfigurationError, StoreError
 from delaystore.sql.drivers import driver_of
 from delaystore.stores.sql.targets.abc import Target
 from delaystore.stores.sql.targets.driver import COMMITS_AT_ONCE
@@ -46,7 +46,17 @@ class SessionTarget(Target):
     @property
     @override
     def connection(self) -> Connection:
-        return _in_transaction(self._session.connection())
+        try:
+            return _in_transaction(self._session.connection())
+        except exc.PendingRollbackError:
+            raise StoreError("the session's transaction has failed; roll it back, and begin another") from None
+        except exc.UnboundExecutionError:
+            raise ConfigurationError(
+                "the session is bound to no single engine; enlist the connection to the store's database, as in "
+                "session.connection(bind_arguments={'mapper': Order})"
+            ) from None
+        except exc.InvalidRequestError as error:
+            raise StoreError(f"the session takes no statements: {str(error).partition(chr(10))[0]}") from None
 
     @property
     @override

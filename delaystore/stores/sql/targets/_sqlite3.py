@@ -23,6 +23,15 @@ class SqliteLoan(Loan):
     def address(self) -> None:
         return None
 
+    @property
+    @override
+    def is_closed(self) -> bool:
+        try:
+            self.raw.total_changes  # noqa: B018 - there is no other way to know
+        except sqlite3.ProgrammingError:
+            return True
+        return False
+
     @override
     def cursor(self, *_arguments: Any, **_options: Any) -> Any:
         return _PlainCursor(self.raw)

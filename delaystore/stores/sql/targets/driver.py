@@ -42,9 +42,21 @@ class Loan(PoolProxiedConnection):
     def address(self) -> URL | None:
         """Where it leads; None: only the database itself can tell."""
 
+    @property
+    @abstractmethod
+    def is_closed(self) -> bool:
+        """Whether its owner has closed it, as far as the driver knows."""
+
     @abstractmethod
     def cursor(self, *arguments: Any, **options: Any) -> Any:
         """A cursor that takes and gives what SQLAlchemy expects."""
+
+    def check(self) -> None:
+        """Raise StoreError or ConfigurationError where nothing can be done in its transaction."""
+        if self.is_closed or not self.is_valid:
+            raise StoreError(
+                "the connection was lost or closed, and the transaction with it; begin another, and enlist again"
+            )
 
     @property
     @override
@@ -153,8 +165,7 @@ class LoanTarget(Target):
     @property
     @override
     def connection(self) -> Connection:
-        if not self._loan.is_valid:
-            raise StoreError("the connection was lost, and the transaction with it; begin another, and enlist again")
+        self._loan.check()
         if driver_of(self._connection).commits_at_once(self._loan.raw):
             raise ConfigurationError(COMMITS_AT_ONCE)
         return self._connection
