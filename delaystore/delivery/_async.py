@@ -1,6 +1,7 @@
 """DelayedDelivery for asyncio: the same operations, awaited."""
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import timedelta
 from functools import partial, wraps
@@ -95,8 +96,9 @@ class AsyncDelayedDelivery:
     def enlist(self, transaction: Any) -> "AsyncEnlistedDelivery":
         """Send, cancel, reschedule and look up in your own transaction in the store's database.
 
-        `transaction`: an AsyncConnection or AsyncSession of SQLAlchemy, or a psycopg.AsyncConnection where that is the
-        store's driver. The calls of what this returns raise as those of what `DelayedDelivery.enlist` returns.
+        `transaction`: an AsyncConnection, AsyncSession or async_scoped_session (this task's session) of SQLAlchemy, or
+        a psycopg.AsyncConnection where that is the store's driver. The calls of what this returns raise as those of
+        what `DelayedDelivery.enlist` returns.
         """
         return AsyncEnlistedDelivery(self._call_as_it_is, transaction)
 
@@ -191,7 +193,7 @@ class AsyncEnlistedDelivery:
 
     def __init__(self, run: Callable[..., Awaitable[Any]], target: Any) -> None:
         self._run = run
-        self._target = getattr(target, "sync_connection", None) or getattr(target, "sync_session", target)
+        self._target = _behind(target)
         self._enlisted: EnlistedDelivery | None = None
 
     send = _awaited(EnlistedDelivery.send)
@@ -208,3 +210,11 @@ class AsyncEnlistedDelivery:
         if self._enlisted is None:
             self._enlisted = delivery.enlist(self._target)
         return method(self._enlisted, *arguments, **named)
+
+
+def _behind(target: Any) -> Any:
+    """What something of SQLAlchemy's for asyncio wraps; of an async_scoped_session, this task's session."""
+    known: Any = sys.modules.get("sqlalchemy.ext.asyncio")
+    if known is not None and isinstance(target, known.async_scoped_session):
+        target = target()
+    return getattr(target, "sync_connection", None) or getattr(target, "sync_session", target)

@@ -19,9 +19,9 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.rows import dict_row
-from sqlalchemy import event, text
-from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
-from sqlalchemy.orm import Session
+from sqlalchemy import create_engine, event, text
+from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker, create_async_engine
+from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from delaystore import (
     AsyncDelayedDelivery,
@@ -370,6 +370,46 @@ def test_keys_in_the_caller_s_transaction(url: str) -> None:
             page = await delivery.list()
             assert [(each.key, each.body) for each in page.messages] == [("basket", b"new")]
         await engine.dispose()
+
+    asyncio.run(program())
+
+
+def test_a_scoped_session_is_its_task_s(tmp_path: Path) -> None:
+    async def program() -> None:
+        url = f"sqlite+aiosqlite:///{tmp_path / 'app.db'}"
+        engine = create_async_engine(url)
+        scoped = async_scoped_session(async_sessionmaker(engine), asyncio.current_task)
+        async with AsyncDelayedDelivery("sales", AsyncSqlDelayedMessageStore(url)) as delivery:
+
+            async def send(end: Callable[[], Awaitable[None]]) -> None:
+                await delivery.enlist(scoped).send("billing", b"", delay=3600)
+                await end()
+                await scoped.remove()
+
+            await asyncio.create_task(send(scoped.rollback))
+            assert await delivery.count() == 0
+            await asyncio.create_task(send(scoped.commit))
+            assert await delivery.count() == 1
+        await engine.dispose()
+
+    asyncio.run(program())
+
+
+def test_what_cannot_be_enlisted_on_a_loop_is_refused(tmp_path: Path) -> None:
+    async def program() -> None:
+        file = tmp_path / "app.db"
+        asynchronous = create_async_engine(f"sqlite+aiosqlite:///{file}")
+        blocking = create_engine(f"sqlite:///{file}")
+        async with on_sql(f"sqlite+aiosqlite:///{file}") as delivery:
+            with blocking.connect() as connection, Session(blocking) as session:
+                for one in (connection, session, scoped_session(sessionmaker(blocking))):
+                    with pytest.raises(ConfigurationError, match="pysqlite, which would block the event loop"):
+                        await delivery.enlist(one).send("billing", b"", delay=3600)
+            for other in (asynchronous, asynchronous.connect(), None):
+                with pytest.raises(ConfigurationError, match="AsyncConnection that is connected"):
+                    await delivery.enlist(other).send("billing", b"", delay=3600)
+            assert await delivery.count() == 0
+        blocking.dispose()
 
     asyncio.run(program())
 

@@ -32,11 +32,11 @@ def target_of(given: Any, lender: Lender) -> Target:
     if isinstance(given, Target):
         return given
     if isinstance(given, Connection):
-        return ConnectionTarget(given)
+        return _on_its_loop(ConnectionTarget(given), lender)
     if isinstance(given, scoped_session):
-        return SessionTarget(given())
+        return _on_its_loop(SessionTarget(given()), lender)
     if isinstance(given, Session):
-        return SessionTarget(given)
+        return _on_its_loop(SessionTarget(given), lender)
     wrapper = _wrapper_of(given)
     if wrapper is not None:
         return DjangoTarget(wrapper, lender, lent)
@@ -57,10 +57,26 @@ def lent(raw: Any, lender: Lender) -> LoanTarget:
             if isinstance(raw, loan.taken):
                 made: Loan = loan(raw)
                 return LoanTarget(lender, made)
+    if lender.is_async:
+        raise ConfigurationError(
+            "on an event loop enlist takes an AsyncSession of SQLAlchemy, an AsyncConnection that is connected, or a "
+            f"psycopg.AsyncConnection, not {type(raw).__name__}"
+        )
     raise ConfigurationError(
         "enlist takes a Connection or Session of SQLAlchemy, a connection of psycopg 3, sqlite3 or PyMySQL, or "
         f"Django's connection, not {type(raw).__name__}"
     )
+
+
+def _on_its_loop(target: Target, lender: Lender) -> Target:
+    """`target`, unless a store on an event loop would block that by it."""
+    driver = target.connection.dialect
+    if lender.is_async and not driver.is_async:
+        raise ConfigurationError(
+            f"what was enlisted has the driver {driver.driver}, which would block the event loop; enlist an "
+            "AsyncConnection or AsyncSession"
+        )
+    return target
 
 
 def _wrapper_of(given: Any) -> Any:
