@@ -195,6 +195,25 @@ def test_a_new_store_does_not_wait_for_the_transaction_in_a_file_without_wal(
             assert delivery.count() == 1
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_connection_that_is_closed_is_a_store_error(url: str, delivery: DelayedDelivery, when: str) -> None:
+    connection = connected(url)
+    enlisted = delivery.enlist(connection) if when == "after" else None
+    connection.close()
+    with pytest.raises(StoreError, match="closed; enlist one that is open"):
+        (enlisted or delivery.enlist(connection)).send("billing", b"", delay=60)
+
+
+@pytest.mark.parametrize("url", ["sqlite_url"], indirect=True)
+def test_a_file_of_sqlite_that_has_gone_is_named(url: str, delivery: DelayedDelivery) -> None:
+    file = Path(str(make_url(url).database))
+    with closing(connected(url)) as connection:
+        connection.execute("SELECT 1").close()
+        file.rename(file.with_suffix(".moved"))
+        with pytest.raises(StoreUnavailableError, match="is not there any more"):
+            delivery.enlist(connection)
+
+
 @pytest.mark.parametrize("url", ["sqlite_url"], indirect=True)
 def test_factories_and_converters_of_sqlite3(url: str, delivery: DelayedDelivery) -> None:
     options = {"detect_types": sqlite3.PARSE_DECLTYPES | sqlite3.PARSE_COLNAMES, "isolation_level": None}

@@ -26,6 +26,11 @@ class PsycopgLoan(Loan):
 
     @property
     @override
+    def is_closed(self) -> bool:
+        return bool(self.raw.closed)
+
+    @property
+    @override
     def commits_at_once(self) -> bool:
         is_idle = self.raw.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
         return bool(self.raw.autocommit and is_idle)

@@ -26,6 +26,11 @@ class PyMySqlLoan(Loan):
 
     @property
     @override
+    def is_closed(self) -> bool:
+        return not self.raw.open
+
+    @property
+    @override
     def commits_at_once(self) -> bool:
         is_open = self.raw.server_status & SERVER_STATUS.SERVER_STATUS_IN_TRANS
         return bool(self.raw.get_autocommit() and not is_open)

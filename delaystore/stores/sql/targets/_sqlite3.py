@@ -25,6 +25,16 @@ class SqliteLoan(Loan):
 
     @property
     @override
+    def is_closed(self) -> bool:
+        """The driver says so only where it is used."""
+        try:
+            _ = self.raw.in_transaction
+        except sqlite3.ProgrammingError:
+            return True
+        return False
+
+    @property
+    @override
     def commits_at_once(self) -> bool:
         if self.raw.in_transaction:
             return False

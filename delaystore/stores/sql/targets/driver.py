@@ -43,6 +43,11 @@ class Loan(PoolProxiedConnection):
 
     @property
     @abstractmethod
+    def is_closed(self) -> bool:
+        """Whether its owner has closed it, or the driver has found it lost."""
+
+    @property
+    @abstractmethod
     def commits_at_once(self) -> bool:
         """Whether an insert would be committed by itself: no transaction is open, and the driver begins none."""
 
@@ -155,6 +160,8 @@ class LoanTarget(Target):
     def connection(self) -> Connection:
         if not self._loan.is_valid:
             raise StoreError("the connection was lost, and the transaction with it; begin another, and enlist again")
+        if self._loan.is_closed:
+            raise StoreError("the connection is closed; enlist one that is open")
         if self._loan.commits_at_once:
             raise ConfigurationError(
                 "the connection commits each statement at once; begin a transaction first, then enlist it"
