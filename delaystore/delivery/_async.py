@@ -188,13 +188,15 @@ class AsyncDelayedDelivery:
 class AsyncEnlistedDelivery:
     """EnlistedDelivery for asyncio: what it says holds here; made by `AsyncDelayedDelivery.enlist`.
 
-    Belongs to the transaction, which is the caller's, and to the task that runs it.
+    Belongs to the transaction, which is the caller's, and to the task that runs it. Calls at the same time, as by
+    `asyncio.gather`, are made one after the other.
     """
 
     def __init__(self, run: Callable[..., Awaitable[Any]], target: Any) -> None:
         self._run = run
         self._target = _behind(target)
         self._enlisted: EnlistedDelivery | None = None
+        self._turn = asyncio.Lock()
 
     send = _awaited(EnlistedDelivery.send)
     send_many = _awaited(EnlistedDelivery.send_many)
@@ -203,7 +205,8 @@ class AsyncEnlistedDelivery:
     reschedule = _awaited(EnlistedDelivery.reschedule)
 
     async def _call(self, method: Callable[..., R], *arguments: Any, **named: Any) -> R:
-        result: R = await self._run(partial(self._in_it, method), *arguments, **named)
+        async with self._turn:  # one connection takes one statement, and one savepoint, after the other
+            result: R = await self._run(partial(self._in_it, method), *arguments, **named)
         return result
 
     def _in_it(self, method: Callable[..., R], delivery: DelayedDelivery, *arguments: Any, **named: Any) -> R:

@@ -374,6 +374,19 @@ def test_keys_in_the_caller_s_transaction(url: str) -> None:
     asyncio.run(program())
 
 
+def test_what_is_enlisted_takes_calls_at_the_same_time(url: str) -> None:
+    async def program() -> None:
+        engine = create_async_engine(url)
+        async with on_sql(url) as delivery, AsyncSession(engine) as session:
+            enlisted = delivery.enlist(session)
+            await asyncio.gather(*(enlisted.send("billing", b"", delay=3600, key=f"{n}") for n in range(5)))
+            await session.commit()
+            assert await delivery.count() == 5
+        await engine.dispose()
+
+    asyncio.run(program())
+
+
 def test_a_scoped_session_is_its_task_s(tmp_path: Path) -> None:
     async def program() -> None:
         url = f"sqlite+aiosqlite:///{tmp_path / 'app.db'}"
