@@ -1,6 +1,7 @@
 """DelayedDelivery for asyncio: the same operations, awaited."""
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import timedelta
 from functools import partial, wraps
@@ -95,8 +96,9 @@ class AsyncDelayedDelivery:
     def enlist(self, transaction: Any) -> "AsyncEnlistedDelivery":
         """Send, cancel, reschedule and look up in your own transaction in the store's database.
 
-        `transaction`: an AsyncConnection or AsyncSession of SQLAlchemy, or a psycopg.AsyncConnection where that is the
-        store's driver. The calls of what this returns raise as those of what `DelayedDelivery.enlist` returns.
+        `transaction`: an AsyncConnection, AsyncSession or async_scoped_session (this task's session) of SQLAlchemy, or
+        a psycopg.AsyncConnection where that is the store's driver. The calls of what this returns raise as those of
+        what `DelayedDelivery.enlist` returns.
         """
         return AsyncEnlistedDelivery(self._call_as_it_is, transaction)
 
@@ -186,13 +188,15 @@ class AsyncDelayedDelivery:
 class AsyncEnlistedDelivery:
     """EnlistedDelivery for asyncio: what it says holds here; made by `AsyncDelayedDelivery.enlist`.
 
-    Belongs to the transaction, which is the caller's, and to the task that runs it.
+    Belongs to the transaction, which is the caller's, and to the task that runs it. Calls at the same time, as by
+    `asyncio.gather`, are made one after the other.
     """
 
     def __init__(self, run: Callable[..., Awaitable[Any]], target: Any) -> None:
         self._run = run
-        self._target = getattr(target, "sync_connection", None) or getattr(target, "sync_session", target)
+        self._target = _behind(target)
         self._enlisted: EnlistedDelivery | None = None
+        self._turn = asyncio.Lock()
 
     send = _awaited(EnlistedDelivery.send)
     send_many = _awaited(EnlistedDelivery.send_many)
@@ -201,10 +205,19 @@ class AsyncEnlistedDelivery:
     reschedule = _awaited(EnlistedDelivery.reschedule)
 
     async def _call(self, method: Callable[..., R], *arguments: Any, **named: Any) -> R:
-        result: R = await self._run(partial(self._in_it, method), *arguments, **named)
+        async with self._turn:  # one connection takes one statement, and one savepoint, after the other
+            result: R = await self._run(partial(self._in_it, method), *arguments, **named)
         return result
 
     def _in_it(self, method: Callable[..., R], delivery: DelayedDelivery, *arguments: Any, **named: Any) -> R:
         if self._enlisted is None:
             self._enlisted = delivery.enlist(self._target)
         return method(self._enlisted, *arguments, **named)
+
+
+def _behind(target: Any) -> Any:
+    """What something of SQLAlchemy's for asyncio wraps; of an async_scoped_session, this task's session."""
+    known: Any = sys.modules.get("sqlalchemy.ext.asyncio")
+    if known is not None and isinstance(target, known.async_scoped_session):
+        target = target()
+    return getattr(target, "sync_connection", None) or getattr(target, "sync_session", target)

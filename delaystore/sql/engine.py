@@ -225,7 +225,8 @@ def _with_password_hidden(url: URL) -> URL:
 
 
 def _check_sqlite_url(url: URL) -> None:
-    if url.database in (None, "", ":memory:") or "mode=memory" in str(url.database):
+    named = str(url.database or "").removeprefix("file:")
+    if named in ("", ":memory:") or "mode=memory" in named or url.query.get("mode") == "memory":
         raise ConfigurationError("a SQLite store needs a file, as in sqlite:///app.db; for memory use memory://")
     unknown = sorted(set(url.query) - _SQLITE_OPTIONS)
     if unknown and "uri" not in url.query:

@@ -21,8 +21,8 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 from sqlalchemy import create_engine, event, text
-from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
-from sqlalchemy.orm import Session
+from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker, create_async_engine
+from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from delaystore import (
     AsyncDelayedDelivery,
@@ -383,6 +383,60 @@ def test_keys_in_the_caller_s_transaction(url: str) -> None:
     asyncio.run(program())
 
 
+def test_what_is_enlisted_takes_calls_at_the_same_time(url: str) -> None:
+    async def program() -> None:
+        engine = create_async_engine(url)
+        async with on_sql(url) as delivery, AsyncSession(engine) as session:
+            enlisted = delivery.enlist(session)
+            await asyncio.gather(*(enlisted.send("billing", b"", delay=3600, key=f"{n}") for n in range(5)))
+            await session.commit()
+            assert await delivery.count() == 5
+        await engine.dispose()
+
+    asyncio.run(program())
+
+
+def test_a_scoped_session_is_its_task_s(tmp_path: Path) -> None:
+    async def program() -> None:
+        url = f"sqlite+aiosqlite:///{tmp_path / 'app.db'}"
+        engine = create_async_engine(url)
+        scoped = async_scoped_session(async_sessionmaker(engine), asyncio.current_task)
+        async with AsyncDelayedDelivery("sales", AsyncSqlDelayedMessageStore(url)) as delivery:
+
+            async def send(end: Callable[[], Awaitable[None]]) -> None:
+                await delivery.enlist(scoped).send("billing", b"", delay=3600)
+                await end()
+                await scoped.remove()
+
+            await asyncio.create_task(send(scoped.rollback))
+            assert await delivery.count() == 0
+            await asyncio.create_task(send(scoped.commit))
+            assert await delivery.count() == 1
+        await engine.dispose()
+
+    asyncio.run(program())
+
+
+def test_what_cannot_be_enlisted_on_a_loop_is_refused(tmp_path: Path) -> None:
+    async def program() -> None:
+        file = tmp_path / "app.db"
+        asynchronous = create_async_engine(f"sqlite+aiosqlite:///{file}")
+        blocking = create_engine(f"sqlite:///{file}")
+        async with on_sql(f"sqlite+aiosqlite:///{file}") as delivery:
+            with blocking.connect() as connection, Session(blocking) as session:
+                for one in (connection, session, scoped_session(sessionmaker(blocking))):
+                    with pytest.raises(ConfigurationError, match=f"a {type(one).__name__} of sqlalchemy cannot be"):
+                        await delivery.enlist(one).send("billing", b"", delay=3600)
+            says = {asynchronous: "an AsyncConnection or AsyncSession of", asynchronous.connect(): "await it first"}
+            for other, said in says.items():
+                with pytest.raises(ConfigurationError, match=said):
+                    await delivery.enlist(other).send("billing", b"", delay=3600)
+            assert await delivery.count() == 0
+        blocking.dispose()
+
+    asyncio.run(program())
+
+
 def test_a_connection_of_psycopg_s_own_is_enlisted(postgresql_url: str) -> None:
     async def program() -> None:
         dsn = postgresql_url.replace("+psycopg", "")
@@ -705,21 +759,6 @@ def test_mistakes_say_what_to_use(tmp_path: Path) -> None:
         AsyncSqlDelayedMessageStore(store.engine)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match=r"would block the event loop; .*AsyncSqlDelayedMessageStore"):
         AsyncDelayedDelivery("sales", store)
-    blocking, lazy = create_engine(f"sqlite:///{file}"), engine.connect()
-
-    async def enlist() -> None:
-        async with AsyncDelayedDelivery("sales", AsyncSqlDelayedMessageStore(engine)) as delivery:
-            with blocking.connect() as connection, Session(blocking) as session:
-                for each in (connection, session):
-                    with pytest.raises(ConfigurationError, match=f"a {type(each).__name__} of sqlalchemy cannot be"):
-                        await delivery.enlist(each).send("billing", b"", delay=60)
-            with pytest.raises(ConfigurationError, match="has not been started; await it first"):
-                await delivery.enlist(lazy).send("billing", b"", delay=60)
-            with pytest.raises(ConfigurationError, match="an AsyncConnection or AsyncSession of SQLAlchemy"):
-                await delivery.enlist("app").send("billing", b"", delay=60)
-        await engine.dispose()
-
-    asyncio.run(enlist())
 
 
 def test_a_missing_driver_of_the_dispatcher_s_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

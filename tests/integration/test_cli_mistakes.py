@@ -81,6 +81,8 @@ def test_an_id_that_waits_already_is_refused(run: CommandLine) -> None:
         ("nonsense", "not a store URL"),
         ("", "pass --store URL or set DELAYSTORE_STORE"),
         ("sqlite://", "needs a file"),
+        ("sqlite:///file::memory:?cache=shared&uri=true", "needs a file"),
+        ("sqlite:///file:app?mode=memory&uri=true", "needs a file"),
         ("sqlite:////no/such/directory/x.db", "does not exist; create it first"),
         ("postgresql+psycopg://app:s3cret@127.0.0.1:1/app", "refused"),
         ("postgresql+psycopg://app:s3cret@host:port/app", "port"),

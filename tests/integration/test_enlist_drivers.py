@@ -196,6 +196,16 @@ def test_a_new_store_does_not_wait_for_the_transaction_in_a_file_without_wal(
 
 
 @pytest.mark.parametrize("url", ["sqlite_url"], indirect=True)
+def test_a_file_of_sqlite_that_has_gone_is_named(url: str, delivery: DelayedDelivery) -> None:
+    file = Path(str(make_url(url).database))
+    with closing(connected(url)) as connection:
+        connection.execute("SELECT 1").close()
+        file.rename(file.with_suffix(".moved"))
+        with pytest.raises(StoreUnavailableError, match="is not there any more"):
+            delivery.enlist(connection)
+
+
+@pytest.mark.parametrize("url", ["sqlite_url"], indirect=True)
 def test_factories_and_converters_of_sqlite3(url: str, delivery: DelayedDelivery) -> None:
     options = {"detect_types": sqlite3.PARSE_DECLTYPES | sqlite3.PARSE_COLNAMES, "isolation_level": None}
     with closing(connected(url, **options)) as connection:

@@ -36,7 +36,7 @@ from tenacity import retry, retry_if_exception_message, stop_after_delay, wait_r
 from typing_extensions import override
 
 from delaystore.bridge import pause
-from delaystore.errors import StorePermissionError
+from delaystore.errors import StorePermissionError, StoreUnavailableError
 from delaystore.sql.columns import MESSAGE_KEY
 from delaystore.sql.dialects._sqlite_connection import ForkSafeConnection
 from delaystore.sql.dialects.base import Change, Changes, Claiming, Release, StoreDialect, floored, row_with
@@ -222,7 +222,13 @@ class SqliteDialect(StoreDialect):
     @override
     def identity(self, connection: Connection, table: Table) -> Sequence[Any]:
         """The file."""
-        found = os.stat(_file_of(connection) or os.devnull)  # a database in memory is nobody else's
+        file = _file_of(connection) or os.devnull  # a database in memory is nobody else's
+        try:
+            found = os.stat(file)
+        except FileNotFoundError:
+            raise StoreUnavailableError(
+                f"the database file {file!r} is not there any more; put it back, or connect again"
+            ) from None
         return found.st_dev, found.st_ino
 
     @override
