@@ -1,10 +1,11 @@
 """A task as a message that waits in a store."""
 
-import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from inspect import isawaitable
 from typing import Any, Final
 
+from delaystore.bridge import in_thread
 from delaystore.delivery import AsyncDelayedDelivery, AsyncEnlistedDelivery, DelayedDelivery, EnlistedDelivery
 from delaystore.errors import DuplicateMessageError
 from delaystore.integrations._taken import waits_already
@@ -52,7 +53,7 @@ async def _waits(delivery: Delivery, task: Published, delay: float) -> bool:
 async def _call(delivery: Delivery, operation: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     """What an operation of `delivery` returns."""
     if isinstance(delivery, DelayedDelivery):
-        return await asyncio.to_thread(operation, *arguments, **options)
+        return await in_thread("delaystore-taskiq", partial(operation, *arguments, **options))
     return await operation(*arguments, **options)
 
 
