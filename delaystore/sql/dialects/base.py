@@ -255,6 +255,24 @@ class StoreDialect(SqlDialect):
         """
         raise NotImplementedError
 
+    def reads_older_rows(self, connection: Connection) -> bool:
+        """Whether the transaction reads what there was when it began, but locks what there is, and gaps beside it.
+
+        Asked only where claims are made of candidates, as are the next two.
+        """
+        raise NotImplementedError
+
+    def is_taken(self, connection: Connection, table: Table, message_id: str, key: str | None = None) -> bool:
+        """Whether the message_id or the key is in use by now, whatever the transaction reads.
+
+        Raises an error that is LOCKED where somebody's transaction decides it.
+        """
+        raise NotImplementedError
+
+    def is_of_primary_key(self, error: DBAPIError) -> bool:
+        """Whether an error that is a DUPLICATE is about the primary key."""
+        raise NotImplementedError
+
     def capped(
         self, at: ColumnElement[datetime], first: ColumnElement[datetime], microseconds: ColumnElement[int]
     ) -> ColumnElement[datetime]:
