@@ -14,7 +14,7 @@ from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.orm import Session
 
 from delaystore.delivery import DelayedDelivery, EnlistedDelivery
-from delaystore.errors import DuplicateKeyError, DuplicateMessageError, KeyInUseError, StoreError
+from delaystore.errors import DuplicateKeyError, DuplicateMessageError, KeyInUseError, StoreError, StoreUnavailableError
 from delaystore.keys import KeyRule, OnKey
 from delaystore.message import LATEST_DUE_TIME
 from delaystore.stores import SqlDelayedMessageStore
@@ -295,6 +295,30 @@ def test_keys_are_unique_beside_shelves(postgresql_url: str) -> None:
         with store.engine.connect() as connection:
             alone = text("SELECT count(*) FROM ONLY sales_delayed")
             assert (connection.execute(alone).scalar(), store.count()) == (1, 11)
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+def test_an_id_twice_in_a_batch_is_a_duplicate_beside_shelves(postgresql_url: str, rows: int) -> None:
+    """A key's message is placed while the shelf of the others is announced, and not attached."""
+    with opened(postgresql_url) as plain:
+        store = ShelvingStore(plain.engine)
+        store.initialize("sales", "none")  # type: ignore[arg-type]
+        now = store.now()
+        batch = [message(now, 60, f"m{n}") for n in range(rows)]
+        for twice in ([message(now, 60, "m0")], [message(now, 60, "m0", key="k")]):
+            with pytest.raises(DuplicateMessageError) as raised:
+                store.store_many(batch + twice)
+            assert list(raised.value.message_ids) == ["m0"]
+        assert store.count() == 0
+
+
+def test_who_waits_for_a_table_is_not_told_of_a_message(postgresql_url: str) -> None:
+    with opened(postgresql_url) as store, store.engine.begin() as other, store.engine.begin() as connection:
+        other.exec_driver_sql("LOCK TABLE sales_delayed")
+        connection.exec_driver_sql("SET LOCAL lock_timeout = '100ms'")
+        with pytest.raises(StoreUnavailableError, match="another transaction has locked what is needed"):
+            store.enlist(connection).store(message(store.now(), 60))
+        connection.rollback()
 
 
 def test_senders_do_not_wait_behind_a_shelf_for_a_key_that_somebody_has(

@@ -290,6 +290,13 @@ class StoreDialect(SqlDialect):
         """Undo what the block wrote, and only that, when it raises."""
         return connection.begin_nested()
 
+    def brief_savepoint(self, connection: Connection, seconds: float) -> AbstractContextManager[None]:
+        """A savepoint in which a statement waits `seconds` for a lock, whatever the session's own limit.
+
+        Asked only where there are shelves.
+        """
+        raise NotImplementedError
+
     def insert_many(
         self,
         connection: Connection,
@@ -398,6 +405,10 @@ class StoreDialect(SqlDialect):
 
     def end_idle_sessions(self, engine: Engine) -> None:
         """End the connections of `engine` after LONGEST_IDLE seconds in which nobody says anything."""
+
+    def is_message_id_locked(self, error: DBAPIError) -> bool:
+        """Whether an error of an insert may say that it has waited for somebody's message_id, and not for a table."""
+        return self.fault(error) is Fault.LOCKED
 
     def is_outage(self, error: DBAPIError) -> bool:
         """Whether `error` is about the state of the database, not about the rows."""
