@@ -288,10 +288,11 @@ class MySqlDialect(StoreDialect):
 
     @override
     def is_taken(self, connection: Connection, table: Table, message_id: str, key: str | None = None) -> bool:
-        """By an insert that is undone, which leaves no lock.
+        """By an insert that is undone, which leaves no lock where nothing is.
 
         A locking search that finds nothing locks the gap in which it has searched, above READ COMMITTED: until that
-        transaction's end nobody could store a message whose message_id, or key, belongs there.
+        transaction's end nobody could store a message whose message_id, or key, belongs there. So does an insert that
+        meets another row, or what is left of one: that is when something came, or went, since the transaction began.
         """
         row = {**_NO_MESSAGE, KEY: message_id, **({} if key is None else {MESSAGE_KEY: key})}
         with self.lock_wait(connection, 0):
