@@ -77,8 +77,13 @@ class Program:
     def __init__(self, role: str, url: str, folder: Path) -> None:
         self._command = [sys.executable, "-m", "tests.faults.keys_program", role]
         self._command.append(json.dumps({"url": url, "folder": str(folder)}))
-        self._log = folder / "log"
+        self._diary, self._log = folder / role, folder / "log"
         self.start()
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether it has come so far as to write."""
+        return Path(f"{self._diary}-{self.process.pid}").exists()
 
     def start(self) -> None:
         with self._log.open("ab") as log:
@@ -103,7 +108,7 @@ def test_processes_are_killed_while_they_use_keys(
         while time.monotonic() < deadline:
             keys = Counter(message.key for message in store.list(limit=1000).messages)
             assert max(keys.values(), default=1) == 1, keys
-            if time.monotonic() > next_kill:
+            if time.monotonic() > next_kill and all(program.is_at_work for program in programs):
                 killed = random.choice(programs)
                 killed.kill()
                 killed.start()
