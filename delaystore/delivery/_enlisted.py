@@ -101,7 +101,7 @@ class EnlistedDelivery(Sender):
 
         Until your transaction ends, the message is not dispatched.
         """
-        return ask(self._bound, self._bound.cancel, message_id, key, ManagementOutcome.NOT_FOUND)
+        return ask(self._bound, self._bound.cancel, message_id, key, ManagementOutcome.NOT_FOUND, changing=True)
 
     def reschedule(
         self,
@@ -122,6 +122,7 @@ class EnlistedDelivery(Sender):
             message_id,
             key,
             ManagementOutcome.NOT_FOUND,
+            changing=True,
         )
         if outcome is ManagementOutcome.DONE:
             self._earliest.note(due_time)

@@ -59,20 +59,25 @@ def ask(
     message_id: str | None,
     key: str | None,
     nothing: _Answer,
+    *,
+    changing: bool = False,
 ) -> _Answer:
     """The answer to `question` about the message of that id, or of that key; `nothing`: there is none.
 
-    Where another message has taken the place of the one that was found, it is asked about that one.
+    Where another message has taken the place of the one that was found, it is asked about that one. `changing`: also
+    where the transaction does not see that.
     """
     check_one(message_id, key)
     if key is None:
         return question(str(message_id))
-    before: str | None = None
+    before, is_first = None, True
     while True:
-        found = keyed(store).message_id_of(key)
-        if found is None or found == before:
+        newest = changing and not is_first
+        found = keyed(store).newest_message_id_of(key) if newest else keyed(store).message_id_of(key)
+        if found is not None and found != before:
+            answer = question(found)
+            if answer != nothing:
+                return answer
+        elif newest or not changing:
             return nothing
-        answer = question(found)
-        if answer != nothing:
-            return answer
-        before = found
+        before, is_first = found, False

@@ -277,3 +277,11 @@ class KeyedDelayedMessageStore(DelayedMessageStore):
     @abstractmethod
     def message_id_of(self, key: str) -> str | None:
         """The message that has `key`, claimed or not; None: none has."""
+
+    def newest_message_id_of(self, key: str) -> str | None:
+        """As `message_id_of`, for a change that follows.
+
+        Within a transaction that reads older rows than there are by now, as under REPEATABLE READ, what a change would
+        take is found nevertheless. The default knows no such transactions.
+        """
+        return self.message_id_of(key)

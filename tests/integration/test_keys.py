@@ -4,20 +4,22 @@ import multiprocessing
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.orm import Session
 
-from delaystore.delivery import DelayedDelivery
-from delaystore.errors import DuplicateKeyError, KeyInUseError, StoreError
+from delaystore.delivery import DelayedDelivery, EnlistedDelivery
+from delaystore.errors import DuplicateKeyError, DuplicateMessageError, KeyInUseError, StoreError, StoreUnavailableError
 from delaystore.keys import KeyRule, OnKey
+from delaystore.message import LATEST_DUE_TIME
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.abc import ManagementOutcome
+from delaystore.stores.sql._keyed import LockedRow
 from delaystore.stores.sql.shelves import Shelf, ShelfLimits
 from delaystore.testing import RecordingTransport
 from tests.dispatching import wait_until
@@ -185,6 +187,96 @@ def test_under_repeatable_read_a_key_that_came_meanwhile_is_an_error(postgresql_
         engine.dispose()
 
 
+@pytest.fixture
+def former(mariadb_url: str) -> Iterator[tuple[DelayedDelivery, Connection]]:
+    """A delivery, and a transaction that reads what was there before anything was sent but `old`, with the key `k`."""
+    engine = create_engine(mariadb_url, isolation_level="REPEATABLE READ")
+    with opened(mariadb_url) as store:
+        delivery = DelayedDelivery("sales", store)
+        delivery.send("billing", b"", delay=60, key="k", message_id="old")
+        with engine.connect() as connection:
+            connection.execute(text("SELECT count(*) FROM sales_delayed")).all()
+            yield delivery, connection
+    engine.dispose()
+
+
+CHANGES: dict[str, Callable[[EnlistedDelivery, str], object]] = {
+    "cancel": lambda enlisted, key: enlisted.cancel(key=key),
+    "reschedule": lambda enlisted, key: enlisted.reschedule(key=key, delay=5),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_transaction_that_reads_older_rows_changes_the_newest(
+    former: tuple[DelayedDelivery, Connection], change: Callable[[EnlistedDelivery, str], object]
+) -> None:
+    delivery, connection = former
+    enlisted = delivery.enlist(connection)
+    delivery.send("billing", b"", delay=60, key="k", on_key="replace")
+    delivery.send("billing", b"", delay=60, key="new")
+    assert [change(enlisted, key) for key in ("k", "new")] == ["done", "done"]
+    with delivery._store.transaction() as dispatcher:
+        assert not dispatcher.fetch_due(LATEST_DUE_TIME, 10), "the transaction has both"
+    connection.commit()
+    assert delivery.count() == (0 if change is CHANGES["cancel"] else 2)
+
+
+def test_a_transaction_that_reads_older_rows_sends_by_the_newest(former: tuple[DelayedDelivery, Connection]) -> None:
+    delivery, connection = former
+    enlisted = delivery.enlist(connection)
+    newer = delivery.send("billing", b"", delay=60, key="k", on_key="replace")
+    newest = delivery.send("billing", b"", delay=60, key="new")
+    assert enlisted.send("billing", b"", delay=60, key="k", on_key="keep") == newer
+    with pytest.raises(DuplicateKeyError):
+        enlisted.send("billing", b"", delay=60, key="new")
+    with pytest.raises(DuplicateMessageError):
+        enlisted.send("billing", b"", delay=60, key="another", message_id=newest)
+    enlisted.send("billing", b"", delay=60, key="new", on_key="replace", message_id="mine")
+    connection.commit()
+    assert {one.message_id for one in delivery.list().messages} == {newer, "mine"}
+
+
+def test_a_transaction_that_finds_nothing_to_change_holds_up_no_sender(
+    former: tuple[DelayedDelivery, Connection],
+) -> None:
+    """A locking search that finds nothing would lock the gap in which new ones belong."""
+    delivery, connection = former
+    enlisted = delivery.enlist(connection)
+    for key in ("a", "l", "z"):
+        assert CHANGES["cancel"](enlisted, key) == "not_found"
+        assert enlisted.cancel(key) == "not_found"
+        assert enlisted.reschedule(key, delay=5) == "not_found"
+    with create_engine(delivery._store.engine.url).connect() as other:
+        other.exec_driver_sql("SET SESSION innodb_lock_wait_timeout = 1")
+        for key in ("0", "b", "m", "zz"):
+            delivery.enlist(other).send("billing", b"", delay=60, message_id=key)
+            delivery.enlist(other).send("billing", b"", delay=60, message_id=f"{key} {key}", key=key)
+        other.commit()
+        other.engine.dispose()
+    assert delivery.count() == 9
+
+
+def test_who_could_not_insert_holds_up_no_dispatcher(mariadb_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message came, and was claimed, since the sender looked for one of that key."""
+    looked, look_up = threading.Event(), LockedRow.message_id_of
+
+    def nothing_at_first(self: LockedRow, connection: Connection, key: str) -> str | None:
+        found = look_up(self, connection, key) if looked.is_set() else None
+        looked.set()
+        return found
+
+    with opened(mariadb_url) as store, ThreadPoolExecutor(1) as pool:
+        store.store(message(store.now(), key="k"))
+        with store.transaction() as dispatcher:
+            (held,) = dispatcher.fetch_due(store.now(), 1)
+            monkeypatch.setattr(LockedRow, "message_id_of", nothing_at_first)
+            sent = pool.submit(store.store_keyed, message(store.now(), 60, "new", key="k"), REPLACE)
+            assert looked.wait(30)
+            time.sleep(0.3)
+            assert dispatcher.remove(held)
+        assert sent.result(30) == "new"
+
+
 class ShelvingStore(SqlDelayedMessageStore):
     shelf_limits: ClassVar = ShelfLimits(fewest_rows=3, smallest_table=0)
 
@@ -203,6 +295,30 @@ def test_keys_are_unique_beside_shelves(postgresql_url: str) -> None:
         with store.engine.connect() as connection:
             alone = text("SELECT count(*) FROM ONLY sales_delayed")
             assert (connection.execute(alone).scalar(), store.count()) == (1, 11)
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+def test_an_id_twice_in_a_batch_is_a_duplicate_beside_shelves(postgresql_url: str, rows: int) -> None:
+    """A key's message is placed while the shelf of the others is announced, and not attached."""
+    with opened(postgresql_url) as plain:
+        store = ShelvingStore(plain.engine)
+        store.initialize("sales", "none")  # type: ignore[arg-type]
+        now = store.now()
+        batch = [message(now, 60, f"m{n}") for n in range(rows)]
+        for twice in ([message(now, 60, "m0")], [message(now, 60, "m0", key="k")]):
+            with pytest.raises(DuplicateMessageError) as raised:
+                store.store_many(batch + twice)
+            assert list(raised.value.message_ids) == ["m0"]
+        assert store.count() == 0
+
+
+def test_who_waits_for_a_table_is_not_told_of_a_message(postgresql_url: str) -> None:
+    with opened(postgresql_url) as store, store.engine.begin() as other, store.engine.begin() as connection:
+        other.exec_driver_sql("LOCK TABLE sales_delayed")
+        connection.exec_driver_sql("SET LOCAL lock_timeout = '100ms'")
+        with pytest.raises(StoreUnavailableError, match="another transaction has locked what is needed"):
+            store.enlist(connection).store(message(store.now(), 60))
+        connection.rollback()
 
 
 def test_senders_do_not_wait_behind_a_shelf_for_a_key_that_somebody_has(

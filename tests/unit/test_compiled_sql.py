@@ -27,6 +27,7 @@ from delaystore.migrations.sources._sql.tables import BATCH, REJECTED, RunTables
 from delaystore.migrations.sources._sql.types import Instant
 from delaystore.sql.columns import NAMES
 from delaystore.sql.dialects import Claiming, StoreDialect, dialect_of, store_dialect_of
+from delaystore.sql.dialects.base import OWN
 from delaystore.sql.quoting import quoted_name
 from delaystore.stores.sql._keyed import KEYED, OneStatement
 from delaystore.stores.sql._statements import Statements
@@ -101,6 +102,9 @@ class Recorder:
 
     def connect(self) -> AbstractContextManager["Recorder"]:
         return self
+
+    def get_execution_options(self) -> dict[str, bool]:
+        return {OWN: True}
 
     def get_transaction(self) -> None:
         return None

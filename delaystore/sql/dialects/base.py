@@ -256,6 +256,24 @@ class StoreDialect(SqlDialect):
         """
         raise NotImplementedError
 
+    def reads_older_rows(self, connection: Connection) -> bool:
+        """Whether the transaction reads what there was when it began, but locks what there is, and gaps beside it.
+
+        Asked only where claims are made of candidates, as are the next two.
+        """
+        raise NotImplementedError
+
+    def is_taken(self, connection: Connection, table: Table, message_id: str, key: str | None = None) -> bool:
+        """Whether the message_id or the key is in use by now, whatever the transaction reads.
+
+        Raises an error that is LOCKED where somebody's transaction decides it.
+        """
+        raise NotImplementedError
+
+    def is_of_primary_key(self, error: DBAPIError) -> bool:
+        """Whether an error that is a DUPLICATE is about the primary key."""
+        raise NotImplementedError
+
     def capped(
         self, at: ColumnElement[datetime], first: ColumnElement[datetime], microseconds: ColumnElement[int]
     ) -> ColumnElement[datetime]:
@@ -277,6 +295,13 @@ class StoreDialect(SqlDialect):
     def savepoint(self, connection: Connection) -> AbstractContextManager[object]:
         """Undo what the block wrote, and only that, when it raises."""
         return connection.begin_nested()
+
+    def brief_savepoint(self, connection: Connection, seconds: float) -> AbstractContextManager[None]:
+        """A savepoint in which a statement waits `seconds` for a lock, whatever the session's own limit.
+
+        Asked only where there are shelves.
+        """
+        raise NotImplementedError
 
     def insert_many(
         self,
@@ -401,6 +426,10 @@ class StoreDialect(SqlDialect):
 
     def end_idle_sessions(self, engine: Engine) -> None:
         """End the connections of `engine` after LONGEST_IDLE seconds in which nobody says anything."""
+
+    def is_message_id_locked(self, error: DBAPIError) -> bool:
+        """Whether an error of an insert may say that it has waited for somebody's message_id, and not for a table."""
+        return self.fault(error) is Fault.LOCKED
 
     def is_outage(self, error: DBAPIError) -> bool:
         """Whether `error` is about the state of the database, not about the rows."""

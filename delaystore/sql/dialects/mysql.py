@@ -21,6 +21,7 @@ from sqlalchemy import (
     cast,
     event,
     func,
+    insert,
     literal_column,
     select,
     text,
@@ -31,9 +32,12 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from typing_extensions import override
 
 from delaystore.errors import StoreUnavailableError
+from delaystore.message import LATEST_DUE_TIME
+from delaystore.sql.columns import KEY, MESSAGE_KEY
 from delaystore.sql.dialects.base import (
     CONNECT_TIMEOUT,
     LONGEST_IDLE,
+    OWN,
     Change,
     Claiming,
     Pair,
@@ -54,6 +58,14 @@ SILENCE: Final = 300
 _PORT: Final = 3306
 _READ_ONLY_OPTION: Final = re.compile("read.only")
 _UNREACHABLE: Final = (2003, 2013)
+_LAST_QUOTED: Final = re.compile("""'([^']*)'[^']*$""")
+_NO_MESSAGE: Final[Mapping[str, Any]] = {
+    "destination": "",
+    "due_time": LATEST_DUE_TIME,
+    "next_attempt": LATEST_DUE_TIME,
+    "body": b"",
+}
+"""What else a row must have."""
 SETUP_TIMEOUT: Final = 60
 """Seconds to wait for another process's set-up."""
 _BY_KEY: Final = "FORCE INDEX (PRIMARY)"
@@ -64,6 +76,8 @@ _SIZE: Final = text(
     "WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :name"
 )
 _IDENTITY: Final = text("SELECT @@hostname, @@port, @@server_id, @@datadir, COALESCE(:schema, DATABASE())")
+_ISOLATION: Final = "SHOW SESSION VARIABLES WHERE Variable_name IN ('tx_isolation', 'transaction_isolation')"
+"""Which of the two there is depends on the release."""
 _FRESH_SIZES: Final = "SET @delaystore = 0 /*!80000 , SESSION information_schema_stats_expiry = 0 */"
 """MySQL remembers them for a day otherwise; MariaDB does not read the comment."""
 _OUTAGES: Final = frozenset(
@@ -256,9 +270,11 @@ class MySqlDialect(StoreDialect):
     def change_unclaimed(
         self, connection: Connection, table: Table, change: Change, values: dict[str, Any], now: datetime
     ) -> bool | None:
-        """By the row lock, without waiting for it."""
+        """By the row lock, without waiting for it: at most a second where somebody is just storing that message_id."""
         claim = select(table.c.message_id).where(row_with(table)).with_for_update(nowait=True)
         try:
+            if self._is_free(connection, table, values["id"]):
+                return None
             if connection.execute(claim, {"id": values["id"]}).first() is None:
                 return None
         except OperationalError as error:
@@ -267,6 +283,50 @@ class MySqlDialect(StoreDialect):
             raise
         connection.execute(change.where(row_with(table)), values)
         return True
+
+    def _is_free(self, connection: Connection, table: Table, message_id: str) -> bool:
+        """Whether nothing is to be locked, and the search for it would lock a gap."""
+        if not self.reads_older_rows(connection):
+            return False
+        there = select(table.c.message_id).where(row_with(table))
+        is_seen = connection.execute(there, {"id": message_id}).first() is not None
+        return not is_seen and not self.is_taken(connection, table, message_id)
+
+    @override
+    def reads_older_rows(self, connection: Connection) -> bool:
+        """Under REPEATABLE READ; SERIALIZABLE also locks what it reads."""
+        if OWN in connection.get_execution_options():
+            return False
+        return any(level == "REPEATABLE-READ" for _, level in connection.exec_driver_sql(_ISOLATION))
+
+    @override
+    def is_taken(self, connection: Connection, table: Table, message_id: str, key: str | None = None) -> bool:
+        """By an insert that is undone, which leaves no lock where nothing is.
+
+        A locking search that finds nothing locks the gap in which it has searched, above READ COMMITTED: until that
+        transaction's end nobody could store a message whose message_id, or key, belongs there. So does an insert that
+        meets another row, or what is left of one: that is when something came, or went, since the transaction began.
+        """
+        row = {**_NO_MESSAGE, KEY: message_id, **({} if key is None else {MESSAGE_KEY: key})}
+        with self.lock_wait(connection, 0):
+            undone = connection.begin_nested()
+            try:
+                connection.execute(insert(table), row)
+            except DBAPIError as error:
+                fault = self.fault(error)
+                if fault is not Fault.CONFLICT:  # which has undone all
+                    undone.rollback()
+                if fault is not Fault.DUPLICATE:
+                    raise
+                return True
+            undone.rollback()
+        return False
+
+    @override
+    def is_of_primary_key(self, error: DBAPIError) -> bool:
+        """By the name of the key, which the error ends with: MySQL has the table before it."""
+        named = None if error.orig is None else _LAST_QUOTED.search(str(error.orig.args[-1]))
+        return named is not None and named[1].rpartition(".")[2] == "PRIMARY"
 
     @override
     def identity(self, connection: Connection, table: Table) -> Sequence[Any]:

@@ -373,12 +373,18 @@ class PostgreSqlDialect(StoreDialect):
         return func.least(at, first + span, type_=UtcDateTime())
 
     @override
+    @contextmanager
+    def brief_savepoint(self, connection: Connection, seconds: float) -> Iterator[None]:
+        with self.savepoint(connection), _patient(connection, _milliseconds(seconds), exactly=True):
+            yield
+
+    @override
     def alter_patiently(self, connection: Connection, alter: Callable[[], None]) -> None:
         """All who use the table wait behind our wait for its lock: so that is short, and made again."""
         deadline = time.monotonic() + ALTER_PATIENCE
         while True:
             try:
-                with self.savepoint(connection), _patient(connection, _milliseconds(ALTER_WAIT)):
+                with self.brief_savepoint(connection, ALTER_WAIT):
                     return alter()
             except DBAPIError as error:
                 if self.fault(error) is not Fault.LOCKED:
@@ -592,6 +598,11 @@ class PostgreSqlDialect(StoreDialect):
         return None
 
     @override
+    def is_message_id_locked(self, error: DBAPIError) -> bool:
+        """PostgreSQL says at which tuple an insert has waited, and nothing where it has waited for a table."""
+        return super().is_message_id_locked(error) and any(driver.context_of(error.orig) for driver in DRIVERS.values())
+
+    @override
     def is_outage(self, error: DBAPIError) -> bool:
         code = code_of(error)
         if not isinstance(code, str):
@@ -625,10 +636,13 @@ def _limited(limit: ColumnElement[str]) -> ColumnElement[bool]:
 
 
 @contextmanager
-def _patient(connection: Connection, patience: str = PATIENCE) -> Iterator[None]:
-    """Wait no longer for locks in the block than `patience`; what undoes a failed block undoes that, too."""
-    before = _limit_before()
-    limit = func.set_config(_LOCK_TIMEOUT, _shorter(before, literal(patience, Text)), true())
+def _patient(connection: Connection, patience: str = PATIENCE, *, exactly: bool = False) -> Iterator[None]:
+    """Wait no longer for locks in the block than `patience`; what undoes a failed block undoes that, too.
+
+    `exactly`: so long even where the session's own limit is shorter.
+    """
+    before, wanted = _limit_before(), literal(patience, Text)
+    limit = func.set_config(_LOCK_TIMEOUT, wanted if exactly else _shorter(before, wanted), true())
     former: str = connection.execute(select(before.c.value, limit)).scalar_one()
     yield
     connection.execute(select(func.set_config(_LOCK_TIMEOUT, former, true())))

@@ -136,6 +136,10 @@ class Asyncpg(Driver):
     def detail_of(self, error: BaseException | None) -> str:
         return getattr(error and error.__cause__, "detail", None) or ""
 
+    @override
+    def context_of(self, error: BaseException | None) -> str:
+        return getattr(error and error.__cause__, "context", None) or ""
+
 
 async def _slowly(rows: Iterable[Sequence[Any]]) -> AsyncIterator[Sequence[Any]]:
     for number, row in enumerate(rows):

@@ -116,3 +116,7 @@ class Driver:
     def detail_of(self, error: BaseException | None) -> str:  # noqa: ARG002 - for overriders
         """The second line of PostgreSQL's error; empty where it has none."""
         return ""
+
+    def context_of(self, error: BaseException | None) -> str:  # noqa: ARG002 - for overriders
+        """At what PostgreSQL was when it failed; empty where it does not say."""
+        return ""

@@ -94,6 +94,10 @@ class Psycopg(Driver):
         diagnostics: Any = getattr(error, "diag", None)
         return getattr(diagnostics, "message_detail", None) or ""
 
+    @override
+    def context_of(self, error: BaseException | None) -> str:
+        return getattr(getattr(error, "diag", None), "context", None) or ""
+
 
 class AsyncPsycopg(Psycopg):
     """psycopg on an event loop."""

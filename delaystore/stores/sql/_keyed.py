@@ -21,7 +21,7 @@ from typing_extensions import override
 from delaystore.bridge import pause
 from delaystore.errors import DuplicateMessageError, KeyInUseError, MessageBeingStoredError
 from delaystore.keys import KeyRule, OnKey
-from delaystore.message import DelayedMessage
+from delaystore.message import DelayedMessage, new_message_id
 from delaystore.sql.columns import FIRST_SENT, MESSAGE_KEY, NAMES
 from delaystore.sql.dialects import Claiming, StoreDialect
 from delaystore.sql.dialects.base import row_with
@@ -54,6 +54,10 @@ class Keyed(ABC):
         """The message that has `key`; None: none has."""
         found: str | None = connection.execute(self._find, {"key": key}).scalar()
         return found
+
+    def newest_message_id_of(self, connection: Connection, key: str) -> str | None:
+        """As `message_id_of`, for a change that follows, which also takes what the transaction does not see yet."""
+        return self.message_id_of(connection, key)
 
     def place(self, connection: Connection, message: DelayedMessage, rule: KeyRule, now: datetime) -> Placed:
         """Store `message`, or do what `rule` says. Raises as `store_keyed`, and what the driver raises.
@@ -154,6 +158,7 @@ class LockedRow(Keyed):
 
     A failed insert leaves a lock on the key's entry in the index, for which the removal of that row would wait; so who
     has a transaction of its own ends it, and begins again.
+    In somebody else's transaction the search may read older rows than there are: what is locked is always the newest.
     """
 
     def __init__(self, sql: Statements, dialect: StoreDialect, patience: float) -> None:
@@ -162,9 +167,28 @@ class LockedRow(Keyed):
         columns = select(table.c.message_id, table.c[MESSAGE_KEY], table.c[FIRST_SENT], table.c.next_attempt)
         locked = columns.where(row_with(table)).with_for_update(nowait=True)
         self._lock = dialect.by_primary_key(locked, table)
+        self._find_newest = self._find.with_for_update(read=True)
         self._insert = insert(table)
         new = {table.c[name]: bindparam(f"new_{name}", type_=table.c[name].type) for name in (*NAMES, FIRST_SENT)}
         self._replace = update(table).where(row_with(table)).values(new)
+
+    @override
+    def newest_message_id_of(self, connection: Connection, key: str) -> str | None:
+        """None also for a key that somebody is just storing."""
+        if not self._dialect.reads_older_rows(connection):
+            return self.message_id_of(connection, key)
+        try:
+            is_taken = self._dialect.is_taken(connection, self._table, new_message_id(), key)
+        except OperationalError as error:
+            if self._dialect.fault(error) is not Fault.LOCKED:
+                raise
+            return None
+        return self._newest(connection, key) if is_taken else None
+
+    def _newest(self, connection: Connection, key: str) -> str | None:
+        """The message whose key has just refused an insert, which has locked its entry; so nothing is waited for."""
+        found: str | None = connection.execute(self._find_newest, {"key": key}).scalar()
+        return found
 
     @override
     def _apart(self, connection: Connection) -> AbstractContextManager[object]:
@@ -183,14 +207,29 @@ class LockedRow(Keyed):
             pause(LONGEST_PAUSE / 4)
 
     def _attempt(self, connection: Connection, message: DelayedMessage, rule: KeyRule, now: datetime) -> Placed | None:
-        """None: somebody has the row, or it has come or gone meanwhile."""
+        """None: somebody has the row, or it has gone meanwhile.
+
+        Raises KeyInUseError where somebody has it who would wait for us.
+        """
         key = key_of(message)
         found = self.message_id_of(connection, key)
-        if found is None:
-            return self._inserted(connection, message, now)
-        row = self._locked(connection, found)
-        if row is None or row[1] != key:
-            return None
+        if found is not None:
+            try:
+                row = self._locked(connection, found, key)
+            except KeyInUseError:
+                return None
+            if row is not None:
+                return self._changed(connection, row, message, rule, now)
+        if self._is_inserted(connection, message, now):
+            return Placed(message.message_id, message.next_attempt)
+        row = self._locked(connection, self._newest(connection, key), key)
+        return None if row is None else self._changed(connection, row, message, rule, now)
+
+    def _changed(
+        self, connection: Connection, row: Any, message: DelayedMessage, rule: KeyRule, now: datetime
+    ) -> Placed:
+        """What becomes of the locked row of the key."""
+        found: str = row.message_id
         refuse_duplicate(message, found, rule)
         if rule.on_key is OnKey.KEEP:
             return Placed(found, row.next_attempt)
@@ -202,26 +241,25 @@ class LockedRow(Keyed):
         connection.execute(self._replace, {"id": found, **values})
         return Placed(message.message_id, message.next_attempt)
 
-    def _inserted(self, connection: Connection, message: DelayedMessage, now: datetime) -> Placed | None:
+    def _is_inserted(self, connection: Connection, message: DelayedMessage, now: datetime) -> bool:
+        """False: somebody's message has the key."""
         try:
             connection.execute(self._insert, _new_row(message, now))
         except IntegrityError as error:
-            if self._dialect.fault(error) is not Fault.DUPLICATE:
+            if self._dialect.fault(error) is not Fault.DUPLICATE or self._dialect.is_of_primary_key(error):
                 raise
-            is_of_key = self.message_id_of(connection, key_of(message)) is not None
-            if is_of_key or connection.execute(self._sql.waits, {"id": message.message_id}).first() is None:
-                return None
-            raise  # the message_id is another message's
-        return Placed(message.message_id, message.next_attempt)
+            return False
+        return True
 
-    def _locked(self, connection: Connection, message_id: str) -> Any:
-        """The row, locked; None: it is gone, or somebody else has it."""
+    def _locked(self, connection: Connection, message_id: str | None, key: str) -> Any:
+        """The row, locked; None: it is gone, or has another key. Raises KeyInUseError where somebody has it."""
         try:
-            return connection.execute(self._lock, {"id": message_id}).first()
+            row = connection.execute(self._lock, {"id": message_id}).first()
         except OperationalError as error:
             if self._dialect.fault(error) is not Fault.LOCKED:
                 raise
-            return None
+            raise KeyInUseError(key) from None
+        return None if row is None or row[1] != key else row
 
 
 def _new_row(message: DelayedMessage, first_sent: datetime) -> dict[str, Any]:

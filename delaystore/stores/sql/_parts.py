@@ -79,7 +79,7 @@ class StoreParts:
             if inserts(to_row(message)):
                 return
         except DBAPIError as error:
-            if self.dialect.is_file or self.dialect.fault(error) is not Fault.LOCKED:
+            if self.dialect.is_file or not self.dialect.is_message_id_locked(error):
                 raise
             raise MessageBeingStoredError(message.message_id) from None
         there = self.statements.waits

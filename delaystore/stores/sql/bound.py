@@ -112,6 +112,12 @@ class BoundSqlStore(ManagedDelayedMessageStore, KeyedDelayedMessageStore):
             return self._parts.keyed.message_id_of(self.connection, key)
 
     @override
+    def newest_message_id_of(self, key: str) -> str | None:
+        check_key(key)
+        with translated_errors():
+            return self._parts.keyed.newest_message_id_of(self.connection, key)
+
+    @override
     def store_many(self, messages: Iterable[DelayedMessage], rule: KeyRule = REJECT) -> int:
         """Those with a key come last, and are kept in memory until then."""
         self.written()

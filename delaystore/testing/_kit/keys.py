@@ -54,6 +54,14 @@ class KeyTests(StoreTests):
         keys.cancel("b")
         assert keys.store_keyed(keyed("c"), REJECT) == "c"
 
+    def test_keys_that_a_collation_takes_for_one_are_several(self, keys: KeyedStore) -> None:
+        alike = ["a", "A", "a ", " a", "\u00e4", "a\u0308", "ae", "\uff41", "a\u200b", "\U0001f600", "\U0001f601"]
+        for number, key in enumerate(alike):
+            keys.store_keyed(keyed(str(number), key=key), REJECT)
+        assert [keys.message_id_of(key) for key in alike] == [str(number) for number in range(len(alike))]
+        keys.cancel("0")
+        assert [key for key in alike if keys.message_id_of(key) is None] == ["a"]
+
     def test_a_waiting_key_is_rejected(self, keys: KeyedStore) -> None:
         keys.store(first := keyed("a"))
         for store_again in (

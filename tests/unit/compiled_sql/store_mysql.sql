@@ -133,6 +133,11 @@ SELECT `my schema`.`sales_delayed`.message_id
 FROM `my schema`.`sales_delayed`
 WHERE `my schema`.`sales_delayed`.message_key = %(key)s
 
+-- # keyed: find_newest
+SELECT `my schema`.`sales_delayed`.message_id
+FROM `my schema`.`sales_delayed`
+WHERE `my schema`.`sales_delayed`.message_key = %(key)s LOCK IN SHARE MODE
+
 -- # keyed: insert
 INSERT INTO `my schema`.`sales_delayed` (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body, message_key, first_sent) VALUES (%(message_id)s, %(destination)s, %(due_time)s, %(next_attempt)s, %(failure_count)s, %(headers)s, %(properties)s, %(body)s, %(message_key)s, %(first_sent)s)
 

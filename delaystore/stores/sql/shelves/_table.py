@@ -61,13 +61,9 @@ class ShelfTable:
         return True
 
     def _is_done(self, action: Callable[[], object], lock_wait: float) -> bool:
-        connection, dialect = self.connection, self.family.dialect
         try:
-            with dialect.savepoint(connection):
-                before = connection.exec_driver_sql("SHOW lock_timeout").scalar_one()
-                dialect.limit_lock_wait(connection, lock_wait)
+            with self.family.dialect.brief_savepoint(self.connection, lock_wait):
                 action()
-                connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{before}'")  # a commit that notifies waits, too
         except DBAPIError as error:
             if self.fault(error) is not Fault.LOCKED:
                 raise

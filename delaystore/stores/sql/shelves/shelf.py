@@ -66,7 +66,12 @@ class Shelf:
         if duplicates:
             raise DuplicateMessageError(duplicates)
         if before is not None:
-            before()
+            try:
+                before()
+            except MessageBeingStoredError as error:
+                if _has(table, error.message_id):
+                    raise DuplicateMessageError([error.message_id]) from None
+                raise
         if stays and self._attach(table):
             return
         if self._stays:
@@ -119,6 +124,11 @@ class Shelf:
             table.execute("ALTER TABLE {shelf} INHERIT {live}")
 
         return table.unless_locked(inherit, patience=self._limits.patience)
+
+
+def _has(table: ShelfTable, message_id: str) -> bool:
+    """Whether the shelf itself has a message of that id, and no other transaction."""
+    return table.execute("SELECT FROM ONLY {shelf} WHERE message_id = :id", id=message_id).first() is not None
 
 
 def _insert(table: ShelfTable) -> None:
