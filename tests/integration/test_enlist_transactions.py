@@ -235,6 +235,25 @@ def test_tables_that_cannot_be_made_beside_a_transaction_are_missed_at_once(
         delivery.close()
 
 
+@pytest.mark.parametrize("url", ["mariadb_url"], indirect=True)
+def test_a_deadlock_is_told_as_such(delivery: DelayedDelivery, engine: Engine) -> None:
+    """It has undone the savepoint in which the messages were to be stored."""
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE orders (id INTEGER PRIMARY KEY)"))
+        connection.execute(text("INSERT INTO orders VALUES (0)"))
+    with engine.connect() as one, engine.connect() as other, ThreadPoolExecutor(1) as thread:
+        one.execute(text("SELECT * FROM orders WHERE id = 0 FOR UPDATE")).all()
+        for number in range(1, 9):  # the victim is who has written less
+            other.execute(text("INSERT INTO orders VALUES (:id)"), {"id": number})
+        delivery.enlist(other).send("billing", b"", delay=60, message_id="one")
+        sending = thread.submit(delivery.enlist(one).send_many, [message(delivery._store.now(), 60, "one")])
+        other.execute(text("SELECT * FROM orders WHERE id = 0 FOR UPDATE")).all()
+        with pytest.raises(StoreError, match="Deadlock"):
+            sending.result(30)
+        one.rollback()
+        other.rollback()
+
+
 @pytest.mark.parametrize("kind", ["postgresql_url", "mariadb_url", "sqlite_url"])
 def test_a_driver_in_its_autocommit_mode_is_refused(kind: str, request: pytest.FixtureRequest) -> None:
     url = str(request.getfixturevalue(kind))

@@ -10,9 +10,22 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
+from unittest.mock import MagicMock
 
 import pytest
-from sqlalchemy import Column, Dialect, Engine, MetaData, String, Table, create_engine, insert, literal, select
+from sqlalchemy import (
+    Column,
+    Dialect,
+    Engine,
+    MetaData,
+    NestedTransaction,
+    String,
+    Table,
+    create_engine,
+    insert,
+    literal,
+    select,
+)
 from sqlalchemy.dialects import mssql
 from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlalchemy.sql.elements import ClauseElement
@@ -117,9 +130,9 @@ class Recorder:
         self.begun = True
         return nullcontext()
 
-    def begin_nested(self) -> AbstractContextManager[None]:
+    def begin_nested(self) -> MagicMock:
         self.lines.append("(savepoint)")
-        return nullcontext()
+        return MagicMock(spec=NestedTransaction)
 
     def commit(self) -> None:
         self.lines.append("(commit)")

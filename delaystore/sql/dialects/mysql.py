@@ -235,6 +235,21 @@ class MySqlDialect(StoreDialect):
         _at_connect(engine, f"SET SESSION wait_timeout = LEAST(@@SESSION.wait_timeout, {LONGEST_IDLE})")
 
     @override
+    @contextmanager
+    def savepoint(self, connection: Connection) -> Iterator[None]:
+        """A deadlock in the block has undone the savepoint, too, which cannot be rolled back then."""
+        savepoint = connection.begin_nested()
+        try:
+            yield
+        except BaseException as error:
+            try:
+                savepoint.rollback()
+            except OperationalError:
+                raise error from None
+            raise
+        savepoint.commit()
+
+    @override
     def take_lock(self, connection: Connection, name: str, owner: str) -> Release | None:
         """A named lock of the server; the name says which database is meant."""
         lock = _lock_name(name)

@@ -263,8 +263,10 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore, KeyedDelayedMessageStor
         """
         with translated_errors():
             opened = target_of(target, self._lender)
-            self._lender.check_side(target, is_async=opened.connection.dialect.is_async)
-            driver_of(self.engine).mend(opened.connection.connection.dbapi_connection)
+            driver = driver_of(opened.connection)
+            if not driver.is_async:  # what is may be enlisted by run_sync, too
+                self._lender.check_side(target, is_async=False)
+            driver.mend(opened.connection.connection.dbapi_connection)
             self._same_database.check(opened)
             if set_up and not setup.is_current(opened.connection, self.table):
                 self._set_up_beside(opened.connection)
