@@ -115,7 +115,7 @@ class OneStatement(Keyed):
         if row is None or row.message_id is None:
             raise self._refusal(connection, message, rule)
         if row.message_id != message.message_id:
-            refuse_duplicate(message, row.message_id, rule)  # what was written to find it is undone
+            refuse_duplicate(message, row.message_id, rule)  # what was written to find it changes nothing
         return Placed(row.message_id, row.next_attempt)
 
     def _statement(self, on_key: OnKey, is_bounded: bool) -> Executable:
