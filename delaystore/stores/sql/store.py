@@ -483,8 +483,11 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore, KeyedDelayedMessageStor
 
         So it does where dispatchers are to be woken, or may be: a bound can make any message due soon.
         """
-        parts, singles, now = self._parts, self._singles, self.now()
-        if singles is None or message.next_attempt <= now + NOTIFY_WITHIN or rule.max_wait is not None:
+        parts, singles = self._parts, self._singles
+        if singles is None or rule.max_wait is not None:
+            return None
+        now = self.now()  # before a connection is taken: it may need one itself
+        if message.next_attempt <= now + NOTIFY_WITHIN:
             return None
 
         def place(connection: Connection) -> str:
