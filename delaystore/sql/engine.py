@@ -148,8 +148,12 @@ def blocking_url(url: URL) -> URL:
 
 
 def check_blocking(database: URL | Engine) -> None:
-    """Raise ConfigurationError for a URL or engine, also an AsyncEngine, whose driver belongs to an event loop."""
+    """Raise ConfigurationError for a URL or engine, also an AsyncEngine, whose driver belongs to an event loop.
+
+    And for a URL whose driver nobody knows.
+    """
     url = database if isinstance(database, URL) else database.url
+    sqlalchemy_dialect(url)
     if is_only_async(url) or (not isinstance(database, URL) and database.dialect.is_async):
         raise ConfigurationError(
             f"{url.drivername}:// is for asyncio; write {blocking_url(url).drivername}://, or with asyncio use "

@@ -39,7 +39,7 @@ from delaystore.migrations.sources._sql.shape import TableShape
 from delaystore.migrations.sources._sql.tables import RunTables, run_tables
 from delaystore.sql.errors import configuration_errors
 from delaystore.sql.names import check_identifier
-from delaystore.sql.urls import database_url, sqlalchemy_dialect
+from delaystore.sql.urls import database_url
 
 
 class SqlSource(MigrationSource):
@@ -58,7 +58,6 @@ class SqlSource(MigrationSource):
     def __init__(self, url: str | URL, shape: TableShape) -> None:
         with configuration_errors():
             parsed = database_url(url)
-            sqlalchemy_dialect(parsed)  # raises what says which there are
         self._schema = url_parameter(parsed, "schema")
         self._shape = shape
         self._database = Database(parsed.difference_update_query(["schema"]))
