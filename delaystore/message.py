@@ -1,6 +1,6 @@
 """A message that waits, and what any message must satisfy."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple, Self
 import uuid_utils
 
 from delaystore.errors import InvalidMessageError
+from delaystore.failures import FailedAttempt
 from delaystore.names import control_character
 
 MAX_MESSAGE_ID_BYTES: Final = 255
@@ -24,6 +25,8 @@ EARLIEST_DUE_TIME: Final = datetime(1, 1, 2, tzinfo=UTC)
 """A day after the first of datetime, so that every session's time zone can show it."""
 LATEST_DUE_TIME: Final = datetime(9999, 12, 30, tzinfo=UTC)
 """A day before the last of datetime, so that every session's time zone can show it."""
+PARKED: Final = LATEST_DUE_TIME
+"""The next attempt of a message that would be due, but for its destination, which is paused."""
 PROPERTY_TYPES: Final[Mapping[str, type]] = MappingProxyType(
     {
         "content_type": str,
@@ -68,6 +71,8 @@ class DelayedMessage:
     `next_attempt`: when to forward it: the due time unless given, and later after a failure.
     `key`: at most one message with it waits in a store (1 to 255 bytes of UTF-8, no control characters); None: it has
     none. It is the sender's: receivers do not get it, and what a dispatcher has fetched may lack it.
+    `failures`: why forwarding has failed, the oldest attempt first, as far as the store has kept it; what a dispatcher
+    has fetched lacks it, and it makes no difference when messages are compared.
 
     Raises InvalidMessageError at construction, naming what is wrong.
     """
@@ -81,6 +86,7 @@ class DelayedMessage:
     failure_count: int = 0
     next_attempt: datetime = None  # type: ignore[assignment]  # `__post_init__` puts the due time there
     key: str | None = None
+    failures: Sequence[FailedAttempt] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         check_message_id(self.message_id)
@@ -99,6 +105,11 @@ class DelayedMessage:
             raise InvalidMessageError(f"failure_count must be a whole number from 0, not {self.failure_count!r}")
         if self.key is not None:
             check_key(self.key)
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether it would be due, but waits for its destination to be resumed."""
+        return self.next_attempt >= PARKED > self.due_time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,6 +72,35 @@ class ReceivedMessage:
     properties: Mapping[str, Any]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakenMessage:
+    """A message of a queue that its taker has, and nobody else gets meanwhile.
+
+    `message`: as its consumer would see it. `tag`: by which the queue knows it, of no meaning elsewhere.
+    """
+
+    message: ReceivedMessage
+    tag: Any
+
+
+class OpenQueue(ABC):
+    """A queue whose messages one caller takes, a few at a time, and removes or gives back. It belongs to one thread."""
+
+    @abstractmethod
+    def take(self, limit: int) -> Sequence[TakenMessage]:
+        """The next messages that nobody has, `limit` at most; none: there are no more.
+
+        What was taken is not taken again by this caller. Raises TransportError, TransportUnavailableError.
+        """
+
+    @abstractmethod
+    def remove(self, taken: Sequence[TakenMessage]) -> None:
+        """Remove messages for good. Once this returns the queue has forgotten them.
+
+        Raises TransportUnavailableError: perhaps it has not.
+        """
+
+
 class Transport(ABC):
     """Carries messages to their destinations; may be shared by threads, and connects when first used."""
 
@@ -122,6 +151,28 @@ class Transport(ABC):
 
         They leave the queue when the block ends, and go back if it raises. For demos, tests and small consumers.
         """
+
+    def open_queue(self, queue: str) -> AbstractContextManager[OpenQueue]:
+        """Take messages of `queue`; what is not removed when the block ends goes back, in its order where possible.
+
+        Whoever looks and removes nothing has changed nothing. Raises TransportError for a queue that is missing or may
+        not be read, TransportUnavailableError; ConfigurationError: this transport cannot.
+        """
+        raise ConfigurationError(f"{type(self).__name__} cannot look into the queue {queue!r}")
+
+    def depth(self, queue: str) -> int | None:  # noqa: ARG002 - for overriders
+        """How many messages are in `queue`; None: there is no such queue, or this transport cannot tell.
+
+        Raises TransportUnavailableError.
+        """
+        return None
+
+    def reaches(self, destination: str) -> bool | None:  # noqa: ARG002 - for overriders
+        """Whether a message for `destination` would arrive somewhere now, by its name; None: this cannot tell.
+
+        Raises TransportUnavailableError.
+        """
+        return None
 
     def check(self, message: DelayedMessage) -> None:  # noqa: B027 - carrying everything is a fair default
         """Raise UnsupportedMessageError for a message this transport cannot carry unchanged; needs no connection.

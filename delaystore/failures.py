@@ -1,0 +1,53 @@
+"""Why forwarding a message has failed: kept with it in the store, a line of JSON for each failed attempt."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, Self
+
+LONGEST_REASON: Final = 500
+"""Characters kept of a reason."""
+KEPT: Final = 8_000
+"""Characters kept of all lines of one message together; the oldest go first."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailedAttempt:
+    """One attempt to forward a message that failed.
+
+    `at`: on the store's clock, UTC. `kind`: one word, as in the error queue: Refused, Unready, Unsettled, Unroutable,
+    Unreadable. `reason`: for people, on one line.
+    """
+
+    at: datetime
+    kind: str
+    reason: str
+
+    def line(self) -> str:
+        """As one line of JSON, in ASCII, with its line break."""
+        reason = " ".join(self.reason.split())[:LONGEST_REASON]
+        return json.dumps([self.at.astimezone(UTC).isoformat(), self.kind, reason], separators=(",", ":")) + "\n"
+
+    @classmethod
+    def from_line(cls, line: str) -> Self:
+        """The inverse of `line`; raises ValueError for anything else."""
+        try:
+            at, kind, reason = json.loads(line)
+            instant = datetime.fromisoformat(at)
+        except TypeError:
+            raise ValueError(f"not a failed attempt: {line[:80]!r}") from None
+        if instant.tzinfo is None or not (isinstance(kind, str) and isinstance(reason, str)):
+            raise ValueError(f"not a failed attempt: {line[:80]!r}")
+        return cls(instant, kind, reason)
+
+
+def failures_in(text: str | None) -> Sequence[FailedAttempt]:
+    """The failed attempts in the lines of `text`, the oldest first; what cannot be read, as a cut line, is left out."""
+    found: list[FailedAttempt] = []
+    for line in (text or "").splitlines():
+        try:
+            found.append(FailedAttempt.from_line(line))
+        except ValueError:
+            continue
+    return tuple(found)

@@ -1,0 +1,354 @@
+"""What operators need of a store, as a contract: search, operations on many messages, destinations that are paused or
+limited, dispatchers that live, what they did, and who changed what.
+
+As of `abc.py`, its semantics live here and only here; `delaystore.testing` checks them.
+"""
+
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+from delaystore.failures import FailedAttempt
+from delaystore.filters import MessageFilter
+from delaystore.lateness import LatenessHistogram
+from delaystore.message import DelayedMessage, Position
+from delaystore.stores.abc import ManagedDelayedMessageStore, Page
+
+EXAMINED: Final = 20_000
+"""Waiting messages that one search looks at, at most: so a page costs as much wherever it begins, and however few
+messages match."""
+STEP: Final = 2_000
+"""Waiting messages that one step of an operation looks at, at most."""
+HELD_KEPT: Final = 100
+"""Message_ids that an operation remembers of those that a dispatcher had."""
+BEAT_EVERY: Final = timedelta(seconds=5)
+"""How often a dispatcher says that it lives."""
+ALIVE: Final = timedelta(seconds=20)
+"""A dispatcher lives whose last beat is no longer ago."""
+BUSIEST: Final = 50
+"""Destinations of which a dispatcher tells, in each minute, how many messages it delivered."""
+ACTIVITY_KEPT: Final = timedelta(hours=25)
+"""For how long the store keeps what dispatchers did in each minute."""
+
+
+class OperationKind(StrEnum):
+    """What an operation does with each message that matches."""
+
+    CANCEL = "cancel"
+    RESCHEDULE = "reschedule"
+
+
+class OperationState(StrEnum):
+    """Where an operation is."""
+
+    RUNNING = "running"
+    """It has a beginning and no end: somebody works on it, or may resume it."""
+    DONE = "done"
+    ABANDONED = "abandoned"
+    """Somebody has ended it; what it changed stays changed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """A change of all waiting messages that match a filter, in steps, in the order of message_ids.
+
+    It is kept in the store: whoever resumes it goes on behind the last step that was committed, and no message is
+    changed twice. What is stored while it runs may or may not be changed.
+    """
+
+    operation_id: str
+    kind: OperationKind
+    wanted: MessageFilter
+    by: str
+    """Who began it."""
+    began: datetime
+    due_time: datetime | None = None
+    """The new due time, of a RESCHEDULE."""
+    ended: datetime | None = None
+    state: OperationState = OperationState.RUNNING
+    after: str | None = None
+    """The message_id behind which the next step begins; None: none was made yet."""
+    examined: int = 0
+    """Waiting messages that its steps have looked at."""
+    changed: int = 0
+    held: int = 0
+    """Matching messages that a dispatcher had, and that were left alone."""
+    held_ids: Sequence[str] = ()
+    """Their ids, HELD_KEPT at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Destination:
+    """A destination that is paused or limited, or was until just now."""
+
+    name: str
+    paused: bool = False
+    paused_until: datetime | None = None
+    """When it resumes by itself; None: never, or it is not paused."""
+    resuming: bool = False
+    """It is not paused any more, but some of its messages are still parked."""
+    max_rate: float | None = None
+    """Messages a second, over all dispatchers; None: no limit."""
+    changed: datetime
+    by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowance:
+    """Of messages for a limited destination: how many may go now, and when the others are to be shown again."""
+
+    granted: int
+    later: Sequence[datetime] = ()
+    """A time for each of the others, in their order. It promises nothing: they ask again then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DispatcherRecord:
+    """A dispatcher as it describes itself.
+
+    `dispatcher_id`: one of its own for each run. `rate`: messages delivered a second, over the last minute.
+    `breakers`: the state of each, as in `Health`. `error_queue_depth`: None: it does not know. `problem`: why it
+    forwards nothing at present; None: it does, as far as it knows.
+    """
+
+    dispatcher_id: str
+    name: str
+    host: str
+    pid: int
+    version: str
+    since: datetime
+    beat: datetime
+    rate: float = 0.0
+    breakers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    error_queue: str = "error"
+    error_queue_depth: int | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activity:
+    """What dispatchers did in one minute. Counts as in `DispatchReport`."""
+
+    minute: datetime
+    """Its beginning, on the store's clock, UTC."""
+    delivered: int = 0
+    failed: int = 0
+    moved_to_error_queue: int = 0
+    gave_way: int = 0
+    lateness: LatenessHistogram = field(default_factory=LatenessHistogram)
+    """Of what was delivered when it was due."""
+    by_destination: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    """Messages delivered, by destination: of the BUSIEST ones at least."""
+
+    def __add__(self, other: "Activity") -> "Activity":
+        """Both, as of the minute of the first."""
+        return Activity(
+            minute=self.minute,
+            delivered=self.delivered + other.delivered,
+            failed=self.failed + other.failed,
+            moved_to_error_queue=self.moved_to_error_queue + other.moved_to_error_queue,
+            gave_way=self.gave_way + other.gave_way,
+            lateness=self.lateness + other.lateness,
+            by_destination=Counter(self.by_destination) + Counter(other.by_destination),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEntry:
+    """One change that somebody made. `action`: one word, such as cancel. `about`: to what, for people."""
+
+    at: datetime
+    by: str
+    action: str
+    about: str
+    count: int
+    """Messages that were changed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedDelivery:
+    """A claimed message whose attempt failed, why, and when the store shows it again."""
+
+    message: DelayedMessage
+    next_attempt: datetime
+    attempt: FailedAttempt
+
+
+class OperableDelayedMessageStore(ManagedDelayedMessageStore):
+    """A store that operators can search and change by filter, and that dispatchers of several processes report to.
+
+    A message is parked where it would be due, but its destination is paused: its next attempt is PARKED then, and its
+    due time is what it was. It is shown at its due time again, or at once, when its destination is resumed. No
+    dispatcher fetches it meanwhile, of whatever release, and however many are parked costs nobody anything.
+    """
+
+    @property
+    @abstractmethod
+    def is_operable(self) -> bool:
+        """Whether all of this can be had. False: the tables are of an earlier release, and `setup_infrastructure` is to
+        be called; it is asked again from time to time. The methods below then raise StoreSetupError.
+        """
+
+    # what waits
+
+    @abstractmethod
+    def search(
+        self,
+        wanted: MessageFilter,
+        *,
+        after: Position | None = None,
+        limit: int = 100,
+        examine: int = EXAMINED,
+    ) -> Page:
+        """A page of the messages that match, in the order of positions, behind `after`.
+
+        It looks at `examine` waiting messages at most. So a page may be short, or empty, although more match:
+        `next_key` tells where to go on, and is None only at the end.
+        """
+
+    @abstractmethod
+    def count_between(self, since: datetime, until: datetime, bucket: timedelta) -> Mapping[datetime, int]:
+        """How many messages have their next attempt in each `bucket`, where since <= next attempt < until.
+
+        `bucket`: a length in whole seconds, counted from 1970-01-01 UTC; the keys are the buckets' beginnings. It reads
+        by the index what is in that time, and nothing else.
+        """
+
+    @abstractmethod
+    def count_by_destination(self, most: int = 1_000) -> Mapping[str, int]:
+        """How many messages wait for each destination, the most first, of `most` destinations. Reads all that waits."""
+
+    # operations on many messages
+
+    @abstractmethod
+    def begin_operation(self, operation: Operation) -> None:
+        """Keep `operation`, which is new, has no step behind it, and is RUNNING. It changes no message yet."""
+
+    @abstractmethod
+    def advance_operation(self, operation_id: str, examine: int = STEP) -> Operation | None:
+        """One step: look at the next `examine` waiting messages, change those that match and that nobody has claimed.
+
+        Step and progress are committed together, and the operation as it is now is returned; None: there is none of
+        that id. One that has ended is returned as it is. Two callers take steps in turn. It never waits for a
+        dispatcher: what one has counts as held.
+        """
+
+    @abstractmethod
+    def end_operation(self, operation_id: str) -> Operation | None:
+        """Make a RUNNING operation ABANDONED; None: there is none of that id."""
+
+    @abstractmethod
+    def operation(self, operation_id: str) -> Operation | None:
+        """The operation of that id; None: there is none."""
+
+    @abstractmethod
+    def operations(self, limit: int = 20) -> Sequence[Operation]:
+        """The last ones that were begun, the newest first."""
+
+    # destinations
+
+    @abstractmethod
+    def destinations(self) -> Sequence[Destination]:
+        """Those that are paused, limited, or resuming, by name. One small read: dispatchers ask twice a second."""
+
+    @abstractmethod
+    def pause(self, destination: str, *, by: str, until: datetime | None = None) -> None:
+        """Have every dispatcher keep messages for `destination` from now on; `until` (None: no end) replaces another.
+
+        What is due is not parked by this call: `park` does that, as do dispatchers with what they fetch.
+        """
+
+    @abstractmethod
+    def resume(self, destination: str, *, by: str) -> bool:
+        """Let messages for `destination` go: it is resuming, until `unpark` has shown them all. False: it was not
+        paused.
+        """
+
+    @abstractmethod
+    def limit_rate(self, destination: str, max_rate: float | None, *, by: str) -> None:
+        """Let at most `max_rate` messages a second go to `destination`, from all dispatchers; None: any number."""
+
+    @abstractmethod
+    def park(self, until: datetime, at_most: int = STEP) -> int:
+        """Park up to `at_most` messages of paused destinations whose next attempt is at or before `until`.
+
+        Returns how many; 0: there are no more that nobody has claimed.
+        """
+
+    @abstractmethod
+    def unpark(self, at_most: int = STEP) -> int:
+        """Show up to `at_most` parked messages of destinations that are not paused; returns how many.
+
+        It also ends pauses whose time is over. 0: none is left, and nothing is resuming any more.
+        """
+
+    @abstractmethod
+    def park_claimed(self, messages: Sequence[DelayedMessage]) -> Sequence[str]:
+        """Park those of these claimed messages whose destination is paused by now; returns their ids.
+
+        It ends their claims. No resume slips in between: either it sees them parked, or this sees it resumed.
+        """
+
+    @abstractmethod
+    def allowance(self, destination: str, wanted: int) -> Allowance:
+        """How many of `wanted` messages may go to a limited destination now, in a transaction of its own.
+
+        What is granted counts as gone. Where there is no limit, all are granted.
+        """
+
+    @abstractmethod
+    def postpone(self, postponed: Sequence[tuple[DelayedMessage, datetime]]) -> int:
+        """Show claimed messages again at these times, and end their claims; no failure is counted.
+
+        Returns how many were there, still claimed.
+        """
+
+    # failures
+
+    @abstractmethod
+    def count_failures(self, failures: Sequence[FailedDelivery]) -> int:
+        """As `increment_failure_counts`, and keep why each attempt failed; see `DelayedMessage.failures`."""
+
+    @abstractmethod
+    def count_failing(self, at_most: int) -> int:
+        """How many waiting messages have failed before; counted up to `at_most`."""
+
+    @abstractmethod
+    def count_parked(self, at_most: int) -> int:
+        """How many messages are parked; counted up to `at_most`."""
+
+    # dispatchers
+
+    @abstractmethod
+    def beat(self, record: DispatcherRecord, done: Sequence[Activity] = ()) -> None:
+        """Say that a dispatcher lives, and add what it did since its last beat, by minute.
+
+        Records of dispatchers that died long ago, and activity from before ACTIVITY_KEPT, go meanwhile.
+        """
+
+    @abstractmethod
+    def retire(self, dispatcher_id: str) -> None:
+        """Say that a dispatcher has ended; nothing happens if it is not known."""
+
+    @abstractmethod
+    def dispatchers(self) -> Sequence[DispatcherRecord]:
+        """Those that live, by name and id."""
+
+    @abstractmethod
+    def activity(self, since: datetime) -> Sequence[Activity]:
+        """What all dispatchers did together in each minute from `since` on, in order; idle minutes are left out."""
+
+    # who changed what
+
+    @abstractmethod
+    def note_change(self, entry: AuditEntry) -> None:
+        """Keep `entry`, for good."""
+
+    @abstractmethod
+    def changes(self, limit: int = 100, before: datetime | None = None) -> Sequence[AuditEntry]:
+        """The last changes that were made, the newest first; `before`: from before that time only."""
