@@ -258,9 +258,9 @@ class OperableDelayedMessageStore(ManagedDelayedMessageStore, OperableTransactio
     def advance_operation(self, operation_id: str, examine: int = STEP) -> Operation | None:
         """One step: look at the next `examine` waiting messages, change those that match and that nobody has claimed.
 
-        What matches is cancelled, or rescheduled as by `reschedule`. Step and progress are committed together, and the operation as it is now is returned; None: there is none of
-        that id. One that has ended is returned as it is. Two callers take steps in turn. It never waits for a
-        dispatcher: what one has counts as held.
+        What matches is cancelled, or rescheduled as by `reschedule`. Step and progress are committed together, and the
+        operation as it is now is returned; None: there is none of that id. One that has ended is returned as it is. Two
+        callers take steps in turn. It never waits for a dispatcher: what one has counts as held.
         """
 
     @abstractmethod
@@ -312,7 +312,8 @@ class OperableDelayedMessageStore(ManagedDelayedMessageStore, OperableTransactio
     def unpark(self, at_most: int = STEP) -> int:
         """Show up to `at_most` parked messages of destinations that are not paused; returns how many.
 
-        Their next attempt is their due time again, or some time that is past, too, if that is. It also ends pauses whose time is over. 0: none is left, and nothing is resuming any more.
+        Their next attempt is their due time again, or, if that is past, any time that is. It also ends pauses whose
+        time is over. 0: none is left that nobody has claimed, and nothing is resuming any more.
         """
 
     @abstractmethod
