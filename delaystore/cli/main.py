@@ -25,6 +25,7 @@ from delaystore.cli._send import send
 from delaystore.cli._setup import setup
 from delaystore.cli._signals import INTERRUPTED, READER_GONE
 from delaystore.cli._status import status
+from delaystore.cli._web import web
 from delaystore.errors import DelaystoreError
 from delaystore.extras import missing
 
@@ -94,6 +95,7 @@ for name, command in (
     ("receive", receive),
     ("status", status),
     ("health", health),
+    ("web", web),
 ):
     app.command(name)(command)
 app.add_typer(delays_app, name="delays")

@@ -64,6 +64,7 @@ class AsyncOperations:
     limit_rate = awaited(Operations.limit_rate)
     destinations = awaited(Operations.destinations)
     backlog = awaited(Operations.backlog)
+    now = awaited(Operations.now)
     due = awaited(Operations.due)
     changes = awaited(Operations.changes)
 

@@ -192,6 +192,11 @@ class Operations:
 
     # how it is, and who changed what
 
+    def now(self) -> datetime:
+        """The time by the store's clock, UTC."""
+        with self._access.call("asking for the time"):
+            return self._access.store.now()
+
     def due(self, since: datetime, until: datetime, bucket: timedelta) -> Mapping[datetime, int]:
         """How many messages are to be tried in each `bucket`, in whole seconds, of since <= next attempt < until.
 

@@ -19,7 +19,7 @@ from delaystore.web.origin import why_not_local, why_not_own
 from delaystore.web.paths import is_api, is_public
 from delaystore.web.users import USER, Account, Accounts, Role, User
 
-Dependency = Callable[[Request], User | Response | None | Awaitable[User | Response | None]]
+Dependency = Callable[[Request], User | Response | Awaitable[User | Response | None] | None]
 """Of a host application: whoever asks; None: nobody is logged in; a Response, as a redirect to a login, is sent."""
 
 READING: Final = frozenset({"GET", "HEAD"})
@@ -101,6 +101,7 @@ class Access:
         self._guard = guard
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """An ASGI application."""
         answer = None
         if scope["type"] == "http" and not is_public(scope):
             request = Request(scope)

@@ -1,8 +1,8 @@
 """Calls to store and broker, in threads, so that the event loop never waits; each with a time limit."""
 
 import asyncio
-from threading import BoundedSemaphore
 from collections.abc import Callable
+from threading import BoundedSemaphore
 from typing import Final, TypeVar
 
 from delaystore.bridge import in_thread
@@ -34,7 +34,7 @@ class Calls:
         task = asyncio.ensure_future(in_thread("delaystore-web", lambda: self._counted(work)))
         try:
             return await asyncio.wait_for(task, limit)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             raise StoreUnavailableError(f"there was no answer within {limit:g} seconds") from None
 
     def _counted(self, work: Callable[[], Answer]) -> Answer:

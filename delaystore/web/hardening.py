@@ -29,6 +29,7 @@ class Hardening:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """An ASGI application."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

@@ -20,7 +20,8 @@ def is_loopback(host: str | None) -> bool:
         address = ip_address(name)
     except ValueError:
         return False
-    return address.is_loopback or bool(getattr(address, "ipv4_mapped", None) and address.ipv4_mapped.is_loopback)
+    mapped = getattr(address, "ipv4_mapped", None)  # of a socket that listens to IPv6 and IPv4
+    return address.is_loopback if mapped is None else mapped.is_loopback
 
 
 def why_not_local(request: HTTPConnection) -> str | None:

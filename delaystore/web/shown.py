@@ -10,7 +10,7 @@ from markupsafe import Markup
 from delaystore.cascades.spans import span_text
 from delaystore.stores.abc import Count
 
-NOTHING: Final = "–"
+NOTHING: Final = "\N{EN DASH}"
 """In place of what is not known."""
 _HEX_WIDTH: Final = 16
 
@@ -25,7 +25,8 @@ def number(value: float | Count | None) -> str:
         return f"about {round(value.messages, 3 - len(str(value.messages))):,}"
     if isinstance(value, int):
         return f"{value:,}"
-    return f"{value:,.0f}" if value >= 100 else f"{value:,.1f}" if value >= 1 or value == 0 else f"{value:.3g}"
+    digits = 0 if value >= 100 or value == int(value) else 1 if value >= 1 else 2
+    return f"{value:,.{digits}f}"
 
 
 def counted(count: int, noun: str) -> str:

@@ -27,10 +27,12 @@ class Site:
     delivery: DelayedDelivery
     pages: Pages
     readings: Readings
-    works: Works
+    works: Works = field(default_factory=Works)
+    calls: Calls = field(default_factory=Calls)
     show_bodies: bool = False
     cascade: Cascade | None = None
-    calls: Calls = field(default_factory=Calls)
+    stopping: bool = False
+    """Whether the process is about to end: streams of events end too."""
 
     def operations(self, request: Request) -> Operations:
         """The operations in the name of whoever asks."""
@@ -50,6 +52,11 @@ class Site:
         Raises as `work`, and StoreUnavailableError where there is no answer in time.
         """
         return await self.calls(partial(work, self.operations(request), *arguments, **named))
+
+    def stop(self) -> None:
+        """End streams of events, and works after their present step."""
+        self.stopping = True
+        self.works.stop()
 
 
 def site_of(request: Request) -> Site:

@@ -117,6 +117,11 @@ def accounts_of(text: str | None, variable: str = USERS_VARIABLE) -> Accounts:
     return Accounts(accounts)
 
 
+def accounts_from_environment() -> Accounts:
+    """The accounts that DELAYSTORE_WEB_USERS names."""
+    return accounts_of(os.environ.get(USERS_VARIABLE))
+
+
 def tokens_of(text: str | None, variable: str = TOKENS_VARIABLE) -> tuple[Account, ...]:
     """The accounts in `TOKEN:ROLE` or `TOKEN:ROLE:NAME`, separated by white space; `@FILE`: in that file.
 
