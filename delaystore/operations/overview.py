@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from delaystore.dispatcher.breakers import BreakerState
 from delaystore.dispatcher.health import OVERDUE_ALARM
+from delaystore.documents import field, record
 from delaystore.lateness import LatenessHistogram
-from delaystore.operations.documents import document, plain
 from delaystore.stores.abc import Count
 from delaystore.stores.operable import Activity, Destination, DispatcherRecord, Operation
 
@@ -85,18 +85,18 @@ class Overview:
         activity = None if self.activity is None else [_minute(each) for each in self.activity]
         return {
             "endpoint": self.endpoint,
-            "now": plain(self.now),
+            "now": field(self.now),
             "wrong": list(self.wrong),
-            "waiting": plain(self.waiting),
-            "first_due": plain(self.first_due),
-            "overdue": plain(self.overdue),
-            "failing": plain(self.failing),
-            "parked": plain(self.parked),
-            "destinations": plain(self.destinations),
-            "operations": plain(self.operations),
-            "dispatchers": plain(self.dispatchers),
+            "waiting": field(self.waiting),
+            "first_due": field(self.first_due),
+            "overdue": field(self.overdue),
+            "failing": field(self.failing),
+            "parked": field(self.parked),
+            "destinations": field(self.destinations),
+            "operations": field(self.operations),
+            "dispatchers": field(self.dispatchers),
             "rate": self.rate,
-            "lateness": plain(self.lateness),
+            "lateness": field(self.lateness),
             "activity": activity,
             "error_queue": {"name": self.error_queue, "depth": self.error_queue_depth},
             "store": {"operable": self.operable, "read_only": self.read_only, "problem": self.problem},
@@ -130,7 +130,7 @@ class Overview:
 
 def _minute(activity: Activity) -> dict[str, Any]:
     """With its rate, in messages a second."""
-    return {**document(activity), "rate": activity.delivered / 60}
+    return {**record(activity), "rate": activity.delivered / 60}
 
 
 def _counted(count: Count) -> str:

@@ -28,6 +28,7 @@ PUBLIC = {  # what users import: a change here is a change for them
         "DelayedMessageStore",
         "DispatchObserver",
         "ManagementOutcome",
+        "MessageFilter",
         "RabbitMQTransport",
         "SqlDelayedMessageStore",
         "TransactionMode",
@@ -58,7 +59,13 @@ PUBLIC = {  # what users import: a change here is a change for them
         "PassDurations",
         "PassReport",
     ],
-    "delaystore.delivery": ["AsyncDelayedDelivery", "AsyncEnlistedDelivery", "DelayedDelivery", "EnlistedDelivery"],
+    "delaystore.delivery": [
+        "AsyncDelayedDelivery",
+        "AsyncEnlistedDelivery",
+        "AsyncOperations",
+        "DelayedDelivery",
+        "EnlistedDelivery",
+    ],
     "delaystore.integrations.celery": ["DelayedTasks", "Drained", "drain", "tasks_in"],
     "delaystore.spark": ["DelaystoreDataSource", "register"],
     "delaystore.testing": [
