@@ -57,6 +57,8 @@ PUBLIC = {  # what users import: a change here is a change for them
         "Health",
         "PassDurations",
         "PassReport",
+        "Sending",
+        "SettledMessages",
     ],
     "delaystore.delivery": ["AsyncDelayedDelivery", "AsyncEnlistedDelivery", "DelayedDelivery", "EnlistedDelivery"],
     "delaystore.integrations.celery": ["DelayedTasks", "Drained", "drain", "tasks_in"],
