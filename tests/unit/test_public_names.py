@@ -58,6 +58,8 @@ PUBLIC = {  # what users import: a change here is a change for them
         "Health",
         "PassDurations",
         "PassReport",
+        "Sending",
+        "SettledMessages",
     ],
     "delaystore.delivery": [
         "AsyncDelayedDelivery",
