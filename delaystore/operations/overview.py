@@ -27,7 +27,7 @@ class Overview:
     least so many where not `exact`. `destinations`: those that are paused, limited or resuming. `operations`: those
     that run, or may be resumed. `activity`: of the last hour, by minute; idle minutes are left out.
     `error_queue_depth`: as the transport says, or else the dispatchers. `operable` False: the store's tables are of an
-    earlier release, or it offers no operations. `read_only`: why nothing can be stored; None: nothing is known.
+    earlier release; None also: it offers no operations. `read_only`: why nothing can be stored; None: nothing is known.
     `problem`: why the store did not answer; None: it did.
     """
 
@@ -44,7 +44,7 @@ class Overview:
     dispatchers: Sequence[DispatcherRecord] | None = None
     activity: Sequence[Activity] | None = None
     error_queue_depth: int | None = None
-    operable: bool = True
+    operable: bool | None = None
     read_only: str | None = None
     problem: str | None = None
     remarks: Sequence[str] = ()
@@ -104,9 +104,11 @@ class Overview:
 
     def _of_store(self) -> Iterator[str]:
         if self.problem is not None:
-            yield f"The store does not answer as it should: {self.problem}."
+            yield f"The store cannot say how it is: {self.problem}."
         if self.read_only is not None:
             yield f"Nothing can be stored: {self.read_only}."
+        if self.operable is False:
+            yield "The tables are of an earlier release; `delaystore setup` upgrades them."
 
     def _of_dispatching(self) -> Iterator[str]:
         if self.overdue is not None and self.overdue >= OVERDUE_ALARM:
