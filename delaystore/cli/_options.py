@@ -71,6 +71,7 @@ Table = Annotated[
     environment_option("--table", "The table of waiting messages, in place of ENDPOINT_delayed.", metavar="NAME"),
 ]
 Json = Annotated[bool, environment_option("--json", "Report as one JSON document on standard output.")]
+Wide = Annotated[bool, environment_option("--wide", "At a terminal: cut nothing, however wide the table gets.")]
 Delay = Annotated[
     str | None, typer.Option("--delay", metavar="DURATION", help="From now: 90s, 15m, 2h30m, 3d, or seconds.")
 ]
