@@ -2,53 +2,12 @@
 
 import json
 import math
-import re
 from datetime import datetime, timedelta
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 from delaystore.errors import ConfigurationError
-
-_UNITS: Final = {
-    "w": timedelta(weeks=1),
-    "d": timedelta(days=1),
-    "h": timedelta(hours=1),
-    "m": timedelta(minutes=1),
-    "s": timedelta(seconds=1),
-    "ms": timedelta(milliseconds=1),
-}
-_NUMBER: Final = r"\d+(?:\.\d+)?"
-_PART: Final = re.compile(rf"({_NUMBER})\s*(ms|[wdhms])\s*", re.ASCII)
-_WHOLE: Final = re.compile(rf"(?:{_NUMBER}\s*(?:ms|[wdhms])\s*)+", re.ASCII)
-_SECONDS: Final = re.compile(_NUMBER, re.ASCII)
-
-
-def parse_duration(text: str, option: str) -> timedelta:
-    """`3d`, `2h30m`, `1.5h`, `250ms`, or a number of seconds; ConfigurationError naming `option` for anything else."""
-    cleaned = text.strip().lower()
-    if cleaned.startswith("-"):
-        raise ConfigurationError(f"{option} {text!r} is negative; use 0 for at once")
-    if _SECONDS.fullmatch(cleaned):
-        cleaned += "s"
-    if not _WHOLE.fullmatch(cleaned):
-        raise ConfigurationError(f"{option} {text!r} is no duration; write 90s, 15m, 2h30m, 3d, or a number of seconds")
-    try:
-        return sum((float(number) * _UNITS[unit] for number, unit in _PART.findall(cleaned)), timedelta(0))
-    except (OverflowError, ValueError):
-        raise ConfigurationError(f"{option} {text!r} is out of range") from None
-
-
-def parse_instant(text: str, option: str) -> datetime:
-    """An ISO 8601 date and time with its offset; ConfigurationError naming `option` for anything else."""
-    try:
-        instant = datetime.fromisoformat(text.strip())
-    except ValueError:
-        raise ConfigurationError(f"{option} {text!r} is no ISO 8601 time; write 2027-01-31T09:00:00+01:00") from None
-    if instant.utcoffset() is None:
-        plain = instant.isoformat()
-        raise ConfigurationError(
-            f"{option} {text!r} has no time zone; add an offset, as in {plain}Z (UTC) or {plain}+01:00"
-        )
-    return instant
+from delaystore.times import parse_duration as parse_duration
+from delaystore.times import parse_instant as parse_instant
 
 
 def parse_due(delay: str | None, at: str | None) -> tuple[timedelta | None, datetime | None]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from delaystore.cli import _documents as documents
+from delaystore import documents
 from delaystore.cli._arguments import parse_instant
 from delaystore.cli._options import (
     Destination,

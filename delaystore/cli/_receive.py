@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from delaystore.cli import _documents as documents
+from delaystore import documents
 from delaystore.cli._arguments import parse_duration
 from delaystore.cli._options import Json, Schema, TransportUrl
 from delaystore.cli._output import body_preview, print_document, tell, write

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from delaystore.cli import _documents as documents
+from delaystore import documents
 from delaystore.cli._arguments import parse_duration
 from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table
 from delaystore.cli._output import about, print_document, print_table, tell

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from delaystore.cli import _documents as documents
+from delaystore import documents
 from delaystore.cli._dispatch import outcome_line
 from delaystore.cli._output import about, body_preview, counted, print_document, print_table, printable
 from delaystore.demo._report import DemoReport

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from delaystore.cli._documents import instant
 from delaystore.cli._load.wording import as_typed
 from delaystore.cli._output import counted, print_document, say, tell
+from delaystore.documents import instant
 
 if TYPE_CHECKING:
     from delaystore.loading.rejects.counts import Rejects

@@ -6,8 +6,8 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from delaystore.cli._documents import instant
 from delaystore.cli._output import counted, print_document, print_table, say
+from delaystore.documents import instant
 from delaystore.errors import DelaystoreError
 
 if TYPE_CHECKING:
