@@ -124,8 +124,9 @@ def _asked(opened: "SqlDelayedMessageStore", found: "EndpointTable", patience: P
     store.initialize(found.endpoint or found.table, TransactionMode.NONE)
 
     def dispatchers() -> int | None:
-        operable = isinstance(store, OperableDelayedMessageStore) and store.is_operable
-        return len(store.dispatchers()) if operable else None
+        if not isinstance(store, OperableDelayedMessageStore) or not store.is_operable:
+            return None
+        return len(store.dispatchers())
 
     try:
         waiting = patience.answer("counting", store.estimate_count)
