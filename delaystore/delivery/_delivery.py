@@ -38,6 +38,7 @@ from delaystore.errors import (
 from delaystore.forks import renew_in_children
 from delaystore.keys import KeyRule, OnKey
 from delaystore.message import DelayedMessage, Position
+from delaystore.operations import Access, Operations
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores.abc import Count, DelayedMessageStore, ManagedDelayedMessageStore, ManagementOutcome, Page
 from delaystore.transports.abc import Transport
@@ -82,6 +83,7 @@ class DelayedDelivery(Sender):
         observer: DispatchObserver | None = None,
     ) -> None:
         self._settings = settings or DelayedDeliverySettings()
+        self._endpoint = endpoint
         self._store = store
         self._transport = transport
         store.initialize(endpoint, self._settings.transaction_mode)
@@ -206,6 +208,11 @@ class DelayedDelivery(Sender):
             self._wake_up(due_time)
         return outcome
 
+    @property
+    def operations(self) -> Operations:
+        """What operators do: search, cancel, reschedule and export by filter, pause destinations, see how it is."""
+        return self._operations
+
     def setup_infrastructure(self) -> None:
         """Create or upgrade the store's tables, and declare the error queue where there is a transport.
 
@@ -290,6 +297,18 @@ class DelayedDelivery(Sender):
         )
         self._calls = StoreCalls(self._store_breaker, self._settings.store_timeout)
         self._status_check = StatusCheck(self._store)
+        self._operations = Operations(
+            Access(
+                endpoint=self._endpoint,
+                store=self._store,
+                transport=self._transport,
+                settings=self._settings,
+                prepare=self.prepare,
+                wake_up=self._wake_up,
+                call=self._calls.call,
+                due_time=self._composer.due_time,
+            )
+        )
 
     def __enter__(self) -> Self:
         try:
