@@ -29,7 +29,7 @@ def _report(batch: Batch, began: datetime, stopwatch: Stopwatch) -> PassReport:
         began=began,
         counts=batch.report() if done else NOTHING_DONE,
         by_destination=by_destination(batch) if done else {},
-        lateness=_lateness(batch.delivered, stopwatch.sent_at) if done else (),
+        lateness=_lateness(batch.delivered, batch.sent_at) if done else (),
         durations=stopwatch.end(),
         error=batch.undone,
     )
@@ -41,10 +41,12 @@ def by_destination(batch: Batch) -> Mapping[str, DispatchReport]:
         "fetched": batch.messages,
         "delivered": batch.delivered,
         "moved_to_error_queue": [failure.message for failure in batch.moved],
-        "failed": [*batch.refused, *(failure.message for failure in batch.not_moved)],
-        "gave_way": [message for message, _ in batch.giving_way],
-        "unsettled": batch.unsettled,
+        "failed": [failure.message for failure in (*batch.refused, *batch.not_moved)],
+        "gave_way": [failure.message for failure, _ in batch.giving_way],
+        "unsettled": [failure.message for failure in batch.unsettled],
         "unsuited": batch.unsuited,
+        "parked": batch.parked,
+        "postponed": [message for message, _ in batch.postponed],
     }
     counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for outcome, messages in by_outcome.items():

@@ -137,7 +137,7 @@ class Dispatcher:
         if result.outage is not None and not result.report.fetched:
             raise TransportUnavailableError(result.outage)
         total = result.report
-        while result.report.progress and not result.hindered:
+        while (result.report.progress or result.again) and not result.hindered:
             result = self._passes.run(result.at)
             total += result.report
         return total

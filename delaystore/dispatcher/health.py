@@ -31,13 +31,18 @@ class DispatchReport:
     """No answer from the broker: left as they were."""
     unsuited: int = 0
     """Not due yet, and the transport cannot delay them natively: kept in the store until they are due."""
+    parked: int = 0
+    """Kept, as their destination is paused, until it is resumed."""
+    postponed: int = 0
+    """Shown again later, at no retry's cost: more than the limit of their destination."""
     claims_lost: int = 0
     """Forwarded, but no longer claimed when they were to be removed: another dispatcher may have forwarded them too."""
 
     @property
     def progress(self) -> bool:
         """Whether anything in the store changed."""
-        return self.delivered + self.moved_to_error_queue + self.failed + self.gave_way > self.claims_lost
+        shown_later = self.failed + self.gave_way + self.parked + self.postponed
+        return self.delivered + self.moved_to_error_queue + shown_later > self.claims_lost
 
     def counts(self) -> dict[str, int]:
         """Each of the counts by its name."""
