@@ -62,7 +62,9 @@ def _by_outcome(batch: Batch) -> Mapping[str, Sequence[DelayedMessage]]:
 
 
 def _settled(batch: Batch) -> SettledMessages:
-    reasons = {failure.message.message_id: failure.reason for failure in (*batch.moved, *batch.not_moved)}
+    giving_way = (failure for failure, _ in batch.giving_way)
+    failures = (*batch.moved, *batch.refused, *batch.not_moved, *giving_way, *batch.unsettled)
+    reasons = {failure.message.message_id: failure.reason for failure in failures}
     return SettledMessages(by_outcome=_by_outcome(batch), reasons=reasons)
 
 

@@ -22,7 +22,7 @@ class Ticker:
     """
 
     def __init__(
-        self, name: str, purpose: str, work: Callable[[], float], farewell: Callable[[], object] | None = None
+        self, name: str, purpose: str, work: Callable[[], float], farewell: Callable[[], None] | None = None
     ) -> None:
         self._name = name
         self._purpose = purpose
@@ -73,10 +73,9 @@ class Ticker:
             if not self.ended:
                 self._wanted.wait(self._guarded(self._work))
         if self._farewell is not None:
-            farewell = self._farewell
-            self._guarded(lambda: 0.0 if farewell() else 0.0)
+            self._guarded(self._farewell)
 
-    def _guarded(self, work: Callable[[], float]) -> float:
+    def _guarded(self, work: Callable[[], float | None]) -> float:
         """Seconds until the next time."""
         try:
             seconds = work()
@@ -85,7 +84,7 @@ class Ticker:
         if self._told:
             logger.warning("%s works again", self._purpose)
         self._failures, self._told = 0, False
-        return seconds
+        return seconds or 0.0
 
     def _failed(self, error: Exception) -> float:
         """A single failure is no news: SQLite may be busy for a moment."""
@@ -96,4 +95,4 @@ class Ticker:
             logger.warning("%s fails: %s", self._purpose, error, exc_info=None if expected else error)
         else:
             logger.debug("%s fails: %s", self._purpose, error)
-        return min(ARMED_DELAY * 2 ** (self._failures - 1), TRIGGERED_DELAY)
+        return min(ARMED_DELAY * self._failures, TRIGGERED_DELAY)
