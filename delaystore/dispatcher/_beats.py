@@ -32,7 +32,7 @@ class Beats:
         self._id = str(uuid4())
         self._name = name
         self._since: datetime | None = None
-        self._delivered: deque[tuple[float, int]] = deque()
+        self._delivered = deque([(time.monotonic(), context.tally.total.delivered)])
         self._depth = ErrorQueueDepth(context.transport, context.error_queue.name)
         self.ticker: Final = Ticker(f"{name}-beats", "telling that the dispatcher lives", self._beat, self._retire)
 
@@ -76,7 +76,7 @@ class Beats:
         )
 
     def _rate(self) -> float:
-        """Messages delivered a second, over the last minute or since the first beat."""
+        """Messages delivered a second, over the last minute or since the start."""
         now, delivered = time.monotonic(), self._context.tally.total.delivered
         known = self._delivered
         known.append((now, delivered))

@@ -87,8 +87,12 @@ class Limits:
             return {name: store.allowance(name, count) for name, count in wanted.items()}
 
         try:
-            return Question("asking what limited destinations may get", ask, PATIENCE).answer()
-        except (StoreUnavailableError, RuntimeError) as error:  # RuntimeError: no thread can be started
+            question = Question("asking what limited destinations may get", ask, PATIENCE)
+        except RuntimeError:  # no thread can be started
+            return {}
+        try:
+            return question.answer()
+        except StoreUnavailableError as error:
             self._alone_until = self._monotonic() + ALONE
             logger.warning(
                 "no answer to what limited destinations may get: %s; asked before the fetches from now on. Is the "
