@@ -21,7 +21,7 @@ from delaystore.delivery._native import NativeSender
 from delaystore.delivery._sending import Composer, Earliest, Sender
 from delaystore.dispatcher.breakers import RepeatedFailuresOverTimeCircuitBreaker, listener_of
 from delaystore.dispatcher.dispatcher import Dispatcher
-from delaystore.dispatcher.health import STATUS_TIMEOUT, Health
+from delaystore.dispatcher.health import STATUS_TIMEOUT, Health, with_counts
 from delaystore.dispatcher.observer import DispatchObserver, guarded
 from delaystore.dispatcher.status_check import StatusCheck, StoreHealth
 from delaystore.dispatcher.store_calls import StoreCalls
@@ -65,7 +65,7 @@ class DelayedDelivery(Sender):
     `transport` None: this process only stores messages, and another one dispatches. `settings` None: the defaults.
     `native`: send messages straight into the transport's native delay if they fit, confirmed; these can be neither
     listed nor cancelled. The others, and those not confirmed, go into the store, which is dispatched as usual.
-    `observer`: is told of passes and breakers; None: nobody is.
+    `observer`: is told of passes, breakers and sends; None: nobody is.
     Threads may share it. Sending needs no `start`, and works in forked children.
 
     Raises ConfigurationError for names that cannot work, UnsupportedModeError for a transaction mode that the store,
@@ -89,7 +89,7 @@ class DelayedDelivery(Sender):
         store.initialize(endpoint, self._settings.transaction_mode)
         self._observer = guarded(observer)
         self._dispatcher = None if transport is None else self._new_dispatcher(transport, endpoint)
-        self._composer = Composer(self._now, transport, self._settings.max_body_bytes)
+        self._composer = Composer(self._now, transport, self._settings.max_body_bytes, self._observer)
         timeout = self._settings.dispatch_timeout.total_seconds()
         self._native = NativeSender(self._now, transport, timeout) if native else None
         self._ready = not self._settings.automatic_setup
@@ -113,10 +113,11 @@ class DelayedDelivery(Sender):
         rule = KeyRule.of(on_key, max_wait)
         self.prepare()
         earliest = Earliest()
-        checked = self._composer.checked(messages, earliest)
-        if self._native is not None:
-            return self._send_many_natively(self._native, checked, rule)
-        count = self._store_many(checked, rule)
+        with self._composer.followed() as stamp:
+            checked = self._composer.checked(messages, earliest, stamp)
+            if self._native is not None:
+                return self._send_many_natively(self._native, checked, rule)
+            count = self._store_many(checked, rule)
         if earliest.time is not None:
             self._wake_up(earliest.time if rule.max_wait is None else None)
         return count
@@ -271,7 +272,8 @@ class DelayedDelivery(Sender):
 
     def health_with(self, store: StoreHealth) -> Health:
         """The health without a dispatcher, where the store is as `store` says."""
-        return self._with_own(Health(running=False, oldest_overdue=store.oldest_overdue, store=store.problem))
+        health = Health(running=False, dispatches=False, oldest_overdue=store.oldest_overdue, store=store.problem)
+        return self._with_own(with_counts(health, store.counts))
 
     def _with_own(self, health: Health) -> Health:
         """`health` with that of storing."""

@@ -86,7 +86,7 @@ def _ask(access: Access, found: dict[str, Any]) -> None:
     status = store.status()
     found.update(now=status.now, first_due=status.first_due, read_only=status.read_only)
     found["overdue"] = status.overdue or timedelta(0)
-    operable = isinstance(store, OperableDelayedMessageStore) and store.is_operable
+    operable = store.is_operable if isinstance(store, OperableDelayedMessageStore) else None
     found["operable"] = operable
     if isinstance(store, OperableDelayedMessageStore) and operable:
         found["dispatchers"] = store.dispatchers()

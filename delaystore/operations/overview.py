@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from delaystore.dispatcher.breakers import BreakerState
 from delaystore.dispatcher.health import OVERDUE_ALARM
+from delaystore.documents import field, record
 from delaystore.lateness import LatenessHistogram
-from delaystore.operations.documents import document, plain
 from delaystore.stores.abc import Count
 from delaystore.stores.operable import Activity, Destination, DispatcherRecord, Operation
 
@@ -27,7 +27,7 @@ class Overview:
     least so many where not `exact`. `destinations`: those that are paused, limited or resuming. `operations`: those
     that run, or may be resumed. `activity`: of the last hour, by minute; idle minutes are left out.
     `error_queue_depth`: as the transport says, or else the dispatchers. `operable` False: the store's tables are of an
-    earlier release, or it offers no operations. `read_only`: why nothing can be stored; None: nothing is known.
+    earlier release; None also: it offers no operations. `read_only`: why nothing can be stored; None: nothing is known.
     `problem`: why the store did not answer; None: it did.
     """
 
@@ -44,7 +44,7 @@ class Overview:
     dispatchers: Sequence[DispatcherRecord] | None = None
     activity: Sequence[Activity] | None = None
     error_queue_depth: int | None = None
-    operable: bool = True
+    operable: bool | None = None
     read_only: str | None = None
     problem: str | None = None
     remarks: Sequence[str] = ()
@@ -76,27 +76,32 @@ class Overview:
         return None if self.destinations is None else [each for each in self.destinations if each.max_rate is not None]
 
     @property
+    def problems(self) -> Sequence[str]:
+        """What keeps messages from being stored or forwarded, in plain sentences; empty: nothing is known to."""
+        return [*self._of_store(), *self._of_dispatching()]
+
+    @property
     def wrong(self) -> Sequence[str]:
         """What is wrong, in plain sentences, the worst first; empty: nothing is known to be."""
-        return [*self._of_store(), *self._of_dispatching(), *self._of_failures(), *self.remarks]
+        return [*self.problems, *self._of_failures(), *self.remarks]
 
     def as_dict(self) -> dict[str, Any]:
         """The same for JSON: times in ISO 8601, durations in seconds, None where nothing is known."""
         activity = None if self.activity is None else [_minute(each) for each in self.activity]
         return {
             "endpoint": self.endpoint,
-            "now": plain(self.now),
+            "now": field(self.now),
             "wrong": list(self.wrong),
-            "waiting": plain(self.waiting),
-            "first_due": plain(self.first_due),
-            "overdue": plain(self.overdue),
-            "failing": plain(self.failing),
-            "parked": plain(self.parked),
-            "destinations": plain(self.destinations),
-            "operations": plain(self.operations),
-            "dispatchers": plain(self.dispatchers),
+            "waiting": field(self.waiting),
+            "first_due": field(self.first_due),
+            "overdue": field(self.overdue),
+            "failing": field(self.failing),
+            "parked": field(self.parked),
+            "destinations": field(self.destinations),
+            "operations": field(self.operations),
+            "dispatchers": field(self.dispatchers),
             "rate": self.rate,
-            "lateness": plain(self.lateness),
+            "lateness": field(self.lateness),
             "activity": activity,
             "error_queue": {"name": self.error_queue, "depth": self.error_queue_depth},
             "store": {"operable": self.operable, "read_only": self.read_only, "problem": self.problem},
@@ -104,9 +109,11 @@ class Overview:
 
     def _of_store(self) -> Iterator[str]:
         if self.problem is not None:
-            yield f"The store does not answer as it should: {self.problem}."
+            yield f"The store cannot say how it is: {self.problem}."
         if self.read_only is not None:
             yield f"Nothing can be stored: {self.read_only}."
+        if self.operable is False:
+            yield "The tables are of an earlier release; `delaystore setup` upgrades them."
 
     def _of_dispatching(self) -> Iterator[str]:
         if self.overdue is not None and self.overdue >= OVERDUE_ALARM:
@@ -130,7 +137,7 @@ class Overview:
 
 def _minute(activity: Activity) -> dict[str, Any]:
     """With its rate, in messages a second."""
-    return {**document(activity), "rate": activity.delivered / 60}
+    return {**record(activity), "rate": activity.delivered / 60}
 
 
 def _counted(count: Count) -> str:

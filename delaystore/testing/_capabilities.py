@@ -26,6 +26,8 @@ class StoreCapabilities:
     """It is a ManagedDelayedMessageStore."""
     keys: bool = False
     """It is a ManagedDelayedMessageStore and a KeyedDelayedMessageStore."""
+    operations: bool = False
+    """It is an OperableDelayedMessageStore, and its `transaction()` yields an OperableTransaction."""
     other_processes: bool = False
     """Another process can open the same storage: `open_elsewhere` is given."""
     lease: timedelta = timedelta(0)
@@ -56,6 +58,8 @@ class TransportCapabilities:
     """Its server can be taken away: `outage` is given."""
     availability: bool = False
     """`unavailable()` tells of an outage; for transports with `outages`."""
+    open_queues: bool = False
+    """It has `open_queue`, `depth` and `reaches`."""
     decimal_scale: bool = True
     """A Decimal's trailing zeros arrive, too, and the sign of a zero."""
 
