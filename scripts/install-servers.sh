@@ -43,6 +43,12 @@ fi
 if ! [ -e /usr/share/java/postgresql.jar ]; then
     packages+=(libpostgresql-jdbc-java)
 fi
+if ! has chromium; then
+    packages+=(chromium)
+fi
+if ! ls /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf /usr/share/fonts/dejavu*/DejaVuSans.ttf >/dev/null 2>&1; then
+    packages+=(fonts-dejavu) # the pictures of the pages are drawn with it
+fi
 if ! has curl; then
     packages+=(curl)
 fi

@@ -13,11 +13,13 @@ from starlette.staticfiles import StaticFiles
 from delaystore.delivery import DelayedDelivery
 from delaystore.errors import ConfigurationError, DelaystoreError
 from delaystore.web.access import Access, Dependency, Guard
+from delaystore.web.api import document
+from delaystore.web.api.document import CALLS
 from delaystore.web.cascade import Cascade
 from delaystore.web.errors import answer_error, answer_fault, answer_refusal
 from delaystore.web.hardening import Hardening
 from delaystore.web.pages import Pages, Screen
-from delaystore.web.paths import STATIC
+from delaystore.web.paths import API, STATIC
 from delaystore.web.readings import Readings
 from delaystore.web.screens import bulk, changes, destinations, messages, overview, work
 from delaystore.web.screens import cascade as cascade_screen
@@ -127,5 +129,7 @@ def _routes() -> Sequence[BaseRoute]:
     return [
         Mount(STATIC, StaticFiles(packages=[("delaystore.web", "static")]), name="static"),
         *(Route(path, look, methods=["GET"]) for path, look in LOOKS),
+        *(call.route for call in CALLS),
+        Route(f"{API}/openapi.json", document.show, methods=["GET"]),
         *(Route(path, change, methods=["POST"]) for path, change in CHANGES),
     ]

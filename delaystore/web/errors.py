@@ -34,6 +34,11 @@ TITLES: Final[Mapping[int, str]] = {
     500: "Something went wrong",
     503: "No answer",
 }
+_PLAIN: Final[Mapping[str, str]] = {
+    "Not Found": "There is nothing at this address.",
+    "Method Not Allowed": "That cannot be done at this address.",
+}
+"""Sentences in place of Starlette's words."""
 _STATUS: Final = (
     (DuplicateMessageError, 409),
     (DuplicateKeyError, 409),
@@ -61,8 +66,9 @@ def status_of(error: DelaystoreError) -> int:
 
 def problem(status: int, sentence: str, headers: Mapping[str, str] | None = None) -> Response:
     """A problem document (RFC 9457), for programs."""
+    detail = sentence.encode(errors="backslashreplace").decode()  # half a character would be no JSON
     return JSONResponse(
-        {"title": TITLES.get(status, TITLES[500]), "status": status, "detail": sentence},
+        {"title": TITLES.get(status, TITLES[500]), "status": status, "detail": detail},
         status,
         headers,
         media_type="application/problem+json",
@@ -72,7 +78,8 @@ def problem(status: int, sentence: str, headers: Mapping[str, str] | None = None
 async def answer_refusal(request: Request, error: Exception) -> Response:
     """The answer to an HTTPException, ours or the host's."""
     assert isinstance(error, HTTPException)
-    return await _answer(request, error.status_code, error.detail, error.headers)
+    sentence = _PLAIN.get(error.detail, error.detail)
+    return await _answer(request, error.status_code, sentence, error.headers)
 
 
 async def answer_error(request: Request, error: Exception) -> Response:

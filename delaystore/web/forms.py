@@ -23,6 +23,12 @@ def text_of(fields: Fields, name: str) -> str:
     return given.strip() if isinstance(given, str) else ""
 
 
+def id_of(fields: Fields, name: str = "id") -> str:
+    """What a field of ours says, exactly as it is: an id, or a destination, may begin with white space."""
+    given = fields.get(name, "")
+    return given if isinstance(given, str) else ""
+
+
 def time_of(text: str, name: str) -> datetime | None:
     """ISO 8601, in UTC where it has no offset; None: empty. Raises InvalidMessageError, which calls it `name`."""
     if not text:

@@ -63,7 +63,7 @@ class Pages:
         text = self.fragment(
             request, template, nonce=nonce, told=None if told is None else self._signer.opened(TOLD, told), **content
         )
-        response = HTMLResponse(text, status)
+        response = HTMLResponse(text.encode(errors="backslashreplace"), status)  # an unreadable row may hold anything
         if NONCE not in request.cookies:
             self._set(request, response, NONCE, nonce)
         if told is not None:

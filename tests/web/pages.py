@@ -83,7 +83,7 @@ class Page(HTMLParser):
         return next(each["value"] for each in self.all("input") if each.get("name") == "csrf")
 
 
-def post(client: Browser, path: str, page: str = "/bulk/preview?kind=cancel", **fields: Any) -> httpx.Response:
+def post(client: Browser, path: str, page: str = "/destinations", **fields: Any) -> httpx.Response:
     """Send a form as a browser does, with the token that `page` has; it follows no redirect."""
     token = Page(client.get(page).text).csrf
     return client.post(path, data={"csrf": token, **fields}, follow_redirects=False)

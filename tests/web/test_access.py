@@ -92,7 +92,7 @@ def test_wrong_users_are_told_without_their_passwords(text: str, said: str) -> N
     assert "secret" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("text", "said"), [("short:read", "shorter than 16"), ("0123456789abcdef", "TOKEN:ROLE")])
+@pytest.mark.parametrize(("text", "said"), [("brief:read", "shorter than 16"), ("0123456789abcdef", "TOKEN:ROLE")])
 def test_wrong_tokens_are_told_without_them(text: str, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said) as caught:
         tokens_of(text)
@@ -152,9 +152,7 @@ def test_another_site_s_page_changes_nothing_even_with_a_token(
     assert answer.status_code == 403
     assert delivery.get(message_id) is not None
     own = {"Origin": "http://127.0.0.1:8765", "Sec-Fetch-Site": "same-origin"}
-    answer = ada.post(
-        "/message/cancel", data={"id": message_id, "csrf": token}, headers=own, follow_redirects=False
-    )
+    answer = ada.post("/message/cancel", data={"id": message_id, "csrf": token}, headers=own, follow_redirects=False)
     assert answer.status_code == 303
 
 

@@ -67,7 +67,6 @@ def test_whatever_a_message_holds_stays_text(delivery: DelayedDelivery, here: Br
         ("/operation", {"id": operation}),
         ("/destinations", {"name": EVIL}),
         ("/changes", {}),
-        (f"/{EVIL}", {}),
     ]
     for path, query in paths:
         answer = here.get(path, params=query)
@@ -156,9 +155,7 @@ def test_many_are_changed_after_a_preview(delivery: DelayedDelivery, here: Brows
     page = Page(here.get(preview).text)
     assert "10 messages" in page.text
     assert delivery.count() == 30
-    fields = {
-        each["name"]: each["value"] for each in page.all("input") if each.get("type") == "hidden"
-    }
+    fields = {each["name"]: each["value"] for each in page.all("input") if each.get("type") == "hidden"}
     answer = here.post("/bulk/begin", data=fields, follow_redirects=False)
     assert answer.status_code == 303
     assert "10 messages cancelled" in until_done(here, answer.headers["location"])
@@ -240,9 +237,9 @@ class Down(InMemoryDelayedMessageStore):
     down = False
 
     def __getattribute__(self, name: str) -> Any:
-        if name in ("search", "get", "now", "status", "count_between", "destinations", "changes", "operations"):
-            if type(self).down:
-                raise StoreUnavailableError("the database cannot be reached: connection refused")
+        asks = ("search", "get", "now", "status", "count_between", "destinations", "changes", "operations")
+        if name in asks and type(self).down:
+            raise StoreUnavailableError("the database cannot be reached: connection refused")
         return super().__getattribute__(name)
 
 
@@ -263,12 +260,11 @@ def test_a_form_that_is_too_large_is_refused(here: Browser) -> None:
     assert post(here, "/message/cancel", id="x" * 200_000).status_code == 413
 
 
-def test_a_form_of_another_kind_is_no_form_of_ours(here: Browser) -> None:
-    token = Page(here.get("/bulk/preview?kind=cancel").text)
-    for content_type in ("text/plain", "multipart/form-data; boundary=x", "application/json"):
-        answer = here.post("/message/cancel", content=b"id=1", headers={"Content-Type": content_type})
-        assert answer.status_code == 403
-    assert token
+@pytest.mark.parametrize("content_type", ["text/plain", "multipart/form-data; boundary=x", "application/json"])
+def test_a_form_of_another_kind_is_no_form_of_ours(here: Browser, content_type: str) -> None:
+    token = Page(here.get("/destinations").text).csrf
+    answer = here.post("/message/cancel", content=f"id=1&csrf={token}", headers={"Content-Type": content_type})
+    assert answer.status_code == 403
 
 
 def _filter(**given: Any) -> Any:

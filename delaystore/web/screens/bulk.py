@@ -1,31 +1,20 @@
 """Changes of all messages that match: choose, preview, confirm, watch, and see what came of it."""
 
-from collections.abc import Callable
-from time import monotonic
 from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from delaystore.errors import DelaystoreError
-from delaystore.filters import MessageFilter
-from delaystore.operations import Operations, Preview
+from delaystore.operations import Operations
 from delaystore.stores.operable import Operation, OperationKind, OperationState
 from delaystore.web.changing import fields_of
 from delaystore.web.errors import Refusal
-from delaystore.web.forms import Fields, due_of, filter_of, query_of, text_of, typed
-from delaystore.web.shown import counted
-from delaystore.web.site import Site, site_of
-from delaystore.web.works import Work
+from delaystore.web.following import follow, previewed
+from delaystore.web.forms import Fields, due_of, filter_of, id_of, query_of, text_of, typed
+from delaystore.web.site import site_of
 
-SAMPLE: Final = 5
-COUNTING: Final = 4.0
-"""Seconds for which a preview counts; then it says: at least so many."""
 _SHOWN: Final = 20
-
-
-class _EnoughError(Exception):
-    """Counting has taken long enough."""
 
 
 async def choose(request: Request) -> Response:
@@ -62,23 +51,6 @@ async def preview(request: Request) -> Response:
         return site.pages.page(request, "bulk.html", status=400, **{**form, "problem": str(error), "preview": None})
     found = await site.ask(request, previewed, wanted)
     return site.pages.page(request, "bulk.html", **form, preview=found, query=query_of(wanted), problem=None)
-
-
-def previewed(operations: Operations, wanted: MessageFilter) -> Preview:
-    """How many match, counted for a few seconds at most, and the first of them."""
-    end, reached = monotonic() + COUNTING, 0
-
-    def progress(count: int) -> None:
-        nonlocal reached
-        reached = count
-        if monotonic() > end:
-            raise _EnoughError
-
-    try:
-        return operations.preview(wanted, sample=SAMPLE, progress=progress)
-    except _EnoughError:
-        sample = operations.search(wanted, limit=SAMPLE).messages
-        return Preview(wanted=wanted, count=reached, sample=sample, complete=False)
 
 
 async def begin(request: Request) -> Response:
@@ -119,7 +91,7 @@ async def operation(request: Request) -> Response:
 
 async def resume(request: Request) -> Response:
     """Go on with an operation that nobody works on any more."""
-    site, operation_id = site_of(request), text_of(await fields_of(request), "id")
+    site, operation_id = site_of(request), id_of(await fields_of(request))
     found = await site.ask(request, Operations.operation, operation_id)
     if found is None:
         raise Refusal(404, f"There is no operation {operation_id!r}.")
@@ -129,23 +101,10 @@ async def resume(request: Request) -> Response:
 
 async def abandon(request: Request) -> Response:
     """End an operation where it is."""
-    site, operation_id = site_of(request), text_of(await fields_of(request), "id")
+    site, operation_id = site_of(request), id_of(await fields_of(request))
     if await site.ask(request, Operations.abandon, operation_id) is None:
         raise Refusal(404, f"There is no operation {operation_id!r}.")
     return site.pages.then(request, "/operation", {"id": operation_id}, "It is ended. What it changed stays changed.")
-
-
-def follow(site: Site, operations: Operations, operation: Operation) -> None:
-    """Run `operation` in the background, unless this process does so already, or it has ended."""
-    if operation.state is not OperationState.RUNNING or site.works.on(operation.operation_id) is not None:
-        return
-
-    def do(progress: Callable[[int], None]) -> str:
-        ended = operations.run(operation.operation_id, lambda step: progress(step.changed))
-        site.readings.forget()
-        return f"{counted(ended.changed, 'message')} changed"
-
-    site.works.begin(Work(about=f"{operation.kind}", by=operations.by, subject=operation.operation_id), do)
 
 
 def _kind_of(fields: Fields) -> OperationKind:

@@ -12,7 +12,7 @@ from delaystore.stores.abc import ManagementOutcome, Page
 from delaystore.web import shown
 from delaystore.web.changing import fields_of
 from delaystore.web.errors import Refusal
-from delaystore.web.forms import due_of, filter_of, position_of, query_of, text_of, typed
+from delaystore.web.forms import due_of, filter_of, id_of, position_of, query_of, text_of, typed
 from delaystore.web.site import site_of
 
 PAGE: Final = 50
@@ -69,14 +69,14 @@ async def one(request: Request) -> Response:
 
 async def cancel(request: Request) -> Response:
     """Delete it."""
-    message_id = text_of(await fields_of(request), "id")
+    message_id = id_of(await fields_of(request))
     outcome = await site_of(request).ask(request, Operations.cancel_one, message_id)
     return _after(request, message_id, outcome, "is cancelled", gone=True)
 
 
 async def send_now(request: Request) -> Response:
     """Make it due."""
-    message_id = text_of(await fields_of(request), "id")
+    message_id = id_of(await fields_of(request))
     outcome = await site_of(request).ask(request, Operations.send_now, message_id)
     return _after(request, message_id, outcome, "is due now")
 
@@ -84,7 +84,7 @@ async def send_now(request: Request) -> Response:
 async def reschedule(request: Request) -> Response:
     """Give it a new due time."""
     fields = await fields_of(request)
-    message_id = text_of(fields, "id")
+    message_id = id_of(fields)
     delay, at = due_of(fields)
     outcome = await site_of(request).ask(request, Operations.reschedule_one, message_id, delay=delay, at=at)
     return _after(request, message_id, outcome, "has a new due time")
