@@ -86,7 +86,7 @@ def cut_middle(text: str, width: int) -> str:
 def _table(
     columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str], unbroken: Sequence[str]
 ) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for column in columns:
         justify: Literal["left", "right"] = "right" if column in right else "left"
         table.add_column(column, justify=justify, no_wrap=column in (*right, *unbroken), overflow="fold")
