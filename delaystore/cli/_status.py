@@ -129,7 +129,7 @@ def _watch(first: _Status, opened: "OpenedEndpoint", timeout: str, seconds: floa
             try:
                 return _Status.of(opened, timeout, demands).document()
             except StoreError as error:
-                return {"endpoint": opened.endpoint, "healthy": False, "reasons": [str(error)], "store": str(error)}
+                return {"endpoint": opened.endpoint, "healthy": False, "problems": [str(error)], "store": str(error)}
 
         watch_documents(document, seconds)
     else:

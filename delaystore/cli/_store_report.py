@@ -71,15 +71,16 @@ class StoreReport:
         seen, faults = self.overview, self.faults(demands)
         return {
             "healthy": not faults,
-            "reasons": list(faults),
+            "problems": list(faults),
             "waiting": seen.waiting.messages if seen.waiting else None,
             "exact": seen.waiting.exact if seen.waiting else None,
             "oldest_overdue": seen.overdue.total_seconds() if seen.overdue else None,
             "failing": seen.failing.messages if seen.failing else None,
             "parked": seen.parked.messages if seen.parked else None,
             "paused": None if seen.paused is None else [each.name for each in seen.paused],
-            "error_queue": {"name": seen.error_queue, "depth": seen.error_queue_depth},
-            "live_dispatchers": None if seen.dispatchers is None else len(seen.dispatchers),
+            "error_queue": seen.error_queue,
+            "error_queue_depth": seen.error_queue_depth,
+            "dispatchers": None if seen.dispatchers is None else len(seen.dispatchers),
         }
 
     def __str__(self) -> str:

@@ -253,7 +253,8 @@ def test_a_time_property_is_read_as_a_time(run: CommandLine) -> None:
 
 
 def test_health_is_bad_when_something_is_overdue_for_too_long(run: CommandLine, sqlite_url: str) -> None:
-    assert run("health", "--json").document == {"healthy": True, "waiting": 0, "exact": True, "oldest_overdue": None}
+    well = run("health", "--json").document
+    assert well.items() >= {"healthy": True, "waiting": 0, "exact": True, "oldest_overdue": None}.items()
     store = SqlDelayedMessageStore(sqlite_url)
     DelayedDelivery("sales", store).send("billing", b"", at=datetime.now(UTC) - timedelta(minutes=10))
     store.close()
