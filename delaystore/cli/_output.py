@@ -76,16 +76,16 @@ def print_table(
     right: Sequence[str] = (),
     unbroken: Sequence[str] = (),
     cut: Sequence[str] = (),
-    wide: bool = False,
+    wide: bool | None = None,
 ) -> None:
     """Print a table that fits the terminal; files and pipes get whole lines. Raises OutputError.
 
     Columns in `right` are aligned right, and their cells are not broken, nor those in `unbroken`. Where there is no
-    room, those in `cut` are cut in the middle, and a remark says so. `wide`: nothing is cut or broken.
+    room, those in `cut` are cut in the middle. `wide`: nothing is cut or broken; False: a remark tells of that option.
     """
-    table = _laid_out(columns, rows, right=right, unbroken=unbroken, cut=cut, wide=wide)
+    table = _laid_out(columns, rows, right=right, unbroken=unbroken, cut=cut, wide=bool(wide))
     write(table.text)
-    if table.cut:
+    if table.cut and wide is not None:
         say(f"{' and '.join(table.cut)} cut to fit; --wide shows all")
 
 

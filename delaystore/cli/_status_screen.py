@@ -49,7 +49,8 @@ def _facts(report: StoreReport, demands: Demands) -> Iterator[tuple[str, str]]:
     for name, some in (("paused", seen.paused), ("limited", seen.limited)):
         if some:
             yield name, ", ".join(_destination(each) for each in some)
-    yield "error queue", _error_queue(seen)
+    if report.problem is None or seen.error_queue_depth is not None:
+        yield "error queue", _error_queue(seen)
     for running in seen.operations or ():
         changed = f"{running.changed:,} changed so far, by {running.by}"
         yield "operation", f"{running.operation_id}: {running.kind} ({running.wanted}): {changed}"
