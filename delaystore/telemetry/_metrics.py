@@ -63,6 +63,7 @@ class OpenTelemetryMetrics(DispatchObserver):
         self._readings: StoreReadings | None = None
         for outcome in _OUTCOMES:  # a counter whose first value is 1 has not grown, to whoever asks by how much it has
             self._messages.add(0, {**self._endpoint, names.OUTCOME: outcome})
+        self._undone.add(0, self._endpoint)
         gauges_of(provider).add(self)
 
     def watch(self, store: DelayedMessageStore, transport: Transport | None = None, error_queue: str = "error") -> None:
