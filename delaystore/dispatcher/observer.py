@@ -167,8 +167,6 @@ class Stopwatch:
     """Measures the phases of one pass; the first begins at once."""
 
     def __init__(self) -> None:
-        self.sent_at: datetime | None = None
-        """When the batch was forwarded, on the store's clock; None: it was not."""
         self._seconds: dict[Phase, float] = {"fetch": 0.0, "forward": 0.0, "settle": 0.0}
         self._phase: Phase = "fetch"
         self._began = time.monotonic()
