@@ -69,8 +69,8 @@ class OpenTelemetryMetrics(DispatchObserver):
     def watch(self, store: DelayedMessageStore, transport: Transport | None = None, error_queue: str = "error") -> None:
         """Have the gauges tell of `store`, which is asked every 10 s at most, when they are read, and in a thread.
 
-        `transport`: tells how deep `error_queue` is; None: dispatchers tell. The store is one for threads, and
-        initialized for the endpoint, as by DelayedDelivery.
+        `transport`: tells how deep `error_queue` is, where no dispatcher of the endpoint does. The store is one for
+        threads, and initialized for the endpoint, as by DelayedDelivery.
         """
         self._readings = StoreReadings(store, transport, error_queue)
 

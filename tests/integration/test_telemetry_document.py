@@ -7,6 +7,7 @@ from typing import Any
 
 from opentelemetry.exporter.prometheus._mapping import map_unit, sanitize_full_name
 
+from delaystore.dispatcher import DispatchReport
 from delaystore.telemetry import _names as names
 from tests.integration.test_documents import ROOT, blocks, text_of
 
@@ -42,6 +43,11 @@ def test_the_attributes_are_those_of_the_code() -> None:
     known = {value for value in vars(names).values() if isinstance(value, str)}
     modules = {"delaystore.telemetry"}
     assert written - {metric.name for metric in names.METRICS} - modules <= known
+
+
+def test_it_has_every_outcome() -> None:
+    (sentence,) = re.findall(r"`delaystore.outcome` is one of ([^.]+)", text_of(DOCUMENT))
+    assert set(re.findall(r"`(\w+)`", sentence)) == DispatchReport().counts().keys() - {"fetched"}
 
 
 def test_the_alerts_are_those_of_the_rules() -> None:
