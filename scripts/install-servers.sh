@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs what the tests start for themselves, where it is missing: PostgreSQL, pgbouncer, RabbitMQ, MariaDB, haproxy;
-# libfaketime, which shifts their clocks; Java with PostgreSQL's JDBC driver, for Spark and what it is compared with;
-# and curl, for commands in the documents.
+# Installs what the tests start for themselves, where it is missing: PostgreSQL, pgbouncer, RabbitMQ, MariaDB, haproxy,
+# Prometheus with its promtool; libfaketime, which shifts their clocks; Java with PostgreSQL's JDBC driver, for Spark and
+# what it is compared with; curl, for commands in the documents; and Chromium, with a font, which looks at the web page.
 # No service is started or left enabled. Where nothing can be installed it says what to install, and fails if CI=true.
 set -euo pipefail
 # shellcheck source=scripts/apt.sh
@@ -34,6 +34,9 @@ fi
 if ! has haproxy; then
     packages+=(haproxy) services+=(haproxy)
 fi
+if ! has prometheus || ! has promtool; then
+    packages+=(prometheus) services+=(prometheus)
+fi
 if ! has faketime; then
     packages+=(faketime)
 fi
@@ -46,8 +49,8 @@ fi
 if ! has chromium; then
     packages+=(chromium)
 fi
-if ! ls /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf /usr/share/fonts/dejavu*/DejaVuSans.ttf >/dev/null 2>&1; then
-    packages+=(fonts-dejavu) # the pictures of the pages are drawn with it
+if ! compgen -G '/usr/share/fonts/*/dejavu*/DejaVuSans.ttf' >/dev/null; then
+    packages+=(fonts-dejavu-core) # the pictures of the pages are drawn with it
 fi
 if ! has curl; then
     packages+=(curl)

@@ -37,6 +37,6 @@ def is_public(scope: Scope) -> bool:
 
 
 def href(request: HTTPConnection, path: str, query: Mapping[str, Any] | None = None) -> str:
-    """The address of a path within the application; what is None or empty in `query` is left out."""
-    given = {name: value for name, value in (query or {}).items() if value not in (None, "", [])}
+    """The address of a path within the application; what is None in `query` is left out."""
+    given = {name: value for name, value in (query or {}).items() if value is not None}
     return prefix_of(request.scope) + path + (f"?{urlencode(given, doseq=True)}" if given else "")
