@@ -21,7 +21,7 @@ from delaystore.web.hardening import Hardening
 from delaystore.web.pages import Pages, Screen
 from delaystore.web.paths import API, STATIC
 from delaystore.web.readings import Readings
-from delaystore.web.screens import bulk, changes, destinations, messages, overview, work
+from delaystore.web.screens import bulk, changes, destinations, errors, messages, overview, work
 from delaystore.web.screens import cascade as cascade_screen
 from delaystore.web.signing import Signer
 from delaystore.web.site import Site
@@ -45,6 +45,9 @@ LOOKS: Final = (
     ("/bulk", bulk.choose),
     ("/bulk/preview", bulk.preview),
     ("/operation", bulk.operation),
+    ("/errors", errors.groups),
+    ("/errors/messages", errors.messages),
+    ("/errors/message", errors.one),
     ("/destinations", destinations.listed),
     ("/cascade", cascade_screen.show),
     ("/changes", changes.listed),
@@ -57,6 +60,8 @@ CHANGES: Final = (
     ("/bulk/begin", bulk.begin),
     ("/operation/resume", bulk.resume),
     ("/operation/abandon", bulk.abandon),
+    ("/errors/replay", errors.replay),
+    ("/errors/discard", errors.discard),
     ("/destinations/pause", destinations.pause),
     ("/destinations/resume", destinations.resume),
     ("/destinations/limit", destinations.limit),

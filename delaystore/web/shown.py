@@ -92,6 +92,15 @@ def as_hex(body: bytes) -> str:
     )
 
 
+def bodies(body: bytes, most: int) -> dict[str, str]:
+    """The first `most` bytes as each of what they can be shown as, the best first."""
+    start = body[:most]
+    cuts = (start, start[:-1], start[:-2], start[:-3]) if len(body) > most else (start,)  # within a character, perhaps
+    text = next((text for text in map(as_text, cuts) if text is not None), None)
+    found = {"JSON": as_json(body) if len(body) <= most else None, "Text": text, "Hex": as_hex(start)}
+    return {name: text for name, text in found.items() if text is not None}
+
+
 def value_text(value: Any) -> str:
     """A header's or property's value on one line."""
     if isinstance(value, str):

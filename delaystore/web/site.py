@@ -53,6 +53,10 @@ class Site:
         """
         return await self.calls(partial(work, self.operations(request), *arguments, **named))
 
+    async def look(self, request: Request, work: Callable[[Operations], Answer], patience: float) -> Answer:
+        """As `ask`, for what may take `patience` seconds."""
+        return await self.calls(partial(work, self.operations(request)), patience)
+
     def stop(self) -> None:
         """End streams of events, and works after their present step."""
         self.stopping = True

@@ -7,12 +7,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from delaystore import __version__
-from delaystore.web.api import bulk, destinations, messages, state
+from delaystore.web.api import bulk, destinations, errors, messages, state
 from delaystore.web.api.call import Call
 from delaystore.web.api.schemas import SCHEMAS, ref
 from delaystore.web.paths import API, href
 
-CALLS: Final = (*messages.CALLS, *bulk.CALLS, *destinations.CALLS, *state.CALLS)
+CALLS: Final = (*messages.CALLS, *bulk.CALLS, *destinations.CALLS, *errors.CALLS, *state.CALLS)
 _ABOUT: Final = (
     "Messages that wait: send them, see them, change them. Programs send a token, Authorization: Bearer TOKEN, or a "
     "user's name and password. Times are in ISO 8601 with their offset; answers are UTC."
@@ -36,7 +36,7 @@ def document(server: str, calls: Iterable[Call] = CALLS) -> dict[str, Any]:
         "security": [{"token": []}, {"password": []}],
         "paths": paths,
         "components": {
-            "schemas": dict(SCHEMAS),
+            "schemas": {**SCHEMAS, **errors.SCHEMAS},
             "responses": {
                 "Problem": {
                     "description": "It was not done; `detail` says why.",

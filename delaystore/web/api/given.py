@@ -44,6 +44,11 @@ class Given:
             _refuse(f"{name} is missing")
         return found
 
+    def required(self, name: str, hint: str) -> None:
+        """Raise Refusal where it is not given; `hint`: what else to write."""
+        if name not in self._fields:
+            _refuse(f"{name} is missing; {hint}")
+
     def number(self, name: str) -> float | None:
         """A number; None: not given, or null."""
         found = self._fields.get(name)
@@ -83,8 +88,7 @@ class Given:
 
     def filter(self, name: str = "filter") -> MessageFilter:
         """A filter, which must be given: what is forgotten would mean all that waits."""
-        if name not in self._fields:
-            _refuse(f"{name} is missing; {{}} means all that waits")
+        self.required(name, "{} means all that waits")
         return MessageFilter.from_dict(self.objects(name))
 
     def body(self) -> bytes:

@@ -6,7 +6,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from delaystore.errors import InvalidMessageError
-from delaystore.message import DelayedMessage
 from delaystore.operations import Operations
 from delaystore.stores.abc import ManagementOutcome, Page
 from delaystore.web import shown
@@ -62,7 +61,7 @@ async def one(request: Request) -> Response:
         here="/messages",
         message=message,
         now=now,
-        bodies=_bodies(message) if site.show_bodies else None,
+        bodies=shown.bodies(message.body, SHOWN) if site.show_bodies else None,
         more=max(0, len(message.body) - SHOWN),
     )
 
@@ -107,14 +106,3 @@ def _asked_for(request: Request) -> str:
     if not message_id:
         raise Refusal(404, "Which message? The address names none.")
     return message_id
-
-
-def _bodies(message: DelayedMessage) -> dict[str, str]:
-    """The body as each of what it can be shown as, the best first."""
-    start = message.body[:SHOWN]
-    found = {
-        "JSON": shown.as_json(message.body) if len(message.body) <= SHOWN else None,
-        "Text": shown.as_text(start),
-        "Hex": shown.as_hex(start),
-    }
-    return {name: text for name, text in found.items() if text is not None}
