@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final
 
 from sqlalchemy import (
     URL,
+    Column,
     ColumnElement,
     Connection,
     Delete,
@@ -22,7 +23,9 @@ from sqlalchemy import (
     Update,
     bindparam,
     delete,
+    func,
     insert,
+    literal_column,
     select,
     tuple_,
 )
@@ -30,6 +33,7 @@ from sqlalchemy.engine.interfaces import Dialect
 from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError, SQLAlchemyError
 
 from delaystore.errors import DuplicateMessageError
+from delaystore.sql.columns import in_order
 from delaystore.sql.drivers import Driver, driver_of
 from delaystore.sql.faults import Code, Fault, code_of
 from delaystore.sql.hosts import HostsInTurn
@@ -333,6 +337,22 @@ class StoreDialect(SqlDialect):
         existing = select(table.c.message_id).where(self.among(table.c.message_id, "ids"))
         return twice + list(connection.execute(existing, {"ids": ids}).scalars())
 
+    def failing_columns(self) -> Sequence[Column[Any]]:
+        """Columns that a table needs so that what has failed before is found by index."""
+        return ()
+
+    def is_failing(self, table: Table) -> ColumnElement[bool]:
+        """Whether forwarding a row's message has failed before, as the index of such rows says it."""
+        return table.c.failure_count > literal_column("0")
+
+    def failing_order(self, table: Table) -> list[ColumnElement[Any]]:
+        """The columns by which that index is ordered: those of a position."""
+        return in_order(table)
+
+    def last_part(self, text: ColumnElement[str], length: int) -> ColumnElement[str]:
+        """The last `length` characters of `text`."""
+        return func.right(text, literal_column(str(length)), type_=text.type)
+
     @abstractmethod
     def change_unclaimed(
         self, connection: Connection, table: Table, change: Change, values: dict[str, Any], now: datetime
@@ -368,6 +388,15 @@ class StoreDialect(SqlDialect):
     def open_to_senders(self, connection: Connection, shelves: Table, table: Table) -> None:
         """Let those who may insert into `table` read `shelves`; asked only where there are shelves."""
         raise NotImplementedError
+
+    def open_to_operators(self, connection: Connection, tables: Sequence[Table], table: Table) -> None:
+        """Let those who may delete from `table`, as dispatchers do, change `tables`, and those who may read it, read."""
+
+    def alter_shelves(self, connection: Connection, table: Table, shelves: Sequence[str]) -> None:
+        """Give the `shelves` of `table` what a change of it gives no shelf by itself.
+
+        That is the index of what has failed, and, to those that are not attached, the column of failures.
+        """
 
     def insert_and_notify(self, table: Table, shelves: Table) -> Executable:
         """`insert_alone` that also wakes dispatchers, in one statement that returns the message_id.

@@ -9,7 +9,9 @@ from hashlib import sha256
 from typing import Any, ClassVar, Final
 
 from sqlalchemy import (
+    Column,
     ColumnElement,
+    Computed,
     Connection,
     Engine,
     Executable,
@@ -280,6 +282,20 @@ class MySqlDialect(StoreDialect):
         taken = "JSON_TABLE(:numbers, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS taken"
         statement = _delete_listed(table, taken, f"waiting.{column} = taken.seq", "numbers")
         connection.execute(statement, {"numbers": list(numbers)})
+
+    @override
+    def failing_columns(self) -> Sequence[Column[Any]]:
+        """A computed one, NULL for most: there are no partial indexes."""
+        failing_at = Computed("CASE WHEN failure_count > 0 THEN next_attempt END", persisted=False)
+        return [Column("failing_at", UtcDateTime(), failing_at)]
+
+    @override
+    def is_failing(self, table: Table) -> ColumnElement[bool]:
+        return table.c.failing_at.is_not(None)
+
+    @override
+    def failing_order(self, table: Table) -> list[ColumnElement[Any]]:
+        return [table.c.failing_at, table.c[KEY]]
 
     @override
     def change_unclaimed(

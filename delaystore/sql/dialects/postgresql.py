@@ -20,6 +20,7 @@ from sqlalchemy import (
     Insert,
     Integer,
     Interval,
+    MetaData,
     Table,
     Text,
     TextClause,
@@ -52,7 +53,7 @@ from delaystore.errors import (
     MessageBeingStoredError,
     StoreUnavailableError,
 )
-from delaystore.sql.columns import KEY, MESSAGE_KEY
+from delaystore.sql.columns import FAILURES, KEY, MESSAGE_KEY
 from delaystore.sql.dialects.base import (
     CONNECT_TIMEOUT,
     LONGEST_IDLE,
@@ -511,6 +512,24 @@ class PostgreSqlDialect(StoreDialect):
             if right == "INSERT":
                 name = quoted_name(shelves, connection.dialect)
                 execute_as_it_stands(connection, f"GRANT SELECT ON {name} TO {role}")
+
+    @override
+    def open_to_operators(self, connection: Connection, tables: Sequence[Table], table: Table) -> None:
+        rights = connection.execute(_RIGHTS, {"name": quoted_name(table, connection.dialect)}).all()
+        for given, wanted in (("DELETE", "SELECT, INSERT, UPDATE, DELETE"), ("SELECT", "SELECT")):
+            for role in [role for right, role in rights if right == given]:
+                for each in tables:
+                    name = quoted_name(each, connection.dialect)
+                    execute_as_it_stands(connection, f"GRANT {wanted} ON {name} TO {role}")
+
+    @override
+    def alter_shelves(self, connection: Connection, table: Table, shelves: Sequence[str]) -> None:
+        for shelf in shelves:
+            name = quoted_name(Table(shelf, MetaData(), schema=table.schema, quote=True), connection.dialect)
+            execute_as_it_stands(connection, f"ALTER TABLE {name} ADD COLUMN IF NOT EXISTS {FAILURES} TEXT")
+            execute_as_it_stands(
+                connection, f"CREATE INDEX ON {name} (next_attempt, message_id) WHERE failure_count > 0"
+            )
 
     @override
     def insert_alone(self, table: Table, shelves: Table) -> Insert:

@@ -27,6 +27,7 @@ from sqlalchemy import (
     cast,
     delete,
     func,
+    literal_column,
     select,
 )
 from sqlalchemy.dialects import sqlite
@@ -194,6 +195,10 @@ class SqliteDialect(StoreDialect):
             connection.exec_driver_sql("BEGIN")
         with connection.begin_nested():
             yield
+
+    @override
+    def last_part(self, text: ColumnElement[str], length: int) -> ColumnElement[str]:
+        return func.substr(text, literal_column(str(-length)), type_=text.type)
 
     @override
     def change_unclaimed(
