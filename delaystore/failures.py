@@ -26,7 +26,7 @@ class FailedAttempt:
 
     def line(self) -> str:
         """As one line of JSON, in ASCII, with its line break."""
-        reason = " ".join(self.reason.split())[:LONGEST_REASON]
+        reason = " ".join(self.reason.split())[:LONGEST_REASON].rstrip()
         return json.dumps([self.at.astimezone(UTC).isoformat(), self.kind, reason], separators=(",", ":")) + "\n"
 
     @classmethod
@@ -40,6 +40,12 @@ class FailedAttempt:
         if instant.tzinfo is None or not (isinstance(kind, str) and isinstance(reason, str)):
             raise ValueError(f"not a failed attempt: {line[:80]!r}")
         return cls(instant, kind, reason)
+
+
+def with_attempt(failures: Sequence[FailedAttempt], attempt: FailedAttempt) -> Sequence[FailedAttempt]:
+    """`failures` and one more `attempt`, as a store keeps them: cut, and without the oldest that find no room."""
+    text = "".join(each.line() for each in (*failures, attempt))
+    return failures_in(text[-KEPT:])
 
 
 def failures_in(text: str | None) -> Sequence[FailedAttempt]:

@@ -17,7 +17,7 @@ from delaystore.failures import FailedAttempt
 from delaystore.filters import MessageFilter
 from delaystore.lateness import LatenessHistogram
 from delaystore.message import DelayedMessage, Position
-from delaystore.stores.abc import ManagedDelayedMessageStore, Page
+from delaystore.stores.abc import DelayedMessageStore, ManagedDelayedMessageStore, Page
 
 EXAMINED: Final = 20_000
 """Waiting messages that one search looks at, at most: so a page costs as much wherever it begins, and however few
@@ -30,6 +30,9 @@ BEAT_EVERY: Final = timedelta(seconds=5)
 """How often a dispatcher says that it lives."""
 ALIVE: Final = timedelta(seconds=20)
 """A dispatcher lives whose last beat is no longer ago."""
+FURTHEST: Final = timedelta(minutes=15)
+"""How far ahead messages for a limited destination are postponed, at most: so long may they wait on although the limit
+is lifted."""
 BUSIEST: Final = 50
 """Destinations of which a dispatcher tells, in each minute, how many messages it delivered."""
 ACTIVITY_KEPT: Final = timedelta(hours=25)
@@ -179,7 +182,29 @@ class FailedDelivery:
     attempt: FailedAttempt
 
 
-class OperableDelayedMessageStore(ManagedDelayedMessageStore):
+class OperableTransaction(DelayedMessageStore):
+    """What `transaction()` of an operable store yields, and what the store itself is, too: more ways to settle."""
+
+    @abstractmethod
+    def count_failures(self, failures: Sequence[FailedDelivery]) -> int:
+        """As `increment_failure_counts`, and keep why each attempt failed; see `DelayedMessage.failures`."""
+
+    @abstractmethod
+    def park_claimed(self, messages: Sequence[DelayedMessage]) -> Sequence[str]:
+        """Park those of these claimed messages whose destination is paused by now; returns their ids.
+
+        It ends their claims. No resume slips in between: either it sees them parked, or this sees it resumed.
+        """
+
+    @abstractmethod
+    def postpone(self, postponed: Sequence[tuple[DelayedMessage, datetime]]) -> int:
+        """Show claimed messages again at these times, and end their claims; no failure is counted.
+
+        Returns how many were there, still claimed.
+        """
+
+
+class OperableDelayedMessageStore(ManagedDelayedMessageStore, OperableTransaction):
     """A store that operators can search and change by filter, and that dispatchers of several processes report to.
 
     A message is parked where it would be due, but its destination is paused: its next attempt is PARKED then, and its
@@ -233,9 +258,9 @@ class OperableDelayedMessageStore(ManagedDelayedMessageStore):
     def advance_operation(self, operation_id: str, examine: int = STEP) -> Operation | None:
         """One step: look at the next `examine` waiting messages, change those that match and that nobody has claimed.
 
-        Step and progress are committed together, and the operation as it is now is returned; None: there is none of
-        that id. One that has ended is returned as it is. Two callers take steps in turn. It never waits for a
-        dispatcher: what one has counts as held.
+        What matches is cancelled, or rescheduled as by `reschedule`. Step and progress are committed together, and the
+        operation as it is now is returned; None: there is none of that id. One that has ended is returned as it is. Two
+        callers take steps in turn. It never waits for a dispatcher: what one has counts as held.
         """
 
     @abstractmethod
@@ -254,7 +279,10 @@ class OperableDelayedMessageStore(ManagedDelayedMessageStore):
 
     @abstractmethod
     def destinations(self) -> Sequence[Destination]:
-        """Those that are paused, limited, or resuming, by name. One small read: dispatchers ask twice a second."""
+        """Those that are paused, limited, or resuming, by name. One small read: dispatchers ask twice a second.
+
+        A pause whose time is over, by the store's clock, shows as resuming, whether `unpark` has ended it yet or not.
+        """
 
     @abstractmethod
     def pause(self, destination: str, *, by: str, until: datetime | None = None) -> None:
@@ -284,35 +312,20 @@ class OperableDelayedMessageStore(ManagedDelayedMessageStore):
     def unpark(self, at_most: int = STEP) -> int:
         """Show up to `at_most` parked messages of destinations that are not paused; returns how many.
 
-        It also ends pauses whose time is over. 0: none is left, and nothing is resuming any more.
-        """
-
-    @abstractmethod
-    def park_claimed(self, messages: Sequence[DelayedMessage]) -> Sequence[str]:
-        """Park those of these claimed messages whose destination is paused by now; returns their ids.
-
-        It ends their claims. No resume slips in between: either it sees them parked, or this sees it resumed.
+        Their next attempt is their due time again, or, if that is past, any time that is. It also ends pauses whose
+        time is over. 0: none is left that nobody has claimed, and nothing is resuming any more.
         """
 
     @abstractmethod
     def allowance(self, destination: str, wanted: int) -> Allowance:
         """How many of `wanted` messages may go to a limited destination now, in a transaction of its own.
 
-        What is granted counts as gone. Where there is no limit, all are granted.
-        """
-
-    @abstractmethod
-    def postpone(self, postponed: Sequence[tuple[DelayedMessage, datetime]]) -> int:
-        """Show claimed messages again at these times, and end their claims; no failure is counted.
-
-        Returns how many were there, still claimed.
+        What is granted counts as gone. The messages of one second (one, at least) may go at once, and no more than
+        `max_rate` each second after that, over all handles. The times for the others are as far apart, given to nobody
+        else, and no further ahead than FURTHEST. Where there is no limit, all are granted.
         """
 
     # failures
-
-    @abstractmethod
-    def count_failures(self, failures: Sequence[FailedDelivery]) -> int:
-        """As `increment_failure_counts`, and keep why each attempt failed; see `DelayedMessage.failures`."""
 
     @abstractmethod
     def count_failing(self, at_most: int) -> int:
@@ -328,6 +341,7 @@ class OperableDelayedMessageStore(ManagedDelayedMessageStore):
     def beat(self, record: DispatcherRecord, done: Sequence[Activity] = ()) -> None:
         """Say that a dispatcher lives, and add what it did since its last beat, by minute.
 
+        The store's clock says when the beat was, in place of `record.beat`.
         Records of dispatchers that died long ago, and activity from before ACTIVITY_KEPT, go meanwhile.
         """
 

@@ -1,7 +1,6 @@
 """The in-memory store in somebody else's transaction."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -9,7 +8,7 @@ from delaystore.errors import ConfigurationError
 from delaystore.message import DelayedMessage, check_message_id, waiting_until
 from delaystore.stores.abc import ManagementOutcome
 from delaystore.stores.memory._transaction import InMemoryTransaction
-from delaystore.stores.memory._waiting import Entry, WaitingMessages, copied
+from delaystore.stores.memory._waiting import Entry, WaitingMessages, copied, rescheduled
 
 
 @runtime_checkable
@@ -64,8 +63,8 @@ class EnlistedInMemoryStore(InMemoryTransaction):
             self._check_open()
             outcome, message = self._take(message_id), self._seen(message_id)
             if outcome is ManagementOutcome.DONE and message is not None:
-                changed = replace(message, due_time=due_time, failure_count=0, next_attempt=due_time)
-                (self._stored.messages if message_id in self._stored.messages else self._changed)[message_id] = changed
+                changes = self._stored.messages if message_id in self._stored.messages else self._changed
+                changes[message_id] = rescheduled(message, due_time)
             return outcome
 
     def _take(self, message_id: str) -> ManagementOutcome:

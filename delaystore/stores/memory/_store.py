@@ -5,7 +5,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import ClassVar, Final, Self
 from urllib.parse import urlsplit
@@ -22,19 +21,19 @@ from delaystore.stores._keys import patiently
 from delaystore.stores.abc import (
     REJECT,
     KeyedDelayedMessageStore,
-    ManagedDelayedMessageStore,
     ManagementOutcome,
     Page,
     StoreStatus,
 )
 from delaystore.stores.memory._enlisted import EnlistedInMemoryStore, TransactionHooks, enlisted_in
+from delaystore.stores.memory._operable import OperableInMemoryStore, check_number
 from delaystore.stores.memory._transaction import InMemoryTransaction
-from delaystore.stores.memory._waiting import WaitingMessages, copied
+from delaystore.stores.memory._waiting import WaitingMessages, copied, fetched, rescheduled
 
 _SYSTEM_CLOCK: Final = SystemClock()
 
 
-class InMemoryDelayedMessageStore(ManagedDelayedMessageStore, KeyedDelayedMessageStore):
+class InMemoryDelayedMessageStore(OperableInMemoryStore, KeyedDelayedMessageStore):
     """Keeps messages in this process's memory: they are lost with it. For tests and demos.
 
     Outside `transaction()`, what is fetched is claimed for `lease` by `clock`. A fetch takes O(log n) of what waits;
@@ -78,10 +77,6 @@ class InMemoryDelayedMessageStore(ManagedDelayedMessageStore, KeyedDelayedMessag
             )
         self._memory.setdefault(endpoint, WaitingMessages())
         self._endpoint = endpoint
-
-    @override
-    def now(self) -> datetime:
-        return self._clock.now()
 
     @override
     @contextmanager
@@ -150,7 +145,7 @@ class InMemoryDelayedMessageStore(ManagedDelayedMessageStore, KeyedDelayedMessag
         at, now, waiting = utc(at, "at"), self._clock.now(), self._waiting()
         with waiting.lock:
             entries = waiting.claim_due(at, limit, most_bytes, self, now, now + self._lease)
-            return [copied(entry.message) for entry in entries]
+            return [fetched(entry.message) for entry in entries]
 
     @override
     def remove(self, message: DelayedMessage) -> bool:
@@ -172,8 +167,8 @@ class InMemoryDelayedMessageStore(ManagedDelayedMessageStore, KeyedDelayedMessag
     @override
     def status(self) -> StoreStatus:
         """Reads everything."""
-        now, first = self._clock.now(), min((each.due_time for each in self._messages(None)), default=None)
-        return StoreStatus(now=now, first_due=first)
+        first = min((each.due_time for each in self._messages(None) if not each.is_parked), default=None)
+        return StoreStatus(now=self._clock.now(), first_due=first)
 
     @override
     def get(self, message_id: str) -> DelayedMessage | None:
@@ -192,8 +187,7 @@ class InMemoryDelayedMessageStore(ManagedDelayedMessageStore, KeyedDelayedMessag
         after: Position | None = None,
         limit: int = 100,
     ) -> Page:
-        if type(limit) is not int or limit < 1:
-            raise ConfigurationError(f"limit must be a whole number from 1, not {limit!r}")
+        check_number(limit, "limit")
         since = None if since is None else utc(since, "since")
         until = None if until is None else utc(until, "until")
         found = (
@@ -236,9 +230,7 @@ class InMemoryDelayedMessageStore(ManagedDelayedMessageStore, KeyedDelayedMessag
         with waiting.lock:
             outcome = _may_change(waiting, message_id, now)
             if outcome is ManagementOutcome.DONE:
-                entry = waiting.entries[message_id]
-                entry.message = replace(entry.message, due_time=due_time, failure_count=0, next_attempt=due_time)
-                waiting.free(entry)
+                waiting.change(message_id, rescheduled(waiting.entries[message_id].message, due_time))
             return outcome
 
     def _begin(self) -> InMemoryTransaction:
@@ -247,16 +239,11 @@ class InMemoryDelayedMessageStore(ManagedDelayedMessageStore, KeyedDelayedMessag
     def _begin_enlisted(self) -> EnlistedInMemoryStore:
         return EnlistedInMemoryStore(self._waiting(), self._clock, self)
 
+    @override
     def _waiting(self) -> WaitingMessages:
         if self._endpoint is None:
             raise ConfigurationError("the store is not initialized; call initialize(endpoint, mode) first")
         return self._memory[self._endpoint]
-
-    def _messages(self, destination: str | None) -> Sequence[DelayedMessage]:
-        waiting = self._waiting()
-        with waiting.lock:
-            messages = [entry.message for entry in waiting.entries.values()]
-        return messages if destination is None else [one for one in messages if one.destination == destination]
 
 
 def _may_change(waiting: WaitingMessages, message_id: str, now: datetime) -> ManagementOutcome:

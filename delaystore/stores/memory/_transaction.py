@@ -1,9 +1,11 @@
 """A block of the in-memory store: what it writes shows at its end, or never."""
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import ClassVar
 
 from typing_extensions import override
@@ -15,11 +17,20 @@ from delaystore.message import DelayedMessage, utc
 from delaystore.settings import TransactionMode
 from delaystore.stores._keys import bounded, in_order_of_keys, key_of, refuse_duplicate, without_keys
 from delaystore.stores.abc import REJECT, KeyedDelayedMessageStore
+from delaystore.stores.memory._destinations import parked
 from delaystore.stores.memory._stored import Stored
-from delaystore.stores.memory._waiting import Entry, WaitingMessages, after_failure, copied
+from delaystore.stores.memory._waiting import (
+    Entry,
+    WaitingMessages,
+    after_failed_delivery,
+    after_failure,
+    copied,
+    fetched,
+)
+from delaystore.stores.operable import FailedDelivery, OperableTransaction
 
 
-class InMemoryTransaction(KeyedDelayedMessageStore):
+class InMemoryTransaction(KeyedDelayedMessageStore, OperableTransaction):
     """Claims what it fetches until the block ends, and keeps its writes to itself until then.
 
     What the block has stored is fetched, by others and by itself, only after its end. It may settle what `owner`,
@@ -141,7 +152,7 @@ class InMemoryTransaction(KeyedDelayedMessageStore):
             self._check_open()
             entries = self._waiting.claim_due(at, limit, most_bytes, self, self._clock.now(), None)
             self._claimed.update((entry.message.message_id, entry) for entry in entries)
-            return [copied(entry.message) for entry in entries]
+            return [fetched(entry.message) for entry in entries]
 
     @override
     def remove(self, message: DelayedMessage) -> bool:
@@ -159,14 +170,25 @@ class InMemoryTransaction(KeyedDelayedMessageStore):
     def increment_failure_count(self, message: DelayedMessage, next_attempt: datetime | None = None) -> bool:
         """Count at the block's end; the claim lasts until then."""
         again = self._clock.now() if next_attempt is None else utc(next_attempt, "next_attempt")
-        message_id = message.message_id
+        return self._change(message, lambda waiting: after_failure(waiting, again))
+
+    @override
+    def count_failures(self, failures: Sequence[FailedDelivery]) -> int:
+        """Count at the block's end, as all of these; the claims last until then."""
+        return sum(self._change(each.message, partial(after_failed_delivery, failure=each)) for each in failures)
+
+    @override
+    def postpone(self, postponed: Sequence[tuple[DelayedMessage, datetime]]) -> int:
+        times = [(message, utc(at, "next_attempt")) for message, at in postponed]
+        return sum(self._change(message, partial(replace, next_attempt=at)) for message, at in times)
+
+    @override
+    def park_claimed(self, messages: Sequence[DelayedMessage]) -> Sequence[str]:
+        """Park at the block's end those whose destination is paused then, too; the others are shown again."""
         with self._waiting.lock:
-            self._check_open()
-            entry = self._claim(message_id)
-            if entry is None:
-                return False
-            self._changed[message_id] = after_failure(self._changed.get(message_id, entry.message), again)
-        return True
+            now, destinations = self._clock.now(), self._waiting.destinations
+            paused = [message for message in messages if destinations.is_paused(message.destination, now)]
+        return [message.message_id for message in paused if self._change(message, parked)]
 
     @override
     def next(self) -> datetime | None:
@@ -180,8 +202,9 @@ class InMemoryTransaction(KeyedDelayedMessageStore):
         with self._waiting.lock:
             for message_id in self._removed:
                 self._waiting.drop(message_id)
+            now, destinations = self._clock.now(), self._waiting.destinations
             for message_id, message in self._changed.items():
-                self._claimed[message_id].message = message
+                self._claimed[message_id].message = destinations.settled(message, now)
             for message in self._stored.messages.values():
                 self._waiting.add(message, self._stored.first_sent.get(message.message_id))
             self._end()
@@ -197,6 +220,17 @@ class InMemoryTransaction(KeyedDelayedMessageStore):
             self._waiting.free(self._claimed[message_id])
         self._stored.end()
         self._ended = True
+
+    def _change(self, message: DelayedMessage, change: Callable[[DelayedMessage], DelayedMessage]) -> bool:
+        """Change a claimed message at the block's end. False: it is gone, or the claim is."""
+        message_id = message.message_id
+        with self._waiting.lock:
+            self._check_open()
+            entry = self._claim(message_id)
+            if entry is None:
+                return False
+            self._changed[message_id] = change(self._changed.get(message_id, entry.message))
+        return True
 
     def _claim(self, message_id: str) -> Entry | None:
         """The entry of a message to settle, claimed by this block; None: it is gone, or the claim is."""

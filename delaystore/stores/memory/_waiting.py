@@ -8,7 +8,11 @@ from datetime import datetime
 from typing import Any, Final
 
 from delaystore.errors import DuplicateMessageError
-from delaystore.message import DelayedMessage, position_of
+from delaystore.failures import with_attempt
+from delaystore.message import DelayedMessage, position_of, utc
+from delaystore.stores.memory._destinations import Destinations
+from delaystore.stores.memory._reports import Reports
+from delaystore.stores.operable import FailedDelivery, Operation
 
 SPARE_ITEMS: Final = 64
 """Below this many items a heap is not worth tidying."""
@@ -52,6 +56,12 @@ class WaitingMessages:
         """The message_id by key."""
         self.reserved_keys: set[str] = set()
         """Keys of what open transactions are about to store."""
+        self.parked: set[str] = set()
+        """The ids of those whose destination is paused, or was until just now."""
+        self.destinations = Destinations()
+        self.operations: dict[str, Operation] = {}
+        """By id, in the order in which they were begun."""
+        self.reports = Reports()
         self._free: list[_Item] = []
         self._leases: list[_Item] = []
         self._tickets = 0
@@ -85,7 +95,14 @@ class WaitingMessages:
         entry = self.entries.pop(message_id)
         if entry.message.key is not None:
             del self.keys[entry.message.key]
+        self.parked.discard(message_id)
         self._tidy()
+
+    def change(self, message_id: str, message: DelayedMessage) -> None:
+        """Put `message` in the place of the one that waits, unclaimed."""
+        entry = self.entries[message_id]
+        entry.message = message
+        self.free(entry)
 
     def free(self, entry: Entry) -> None:
         """End the claim on `entry`, and sort it by the message it has now."""
@@ -130,6 +147,7 @@ class WaitingMessages:
         self._tickets += 1
         entry.ticket = self._tickets
         message = entry.message
+        (self.parked.add if message.is_parked else self.parked.discard)(message.message_id)
         if entry.claimer is None:
             heapq.heappush(self._free, (*position_of(message), entry.ticket))
         elif entry.claimed_until is not None:
@@ -159,6 +177,11 @@ class WaitingMessages:
                 heapq.heapify(heap)
 
 
+def fetched(message: DelayedMessage) -> DelayedMessage:
+    """`message` as a dispatcher gets it: without what it does not need, and with headers and properties of its own."""
+    return copied(replace(message, failures=()) if message.failures else message)
+
+
 def copied(message: DelayedMessage) -> DelayedMessage:
     """`message` with headers and properties of its own."""
     if not message.headers and not message.properties:
@@ -169,6 +192,17 @@ def copied(message: DelayedMessage) -> DelayedMessage:
 def after_failure(message: DelayedMessage, next_attempt: datetime) -> DelayedMessage:
     """`message` with one more failure, to be shown again at `next_attempt`."""
     return replace(message, failure_count=message.failure_count + 1, next_attempt=next_attempt)
+
+
+def after_failed_delivery(message: DelayedMessage, failure: FailedDelivery) -> DelayedMessage:
+    """As `after_failure`, and why it failed."""
+    failures = with_attempt(message.failures, failure.attempt)
+    return replace(after_failure(message, utc(failure.next_attempt, "next_attempt")), failures=failures)
+
+
+def rescheduled(message: DelayedMessage, due_time: datetime) -> DelayedMessage:
+    """`message`, due at `due_time`, as if forwarding had never failed."""
+    return replace(message, due_time=due_time, failure_count=0, next_attempt=due_time)
 
 
 def _copied(value: Any) -> Any:

@@ -1,0 +1,71 @@
+"""How many messages may go to a limited destination now: what every store reckons alike."""
+
+import math
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final, Self
+
+from delaystore.errors import ConfigurationError
+from delaystore.stores.operable import FURTHEST, Allowance
+
+SLOWEST: Final = 0.001
+FASTEST: Final = 1_000_000.0
+"""Bounds of a limit, in messages a second."""
+_SECOND: Final = timedelta(seconds=1)
+_ROUNDING: Final = 1e-9
+"""Of a message: what binary fractions lack."""
+
+
+def check_max_rate(max_rate: float | None) -> float | None:
+    """`max_rate` as a float; raises ConfigurationError for what is no limit of messages a second."""
+    if max_rate is None:
+        return None
+    if isinstance(max_rate, bool) or not isinstance(max_rate, int | float) or not SLOWEST <= max_rate <= FASTEST:
+        raise ConfigurationError(
+            f"max_rate must be a number of messages a second from {SLOWEST} to {FASTEST:.0f}, not {max_rate!r}"
+        )
+    return float(max_rate)
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """A token bucket, as two times: it needs to be kept, and nothing else does."""
+
+    full_at: datetime
+    """When it is full again, if nothing goes until then."""
+    promised: datetime
+    """The last time that was given to a message that may not go now."""
+
+    @classmethod
+    def full(cls, now: datetime) -> Self:
+        """One from which nothing was taken, as where a limit is new."""
+        return cls(now, now)
+
+    def forgiven(self, now: datetime) -> Self:
+        """Without promises, as after a resume: who had them asks again at once."""
+        return replace(self, promised=now)
+
+
+def allowed(bucket: Bucket, max_rate: float, now: datetime, wanted: int) -> tuple[Allowance, Bucket]:
+    """How many of `wanted` messages may go, when the others are to ask again, and the bucket after that."""
+    apart = timedelta(seconds=1 / max_rate)
+    holds = max(_SECOND, apart)
+    full_at = min(max(bucket.full_at, now), now + holds)  # the clock may have stepped back
+    granted = max(0, min(wanted, math.floor((now + holds - full_at).total_seconds() * max_rate + _ROUNDING)))
+    after = full_at + _rounded_up(granted / max_rate)
+    first = after + apart - holds
+    if not _is_idle(bucket, now, holds):
+        first = max(first, bucket.promised + apart)
+    latest = now + FURTHEST
+    later = [min(first + timedelta(seconds=number / max_rate), latest) for number in range(wanted - granted)]
+    return Allowance(granted=granted, later=later), Bucket(after, later[-1] if later else min(bucket.promised, latest))
+
+
+def _is_idle(bucket: Bucket, now: datetime, holds: timedelta) -> bool:
+    """Whether those who were promised times evidently do not come: they have gone, or somewhere else."""
+    return now - bucket.full_at > 2 * holds
+
+
+def _rounded_up(seconds: float) -> timedelta:
+    """Up to the next microsecond: a sum of many never lets a message go too soon."""
+    return timedelta(microseconds=math.ceil(seconds * 1e6))

@@ -1,0 +1,50 @@
+"""Which dispatchers live, what they did in each minute, and who changed what."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from delaystore.stores.operable import ACTIVITY_KEPT, ALIVE, Activity, AuditEntry, DispatcherRecord
+
+
+class Reports:
+    """What is told to the store. Callers have taken the lock of what waits."""
+
+    def __init__(self) -> None:
+        self._dispatchers: dict[str, DispatcherRecord] = {}
+        self._activity: dict[datetime, Activity] = {}
+        self._changes: list[AuditEntry] = []
+
+    def beat(self, record: DispatcherRecord, done: Sequence[Activity], now: datetime) -> None:
+        """Add to what is known, and forget what is old."""
+        self._dispatchers = {each.dispatcher_id: each for each in self._alive(now)}
+        self._dispatchers[record.dispatcher_id] = replace(record, beat=now)
+        for activity in done:
+            known = self._activity.get(activity.minute, Activity(minute=activity.minute))
+            self._activity[activity.minute] = known + activity
+        oldest = now - ACTIVITY_KEPT
+        self._activity = {minute: each for minute, each in self._activity.items() if minute >= oldest}
+
+    def retire(self, dispatcher_id: str) -> None:
+        """Forget a dispatcher, if it is known."""
+        self._dispatchers.pop(dispatcher_id, None)
+
+    def dispatchers(self, now: datetime) -> Sequence[DispatcherRecord]:
+        """Those that live, by name and id."""
+        return sorted(self._alive(now), key=lambda each: (each.name, each.dispatcher_id))
+
+    def activity(self, since: datetime) -> Sequence[Activity]:
+        """Of each minute that begins at `since` or later, in order."""
+        return [self._activity[minute] for minute in sorted(self._activity) if minute >= since]
+
+    def note(self, entry: AuditEntry) -> None:
+        """For good."""
+        self._changes.append(entry)
+
+    def changes(self, limit: int, before: datetime | None) -> Sequence[AuditEntry]:
+        """The newest first."""
+        found = [entry for entry in reversed(self._changes) if before is None or entry.at < before]
+        return sorted(found, key=lambda entry: entry.at, reverse=True)[:limit]
+
+    def _alive(self, now: datetime) -> list[DispatcherRecord]:
+        return [each for each in self._dispatchers.values() if now - each.beat <= ALIVE]
