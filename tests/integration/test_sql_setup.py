@@ -169,7 +169,9 @@ def test_any_name_is_quoted(database_url: str, name: str) -> None:
     with hostile.transaction() as transaction:
         assert transaction.remove_many(transaction.fetch_due(now, 10)) == 1
     assert hostile.count() == 1
-    own = {name, f"{name}_version", *(f"{name}{suffix}" for suffix in BESIDE)} | ({f"{name}_shelves"} if hostile.engine.dialect.name == "postgresql" else set())
+    own = {name, f"{name}_version", *(f"{name}{suffix}" for suffix in BESIDE)} | (
+        {f"{name}_shelves"} if hostile.engine.dialect.name == "postgresql" else set()
+    )
     assert set(inspect(hostile.engine).get_table_names()) == own
     hostile.close()
 

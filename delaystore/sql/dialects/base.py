@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from enum import Enum
@@ -135,6 +135,10 @@ class SqlDialect(ABC):
     def behind(self, columns: Pair, position: Pair) -> ColumnElement[bool]:
         """Whether a row lies behind a position in the order of two columns."""
         return tuple_(*columns) > tuple_(*position)
+
+    def up_to(self, columns: Pair, position: Pair) -> ColumnElement[bool]:
+        """Whether a row does not lie behind a position in the order of two columns."""
+        return tuple_(*columns) <= tuple_(*position)
 
     def lock_free(self, statement: Select[Any], table: Table) -> Select[Any]:  # noqa: ARG002 - for overriders
         """`statement` as a search that waits for no lock."""
@@ -362,6 +366,22 @@ class StoreDialect(SqlDialect):
         Never waits. True: it is done; False: the row is claimed; None: there is none.
         """
 
+    @abstractmethod
+    def change_unclaimed_of(
+        self,
+        connection: Connection,
+        table: Table,
+        change: Change,
+        ids: Sequence[str],
+        matches: Sequence[ColumnElement[bool]],
+        values: Mapping[str, Any],
+        now: datetime,
+    ) -> Collection[str]:
+        """Do `change` to those rows of `ids` that match, and that nobody has claimed (a lease: at `now`).
+
+        Never waits for who has claimed one. Returns the ids of those that were changed.
+        """
+
     def time_checks(self) -> Sequence[str]:
         """Statements, with `{table}` for the quoted name, that let a new table refuse times that Python does not have.
 
@@ -390,7 +410,7 @@ class StoreDialect(SqlDialect):
         raise NotImplementedError
 
     def open_to_operators(self, connection: Connection, tables: Sequence[Table], table: Table) -> None:
-        """Let those who may delete from `table`, as dispatchers do, change `tables`, and those who may read it, read."""
+        """Let those who may delete from `table`, as dispatchers may, change `tables`; who may read it, reads them."""
 
     def alter_shelves(self, connection: Connection, table: Table, shelves: Sequence[str]) -> None:
         """Give the `shelves` of `table` what a change of it gives no shelf by itself.

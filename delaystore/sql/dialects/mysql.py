@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import datetime
 from hashlib import sha256
@@ -13,6 +13,7 @@ from sqlalchemy import (
     ColumnElement,
     Computed,
     Connection,
+    Delete,
     Engine,
     Executable,
     LargeBinary,
@@ -214,6 +215,10 @@ class MySqlDialect(StoreDialect):
         return (columns[0] >= position[0]) & super().behind(columns, position)
 
     @override
+    def up_to(self, columns: Pair, position: Pair) -> ColumnElement[bool]:
+        return (columns[0] <= position[0]) & super().up_to(columns, position)
+
+    @override
     def locked(self, statement: Select[Any], table: Table) -> Select[Any]:
         return super().locked(self.by_primary_key(statement, table), table)
 
@@ -314,6 +319,27 @@ class MySqlDialect(StoreDialect):
             raise
         connection.execute(change.where(row_with(table)), values)
         return True
+
+    @override
+    def change_unclaimed_of(
+        self,
+        connection: Connection,
+        table: Table,
+        change: Change,
+        ids: Sequence[str],
+        matches: Sequence[ColumnElement[bool]],
+        values: Mapping[str, Any],
+        now: datetime,
+    ) -> Collection[str]:
+        """By row locks. An UPDATE under READ COMMITTED waits for no row that it does not change, a DELETE might."""
+        key = table.c.message_id
+        free = select(key).where(self.among(key, "ids"), *matches)
+        locked = connection.execute(self.locked(free, table), {"ids": list(ids)}).scalars().all()
+        if locked and isinstance(change, Delete):
+            connection.execute(self.remove_many(table), {"ids": locked})
+        elif locked:
+            connection.execute(change.where(self.among(key, "ids")), {**values, "ids": locked})
+        return set(locked)
 
     def _is_free(self, connection: Connection, table: Table, message_id: str) -> bool:
         """Whether nothing is to be locked, and the search for it would lock a gap."""

@@ -3,7 +3,7 @@
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
@@ -475,6 +475,23 @@ class PostgreSqlDialect(StoreDialect):
         there = exists(select(table.c.message_id).where(row_with(table))).label("there")
         row = connection.execute(select(done, there), values).one()
         return bool(row.done) if row.done or row.there else None
+
+    @override
+    def change_unclaimed_of(
+        self,
+        connection: Connection,
+        table: Table,
+        change: Change,
+        ids: Sequence[str],
+        matches: Sequence[ColumnElement[bool]],
+        values: Mapping[str, Any],
+        now: datetime,
+    ) -> Collection[str]:
+        """One statement: lock what is not locked, and change that."""
+        key = table.c.message_id
+        free = select(key).where(self.among(key, "ids"), *matches).with_for_update(skip_locked=True).cte("free")
+        changed = change.where(key.in_(select(free.c.message_id))).returning(key)
+        return set(connection.execute(changed, {**values, "ids": list(ids)}).scalars())
 
     @override
     def time_checks(self) -> Sequence[str]:

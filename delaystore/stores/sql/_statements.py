@@ -21,12 +21,13 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.dml import ReturningUpdate
 
+from delaystore.failures import KEPT
 from delaystore.message import EARLIEST_DUE_TIME, LATEST_DUE_TIME, PARKED, Position
 from delaystore.sql.columns import FAILURES, MESSAGE_KEY, in_order, message_columns
 from delaystore.sql.dialects import Claiming, StoreDialect
 from delaystore.sql.dialects.base import row_with
 from delaystore.sql.dialects.sqlite import owned
-from delaystore.sql.types import UtcDateTime
+from delaystore.sql.types import Json, UtcDateTime
 from delaystore.stores.sql._fitting import LOCATION, SHELF, fitting_ids, locked_and_fitting, with_sizes
 from delaystore.stores.sql.schema import shelves_table, whole_table, with_keys
 
@@ -56,7 +57,7 @@ class Statements:
 
     def __init__(self, table: Table, dialect: StoreDialect) -> None:
         self.table = table
-        self.keyed_table = keyed_table = with_keys(table)
+        self.keyed_table = with_keys(table)
         """The same with the columns of keys, which statements without keys do not name."""
         self.whole_table = whole = whole_table(table, dialect)
         """The same with all columns, for what shows messages, and for what operators do."""
@@ -95,7 +96,8 @@ class Statements:
         self.increment = failed.where(row_with(table))
         self.remove_stored = delete(table).where(dialect.has_stored_id(table))
         self.increment_stored = failed.where(dialect.has_stored_id(table))
-        shown = select(*message_columns(whole), whole.c[MESSAGE_KEY], whole.c[FAILURES])
+        self._add_settling(dialect)
+        self.shown = shown = select(*message_columns(whole), whole.c[MESSAGE_KEY], whole.c[FAILURES])
         self.get = shown.where(row_with(whole))
         self.show = shown.where(dialect.among(whole.c.message_id, "ids"))
         self.page = shown.order_by(*in_order(whole)).limit(limit)
@@ -132,6 +134,27 @@ class Statements:
             first_due.label("first_due"),
         )
 
+    def _add_settling(self, dialect: StoreDialect) -> None:
+        """What operators and dispatchers do besides removing: `line`: that of a failed attempt."""
+        whole = self.whole_table
+        again: BindParameter[Any] = bindparam("new_next_attempt")
+        lines = func.coalesce(whole.c.failures, literal("", Json())).concat(bindparam("line", type_=Json()))
+        failed = update(whole).values(
+            failure_count=whole.c.failure_count + 1, next_attempt=again, failures=dialect.last_part(lines, KEPT)
+        )
+        self.count_failure = failed.where(row_with(whole))
+        self.count_failure_stored = failed.where(dialect.has_stored_id(whole))
+        postponed = update(whole).values(next_attempt=again)
+        self.postpone = postponed.where(row_with(whole))
+        self.postpone_stored = postponed.where(dialect.has_stored_id(whole))
+        self.park = update(whole).values(next_attempt=literal(PARKED, UtcDateTime))
+        self.unpark = update(whole).values(next_attempt=whole.c.due_time)
+        self.cancel_matching = delete(whole)
+        new_time: BindParameter[Any] = bindparam("new_due_time")
+        self.reschedule_matching = update(whole).values(due_time=new_time, next_attempt=new_time, failure_count=0)
+        self.claimed = select(whole.c.message_id).where(dialect.among(whole.c.message_id, "ids"))
+        self.park_claimed = self.park.where(dialect.among(whole.c.message_id, "ids"))
+
     def _add_leases(self, due: Select[Any], due_behind: Select[Any]) -> None:
         """Claims as leases: `token` names the claimer, `lease_end` when the claim ends by itself."""
         table = self.table
@@ -148,7 +171,11 @@ class Statements:
         self.increment = self.increment.where(owned(table)).values(free)
         self.remove_stored = self.remove_stored.where(owned(table))
         self.increment_stored = self.increment_stored.where(owned(table)).values(free)
-        self.reschedule = self.reschedule.values(free)
+        for name in ("count_failure", "count_failure_stored", "postpone", "postpone_stored", "park_claimed"):
+            setattr(self, name, getattr(self, name).where(owned(self.whole_table)).values(free))
+        self.claimed = self.claimed.where(owned(self.whole_table))
+        for name in ("reschedule", "reschedule_matching", "park", "unpark"):
+            setattr(self, name, getattr(self, name).values(free))
         self.first = self.first.where(table.c.claimed_by.is_(None))
         self.first_behind = self.first_behind.where(table.c.claimed_by.is_(None))
         shows = func.max(table.c.claimed_until, table.c.next_attempt)  # the later of the two

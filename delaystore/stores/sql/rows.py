@@ -47,9 +47,7 @@ class Rows(Iterator[dict[str, Any]]):
         return row
 
 
-def to_message(
-    row: Sequence[Any], key: str | None = None, failures: Sequence[FailedAttempt] = ()
-) -> DelayedMessage:
+def to_message(row: Sequence[Any], key: str | None = None, failures: Sequence[FailedAttempt] = ()) -> DelayedMessage:
     """The message of a row that begins with COLUMNS; an UnreadableMessage where it holds none.
 
     `key`, `failures`: of the row, where they were read: what is forwarded needs none.
