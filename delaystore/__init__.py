@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from delaystore.delivery import AsyncDelayedDelivery, DelayedDelivery
     from delaystore.dispatcher import DispatchObserver
+    from delaystore.filters import MessageFilter
     from delaystore.message import DelayedMessage
     from delaystore.settings import DelayedDeliverySettings, TransactionMode
     from delaystore.stores.abc import DelayedMessageStore, ManagementOutcome
@@ -23,6 +24,7 @@ __all__ = [
     "DelayedMessageStore",
     "DispatchObserver",
     "ManagementOutcome",
+    "MessageFilter",
     "RabbitMQTransport",
     "SqlDelayedMessageStore",
     "TransactionMode",
@@ -37,6 +39,7 @@ _HOMES: Final = {
     "DelayedMessageStore": "delaystore.stores.abc",
     "DispatchObserver": "delaystore.dispatcher",
     "ManagementOutcome": "delaystore.stores.abc",
+    "MessageFilter": "delaystore.filters",
     "RabbitMQTransport": "delaystore.transports.rabbitmq",
     "SqlDelayedMessageStore": "delaystore.stores.sql",
     "TransactionMode": "delaystore.settings",

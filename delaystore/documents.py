@@ -1,14 +1,23 @@
-"""Messages as JSON documents. Their keys are stable."""
+"""Messages, and what operators see, as JSON documents. Their keys are stable."""
 
 import math
 from base64 import b64encode
-from collections.abc import Mapping
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
 
+from delaystore.filters import MessageFilter
+from delaystore.lateness import LatenessHistogram
 from delaystore.message import DelayedMessage
 from delaystore.transports.abc import ReceivedMessage
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+_PERCENTILES: Final = (50, 90, 99)
 
 
 def summary(message: DelayedMessage) -> dict[str, Any]:
@@ -32,6 +41,38 @@ def waiting(message: DelayedMessage) -> dict[str, Any]:
 def received(message: ReceivedMessage) -> dict[str, Any]:
     """What `receive` says of a message."""
     return {"message_id": message.message_id, **_content(message)}
+
+
+def record(of: "DataclassInstance") -> dict[str, Any]:
+    """What a record says, such as an Operation, a Destination, a DispatcherRecord or an AuditEntry.
+
+    Times in ISO 8601 (UTC), durations in seconds.
+    """
+    return {each.name: field(getattr(of, each.name)) for each in fields(of)}
+
+
+def field(value: object) -> Any:
+    """A value in such a record, or several in a sequence; of a histogram, its percentiles."""
+    if isinstance(value, MessageFilter):
+        return value.as_dict()
+    if isinstance(value, LatenessHistogram):
+        return percentiles(value)
+    if isinstance(value, datetime):
+        return instant(value)
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {name: field(item) for name, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [field(item) for item in value]
+    return record(value) if is_dataclass(value) and not isinstance(value, type) else value
+
+
+def percentiles(lateness: LatenessHistogram) -> dict[str, float | None]:
+    """How late messages arrived, in seconds: p50, p90 and p99; None: nothing was delivered."""
+    return {f"p{percent}": lateness.percentile(percent) for percent in _PERCENTILES}
 
 
 def instant(time: datetime | None) -> str | None:

@@ -2,14 +2,16 @@
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from functools import partial, wraps
+from functools import partial
 from importlib import import_module
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
+from typing import Any, Self, TypeVar
 
 from delaystore.bridge import in_thread
+from delaystore.delivery._async_operations import AsyncOperations
+from delaystore.delivery._awaited import awaited
 from delaystore.delivery._bridged import BridgedDelivery, LoopStatusCheck, LoopStore, bridged, directly
 from delaystore.delivery._delivery import LONGEST_CLOSE, DelayedDelivery
 from delaystore.delivery._enlisted import EnlistedDelivery
@@ -22,22 +24,7 @@ from delaystore.stores import InMemoryDelayedMessageStore
 from delaystore.stores.abc import DelayedMessageStore
 from delaystore.transports.abc import Transport
 
-P = ParamSpec("P")
 R = TypeVar("R")
-
-
-def _awaited(
-    method: Callable[Concatenate[Any, P], R],
-) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
-    """`method` of the synchronous class, with its signature and its words, to be awaited."""
-
-    @wraps(method)
-    async def call(self: Any, *arguments: P.args, **named: P.kwargs) -> R:
-        result: R = await self._call(method, *arguments, **named)
-        return result
-
-    # a wrapper's `self` could be named in a call, which nobody does
-    return cast(Callable[Concatenate[Any, P], Coroutine[Any, Any, R]], call)
 
 
 class AsyncDelayedDelivery:
@@ -83,15 +70,15 @@ class AsyncDelayedDelivery:
         self._setting_up = asyncio.Lock()
         self._own_loop = OwnLoop(is_bound=isinstance(store, LoopStore))
 
-    send = _awaited(DelayedDelivery.send)
-    send_many = _awaited(DelayedDelivery.send_many)
-    get = _awaited(DelayedDelivery.get)
-    list = _awaited(DelayedDelivery.list)
-    count = _awaited(DelayedDelivery.count)
-    estimate_count = _awaited(DelayedDelivery.estimate_count)
-    count_by_due_time = _awaited(DelayedDelivery.count_by_due_time)
-    cancel = _awaited(DelayedDelivery.cancel)
-    reschedule = _awaited(DelayedDelivery.reschedule)
+    send = awaited(DelayedDelivery.send)
+    send_many = awaited(DelayedDelivery.send_many)
+    get = awaited(DelayedDelivery.get)
+    list = awaited(DelayedDelivery.list)
+    count = awaited(DelayedDelivery.count)
+    estimate_count = awaited(DelayedDelivery.estimate_count)
+    count_by_due_time = awaited(DelayedDelivery.count_by_due_time)
+    cancel = awaited(DelayedDelivery.cancel)
+    reschedule = awaited(DelayedDelivery.reschedule)
 
     def enlist(self, transaction: Any) -> "AsyncEnlistedDelivery":
         """Send, cancel, reschedule and look up in your own transaction in the store's database.
@@ -101,6 +88,12 @@ class AsyncDelayedDelivery:
         what `DelayedDelivery.enlist` returns.
         """
         return AsyncEnlistedDelivery(self._call_as_it_is, transaction)
+
+    @property
+    def operations(self) -> AsyncOperations:
+        """As `DelayedDelivery.operations`, awaited."""
+        blocks = not isinstance(self._store, LoopStore)
+        return AsyncOperations(self._call, self._call_as_it_is, self._delivery.operations, blocks=blocks)
 
     async def setup_infrastructure(self) -> None:
         """As `DelayedDelivery.setup_infrastructure`."""
@@ -198,11 +191,11 @@ class AsyncEnlistedDelivery:
         self._enlisted: EnlistedDelivery | None = None
         self._turn = asyncio.Lock()
 
-    send = _awaited(EnlistedDelivery.send)
-    send_many = _awaited(EnlistedDelivery.send_many)
-    get = _awaited(EnlistedDelivery.get)
-    cancel = _awaited(EnlistedDelivery.cancel)
-    reschedule = _awaited(EnlistedDelivery.reschedule)
+    send = awaited(EnlistedDelivery.send)
+    send_many = awaited(EnlistedDelivery.send_many)
+    get = awaited(EnlistedDelivery.get)
+    cancel = awaited(EnlistedDelivery.cancel)
+    reschedule = awaited(EnlistedDelivery.reschedule)
 
     async def _call(self, method: Callable[..., R], *arguments: Any, **named: Any) -> R:
         async with self._turn:  # one connection takes one statement, and one savepoint, after the other

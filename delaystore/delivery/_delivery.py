@@ -38,6 +38,7 @@ from delaystore.errors import (
 from delaystore.forks import renew_in_children
 from delaystore.keys import KeyRule, OnKey
 from delaystore.message import DelayedMessage, Position
+from delaystore.operations import Access, Operations
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores.abc import Count, DelayedMessageStore, ManagedDelayedMessageStore, ManagementOutcome, Page
 from delaystore.transports.abc import Transport
@@ -64,7 +65,7 @@ class DelayedDelivery(Sender):
     `transport` None: this process only stores messages, and another one dispatches. `settings` None: the defaults.
     `native`: send messages straight into the transport's native delay if they fit, confirmed; these can be neither
     listed nor cancelled. The others, and those not confirmed, go into the store, which is dispatched as usual.
-    `observer`: is told of passes and breakers; None: nobody is.
+    `observer`: is told of passes, breakers and sends; None: nobody is.
     Threads may share it. Sending needs no `start`, and works in forked children.
 
     Raises ConfigurationError for names that cannot work, UnsupportedModeError for a transaction mode that the store,
@@ -82,12 +83,13 @@ class DelayedDelivery(Sender):
         observer: DispatchObserver | None = None,
     ) -> None:
         self._settings = settings or DelayedDeliverySettings()
+        self._endpoint = endpoint
         self._store = store
         self._transport = transport
         store.initialize(endpoint, self._settings.transaction_mode)
         self._observer = guarded(observer)
         self._dispatcher = None if transport is None else self._new_dispatcher(transport, endpoint)
-        self._composer = Composer(self._now, transport, self._settings.max_body_bytes)
+        self._composer = Composer(self._now, transport, self._settings.max_body_bytes, self._observer)
         timeout = self._settings.dispatch_timeout.total_seconds()
         self._native = NativeSender(self._now, transport, timeout) if native else None
         self._ready = not self._settings.automatic_setup
@@ -111,10 +113,11 @@ class DelayedDelivery(Sender):
         rule = KeyRule.of(on_key, max_wait)
         self.prepare()
         earliest = Earliest()
-        checked = self._composer.checked(messages, earliest)
-        if self._native is not None:
-            return self._send_many_natively(self._native, checked, rule)
-        count = self._store_many(checked, rule)
+        with self._composer.followed() as stamp:
+            checked = self._composer.checked(messages, earliest, stamp)
+            if self._native is not None:
+                return self._send_many_natively(self._native, checked, rule)
+            count = self._store_many(checked, rule)
         if earliest.time is not None:
             self._wake_up(earliest.time if rule.max_wait is None else None)
         return count
@@ -205,6 +208,11 @@ class DelayedDelivery(Sender):
             self._wake_up(due_time)
         return outcome
 
+    @property
+    def operations(self) -> Operations:
+        """What operators do: search, cancel, reschedule and export by filter, pause destinations, see how it is."""
+        return self._operations
+
     def setup_infrastructure(self) -> None:
         """Create or upgrade the store's tables, and declare the error queue where there is a transport.
 
@@ -289,6 +297,18 @@ class DelayedDelivery(Sender):
         )
         self._calls = StoreCalls(self._store_breaker, self._settings.store_timeout)
         self._status_check = StatusCheck(self._store)
+        self._operations = Operations(
+            Access(
+                endpoint=self._endpoint,
+                store=self._store,
+                transport=self._transport,
+                settings=self._settings,
+                prepare=self.prepare,
+                wake_up=self._wake_up,
+                call=self._calls.call,
+                due_time=self._composer.due_time,
+            )
+        )
 
     def __enter__(self) -> Self:
         try:

@@ -90,7 +90,8 @@ class EnlistedDelivery(Sender):
     ) -> int:
         """As `DelayedDelivery.send_many`."""
         rule = KeyRule.of(on_key, max_wait)
-        return store_many(self._bound, self._composer.checked(messages, self._earliest), rule)
+        with self._composer.followed() as stamp:
+            return store_many(self._bound, self._composer.checked(messages, self._earliest, stamp), rule)
 
     def get(self, message_id: str | None = None, *, key: str | None = None) -> DelayedMessage | None:
         """The waiting message as your transaction sees it; None: not (or no longer) in the store."""

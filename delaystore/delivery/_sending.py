@@ -2,13 +2,20 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime, timedelta
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
+from delaystore.dispatcher.observer import GuardedObserver, Sending
 from delaystore.errors import InvalidMessageError
 from delaystore.keys import KeyRule, OnKey
 from delaystore.message import NOTHING, DelayedMessage, check_key, due_after, new_message_id
 from delaystore.transports.abc import Transport
+
+Stamp = Callable[[DelayedMessage], DelayedMessage]
+"""Makes of a checked message the one to store, perhaps with more headers."""
+_FOLLOWED_BY_NOBODY: Final[AbstractContextManager[None]] = nullcontext()
 
 
 class Earliest:
@@ -28,15 +35,22 @@ class Earliest:
 class Composer:
     """Makes messages, and refuses those that could not be carried, while the caller can still act."""
 
-    def __init__(self, now: Callable[[], datetime], transport: Transport | None, max_body_bytes: int) -> None:
+    def __init__(
+        self,
+        now: Callable[[], datetime],
+        transport: Transport | None,
+        max_body_bytes: int,
+        observer: GuardedObserver | None = None,
+    ) -> None:
         self._now = now
+        self._observer = observer
         self._transport = transport
         self._check = None if transport is None else transport.check
         self._max_body_bytes = max_body_bytes
 
     def by(self, now: Callable[[], datetime]) -> "Composer":
         """The same, by another clock."""
-        return Composer(now, self._transport, self._max_body_bytes)
+        return Composer(now, self._transport, self._max_body_bytes, self._observer)
 
     def due_time(self, delay: timedelta | float | None, at: datetime | None) -> datetime:
         """`at`, or `delay` from now on the store's clock; raises InvalidMessageError unless exactly one is given."""
@@ -56,14 +70,44 @@ class Composer:
         if self._check is not None:
             self._check(message)
 
-    def checked(self, messages: Iterable[DelayedMessage], earliest: Earliest) -> Iterator[DelayedMessage]:
-        """Each of `messages`, checked when its turn comes; `earliest` notes their next attempts."""
+    def followed(self) -> AbstractContextManager[Stamp | None]:
+        """A block that is one call of `send` or `send_many`: what makes of each checked message the one to store.
+
+        None: nobody follows it, and each is stored as it is.
+        """
+        sending = (
+            None if self._observer is None or not self._observer.hears_of_sending else self._observer.send_begins()
+        )
+        return _FOLLOWED_BY_NOBODY if sending is None else self._followed(sending)
+
+    @contextmanager
+    def _followed(self, sending: Sending) -> Iterator[Stamp]:
+        try:
+            yield partial(self._stamped, sending)
+        except BaseException as error:
+            sending.ended(error)
+            raise
+        sending.ended(None)
+
+    def _stamped(self, sending: Sending, message: DelayedMessage) -> DelayedMessage:
+        stamped = sending.stamped(message)
+        try:
+            if stamped is not message:
+                self.check(stamped)
+        except InvalidMessageError:  # there is no room for another header: the message comes first
+            return message
+        return stamped
+
+    def checked(
+        self, messages: Iterable[DelayedMessage], earliest: Earliest, stamp: Stamp | None
+    ) -> Iterator[DelayedMessage]:
+        """Each of `messages`, checked and stamped when its turn comes; `earliest` notes their next attempts."""
         for message in messages:
             if not isinstance(message, DelayedMessage):
                 raise InvalidMessageError(f"send_many takes DelayedMessages, not a {type(message).__name__}")
             self.check(message)
             earliest.note(message.next_attempt)
-            yield message
+            yield message if stamp is None else stamp(message)
 
 
 class Sender(ABC):
@@ -114,9 +158,12 @@ class Sender(ABC):
             key=key,
         )
         self._composer.check(message)
-        if rule is not None:
-            return self._keep_keyed(message, rule)
-        self._keep(message)
+        with self._composer.followed() as stamp:
+            if stamp is not None:
+                message = stamp(message)
+            if rule is not None:
+                return self._keep_keyed(message, rule)
+            self._keep(message)
         return message.message_id
 
     def prepare(self) -> None:  # noqa: B027 - most need nothing

@@ -3,7 +3,7 @@
 from delaystore.dispatcher.breakers import BreakerChange, BreakerState
 from delaystore.dispatcher.dispatcher import Dispatcher
 from delaystore.dispatcher.health import DispatchReport, Health
-from delaystore.dispatcher.observer import DispatchObserver, PassDurations, PassReport
+from delaystore.dispatcher.observer import DispatchObserver, PassDurations, PassReport, Sending, SettledMessages
 
 __all__ = [
     "BreakerChange",
@@ -14,4 +14,6 @@ __all__ = [
     "Health",
     "PassDurations",
     "PassReport",
+    "Sending",
+    "SettledMessages",
 ]

@@ -1,18 +1,18 @@
 """Telling an observer about a pass."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 
 from delaystore.dispatcher._batch import Batch
 from delaystore.dispatcher.health import NOTHING_DONE, DispatchReport
-from delaystore.dispatcher.observer import DispatchObserver, PassReport, Stopwatch
+from delaystore.dispatcher.observer import GuardedObserver, PassReport, SettledMessages, Stopwatch
 from delaystore.message import DelayedMessage
 
 
 @contextmanager
-def observed(observer: DispatchObserver, batch: Batch, began: datetime) -> Iterator[None]:
+def observed(observer: GuardedObserver, batch: Batch, began: datetime) -> Iterator[None]:
     """A block that is one pass over `batch`, transaction included; `observer` hears of it at the block's end."""
     batch.stopwatch = Stopwatch()
     try:
@@ -20,7 +20,10 @@ def observed(observer: DispatchObserver, batch: Batch, began: datetime) -> Itera
     except Exception:
         observer.pass_ended(_report(batch, began, batch.stopwatch))
         raise
-    observer.pass_ended(_report(batch, began, batch.stopwatch))
+    report = _report(batch, began, batch.stopwatch)
+    if observer.hears_of_messages and batch.messages and batch.undone is None:
+        observer.messages_settled(report, _settled(batch))
+    observer.pass_ended(report)
 
 
 def _report(batch: Batch, began: datetime, stopwatch: Stopwatch) -> PassReport:
@@ -37,7 +40,15 @@ def _report(batch: Batch, began: datetime, stopwatch: Stopwatch) -> PassReport:
 
 def by_destination(batch: Batch) -> Mapping[str, DispatchReport]:
     """What became of the batch, in numbers for each destination."""
-    by_outcome: Mapping[str, Iterable[DelayedMessage]] = {
+    counts: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    for outcome, messages in _by_outcome(batch).items():
+        for destination, count in Counter([message.destination for message in messages]).items():
+            counts[destination][outcome] = count
+    return {destination: DispatchReport(**numbers) for destination, numbers in counts.items()}
+
+
+def _by_outcome(batch: Batch) -> Mapping[str, Sequence[DelayedMessage]]:
+    return {
         "fetched": batch.messages,
         "delivered": batch.delivered,
         "moved_to_error_queue": [failure.message for failure in batch.moved],
@@ -46,11 +57,11 @@ def by_destination(batch: Batch) -> Mapping[str, DispatchReport]:
         "unsettled": batch.unsettled,
         "unsuited": batch.unsuited,
     }
-    counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for outcome, messages in by_outcome.items():
-        for message in messages:
-            counts[message.destination][outcome] += 1
-    return {destination: DispatchReport(**numbers) for destination, numbers in counts.items()}
+
+
+def _settled(batch: Batch) -> SettledMessages:
+    reasons = {failure.message.message_id: failure.reason for failure in (*batch.moved, *batch.not_moved)}
+    return SettledMessages(by_outcome=_by_outcome(batch), reasons=reasons)
 
 
 def _lateness(delivered: Sequence[DelayedMessage], sent_at: datetime | None) -> Sequence[float]:

@@ -5,16 +5,18 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 from typing_extensions import override
 
 from delaystore.dispatcher.breakers import BreakerChange
 from delaystore.dispatcher.health import DispatchReport
+from delaystore.message import DelayedMessage
 
 logger = logging.getLogger("delaystore.dispatcher")
 
 Phase = Literal["fetch", "forward", "settle"]
+_Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +53,27 @@ class PassReport:
     """Why the pass was undone; None: it was not."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettledMessages:
+    """The messages of one pass, by what became of them."""
+
+    by_outcome: Mapping[str, Sequence[DelayedMessage]]
+    """By the names of `DispatchReport`'s counts; `fetched` has all, `failed` also those that no error queue took."""
+    reasons: Mapping[str, str]
+    """Why some were not delivered, by message_id, for people."""
+
+
+class Sending:
+    """One call of `send` or `send_many`, as an observer follows it; see `DispatchObserver.send_begins`."""
+
+    def stamped(self, message: DelayedMessage) -> DelayedMessage:
+        """The message to store in place of `message`: the same, or one with more headers. Called for each."""
+        return message
+
+    def ended(self, error: BaseException | None) -> None:
+        """The call is about to return, or (`error`) to raise; WouldBlockError: it did nothing, and is made again."""
+
+
 class DispatchObserver:
     """Derive from it, override what you want to hear of, and give an instance to `DelayedDelivery` or `Dispatcher`.
 
@@ -65,6 +88,19 @@ class DispatchObserver:
     def breaker_changed(self, change: BreakerChange) -> None:
         """A circuit breaker has changed its state."""
 
+    def messages_settled(self, report: PassReport, messages: SettledMessages) -> None:
+        """A pass that fetched something has ended, and was not undone; what it did, message by message.
+
+        Called before `pass_ended`, and only where it is overridden: nobody else pays for it.
+        """
+
+    def send_begins(self) -> Sending | None:
+        """`send` or `send_many` was called, also of an enlisted delivery; None: nobody follows this call.
+
+        Called only where it is overridden.
+        """
+        return None
+
 
 class GuardedObserver(DispatchObserver):
     """Calls another observer, and logs what that raises."""
@@ -72,28 +108,59 @@ class GuardedObserver(DispatchObserver):
     def __init__(self, observer: DispatchObserver) -> None:
         self._observer: Final = observer
         self._logged: set[tuple[str, type[Exception]]] = set()
+        self.hears_of_messages: Final = _overrides(observer, "messages_settled")
+        self.hears_of_sending: Final = _overrides(observer, "send_begins")
 
     @override
     def pass_ended(self, report: PassReport) -> None:
-        self._call(self._observer.pass_ended, report)
+        self.guard("PassReport", self._observer.pass_ended, report)
 
     @override
     def breaker_changed(self, change: BreakerChange) -> None:
-        self._call(self._observer.breaker_changed, change)
+        self.guard("BreakerChange", self._observer.breaker_changed, change)
 
-    def _call(self, tell: Callable[[Any], None], what: object) -> None:
+    @override
+    def messages_settled(self, report: PassReport, messages: SettledMessages) -> None:
+        self.guard("SettledMessages", self._observer.messages_settled, report, messages)
+
+    @override
+    def send_begins(self) -> Sending | None:
+        sending = self.guard("Sending", self._observer.send_begins)
+        return None if sending is None else _GuardedSending(self, sending)
+
+    def guard(self, what: str, call: Callable[..., _Answer], *arguments: Any) -> _Answer | None:
+        """What `call` returns; None, and a line in the log for each kind of error, where it raises."""
         try:
-            tell(what)
+            return call(*arguments)
         except Exception as error:
-            kind = type(what).__name__, type(error)
+            kind = what, type(error)
             if kind not in self._logged:
                 self._logged.add(kind)
-                logger.exception("the observer raised when told of a %s; the dispatcher goes on", kind[0])
+                logger.exception("the observer raised when told of a %s; the dispatcher goes on", what)
+            return None
+
+
+class _GuardedSending(Sending):
+    def __init__(self, observer: GuardedObserver, sending: Sending) -> None:
+        self._guard: Final = observer.guard
+        self._sending: Final = sending
+
+    @override
+    def stamped(self, message: DelayedMessage) -> DelayedMessage:
+        return self._guard("Sending", self._sending.stamped, message) or message
+
+    @override
+    def ended(self, error: BaseException | None) -> None:
+        self._guard("Sending", self._sending.ended, error)
 
 
 def guarded(observer: DispatchObserver | None) -> GuardedObserver | None:
     """`observer` within a GuardedObserver; None: there is no observer."""
     return observer if observer is None or isinstance(observer, GuardedObserver) else GuardedObserver(observer)
+
+
+def _overrides(observer: DispatchObserver, method: str) -> bool:
+    return getattr(type(observer), method, None) is not getattr(DispatchObserver, method)
 
 
 class Stopwatch:

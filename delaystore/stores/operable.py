@@ -236,6 +236,16 @@ class OperableDelayedMessageStore(ManagedDelayedMessageStore, OperableTransactio
         `next_key` tells where to go on, and is None only at the end.
         """
 
+    def count_matching(
+        self, wanted: MessageFilter, *, after: Position | None = None, examine: int = EXAMINED
+    ) -> tuple[int, Position | None]:
+        """How many messages match among the next `examine` waiting ones behind `after`, and where to go on.
+
+        None in its place: that was the end. The default reads what `search` finds; a store may know better.
+        """
+        page = self.search(wanted, after=after, limit=examine, examine=examine)
+        return len(page.messages), page.next_key
+
     @abstractmethod
     def count_between(self, since: datetime, until: datetime, bucket: timedelta) -> Mapping[datetime, int]:
         """How many messages have their next attempt in each `bucket`, where since <= next attempt < until.

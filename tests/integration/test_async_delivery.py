@@ -32,7 +32,7 @@ from delaystore import (
     ManagementOutcome,
     SqlDelayedMessageStore,
 )
-from delaystore.delivery import AsyncEnlistedDelivery, EnlistedDelivery
+from delaystore.delivery import AsyncEnlistedDelivery, AsyncOperations, EnlistedDelivery
 from delaystore.errors import (
     ConfigurationError,
     DuplicateKeyError,
@@ -41,6 +41,7 @@ from delaystore.errors import (
     StoreSetupError,
     StoreUnavailableError,
 )
+from delaystore.operations import Operations
 from delaystore.stores import InMemoryDelayedMessageStore
 from delaystore.stores.sql import _clock
 from delaystore.testing import SettableClock
@@ -176,16 +177,22 @@ def operations(of: type) -> dict[str, inspect.Signature]:
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs"), [(AsyncDelayedDelivery, DelayedDelivery), (AsyncEnlistedDelivery, EnlistedDelivery)]
+    ("ours", "theirs"),
+    [
+        (AsyncDelayedDelivery, DelayedDelivery),
+        (AsyncEnlistedDelivery, EnlistedDelivery),
+        (AsyncOperations, Operations),
+    ],
 )
 def test_what_is_awaited_is_what_is_called_elsewhere(ours: type, theirs: type) -> None:
-    internal = {"prepare", "check_startable", "health_with"}
+    internal = {"prepare", "check_startable", "health_with", "chunks"}
     expected = {name: sign for each in reversed(theirs.__mro__) for name, sign in operations(each).items()}
     assert operations(ours).keys() == expected.keys() - internal
     for name, signature in operations(ours).items():
-        if name != "enlist":
+        if name not in ("enlist", "acting_as"):
             assert signature.parameters == expected[name].parameters, name
-            assert inspect.iscoroutinefunction(getattr(ours, name)), name
+            if name != "export":
+                assert inspect.iscoroutinefunction(getattr(ours, name)), name
 
 
 def test_both_are_made_alike() -> None:

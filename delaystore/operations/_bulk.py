@@ -1,0 +1,68 @@
+"""Operations on many messages: begun, run in steps, resumed, abandoned."""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from delaystore.errors import ConfigurationError
+from delaystore.filters import MessageFilter
+from delaystore.message import new_message_id, waiting_until
+from delaystore.operations._access import Access
+from delaystore.stores.operable import Operation, OperationKind, OperationState
+
+OperationListener = Callable[[Operation], object]
+"""Called after each step with the operation as it is. What it raises ends the run, which can be resumed."""
+
+
+def begin(access: Access, kind: OperationKind, wanted: MessageFilter, due_time: datetime | None = None) -> Operation:
+    """A new operation, kept in the store and noted; it has changed nothing yet."""
+    store = access.operable()
+    if due_time is not None:
+        due_time = waiting_until(due_time, "the new due time")
+    with access.call("beginning an operation"):
+        operation = Operation(
+            operation_id=new_message_id(),
+            kind=kind,
+            wanted=wanted,
+            by=access.by,
+            began=store.now(),
+            due_time=due_time,
+        )
+        store.begin_operation(operation)
+    access.note(kind.value, f"{_about(operation)}: begun", 0)
+    return operation
+
+
+def run(access: Access, operation_id: str, listener: OperationListener | None = None) -> Operation:
+    """Take steps until the operation has ended; raises ConfigurationError where there is none of that id."""
+    store = access.operable()
+    with access.call("looking up an operation"):
+        operation = store.operation(operation_id)
+    began_running = operation is not None and operation.state is OperationState.RUNNING
+    while operation is not None and operation.state is OperationState.RUNNING:
+        with access.call("changing many messages"):
+            operation = store.advance_operation(operation_id)
+        if operation is not None and listener is not None:
+            listener(operation)
+    if operation is None:
+        raise ConfigurationError(f"there is no operation {operation_id!r}; `delaystore operations` lists them")
+    if operation.kind is OperationKind.RESCHEDULE and operation.changed:
+        access.wake_up(operation.due_time)
+    if began_running and operation.state is OperationState.DONE:
+        access.note(operation.kind.value, _about(operation), operation.changed)
+    return operation
+
+
+def abandon(access: Access, operation_id: str) -> Operation | None:
+    """End an operation that runs; what it changed stays changed. None: there is none of that id."""
+    store = access.operable()
+    with access.call("abandoning an operation"):
+        before = store.operation(operation_id)
+        operation = store.end_operation(operation_id)
+    if operation is not None and before is not None and before.state is OperationState.RUNNING:
+        access.note("abandon", _about(operation), operation.changed)
+    return operation
+
+
+def _about(operation: Operation) -> str:
+    when = "" if operation.due_time is None else f" to {operation.due_time.isoformat()}"
+    return f"{operation.wanted}{when} (operation {operation.operation_id})"

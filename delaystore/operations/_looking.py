@@ -1,0 +1,100 @@
+"""Finding out how an endpoint is doing, within a time."""
+
+import threading
+from datetime import timedelta
+from typing import Any, Final
+
+from delaystore.bridge import off_the_loop, on_a_loop
+from delaystore.calls import Call, Question
+from delaystore.operations._access import Access
+from delaystore.operations.overview import Overview
+from delaystore.stores.abc import Count, ManagedDelayedMessageStore
+from delaystore.stores.operable import OperableDelayedMessageStore, OperationState
+from delaystore.transports.abc import Transport
+
+_COUNTED: Final = 10_000
+"""Failing and parked messages are counted so far."""
+_HOUR: Final = timedelta(hours=1)
+_PURPOSE: Final = "asking for an overview"
+
+
+class Look:
+    """Asks an endpoint's store and transport how they are; what they do not answer in time stays None.
+
+    The store is asked one question after the other, the quick ones first, by one thread: a store that hangs keeps that
+    one, and not one for each caller. On an event loop the loop itself asks.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._found: dict[str, Any] = {}
+        self._question: Question[None] | None = None
+
+    def overview(self, access: Access, timeout: float) -> Overview:
+        """What is answered within about `timeout` seconds; raises nothing."""
+        queue = access.settings.error_queue
+        depth = None if access.transport is None else _depth(access.transport, queue, timeout)
+        found = self._asked(access, timeout)
+        remarks = []
+        if depth is not None:
+            try:
+                found["error_queue_depth"] = off_the_loop("delaystore-depth", depth.answer)
+            except Exception as error:
+                late = "the broker does not answer in time" if depth.too_late else str(error) or type(error).__name__
+                remarks.append(f"It is unknown how many messages the error queue {queue!r} holds: {late}.")
+        told = (each.error_queue_depth for each in found.get("dispatchers") or () if each.error_queue == queue)
+        if found.get("error_queue_depth") is None:
+            found["error_queue_depth"] = max((each for each in told if each is not None), default=None)
+        return Overview(endpoint=access.endpoint, error_queue=queue, remarks=remarks, **found)
+
+    def _asked(self, access: Access, timeout: float) -> dict[str, Any]:
+        """What the store says, by the names of Overview's fields."""
+        if on_a_loop():
+            found: dict[str, Any] = {}
+            try:
+                with Call(_PURPOSE, timeout):
+                    _ask(access, found)
+            except Exception as error:
+                found["problem"] = str(error) or type(error).__name__
+            return found
+        found, question = self._asking(access, timeout)
+        try:
+            question.answer()
+        except Exception as error:
+            return {**found, "problem": str(error) or type(error).__name__}
+        return dict(found)
+
+    def _asking(self, access: Access, timeout: float) -> tuple[dict[str, Any], Question[None]]:
+        """The question that is asked at present, and what is found so far."""
+        with self._lock:
+            if self._question is None or not self._question.open:
+                found: dict[str, Any] = {}
+                self._found = found
+                self._question = Question(_PURPOSE, lambda: _ask(access, found), timeout)
+            return self._found, self._question
+
+
+def _depth(transport: Transport, queue: str, timeout: float) -> Question[int | None]:
+    return Question("asking for the error queue", lambda: transport.depth(queue), timeout)
+
+
+def _ask(access: Access, found: dict[str, Any]) -> None:
+    """Put what the store says into `found`, as it comes."""
+    if not on_a_loop():  # there the caller does that, who waits without blocking the loop
+        access.prepare()
+    store = access.store
+    status = store.status()
+    found.update(now=status.now, first_due=status.first_due, read_only=status.read_only)
+    found["overdue"] = status.overdue or timedelta(0)
+    operable = store.is_operable if isinstance(store, OperableDelayedMessageStore) else None
+    found["operable"] = operable
+    if isinstance(store, OperableDelayedMessageStore) and operable:
+        found["dispatchers"] = store.dispatchers()
+        found["destinations"] = store.destinations()
+        found["operations"] = [each for each in store.operations() if each.state is OperationState.RUNNING]
+        found["activity"] = store.activity(status.now - _HOUR)
+    if isinstance(store, ManagedDelayedMessageStore):
+        found["waiting"] = store.estimate_count()
+    if isinstance(store, OperableDelayedMessageStore) and operable:
+        for name, count in (("failing", store.count_failing), ("parked", store.count_parked)):
+            found[name] = Count(number := count(_COUNTED), exact=number < _COUNTED)

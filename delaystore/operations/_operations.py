@@ -1,0 +1,192 @@
+"""What operators do with what waits."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from delaystore.errors import InvalidMessageError
+from delaystore.filters import MessageFilter
+from delaystore.message import DelayedMessage, Position
+from delaystore.operations import _bulk, _pauses, _search, _single
+from delaystore.operations._access import Access
+from delaystore.operations._bulk import OperationListener
+from delaystore.operations._looking import Look
+from delaystore.operations._pauses import CountListener
+from delaystore.operations._search import Export, Preview
+from delaystore.operations.overview import Overview
+from delaystore.stores.abc import ManagementOutcome, Page
+from delaystore.stores.operable import AuditEntry, Destination, Operation, OperationKind
+
+
+class Operations:
+    """Search, preview, export, change and pause what waits for an endpoint; made by `DelayedDelivery.operations`.
+
+    Each change is noted in the store, with who made it. Threads may share it. Everything but `overview` raises
+    ConfigurationError where the store offers no operations, StoreSetupError where its tables are of an earlier release
+    (call `setup_infrastructure`), InvalidMessageError for what no message can have, and StoreError when the store
+    fails: what was changed until then stays changed, and the call can be made again.
+    """
+
+    def __init__(self, access: Access, look: Look | None = None) -> None:
+        self._access = access
+        self._look = look or Look()
+
+    @property
+    def by(self) -> str:
+        """In whose name changes are noted."""
+        return self._access.by
+
+    def acting_as(self, by: str) -> "Operations":
+        """The same, in somebody's name; without it changes are noted as of `user@host`."""
+        if not isinstance(by, str) or not by.strip():
+            raise InvalidMessageError(f"who acts? {by!r} is no name")
+        return Operations(replace(self._access, by=by), self._look)
+
+    # what waits
+
+    def search(self, wanted: MessageFilter, *, after: Position | None = None, limit: int = 100) -> Page:
+        """A page of the messages that match, the next to be tried first, behind `after`.
+
+        It looks at a bounded number of messages: a page may be short, or empty, although more match. `next_key` says
+        where to go on; None: that was the end.
+        """
+        return _search.search(self._access, wanted, after, limit)
+
+    def export(self, wanted: MessageFilter, *, after: Position | None = None) -> Iterator[DelayedMessage]:
+        """All messages that match, the next to be tried first, behind `after`.
+
+        It is no snapshot: what is rescheduled or resumed meanwhile may come twice, or not at all.
+        """
+        chunks = self.chunks(wanted, after=after)
+        while (chunk := chunks.next()) is not None:
+            yield from chunk
+
+    def chunks(self, wanted: MessageFilter, *, after: Position | None = None) -> Export:
+        """As `export`, some hundreds of messages at a time."""
+        return Export(self._access, wanted, after)
+
+    def preview(
+        self,
+        wanted: MessageFilter,
+        *,
+        sample: int = 5,
+        at_most: int | None = None,
+        progress: CountListener | None = None,
+    ) -> Preview:
+        """How many messages match, and the first `sample` of them; changes nothing.
+
+        `at_most`: stop counting from there on. `progress` is called with the count so far; what it raises ends it.
+        """
+        return _search.preview(self._access, wanted, sample, at_most, progress)
+
+    # operations on many messages
+
+    def begin_cancel(self, wanted: MessageFilter) -> Operation:
+        """Keep in the store that all that match are to be cancelled; `run` does it."""
+        return _bulk.begin(self._access, OperationKind.CANCEL, wanted)
+
+    def begin_reschedule(
+        self, wanted: MessageFilter, *, delay: timedelta | float | None = None, at: datetime | None = None
+    ) -> Operation:
+        """Keep in the store that all that match are to be due `at` (an aware datetime); `run` does it.
+
+        Or after `delay` (a timedelta or seconds) from now: all at the same time. They get fresh retries.
+        """
+        due_time = self._access.due_time(delay, at)
+        return _bulk.begin(self._access, OperationKind.RESCHEDULE, wanted, due_time)
+
+    def run(self, operation_id: str, progress: OperationListener | None = None) -> Operation:
+        """Take steps until the operation has ended, from where it was left; no message is changed twice.
+
+        `progress` is called after each step; what it raises ends the run. What a dispatcher has is left alone, and
+        counted as held. Killed at any point, `run` with the same id goes on. One that has ended is returned as it is;
+        ConfigurationError: there is none of that id.
+        """
+        return _bulk.run(self._access, operation_id, progress)
+
+    def cancel(self, wanted: MessageFilter, progress: OperationListener | None = None) -> Operation:
+        """Cancel all that match: `begin_cancel` and `run`."""
+        return self.run(self.begin_cancel(wanted).operation_id, progress)
+
+    def reschedule(
+        self,
+        wanted: MessageFilter,
+        *,
+        delay: timedelta | float | None = None,
+        at: datetime | None = None,
+        progress: OperationListener | None = None,
+    ) -> Operation:
+        """Reschedule all that match: `begin_reschedule` and `run`."""
+        return self.run(self.begin_reschedule(wanted, delay=delay, at=at).operation_id, progress)
+
+    def abandon(self, operation_id: str) -> Operation | None:
+        """End an operation that runs; what it changed stays changed. None: there is none of that id."""
+        return _bulk.abandon(self._access, operation_id)
+
+    def operation(self, operation_id: str) -> Operation | None:
+        """The operation of that id; None: there is none."""
+        store = self._access.operable()
+        with self._access.call("looking up an operation"):
+            return store.operation(operation_id)
+
+    def operations(self, limit: int = 20) -> Sequence[Operation]:
+        """The last ones that were begun, the newest first."""
+        store = self._access.operable()
+        with self._access.call("listing operations"):
+            return store.operations(limit)
+
+    # one message
+
+    def send_now(self, message_id: str) -> ManagementOutcome:
+        """Make a waiting message due now, unless a dispatcher has claimed it; it gets fresh retries."""
+        return _single.reschedule(self._access, message_id, self._access.due_time(0, None), "send-now")
+
+    def cancel_one(self, message_id: str) -> ManagementOutcome:
+        """Delete the waiting message of that id, unless a dispatcher has claimed it."""
+        return _single.cancel(self._access, message_id)
+
+    def reschedule_one(
+        self, message_id: str, *, delay: timedelta | float | None = None, at: datetime | None = None
+    ) -> ManagementOutcome:
+        """Give a waiting message a new due time and fresh retries, unless a dispatcher has claimed it."""
+        return _single.reschedule(self._access, message_id, self._access.due_time(delay, at), "reschedule")
+
+    # destinations
+
+    def pause(self, destination: str, *, until: datetime | None = None, progress: CountListener | None = None) -> int:
+        """Have all dispatchers keep messages for `destination` from now on, and park what is due.
+
+        `until`: when it resumes by itself, in place of what was said before; None: never. Returns how many messages
+        were parked. `progress` is called with the number so far; what it raises ends the parking, not the pause:
+        dispatchers go on with it.
+        """
+        return _pauses.pause(self._access, destination, until, progress)
+
+    def resume(self, destination: str, *, progress: CountListener | None = None) -> int:
+        """Let messages for `destination` go again, also what is parked; returns how many of these there were.
+
+        0 also where it was not paused. `progress` as for `pause`.
+        """
+        return _pauses.resume(self._access, destination, progress)
+
+    def limit_rate(self, destination: str, max_rate: float | None) -> None:
+        """Let at most `max_rate` messages a second go to `destination`, from all dispatchers; None: any number."""
+        _pauses.limit_rate(self._access, destination, max_rate)
+
+    def destinations(self) -> Sequence[Destination]:
+        """Those that are paused, limited, or resuming, by name."""
+        store = self._access.operable()
+        with self._access.call("listing destinations"):
+            return store.destinations()
+
+    # how it is, and who changed what
+
+    def changes(self, limit: int = 100, before: datetime | None = None) -> Sequence[AuditEntry]:
+        """The last changes that were made, the newest first; `before`: from before that time only."""
+        store = self._access.operable()
+        with self._access.call("listing changes"):
+            return store.changes(limit, before)
+
+    def overview(self, timeout: float = 5.0) -> Overview:
+        """How the endpoint is doing; asks store and transport for about `timeout` seconds, and raises nothing."""
+        return self._look.overview(self._access, timeout)

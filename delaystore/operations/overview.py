@@ -1,0 +1,144 @@
+"""How an endpoint is doing, at one moment: what `delaystore status` and the web page's first screen show."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import reduce
+from operator import add
+from typing import Any, Final
+
+from delaystore.dispatcher.breakers import BreakerState
+from delaystore.dispatcher.health import OVERDUE_ALARM
+from delaystore.documents import field, record
+from delaystore.lateness import LatenessHistogram
+from delaystore.stores.abc import Count
+from delaystore.stores.operable import Activity, Destination, DispatcherRecord, Operation
+
+RECENT: Final = timedelta(minutes=5)
+"""The time over which `Overview.rate` is measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """What is known of an endpoint. Everywhere None means: the store did not answer in time, or cannot tell.
+
+    `now`: the store's clock. `overdue`: for how long the oldest message has been due; zero: nothing is overdue.
+    `first_due`: when the first message is due (None also: nothing waits). `failing`, `parked`: counted up to 10,000, at
+    least so many where not `exact`. `destinations`: those that are paused, limited or resuming. `operations`: those
+    that run, or may be resumed. `activity`: of the last hour, by minute; idle minutes are left out.
+    `error_queue_depth`: as the transport says, or else the dispatchers. `operable` False: the store's tables are of an
+    earlier release; None also: it offers no operations. `read_only`: why nothing can be stored; None: nothing is known.
+    `problem`: why the store did not answer; None: it did.
+    """
+
+    endpoint: str
+    error_queue: str
+    now: datetime | None = None
+    waiting: Count | None = None
+    first_due: datetime | None = None
+    overdue: timedelta | None = None
+    failing: Count | None = None
+    parked: Count | None = None
+    destinations: Sequence[Destination] | None = None
+    operations: Sequence[Operation] | None = None
+    dispatchers: Sequence[DispatcherRecord] | None = None
+    activity: Sequence[Activity] | None = None
+    error_queue_depth: int | None = None
+    operable: bool | None = None
+    read_only: str | None = None
+    problem: str | None = None
+    remarks: Sequence[str] = ()
+    """What else was found wrong while asking, in plain sentences."""
+
+    @property
+    def rate(self) -> float | None:
+        """Messages delivered a second, over the last five minutes."""
+        if self.activity is None or self.now is None:
+            return None
+        since = self.now - RECENT
+        return sum(each.delivered for each in self.activity if each.minute >= since) / RECENT.total_seconds()
+
+    @property
+    def lateness(self) -> LatenessHistogram | None:
+        """Of all that was delivered in the last hour."""
+        if self.activity is None:
+            return None
+        return reduce(add, (each.lateness for each in self.activity), LatenessHistogram())
+
+    @property
+    def paused(self) -> Sequence[Destination] | None:
+        """The destinations that are paused."""
+        return None if self.destinations is None else [each for each in self.destinations if each.paused]
+
+    @property
+    def limited(self) -> Sequence[Destination] | None:
+        """The destinations that have a limit of messages a second."""
+        return None if self.destinations is None else [each for each in self.destinations if each.max_rate is not None]
+
+    @property
+    def wrong(self) -> Sequence[str]:
+        """What is wrong, in plain sentences, the worst first; empty: nothing is known to be."""
+        return [*self._of_store(), *self._of_dispatching(), *self._of_failures(), *self.remarks]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same for JSON: times in ISO 8601, durations in seconds, None where nothing is known."""
+        activity = None if self.activity is None else [_minute(each) for each in self.activity]
+        return {
+            "endpoint": self.endpoint,
+            "now": field(self.now),
+            "wrong": list(self.wrong),
+            "waiting": field(self.waiting),
+            "first_due": field(self.first_due),
+            "overdue": field(self.overdue),
+            "failing": field(self.failing),
+            "parked": field(self.parked),
+            "destinations": field(self.destinations),
+            "operations": field(self.operations),
+            "dispatchers": field(self.dispatchers),
+            "rate": self.rate,
+            "lateness": field(self.lateness),
+            "activity": activity,
+            "error_queue": {"name": self.error_queue, "depth": self.error_queue_depth},
+            "store": {"operable": self.operable, "read_only": self.read_only, "problem": self.problem},
+        }
+
+    def _of_store(self) -> Iterator[str]:
+        if self.problem is not None:
+            yield f"The store cannot say how it is: {self.problem}."
+        if self.read_only is not None:
+            yield f"Nothing can be stored: {self.read_only}."
+        if self.operable is False:
+            yield "The tables are of an earlier release; `delaystore setup` upgrades them."
+
+    def _of_dispatching(self) -> Iterator[str]:
+        if self.overdue is not None and self.overdue >= OVERDUE_ALARM:
+            yield f"The oldest message has been due for {_about(self.overdue)}."
+        if self.dispatchers is not None and not self.dispatchers and self.waiting is not None and self.waiting.messages:
+            yield "No dispatcher is running, as far as they tell, and messages wait."
+        for each in self.dispatchers or ():
+            who = f"dispatcher {each.name} (process {each.pid} on {each.host})"
+            if each.problem is not None:
+                yield f"The {who} forwards nothing: {each.problem}."
+            for name, state in each.breakers.items():
+                if state == BreakerState.TRIGGERED:
+                    yield f"The {who} has a triggered breaker: {name}."
+
+    def _of_failures(self) -> Iterator[str]:
+        if self.error_queue_depth:
+            yield f"The error queue {self.error_queue!r} holds {_counted(Count(self.error_queue_depth, exact=True))}."
+        if self.failing is not None and self.failing.messages:
+            yield f"{_counted(self.failing)} could not be forwarded so far, and will be tried again."
+
+
+def _minute(activity: Activity) -> dict[str, Any]:
+    """With its rate, in messages a second."""
+    return {**record(activity), "rate": activity.delivered / 60}
+
+
+def _counted(count: Count) -> str:
+    number = f"{count.messages:,} message{'' if count.messages == 1 else 's'}"
+    return number if count.exact else f"More than {number}"
+
+
+def _about(span: timedelta) -> timedelta:
+    return timedelta(seconds=int(span.total_seconds()))
