@@ -14,6 +14,7 @@ from delaystore.cli._changing import cancel, reschedule
 from delaystore.cli._delays.app import delays_app
 from delaystore.cli._demo import demo
 from delaystore.cli._dispatch import dispatch
+from delaystore.cli._endpoints import endpoints
 from delaystore.cli._health import health
 from delaystore.cli._listing import count, list_messages, show
 from delaystore.cli._load.command import load
@@ -93,6 +94,7 @@ for name, command in (
     ("reschedule", reschedule),
     ("receive", receive),
     ("status", status),
+    ("endpoints", endpoints),
     ("health", health),
 ):
     app.command(name)(command)
