@@ -50,7 +50,6 @@ LONGEST_FIRST = (
     "tests/celery/",
     "tests/faults/",
     "tests/chaos/",
-    "tests/web/",
     "tests/integration/",
     "tests/conformance/",
     "tests/unit/",

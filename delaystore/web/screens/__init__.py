@@ -1,3 +1,0 @@
-"""The screens, a module each."""
-
-__all__: list[str] = []
