@@ -29,6 +29,7 @@ from delaystore.cli._setup import setup
 from delaystore.cli._show import show
 from delaystore.cli._signals import INTERRUPTED, READER_GONE
 from delaystore.cli._status import status
+from delaystore.cli._web import web
 from delaystore.errors import DelaystoreError
 from delaystore.extras import missing
 
@@ -99,6 +100,7 @@ for name, command in (
     ("status", status),
     ("endpoints", endpoints),
     ("health", health),
+    ("web", web),
 ):
     app.command(name)(command)
 app.add_typer(errors_app, name="errors")
