@@ -16,6 +16,7 @@ from delaystore.cli._delays.app import delays_app
 from delaystore.cli._demo import demo
 from delaystore.cli._dispatch import dispatch
 from delaystore.cli._endpoints import endpoints
+from delaystore.cli._errors.app import errors_app
 from delaystore.cli._health import health
 from delaystore.cli._listing import list_messages
 from delaystore.cli._load.command import load
@@ -102,6 +103,7 @@ for name, command in (
     ("web", web),
 ):
     app.command(name)(command)
+app.add_typer(errors_app, name="errors")
 app.add_typer(delays_app, name="delays")
 app.add_typer(migrate_app, name="migrate")
 
