@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.servers.programs import find_program
@@ -61,6 +63,11 @@ def opened(browser: Browser, base: str, *, expected: tuple[str, ...] = (), **opt
     context.close()
     wrong = [each for each in watched.wrong if not any(part in each for part in expected)]
     assert not wrong, wrong
+
+
+def reduce_colours(picture: Path) -> None:
+    """Make a screenshot small: pages have few colours."""
+    Image.open(picture).convert("RGB").quantize(128, dither=Image.Dither.NONE).save(picture, optimize=True)
 
 
 def overflow(page: Page) -> list[str]:

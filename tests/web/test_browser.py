@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Error, Page, expect
@@ -15,13 +16,24 @@ from tests.conftest import ENVIRONMENT
 from tests.integration.cascades import channel_to
 from tests.integration.cli import started
 from tests.servers import PostgreSQLDatabases, RabbitMQVhosts, ServerMissingError
-from tests.web.chromium import NARROW, chromium, opened, overflow
+from tests.web.chromium import NARROW, chromium, opened, overflow, reduce_colours
 from tests.web.scene import CASCADE, EVIL, fill, make_cascade, make_queues, reminding
 from tests.web.served import Served, served
 
 USERS = "ada:operate:lovelace grace:read:hopper"
 ADA = {"http_credentials": {"username": "ada", "password": "lovelace"}}
 GRACE = {"http_credentials": {"username": "grace", "password": "hopper"}}
+PICTURES: dict[str, tuple[str, dict[str, Any]]] = {
+    "web-overview": ("/", {"viewport": {"width": 1280, "height": 1130}}),
+    "web-overview-dark": ("/", {"viewport": {"width": 1280, "height": 1130}, "color_scheme": "dark"}),
+    "web-overview-narrow": ("/", {"viewport": {"width": 390, "height": 1000}}),
+    "web-messages": ("/messages?destination=billing", {"viewport": {"width": 1280, "height": 760}}),
+    "web-message": ("/message?id=order-40001-reminder", {"viewport": {"width": 1280, "height": 1000}}),
+    "web-bulk": ("/bulk/preview?kind=cancel&destination=shipping", {"viewport": {"width": 1280, "height": 660}}),
+    "web-errors": ("/errors", {"viewport": {"width": 1280, "height": 420}}),
+    "web-destinations": ("/destinations", {"viewport": {"width": 1280, "height": 640}}),
+}
+ORDER = b'{"order": 40001, "customer": "Ada Lovelace", "lines": [{"sku": "A-7", "n": 2}]}'
 SCREENS = ("/", "/messages", "/bulk", "/errors", "/destinations", "/cascade", "/changes")
 
 
@@ -105,6 +117,29 @@ def until(condition: object, patience: float = 30.0) -> None:
 
 def tile(page: Page, name: str) -> str:
     return page.locator(".tile", has_text=name).locator("dd").inner_text()
+
+
+def test_the_documents_have_their_pictures(browser: Browser, shop: Shop, pictures: Path) -> None:
+    """`make pictures` puts them where the documents have them."""
+    with reminding(shop.store) as delivery:
+        operations = delivery.operations.acting_as("ada")
+        operations.pause("mail.newsletter")
+        operations.limit_rate("reminders", 50)
+        for number in range(7):
+            delivery.send("gone", b"x", delay=0, message_id=f"picture-{number}")
+            delivery.send(f"gone.{number % 2}", b"x", delay=0, message_id=f"picture-0{number}")
+        delivery.send("full", ORDER, delay=0, message_id="order-40001-reminder", headers={"tenant": "north"})
+        until(lambda: (found := delivery.get("order-40001-reminder")) is not None and len(found.failures) > 1)
+        until(lambda: not any(delivery.get(f"picture-0{number}") for number in range(7)))
+        for name, (path, options) in PICTURES.items():
+            with opened(browser, shop.url, **ADA, **options) as page:
+                page.goto(path)
+                page.screenshot(path=pictures / f"{name}.png")
+                reduce_colours(pictures / f"{name}.png")
+                assert (pictures / f"{name}.png").stat().st_size < 150_000
+        delivery.cancel("order-40001-reminder")
+        operations.resume("mail.newsletter")
+        operations.limit_rate("reminders", None)
 
 
 @pytest.mark.parametrize("look", ["light", "dark", "narrow"])
