@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from delaystore import documents
-from delaystore.cli._arguments import parse_instant
+from delaystore.cli._arguments import parse_instant, parse_position
 from delaystore.cli._options import (
     Destination,
     Endpoint,
@@ -33,7 +33,6 @@ from delaystore.cli._output import (
     write,
     write_bytes,
 )
-from delaystore.errors import ConfigurationError
 from delaystore.message import DelayedMessage, Position
 from delaystore.stores.abc import Count, Page
 
@@ -84,7 +83,7 @@ def list_messages(
         "limit": limit,
     }
     with EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table).open() as opened:
-        pages = _pages(opened.delivery, filters, _page_key(after), every)
+        pages = _pages(opened.delivery, filters, parse_position(after, "--after"), every)
         if as_json:
             messages, next_key = _collected(pages)
             next_text = None if next_key is None else str(next_key)
@@ -204,16 +203,6 @@ def _print_as_lines(pages: Iterator[Page]) -> Position | None:
         print_rows([*header, *rows])
         header, next_key = [], page.next_key
     return next_key
-
-
-def _page_key(text: str | None) -> Position | None:
-    try:
-        if text is None:
-            return None
-        text.encode()  # half a character would be an error of the database
-        return Position.parse(text)
-    except ValueError:
-        raise ConfigurationError(f"--after {text!r} is no page key; pass what the page before said") from None
 
 
 def _row(message: DelayedMessage) -> tuple[str, ...]:

@@ -99,6 +99,14 @@ def print_table(
     write(page.read())
 
 
+def shortened(text: str, width: int = 24) -> str:
+    """`text` with its middle left out where it is wider than `width`; for tables of 80 columns."""
+    if len(text) <= width:
+        return text
+    kept = width - 1
+    return f"{text[: kept // 2]}…{text[-(kept - kept // 2) :]}"
+
+
 def counted(number: int, noun: str) -> str:
     """`1 message`, `2 messages`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -42,6 +42,8 @@ class AsyncOperations:
         return AsyncOperations(self._call_delivery, self._call_as_it_is, operations, blocks=self._blocks)
 
     search = awaited(Operations.search)
+    count_between = awaited(Operations.count_between)
+    count_by_destination = awaited(Operations.count_by_destination)
     preview = awaited(Operations.preview)
     begin_cancel = awaited(Operations.begin_cancel)
     begin_reschedule = awaited(Operations.begin_reschedule)
@@ -58,6 +60,7 @@ class AsyncOperations:
     resume = awaited(Operations.resume)
     limit_rate = awaited(Operations.limit_rate)
     destinations = awaited(Operations.destinations)
+    note = awaited(Operations.note)
     changes = awaited(Operations.changes)
 
     async def export(self, wanted: MessageFilter, *, after: Position | None = None) -> AsyncIterator[DelayedMessage]:

@@ -1,6 +1,6 @@
 """What operators do with what waits."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -15,7 +15,13 @@ from delaystore.operations._pauses import CountListener
 from delaystore.operations._search import Export, Preview
 from delaystore.operations.overview import Overview
 from delaystore.stores.abc import ManagementOutcome, Page
-from delaystore.stores.operable import AuditEntry, Destination, Operation, OperationKind
+from delaystore.stores.operable import (
+    AuditEntry,
+    Destination,
+    OperableDelayedMessageStore,
+    Operation,
+    OperationKind,
+)
 
 
 class Operations:
@@ -41,6 +47,12 @@ class Operations:
         if not isinstance(by, str) or not by.strip():
             raise InvalidMessageError(f"who acts? {by!r} is no name")
         return Operations(replace(self._access, by=by), self._look)
+
+    @property
+    def are_available(self) -> bool:
+        """Whether the store offers them; False: it is of another kind, or its tables are of an earlier release."""
+        store = self._access.store
+        return isinstance(store, OperableDelayedMessageStore) and store.is_operable
 
     # what waits
 
@@ -78,6 +90,21 @@ class Operations:
         `at_most`: stop counting from there on. `progress` is called with the count so far; what it raises ends it.
         """
         return _search.preview(self._access, wanted, sample, at_most, progress)
+
+    def count_between(self, since: datetime, until: datetime, bucket: timedelta) -> Mapping[datetime, int]:
+        """How many messages are to be tried next in each `bucket`, by its start; since <= next attempt < until.
+
+        `bucket`: whole seconds. It reads what is in that time, and nothing else.
+        """
+        store = self._access.operable()
+        with self._access.call("counting messages by time"):
+            return store.count_between(since, until, bucket)
+
+    def count_by_destination(self, most: int = 1_000) -> Mapping[str, int]:
+        """How many messages wait for each destination, the most first, of `most` destinations; reads all that waits."""
+        store = self._access.operable()
+        with self._access.call("counting messages by destination"):
+            return store.count_by_destination(most)
 
     # operations on many messages
 
@@ -180,6 +207,13 @@ class Operations:
             return store.destinations()
 
     # how it is, and who changed what
+
+    def note(self, action: str, about: str, count: int) -> None:
+        """Note a change that was made elsewhere, of so many messages. `action`: one word; `about`: what, for people.
+
+        A store that does not take it is told of in the log, and not raised.
+        """
+        self._access.note(action, about, count)
 
     def changes(self, limit: int = 100, before: datetime | None = None) -> Sequence[AuditEntry]:
         """The last changes that were made, the newest first; `before`: from before that time only."""
