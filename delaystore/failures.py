@@ -33,13 +33,13 @@ class FailedAttempt:
     def from_line(cls, line: str) -> Self:
         """The inverse of `line`; raises ValueError for anything else."""
         try:
-            at, kind, reason = json.loads(line)
+            at, kind, reason = values = json.loads(line)
             instant = datetime.fromisoformat(at)
-        except TypeError:
-            raise ValueError(f"not a failed attempt: {line[:80]!r}") from None
-        if instant.tzinfo is None or not (isinstance(kind, str) and isinstance(reason, str)):
-            raise ValueError(f"not a failed attempt: {line[:80]!r}")
-        return cls(instant, kind, reason)
+            if isinstance(values, list) and instant.tzinfo is not None and type(kind) is type(reason) is str:
+                return cls(instant.astimezone(UTC), kind, reason)
+        except (TypeError, ValueError, OverflowError, RecursionError):
+            pass
+        raise ValueError(f"not a failed attempt: {line[:80]!r}")
 
 
 def with_attempt(failures: Sequence[FailedAttempt], attempt: FailedAttempt) -> Sequence[FailedAttempt]:

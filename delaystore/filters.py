@@ -1,5 +1,6 @@
 """Which waiting messages an operation is about."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
@@ -11,6 +12,8 @@ from delaystore.message import MAX_MESSAGE_ID_BYTES, NOTHING, DelayedMessage, ch
 
 _MAX_HEADERS: Final = 16
 """Headers that one filter names."""
+_LONG_NUMBER: Final = 10_000
+"""Bits of a number that has more digits than Python writes, or nearly so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +31,7 @@ class MessageFilter:
     since: datetime | None = None
     until: datetime | None = None
     id_prefix: str | None = None
-    headers: Mapping[str, str] = field(default_factory=lambda: NOTHING)
+    headers: Mapping[str, str] = field(default_factory=lambda: NOTHING, hash=False)
     failing: bool | None = None
     paused: bool | None = None
 
@@ -42,11 +45,10 @@ class MessageFilter:
             raise InvalidMessageError(f"nothing is due from {self.since.isoformat()} to {self.until.isoformat()}")
         if self.id_prefix is not None:
             _check_prefix(self.id_prefix)
-        if len(self.headers) > _MAX_HEADERS:
-            raise InvalidMessageError(f"a filter names {_MAX_HEADERS} headers at most, not {len(self.headers)}")
-        for name, value in self.headers.items():
-            if type(name) is not str or type(value) is not str:
-                raise InvalidMessageError(f"a filter compares headers as text: {name!r} must be a str, not {value!r}")
+        for name in ("failing", "paused"):
+            if not isinstance(getattr(self, name), bool | None):
+                raise InvalidMessageError(f"{name} must be true or false, not {getattr(self, name)!r}")
+        _check_headers(self.headers)
         object.__setattr__(self, "headers", MappingProxyType(dict(self.headers)))
 
     def __bool__(self) -> bool:
@@ -77,23 +79,17 @@ class MessageFilter:
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Self:
         """The inverse of `as_dict`; raises InvalidMessageError for anything else."""
+        if not isinstance(document, Mapping):
+            raise InvalidMessageError(f"a filter must be an object, not {document!r}")
         known = {each.name for each in fields(cls)}
         for name in document:
             if name not in known:
                 raise InvalidMessageError(f"unknown filter {name!r}; known are {', '.join(sorted(known))}")
-        times = {name: _time(document[name], name) for name in ("since", "until") if name in document}
-        for name in ("destination", "id_prefix"):
-            if not isinstance(document.get(name), str | None):
-                raise InvalidMessageError(f"{name} must be text, not {document[name]!r}")
-        for name in ("failing", "paused"):
-            if not isinstance(document.get(name), bool | None):
-                raise InvalidMessageError(f"{name} must be true or false, not {document[name]!r}")
-        if not isinstance(document.get("headers", {}), Mapping):
-            raise InvalidMessageError(f"headers must be an object, not {document['headers']!r}")
-        return cls(**{**document, **times})
+        given = {name: value for name, value in document.items() if value is not None}
+        return cls(**given | {name: _time(given[name], name) for name in ("since", "until") if name in given})
 
     def __str__(self) -> str:
-        """For people, on one line."""
+        """For people."""
         document = self.as_dict()
         headers = document.pop("headers", {})
         parts = [f"{name.replace('_', ' ')} {value}" for name, value in document.items() if not isinstance(value, bool)]
@@ -102,19 +98,48 @@ class MessageFilter:
         return ", ".join(parts) or "all messages"
 
 
-EVERYTHING: Final = MessageFilter()
-"""All that waits."""
-
-
 def header_text(value: Any) -> str:
-    """A header's value as a filter compares it: text as it is, true and false, UTF-8 of bytes, ISO 8601, or `str`."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
+    """A header's value as a filter compares it.
+
+    Text as it is; true, false and null; numbers as `str` has them; the UTF-8 of bytes; ISO 8601, with its offset; lists
+    and mappings as JSON.
+    """
+    if isinstance(value, str):
+        return value
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     if isinstance(value, datetime):
         return value.isoformat()
-    return str(value)
+    if value is None or isinstance(value, bool | list | Mapping):
+        return json.dumps(_plain(value), ensure_ascii=False)
+    try:
+        return str(value)
+    except ValueError:  # more digits than Python writes
+        return hex(value)
+
+
+def _plain(value: Any) -> Any:
+    """`value` with texts in place of what JSON has not."""
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return value if value is None or isinstance(value, bool | float) or _is_short(value) else header_text(value)
+
+
+def _is_short(value: Any) -> bool:
+    """Whether it is a whole number that Python writes."""
+    return isinstance(value, int) and value.bit_length() < _LONG_NUMBER
+
+
+def _check_headers(headers: Mapping[str, str]) -> None:
+    if not isinstance(headers, Mapping):
+        raise InvalidMessageError(f"headers must be a mapping of names to texts, not {headers!r}")
+    if len(headers) > _MAX_HEADERS:
+        raise InvalidMessageError(f"a filter names {_MAX_HEADERS} headers at most, not {len(headers)}")
+    for name, value in headers.items():
+        if type(name) is not str or type(value) is not str:
+            raise InvalidMessageError(f"a filter compares headers as text: {name!r} must be a str, not {value!r}")
 
 
 def _check_prefix(prefix: object) -> None:
@@ -128,8 +153,8 @@ def _check_prefix(prefix: object) -> None:
         raise InvalidMessageError(f"id_prefix {prefix[:40]!r} is longer than any message_id, or has a NUL character")
 
 
-def _time(value: object, name: str) -> datetime | None:
-    if value is None or isinstance(value, datetime):
+def _time(value: object, name: str) -> datetime:
+    if isinstance(value, datetime):
         return value
     try:
         return datetime.fromisoformat(value)  # type: ignore[arg-type]  # anything else is refused here
@@ -141,3 +166,7 @@ def _as_json(value: object) -> object:
     if isinstance(value, datetime):
         return value.isoformat()
     return dict(value) if isinstance(value, Mapping) else value
+
+
+EVERYTHING: Final = MessageFilter()
+"""All that waits."""

@@ -7,7 +7,7 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, HTTPException, Request
 from sqlalchemy import String
@@ -89,6 +89,7 @@ async def pay(number: str, session: Transaction, delivery: Delivery) -> dict[str
 
 
 @app.get("/health")
-async def health(delivery: Delivery) -> dict[str, bool]:
-    """Whether messages are stored and dispatched."""
-    return {"healthy": (await delivery.health(1)).healthy}
+async def health(delivery: Delivery) -> dict[str, Any]:
+    """Whether messages are stored and dispatched, and why not."""
+    found = await delivery.health(1)
+    return {"healthy": found.healthy, "problems": found.problems}

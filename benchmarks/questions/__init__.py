@@ -18,6 +18,7 @@ from benchmarks.questions import (
     lookup_millions_time,
     loop_stall,
     memory,
+    metrics_cost,
     migrate_bare,
     migrate_memory,
     migrate_row_by_row,
@@ -38,6 +39,7 @@ from benchmarks.results import Question
 QUESTIONS: Final[Sequence[Question]] = (
     dispatch_msmq.QUESTION,
     dispatch_bare.QUESTION,
+    metrics_cost.QUESTION,
     send.QUESTION,
     send_async.QUESTION,
     loop_stall.QUESTION,

@@ -37,6 +37,10 @@ class Question(Generic[T]):
         """Whether there was no answer in time."""
         return self._call.overdue or (self.open and monotonic() >= self._ends)
 
+    def answered_within(self, seconds: float) -> bool:
+        """Wait up to `seconds`; whether it is over by then, with an answer or an error, so that `answer` is instant."""
+        return self._done.wait(max(0.0, seconds))
+
     def answer(self) -> T:
         """Wait for the answer. Raises StoreUnavailableError where there is none in time, and what asking raised."""
         self._done.wait(min(max(0.0, self._ends - monotonic()), threading.TIMEOUT_MAX))

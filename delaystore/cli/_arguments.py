@@ -3,12 +3,14 @@
 import json
 import math
 from datetime import datetime, timedelta
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from delaystore.errors import ConfigurationError
 from delaystore.message import Position
 from delaystore.times import parse_duration as parse_duration
 from delaystore.times import parse_instant as parse_instant
+
+_MAX_PORT: Final = 65535
 
 
 def parse_due(delay: str | None, at: str | None) -> tuple[timedelta | None, datetime | None]:
@@ -71,3 +73,11 @@ def _finite(text: str) -> float:
     if not math.isfinite(number):
         raise ValueError(f"{text} is beyond what a number can hold")
     return number
+
+
+def parse_address(text: str, option: str) -> tuple[str, int]:
+    """`HOST:PORT`, also `[::1]:9464`; ConfigurationError naming `option` for anything else."""
+    host, colon, port = text.strip().rpartition(":")
+    if not colon or not host.strip("[]") or not port.isascii() or not port.isdigit() or int(port) > _MAX_PORT:
+        raise ConfigurationError(f"{option} {text!r} is no address; write HOST:PORT, as in 127.0.0.1:9464")
+    return host.removeprefix("[").removesuffix("]"), int(port)

@@ -11,6 +11,7 @@ import typer
 from typing_extensions import override
 
 from delaystore.cli._arguments import parse_duration
+from delaystore.cli._metrics import served_metrics
 from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table, TransportUrl, required
 from delaystore.cli._output import counted, print_document, printable, say
 from delaystore.cli._server_wait import when_reached
@@ -61,6 +62,16 @@ def dispatch(
     fail_fast: Annotated[
         bool, typer.Option("--fail-fast", help="End where store or broker cannot be reached at the start.")
     ] = False,
+    metrics: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Serve metrics to Prometheus there, as at 127.0.0.1:9464."),
+    ] = None,
+    metrics_destinations: Annotated[
+        int,
+        typer.Option(
+            min=0, metavar="NUMBER", help="So many destinations have metrics of their own; the others share one."
+        ),
+    ] = 0,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more, on standard error.")] = False,
     store: StoreUrl = None,
     endpoint: Endpoint = None,
@@ -94,10 +105,16 @@ def dispatch(
         )
     name = required(endpoint, "endpoint", "--endpoint NAME", "DELAYSTORE_ENDPOINT")
     options = EndpointOptions(store=store, endpoint=name, schema=schema, table=table, transport=transport)
-    with closing(options.open_store()) as opened_store, closing(options.open_transport()) as opened_transport:
+    with (
+        closing(options.open_store()) as opened_store,
+        closing(options.open_transport()) as opened_transport,
+        served_metrics(metrics, name, destinations=metrics_destinations, once=once) as observer,
+    ):
         _check_reachable(error_queue, opened_transport)
         _check_handover(settings.handover_horizon, opened_transport)
-        dispatcher = Dispatcher(opened_store, opened_transport, settings, endpoint=name)
+        dispatcher = Dispatcher(opened_store, opened_transport, settings, endpoint=name, observer=observer)
+        if observer is not None:
+            observer.watch(opened_store, opened_transport, error_queue)
         what, done = "stopped", NOTHING_DONE
         stopping = _Stopping(dispatcher)
         with suppress(_StoppedEarly), stop_requests(also=stopping.asked):

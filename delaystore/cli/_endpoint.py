@@ -4,10 +4,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 
-from delaystore.cli._files import require_file
+from delaystore.cli._files import UnknownEndpointError, require_file
 from delaystore.cli._options import required
+from delaystore.cli._output import say
+from delaystore.cli._unknown_endpoint import explained, require_tables
 from delaystore.delivery import DelayedDelivery
-from delaystore.errors import ConfigurationError
+from delaystore.errors import ConfigurationError, StoreSetupError
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores import DelayedMessageStore, open_store
 from delaystore.transports import Transport, open_transport
@@ -64,16 +66,19 @@ class EndpointOptions:
         return SqlQueueTransport(url, schema=self.schema)
 
     @contextmanager
-    def open(self, settings: DelayedDeliverySettings = READING, *, native: bool = False) -> Iterator["OpenedEndpoint"]:
+    def open(
+        self, settings: DelayedDeliverySettings = READING, *, native: bool = False, existing: bool = False
+    ) -> Iterator["OpenedEndpoint"]:
         """Store, transport and delivery for the block, not started. ConfigurationError without a store or an endpoint.
 
-        If `settings` set up nothing, ConfigurationError also where a SQLite file does not exist.
+        `existing`: UnknownEndpointError where the endpoint has no tables yet, or no SQLite file. So it is, too, if
+        `settings` set up nothing.
         """
         endpoint = required(self.endpoint, "endpoint", "--endpoint NAME", "DELAYSTORE_ENDPOINT")
         with ExitStack() as stack:
             store = stack.enter_context(closing(self.open_store()))
-            if not settings.automatic_setup:
-                require_file(self.store or "")
+            if existing or not settings.automatic_setup:
+                require_file(self.store or "", may_create=existing)
             transport = None if self.transport is None else stack.enter_context(closing(self.open_transport()))
             if native and (transport is None or transport.longest_native_delay is None):
                 raise ConfigurationError(
@@ -81,7 +86,22 @@ class EndpointOptions:
                 )
             delivery = DelayedDelivery(endpoint, store, transport, settings, native=native)
             stack.callback(delivery.stop)
-            yield OpenedEndpoint(store, transport, delivery)
+            if existing:
+                require_tables(store, endpoint)
+            try:
+                yield OpenedEndpoint(store, transport, delivery)
+            except StoreSetupError as error:
+                raise explained(error, store, endpoint) from None
+
+    def require_existing(self, *, dry_run: bool) -> None:
+        """UnknownEndpointError where the endpoint has no tables yet, or no SQLite file; of a dry run a remark."""
+        try:
+            with self.open(existing=True):
+                pass
+        except UnknownEndpointError as error:
+            if not dry_run:
+                raise
+            say(f"note: {error}")
 
     def _check_lasting(self, url: str, what: str, instead: str) -> None:
         if not self.memory and url.partition(":")[0].partition("+")[0].lower() == "memory":

@@ -5,11 +5,19 @@ from pathlib import Path
 from delaystore.errors import ConfigurationError
 
 
-def require_file(url: str) -> None:
-    """ConfigurationError where `url` names a SQLite file that does not exist, and which opening would create."""
+class UnknownEndpointError(ConfigurationError):
+    """The endpoint is not in the database, or the database is a SQLite file that does not exist."""
+
+
+def require_file(url: str, *, may_create: bool = False) -> None:
+    """UnknownEndpointError where `url` names a SQLite file that does not exist, and which opening would create.
+
+    `may_create`: the command has an option for that, which the error names.
+    """
     path = missing_file(url)
     if path is not None:
-        raise ConfigurationError(f"there is no SQLite file {str(path)!r}; check the path, or run `delaystore setup`")
+        remedy = "check the path; for a new one add --create, or run" if may_create else "check the path, or run"
+        raise UnknownEndpointError(f"there is no SQLite file {str(path)!r}; {remedy} `delaystore setup`")
 
 
 def missing_file(url: str) -> Path | None:

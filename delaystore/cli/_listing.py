@@ -18,6 +18,7 @@ from delaystore.cli._options import (
     Schema,
     StoreUrl,
     Table,
+    Wide,
     environment_option,
     id_or_key,
 )
@@ -63,6 +64,7 @@ def list_messages(
     after: Annotated[str | None, typer.Option(metavar="KEY", help="The page after this key.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="Messages a page.")] = 100,
     every: Annotated[bool, environment_option("--all", "All pages.", group="list")] = False,
+    wide: Wide = False,
     store: StoreUrl = None,
     endpoint: Endpoint = None,
     schema: Schema = None,
@@ -89,7 +91,7 @@ def list_messages(
             next_text = None if next_key is None else str(next_key)
             print_document({"messages": [documents.summary(message) for message in messages], "next": next_text})
             return
-        next_key = _print_as_table(pages) if is_terminal() else _print_as_lines(pages)
+        next_key = _print_as_table(pages, wide=wide) if is_terminal() else _print_as_lines(pages)
     if next_key is not None:
         say(f"more follow; the next page: --after {shlex.quote(str(next_key))}")
 
@@ -182,14 +184,16 @@ def _collected(pages: Iterator[Page]) -> tuple[list[DelayedMessage], Position | 
     return messages, next_key
 
 
-def _print_as_table(pages: Iterator[Page]) -> Position | None:
+def _print_as_table(pages: Iterator[Page], *, wide: bool) -> Position | None:
     messages, next_key = _collected(pages)
     keys = any(message.key is not None for message in messages)
     print_table(
         ("id", "destination", "due", "failures", "bytes", *["key"] * keys),
         [(*_row(message), *[message.key or ""] * keys) for message in messages],
         right=("failures", "bytes"),
-        unbroken=("due", "failures", "bytes"),
+        unbroken=("due",),
+        cut=("id", "key"),
+        wide=wide,
     )
     return next_key
 

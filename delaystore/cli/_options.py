@@ -71,6 +71,15 @@ Table = Annotated[
     environment_option("--table", "The table of waiting messages, in place of ENDPOINT_delayed.", metavar="NAME"),
 ]
 Json = Annotated[bool, environment_option("--json", "Report as one JSON document on standard output.")]
+
+
+def create_option(command: str) -> Any:
+    """--create of a command that stores messages."""
+    text = "Make the endpoint's tables (and a SQLite file) where they are missing: for the first time."
+    return environment_option("--create", text, group=command)
+
+
+Wide = Annotated[bool, environment_option("--wide", "At a terminal: cut nothing, however wide the table gets.")]
 Delay = Annotated[
     str | None, typer.Option("--delay", metavar="DURATION", help="From now: 90s, 15m, 2h30m, 3d, or seconds.")
 ]

@@ -3,10 +3,11 @@
 import io
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
@@ -15,8 +16,6 @@ from delaystore.errors import DelaystoreError
 if TYPE_CHECKING:
     from delaystore.stores.abc import Count
 
-_ENDLESS: Final = 1_000_000
-"""The width of a table that goes to a file or a pipe, which get whole lines."""
 _HEX_WIDTH: Final = 32
 
 
@@ -75,28 +74,36 @@ def print_table(
     *,
     right: Sequence[str] = (),
     unbroken: Sequence[str] = (),
+    cut: Sequence[str] = (),
+    wide: bool = False,
 ) -> None:
-    """Print a table. Columns in `right` are aligned right, those in `unbroken` not wrapped. Raises OutputError."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    """Print a table that fits the terminal; files and pipes get whole lines. Raises OutputError.
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        justify: Literal["left", "right"] = "right" if column in right else "left"
-        table.add_column(column, justify=justify, no_wrap=column in unbroken, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(printable(cell)) for cell in row))  # Text, so that [brackets] in messages are not markup
+    Columns in `right` are aligned right, and their cells are not broken, nor those in `unbroken`. Where there is no
+    room, those in `cut` are cut in the middle, and a remark says so. `wide`: nothing is cut or broken.
+    """
+    from delaystore.cli._tables import table_text
+
     with _writing():
-        # rich does not write this itself: it would end the process where nobody reads
-        page = io.TextIOWrapper(io.BytesIO(), encoding=sys.stdout.encoding, errors="backslashreplace")
-    console = Console(file=page, force_terminal=is_terminal())
-    if not console.is_terminal:
-        console.width = table.__rich_measure__(console, console.options.update_width(_ENDLESS)).maximum
-    console.print(table)
-    page.seek(0)
-    write(page.read())
+        encoding = sys.stdout.encoding
+    table = table_text(
+        columns,
+        [[printable(cell) for cell in row] for row in rows],
+        width=terminal_width() if is_terminal() and not wide else None,
+        encoding=encoding,
+        styled=is_terminal(),
+        right=right,
+        unbroken=unbroken,
+        cut=cut,
+    )
+    write(table.text)
+    if table.cut:
+        say(f"{' and '.join(table.cut)} cut to fit; --wide shows all")
+
+
+def terminal_width() -> int:
+    """Cells in a line of standard output's terminal; 80 where it does not say."""
+    return shutil.get_terminal_size().columns
 
 
 def shortened(text: str, width: int = 24) -> str:

@@ -21,6 +21,7 @@ from delaystore.cli._options import (
     StoreUrl,
     Table,
     TransportUrl,
+    create_option,
     environment_option,
     required,
 )
@@ -82,6 +83,7 @@ def send(
     ambiguous_time: of_load.Ambiguous = AmbiguousTime.REJECT,
     rejects: of_load.Rejects = None,
     dry_run: of_load.DryRun = False,
+    create: Annotated[bool, create_option("send")] = False,
     store: StoreUrl = None,
     endpoint: Endpoint = None,
     schema: Schema = None,
@@ -91,8 +93,9 @@ def send(
 ) -> None:
     """Store a message for later, and print its id; with --on-key keep, that of the one that waits.
 
-    Say when with --delay or --at. With --transport, what that transport cannot carry is refused now. Sets up the
-    store's tables (and a SQLite file) where they are missing.
+    Say when with --delay or --at. With --transport, what that transport cannot carry is refused now, and a warning
+    tells of a queue that is not there. An endpoint without tables is an error, unless --create is given: for the first
+    time, as `delaystore setup` is.
 
     With --file, the rows of a file are messages, by the rules and with the options of `delaystore load`, but without
     Spark: up to some 100,000 of them, all or none.
@@ -107,6 +110,9 @@ def send(
         "ambiguousTime": None if ambiguous_time is AmbiguousTime.REJECT else ambiguous_time.value,
         "rejects": rejects,
     }
+    from delaystore.cli._endpoint import EndpointOptions
+
+    where = EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table, transport=transport)
     if file is not None:
         one = {
             "BODY": body, "--body-file": body_file, "--delay": delay, "--at": at, "--header": header,
@@ -129,6 +135,8 @@ def send(
         from delaystore.cli._send_file import send_file
 
         options = given_options(given, _TYPED)
+        if not create:
+            where.require_existing(dry_run=dry_run)
         send_file(file, options, mapping=mapping or (), kind=kind, dry_run=dry_run, as_json=as_json)
         return
     of_file = {option_of(name): value for name, value in rules.items()}
@@ -143,10 +151,7 @@ def send(
     properties = dict(_property(text) for text in property_ or ())
     content = _body(body, body_file)
     longest = _longest(key, on_key, max_wait)
-    from delaystore.cli._endpoint import EndpointOptions
-
-    where = EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table, transport=transport)
-    with where.open(DelayedDeliverySettings(), native=native) as opened:
+    with where.open(DelayedDeliverySettings(), native=native, existing=not create) as opened:
         sent = opened.delivery.send(
             destination,
             content,

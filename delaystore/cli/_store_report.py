@@ -83,12 +83,21 @@ class Patience:
         waiting = self.answer("counting", opened.delivery.estimate_count)
         return StoreReport(status.read_only, waiting, status.overdue, status.first_due)
 
+    def required(self, purpose: str, ask: Callable[[], T]) -> T:
+        """What the store answers in the time that is left; raises StoreError."""
+        from delaystore.calls import Question
+
+        return Question(purpose, ask, self._left).answer()
+
     def answer(self, purpose: str, ask: Callable[[], T]) -> T | None:
         """What the store answers in the time that is left; None: nothing, or it cannot be reached."""
         from delaystore.calls import Question
 
-        left = max(0.0, self._seconds - (time.monotonic() - self._began))
         try:
-            return Question(purpose, ask, left).answer()
+            return Question(purpose, ask, self._left).answer()
         except StoreUnavailableError:
             return None
+
+    @property
+    def _left(self) -> float:
+        return max(0.0, self._seconds - (time.monotonic() - self._began))

@@ -15,6 +15,7 @@ from delaystore.cli._delays.app import delays_app
 from delaystore.cli._demo import demo
 from delaystore.cli._destinations import changes, destinations
 from delaystore.cli._dispatch import dispatch
+from delaystore.cli._endpoints import endpoints
 from delaystore.cli._export import export
 from delaystore.cli._health import health
 from delaystore.cli._listing import count, list_messages, show
@@ -103,6 +104,7 @@ for name, command in (
     ("changes", changes),
     ("receive", receive),
     ("status", status),
+    ("endpoints", endpoints),
     ("health", health),
 ):
     app.command(name)(command)

@@ -2,8 +2,10 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
+from time import monotonic
 from typing import ParamSpec, Protocol, TypeVar, runtime_checkable
 
 from typing_extensions import override
@@ -13,9 +15,9 @@ from delaystore.calls import Call, TaskCalls
 from delaystore.delivery._delivery import DelayedDelivery
 from delaystore.dispatcher.dispatcher import Dispatcher
 from delaystore.dispatcher.observer import DispatchObserver
-from delaystore.dispatcher.status_check import StoreHealth
+from delaystore.dispatcher.status_check import StoreCounts, StoreHealth, counts_of
 from delaystore.settings import DelayedDeliverySettings
-from delaystore.stores.abc import DelayedMessageStore, StoreStatus
+from delaystore.stores.abc import DelayedMessageStore
 from delaystore.transports.abc import Transport
 
 P = ParamSpec("P")
@@ -76,35 +78,55 @@ class LoopStatusCheck:
 
     def __init__(self, store: LoopStore) -> None:
         self._store = store.bridged
-        self._question: asyncio.Task[StoreHealth] | None = None
+        self._status: asyncio.Task[StoreHealth] | None = None
+        self._counts: asyncio.Task[StoreCounts] | None = None
 
     async def health(self, timeout: timedelta | float) -> StoreHealth:
         """How the store is, asked for `timeout` (or seconds) at most; raises nothing but CancelledError."""
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-        if self._question is None or self._question.done():
-            self._question = asyncio.ensure_future(self._ask(seconds))
-        question = self._question
-        done, _ = await asyncio.wait({question}, timeout=seconds)
-        if not done:
+        ends = monotonic() + seconds
+        if self._status is None or self._status.done():
+            self._status = asyncio.ensure_future(self._ask_status(seconds))
+        status = await _answer(self._status, seconds)
+        if status is None:
             return StoreHealth(problem=f"the store does not answer within {seconds:g} s")
-        return question.result()
+        if status.problem is not None:
+            return status
+        left = max(0.0, ends - monotonic())
+        if self._counts is None or self._counts.done():
+            self._counts = asyncio.ensure_future(self._ask_counts(left))
+        counts = await _answer(self._counts, left)
+        return status if counts is None else replace(status, counts=counts)
 
     async def close(self) -> None:
-        """Leave a question that has no answer."""
-        if self._question is not None and not self._question.done():
-            self._question.cancel()
-            await asyncio.wait({self._question})
+        """Leave questions that have no answer."""
+        for question in (self._status, self._counts):
+            if question is not None and not question.done():
+                question.cancel()
+                await asyncio.wait({question})
 
-    async def _ask(self, seconds: float) -> StoreHealth:
+    async def _ask_status(self, seconds: float) -> StoreHealth:
         try:
-            status = await bridged(self._status, seconds)
+            status = await bridged(_within, "asking for the status", seconds, self._store.status)
         except Exception as error:
             return StoreHealth(problem=str(error) or type(error).__name__)
         return StoreHealth(status.overdue, status.read_only)
 
-    def _status(self, seconds: float) -> StoreStatus:
-        with Call("asking for the status", seconds):
-            return self._store.status()
+    async def _ask_counts(self, seconds: float) -> StoreCounts:
+        try:
+            return await bridged(_within, "counting what waits", seconds, lambda: counts_of(self._store))
+        except Exception:
+            return StoreCounts()
+
+
+async def _answer(question: "asyncio.Task[R]", seconds: float) -> R | None:
+    done, _ = await asyncio.wait({question}, timeout=seconds)
+    return question.result() if done else None
+
+
+def _within(purpose: str, seconds: float, ask: Callable[[], R]) -> R:
+    with Call(purpose, seconds):
+        return ask()
 
 
 async def bridged(work: Callable[P, R], *arguments: P.args, **named: P.kwargs) -> R:

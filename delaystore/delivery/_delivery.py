@@ -21,7 +21,7 @@ from delaystore.delivery._native import NativeSender
 from delaystore.delivery._sending import Composer, Earliest, Sender
 from delaystore.dispatcher.breakers import RepeatedFailuresOverTimeCircuitBreaker, listener_of
 from delaystore.dispatcher.dispatcher import Dispatcher
-from delaystore.dispatcher.health import STATUS_TIMEOUT, Health
+from delaystore.dispatcher.health import STATUS_TIMEOUT, Health, with_counts
 from delaystore.dispatcher.observer import DispatchObserver, guarded
 from delaystore.dispatcher.status_check import StatusCheck, StoreHealth
 from delaystore.dispatcher.store_calls import StoreCalls
@@ -272,7 +272,8 @@ class DelayedDelivery(Sender):
 
     def health_with(self, store: StoreHealth) -> Health:
         """The health without a dispatcher, where the store is as `store` says."""
-        return self._with_own(Health(running=False, oldest_overdue=store.oldest_overdue, store=store.problem))
+        health = Health(running=False, dispatches=False, oldest_overdue=store.oldest_overdue, store=store.problem)
+        return self._with_own(with_counts(health, store.counts))
 
     def _with_own(self, health: Health) -> Health:
         """`health` with that of storing."""

@@ -70,14 +70,13 @@ class Composer:
         if self._check is not None:
             self._check(message)
 
-    def followed(self) -> AbstractContextManager[Stamp | None]:
-        """A block that is one call of `send` or `send_many`: what makes of each checked message the one to store.
+    def followed(self, message: DelayedMessage | None = None) -> AbstractContextManager[Stamp | None]:
+        """A block that is one call of `send`, of `message`, or (None) of `send_many`.
 
-        None: nobody follows it, and each is stored as it is.
+        In it: what makes of each checked message the one to store; None: nobody follows, and each is stored as it is.
         """
-        sending = (
-            None if self._observer is None or not self._observer.hears_of_sending else self._observer.send_begins()
-        )
+        observer = self._observer
+        sending = None if observer is None or not observer.hears_of_sending else observer.send_begins(message)
         return _FOLLOWED_BY_NOBODY if sending is None else self._followed(sending)
 
     @contextmanager
@@ -158,7 +157,7 @@ class Sender(ABC):
             key=key,
         )
         self._composer.check(message)
-        with self._composer.followed() as stamp:
+        with self._composer.followed(message) as stamp:
             if stamp is not None:
                 message = stamp(message)
             if rule is not None:

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from delaystore.dispatcher._error_queue import Failure
 from delaystore.dispatcher.health import DispatchReport
 from delaystore.dispatcher.observer import Phase, Stopwatch
 from delaystore.message import DelayedMessage
+from delaystore.stores.operable import OperableTransaction
 
 FIRST_LIMIT: Final = 64
 """How many messages to ask for at first."""
@@ -19,16 +20,22 @@ class Batch:
     """The messages of one pass, by what has become of them so far; filled also when the pass fails."""
 
     messages: Sequence[DelayedMessage] = ()
+    operable: OperableTransaction | None = None
+    """The pass's transaction, if the store is operable."""
     full: bool = False
     """As many were fetched as were asked for."""
+    again: bool = False
+    """Some stay as they were that may go in the next pass."""
+    sent_at: datetime | None = None
+    """When it was sent, on the store's clock; None: it was not."""
     delivered: Sequence[DelayedMessage] = ()
     undeliverable: list[Failure] = field(default_factory=list)
     """For the error queue."""
-    refused: list[DelayedMessage] = field(default_factory=list)
+    refused: list[Failure] = field(default_factory=list)
     """To be tried again."""
-    unsettled: list[DelayedMessage] = field(default_factory=list)
+    unsettled: list[Failure] = field(default_factory=list)
     """Without an answer; they stay as they were."""
-    giving_way: list[tuple[DelayedMessage, timedelta]] = field(default_factory=list)
+    giving_way: list[tuple[Failure, timedelta]] = field(default_factory=list)
     """Not to be sent for so long, so that others come first."""
     deferred: int = 0
     """How many of `giving_way` have no answer although the broker is there; why is not known."""
@@ -38,6 +45,12 @@ class Batch:
     """In the error queue."""
     not_moved: list[Failure] = field(default_factory=list)
     """Not taken by the error queue, with the reason why not."""
+    paused: list[DelayedMessage] = field(default_factory=list)
+    """For a paused destination; to be parked."""
+    parked: Sequence[DelayedMessage] = ()
+    """Those of `paused` that the store has parked; the others stay as they were."""
+    postponed: list[tuple[DelayedMessage, datetime]] = field(default_factory=list)
+    """More than a limit allows, with their next attempts."""
     answered: bool = False
     """Whether the broker is known to have settled any of them."""
     silence: str = ""
@@ -50,6 +63,8 @@ class Batch:
     """Failures that the store has counted."""
     gave_way: int = 0
     """How many of `giving_way` the store shows later."""
+    shown_later: int = 0
+    """How many of `postponed` the store shows later."""
     claims_lost: int = 0
     undone: Exception | None = None
     """Why its transaction was undone; None: it was not."""
@@ -70,7 +85,7 @@ class Batch:
         """Note that `message` has no answer."""
         if not self.unsettled:
             self.silence = reason
-        self.unsettled.append(message)
+        self.unsettled.append(Failure(message, "Unsettled", reason))
 
     def begin(self, phase: Phase) -> None:
         """Tell the stopwatch that `phase` begins."""
@@ -87,6 +102,8 @@ class Batch:
             gave_way=self.gave_way,
             unsettled=len(self.unsettled),
             unsuited=len(self.unsuited),
+            parked=len(self.parked),
+            postponed=self.shown_later,
             claims_lost=self.claims_lost,
         )
 

@@ -1,6 +1,9 @@
 """What the parts of one dispatcher share."""
 
+from delaystore.dispatcher._activity import RecentActivity
+from delaystore.dispatcher._destinations import KnownDestinations
 from delaystore.dispatcher._error_queue import ErrorQueue
+from delaystore.dispatcher._operability import Operability
 from delaystore.dispatcher.breakers import Breakers
 from delaystore.dispatcher.health import Tally
 from delaystore.dispatcher.observer import DispatchObserver, guarded
@@ -29,3 +32,6 @@ class DispatchContext:
         self.store_calls = StoreCalls(self.breakers.fetch, settings.store_timeout)
         self.error_queue = ErrorQueue(transport, settings)
         self.tally = Tally()
+        self.operability = Operability(store)
+        self.destinations = KnownDestinations(self.operability, self.store_calls)
+        self.activity = RecentActivity()

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from delaystore.dispatcher._batch import Batch
 from delaystore.dispatcher._error_queue import ErrorQueue, Failure
+from delaystore.dispatcher._failure_log import grouped
 from delaystore.dispatcher._forwarding import Forwarder, Sent
 from delaystore.dispatcher._on_their_way import OnTheirWay
 from delaystore.dispatcher._postponing import Postponing
@@ -55,11 +56,13 @@ class ErrorCopies:
         if outcome.kind is OutcomeKind.DELIVERED:
             batch.moved.append(failure)
         elif outcome.kind is OutcomeKind.UNREADY or (on_its_way and batch.outage is None):
-            self._postponing.give_way(batch, failure.message, on_its_way=on_its_way)
+            waiting = replace(failure, reason=f"{failure.reason}; the error queue: {outcome.reason}")
+            self._postponing.give_way(batch, waiting, on_its_way=on_its_way)
         elif outcome.kind is OutcomeKind.UNSETTLED and batch.outage is not None:
             batch.leave_unsettled(failure.message, outcome.reason)
         else:
-            batch.not_moved.append(replace(failure, reason=f"{outcome.kind.value}: {outcome.reason}"))
+            reason = f"{failure.reason}; the error queue: {outcome.kind.value}: {outcome.reason}"
+            batch.not_moved.append(replace(failure, reason=reason))
 
     def _send_unless_down(self, tx: DelayedMessageStore, copies: Sequence[DelayedMessage], outage: str | None) -> Sent:
         """Send `copies`; if the first send has ended in an outage, return UNSETTLED for all without waiting."""
@@ -68,12 +71,12 @@ class ErrorCopies:
         return self._forwarder.send(tx, copies)
 
     def _log(self, moved: Sequence[Failure]) -> None:
-        if moved:
+        for alike, messages in grouped(moved).items():
             logger.warning(
                 "moved %d messages to the error queue %r; first %r to %r: %s",
-                len(moved),
+                len(messages),
                 self._error_queue.name,
-                moved[0].message.message_id,
-                moved[0].message.destination,
-                moved[0].reason,
+                messages[0].message_id,
+                alike.destination,
+                alike.reason,
             )

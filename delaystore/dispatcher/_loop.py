@@ -7,7 +7,9 @@ import time
 from typing import Final
 
 from delaystore.dispatcher._availability import AvailabilityCheck
+from delaystore.dispatcher._beats import Beats
 from delaystore.dispatcher._context import DispatchContext
+from delaystore.dispatcher._parking import Parking
 from delaystore.dispatcher._passes import DispatchPass, PassResult
 from delaystore.dispatcher._subscription import Subscription
 from delaystore.dispatcher._wakeup import WakeUp
@@ -22,6 +24,8 @@ LONGEST_CONTENTION: Final = 0.5
 """The least and the most seconds to sleep while another dispatcher has claimed what is due."""
 TIDY_EVERY: Final = 60.0
 """Seconds."""
+LONGEST_END: Final = 5.0
+"""Seconds that the end waits for the threads beside the passes."""
 
 
 class DispatchLoop:
@@ -44,6 +48,7 @@ class DispatchLoop:
         self._former = former
         self._availability = AvailabilityCheck(context.transport, context.breakers.dispatch, self.wake)
         self._helper = Worker(f"{name}-helper", self._help)
+        self._tickers = Beats(context, name).ticker, Parking(context, name, self.wake).ticker
 
     def run(self) -> None:
         """Dispatch until `wake.stop()`, then finish what is in flight. No failure of store or transport ends it."""
@@ -58,12 +63,28 @@ class DispatchLoop:
         finally:
             self._helper.end()
             self.subscription.close()
+            self._end_tickers()
             self._thread_id = None
             self.finished.set()
 
     def is_current_thread(self) -> bool:
         """Whether the caller is one of this loop's threads, which must not wait for its end."""
-        return self._thread_id == threading.get_ident() or self._helper.is_current_thread()
+        workers = self._helper, *self._tickers
+        return self._thread_id == threading.get_ident() or any(worker.is_current_thread() for worker in workers)
+
+    def _start_tickers(self) -> None:
+        if self._context.operability.found is not None:
+            for ticker in self._tickers:
+                ticker.start()
+
+    def _end_tickers(self) -> None:
+        """End them, and wait for a moment: a database that hangs must not keep the process."""
+        for ticker in self._tickers:
+            ticker.end()
+        deadline = time.monotonic() + LONGEST_END
+        for ticker in self._tickers:
+            if not ticker.join(max(0.0, deadline - time.monotonic())):
+                logger.warning("the store does not answer the dispatcher's last words; going on without")
 
     def _wait_for_former(self) -> None:
         former, self._former = self._former, None
@@ -78,6 +99,8 @@ class DispatchLoop:
 
     def _turn(self) -> None:
         self.subscription.ensure()
+        self._context.operability.ask()
+        self._start_tickers()
         self.wake.begin()
         result = self._passes.run()
         if result.outage is not None:
@@ -89,7 +112,7 @@ class DispatchLoop:
             self.wake.pause(result.delay)
         elif result.full:
             self._helper.engage()
-        else:
+        elif not result.again:
             self._rest(result)
 
     def _tidy(self) -> None:

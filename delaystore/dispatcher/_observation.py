@@ -32,7 +32,7 @@ def _report(batch: Batch, began: datetime, stopwatch: Stopwatch) -> PassReport:
         began=began,
         counts=batch.report() if done else NOTHING_DONE,
         by_destination=by_destination(batch) if done else {},
-        lateness=_lateness(batch.delivered, stopwatch.sent_at) if done else (),
+        lateness=_lateness(batch.delivered, batch.sent_at) if done else (),
         durations=stopwatch.end(),
         error=batch.undone,
     )
@@ -52,15 +52,19 @@ def _by_outcome(batch: Batch) -> Mapping[str, Sequence[DelayedMessage]]:
         "fetched": batch.messages,
         "delivered": batch.delivered,
         "moved_to_error_queue": [failure.message for failure in batch.moved],
-        "failed": [*batch.refused, *(failure.message for failure in batch.not_moved)],
-        "gave_way": [message for message, _ in batch.giving_way],
-        "unsettled": batch.unsettled,
+        "failed": [failure.message for failure in (*batch.refused, *batch.not_moved)],
+        "gave_way": [failure.message for failure, _ in batch.giving_way],
+        "unsettled": [failure.message for failure in batch.unsettled],
         "unsuited": batch.unsuited,
+        "parked": batch.parked,
+        "postponed": [message for message, _ in batch.postponed],
     }
 
 
 def _settled(batch: Batch) -> SettledMessages:
-    reasons = {failure.message.message_id: failure.reason for failure in (*batch.moved, *batch.not_moved)}
+    giving_way = (failure for failure, _ in batch.giving_way)
+    failures = (*batch.moved, *batch.refused, *batch.not_moved, *giving_way, *batch.unsettled)
+    reasons = {failure.message.message_id: failure.reason for failure in failures}
     return SettledMessages(by_outcome=_by_outcome(batch), reasons=reasons)
 
 

@@ -8,7 +8,9 @@ from datetime import datetime
 from delaystore.dispatcher._arrivals import UnremovedArrivals
 from delaystore.dispatcher._batch import Batch, BatchSizer
 from delaystore.dispatcher._context import DispatchContext
+from delaystore.dispatcher._failure_log import FailureLog
 from delaystore.dispatcher._forwarding import TransportRaisedError
+from delaystore.dispatcher._limits import Limits
 from delaystore.dispatcher._observation import observed
 from delaystore.dispatcher._on_their_way import OnTheirWay
 from delaystore.dispatcher._retries import Deferrals
@@ -18,6 +20,7 @@ from delaystore.dispatcher.breakers import BreakerState
 from delaystore.dispatcher.health import NOTHING_DONE, DispatchReport
 from delaystore.errors import StoreUnavailableError, TransportError
 from delaystore.stores.abc import DelayedMessageStore
+from delaystore.stores.operable import OperableTransaction
 
 logger = logging.getLogger("delaystore.dispatcher")
 
@@ -31,6 +34,8 @@ class PassResult:
     """It fetched what was due at this time; AT_ONCE: it did not fetch."""
     full: bool = False
     """As many were fetched as were asked for: there may be more."""
+    again: bool = False
+    """Some were left that may go in the next pass."""
     delay: float = 0.0
     """Seconds that a breaker asks to wait."""
     outage: str | None = None
@@ -55,7 +60,9 @@ class DispatchPass:
         self._arrivals = UnremovedArrivals()
         self._deferrals = Deferrals()
         self._on_their_way = OnTheirWay()
-        self._settler = Settler(context, self._deferrals, self._on_their_way, random.random)
+        self._limits = Limits(context.operability, context.store_calls)
+        self._settler = Settler(context, self._deferrals, self._on_their_way, self._limits, random.random)
+        self._failure_log = FailureLog()
         settings = context.settings
         self._sizer = BatchSizer(settings.batch_size, settings.batch_bytes, settings.max_body_bytes)
 
@@ -68,6 +75,8 @@ class DispatchPass:
         if outage is not None:
             return PassResult(outage=outage)
         self._context.error_queue.ensure()
+        self._context.destinations.read()
+        self._limits.ask_ahead()
         with self._context.store_calls.call("asking for the time"):
             now = self._context.store.now()
         at = at or now + self._context.settings.handover_horizon
@@ -95,6 +104,7 @@ class DispatchPass:
             at = min(at, tx.now() + self._context.settings.handover_horizon)
             fetched = tx.fetch_batch(at, limit, self._context.settings.batch_bytes)
             batch.messages = taken = self._arrivals.begin(fetched)
+            batch.operable = self._operable(tx)
             if not taken:
                 return
             batch.full = len(fetched) >= limit
@@ -103,6 +113,10 @@ class DispatchPass:
             finally:
                 # While they are claimed: once the transaction is undone, another worker may fetch them.
                 self._arrivals.end(taken, () if self._context.exactly_once else batch.arrived)
+
+    def _operable(self, tx: DelayedMessageStore) -> OperableTransaction | None:
+        known = self._context.operability.found is not None
+        return tx if known and isinstance(tx, OperableTransaction) else None
 
     def _settle(self, tx: DelayedMessageStore, batch: Batch) -> None:
         batch.begin("forward")
@@ -138,10 +152,15 @@ class DispatchPass:
         self._breakers.fetch.success()
         if not batch.messages:
             return PassResult(at=at)
-        self._deferrals.note([*(message for message, _ in batch.giving_way), *batch.unsuited])
+        self._deferrals.note(failure.message for failure, _ in batch.giving_way)
+        if batch.operable is None:
+            self._deferrals.note(batch.unsuited)
         report = batch.report()
         self._context.tally.add(report, now)
-        return PassResult(report, at, batch.full, self._tell_breakers(batch), batch.outage)
+        if batch.operable is not None:
+            self._context.activity.note(batch, report, now)
+        self._failure_log.tell(batch)
+        return PassResult(report, at, batch.full, batch.again, self._tell_breakers(batch), batch.outage)
 
     def _tell_breakers(self, batch: Batch) -> float:
         """Tell the breakers how it went; returns the seconds to wait."""

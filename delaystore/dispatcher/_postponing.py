@@ -5,10 +5,13 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from delaystore.dispatcher._batch import Batch
+from delaystore.dispatcher._error_queue import Failure
 from delaystore.dispatcher._retries import LONGEST_GAP_PAST_RETRIES, Deferrals, back_off, deferral, next_attempt
+from delaystore.failures import FailedAttempt
 from delaystore.message import DelayedMessage
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores.abc import DelayedMessageStore
+from delaystore.stores.operable import FailedDelivery
 
 _STILL_ON_ITS_WAY: Final = 2
 """Times `dispatch_timeout` that a message on its way is not shown, as other dispatchers would send it again."""
@@ -32,43 +35,64 @@ class Postponing:
         return self._deferrals.failures(message) < self._settings.number_of_retries
 
     def give_way(
-        self, batch: Batch, message: DelayedMessage, *, on_its_way: bool = False, at_most: float | None = None
+        self, batch: Batch, failure: Failure, *, on_its_way: bool = False, at_most: float | None = None
     ) -> None:
-        """Note in `batch` that `message` gives way to others for a while, at no retry's cost; `at_most`: seconds."""
-        gap = deferral(self._gap(message.failure_count), self._random)
+        """Note in `batch` that a message gives way to others for a while, at no retry's cost; `at_most`: seconds."""
+        gap = deferral(self._gap(failure.message.failure_count), self._random)
         if on_its_way:
             gap = max(gap, _STILL_ON_ITS_WAY * self._settings.dispatch_timeout)
         elif at_most is not None:
             gap = min(gap, timedelta(seconds=at_most))
-        batch.giving_way.append((message, gap))
+        batch.giving_way.append((failure, gap))
 
     def defer(self, batch: Batch) -> None:
         """Note that what has no answer gives way, though it is unknown whether its destination takes nothing."""
-        batch.giving_way += [(each, min(self._gap(each.failure_count), _LONGEST)) for each in batch.unsettled]
+        batch.giving_way += [(each, min(self._gap(each.message.failure_count), _LONGEST)) for each in batch.unsettled]
         batch.deferred, batch.unsettled = len(batch.unsettled), []
 
     def write(self, tx: DelayedMessageStore, batch: Batch) -> None:
         """Count failures; the store shows these messages again later, counted from now. Raises its errors."""
-        failed = [*batch.refused, *(failure.message for failure in batch.not_moved)]
+        failed = [*batch.refused, *batch.not_moved]
         if failed or batch.giving_way:
             now = tx.now()
-            gaps = [(message, self._gap(self._deferrals.failures(message))) for message in failed]
-            batch.failed = self._show_later(tx, gaps, now)
-            batch.gave_way = self._show_later(tx, batch.giving_way, now)
+            gaps = [(failure, self._gap(self._deferrals.failures(failure.message))) for failure in failed]
+            batch.failed = self._count(tx, batch, gaps, now)
+            batch.gave_way = self._count(tx, batch, batch.giving_way, now)
         if batch.unsuited:
-            tx.increment_failure_counts([(message, self._shown_at(message.due_time)) for message in batch.unsuited])
+            self._keep_until_due(tx, batch)
 
-    def _show_later(
-        self, tx: DelayedMessageStore, gaps: Sequence[tuple[DelayedMessage, timedelta]], now: datetime
+    def _count(
+        self, tx: DelayedMessageStore, batch: Batch, gaps: Sequence[tuple[Failure, timedelta]], now: datetime
     ) -> int:
         """Count a failure of each message, and show it again after its gap; returns how many were there."""
         if not gaps:
             return 0
-        return tx.increment_failure_counts(
-            [(message, self._shown_at(_not_late(message, now, next_attempt(now, gap)))) for message, gap in gaps]
+        times = [self.shown_at(_not_late(failure.message, now, next_attempt(now, gap))) for failure, gap in gaps]
+        failures = [failure for failure, _ in gaps]
+        if batch.operable is None:
+            return tx.increment_failure_counts(
+                [(failure.message, time) for failure, time in zip(failures, times, strict=True)]
+            )
+        return batch.operable.count_failures(
+            [
+                FailedDelivery(
+                    message=failure.message,
+                    next_attempt=time,
+                    attempt=FailedAttempt(now, failure.kind, failure.reason),
+                )
+                for failure, time in zip(failures, times, strict=True)
+            ]
         )
 
-    def _shown_at(self, time: datetime) -> datetime:
+    def _keep_until_due(self, tx: DelayedMessageStore, batch: Batch) -> None:
+        """Show again what cannot be delayed natively; that is no failure, but not every store knows the difference."""
+        shown = [(message, self.shown_at(message.due_time)) for message in batch.unsuited]
+        if batch.operable is None:
+            tx.increment_failure_counts(shown)
+        else:
+            batch.operable.postpone(shown)
+
+    def shown_at(self, time: datetime) -> datetime:
         """The next attempt with which a message is fetched at `time`: passes fetch a horizon ahead."""
         return next_attempt(time, self._settings.handover_horizon)
 

@@ -2,12 +2,15 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from typing import Final
 
+from delaystore.dispatcher._admission import Admission
 from delaystore.dispatcher._batch import Batch
 from delaystore.dispatcher._context import DispatchContext
 from delaystore.dispatcher._error_copies import ErrorCopies
 from delaystore.dispatcher._error_queue import Failure
 from delaystore.dispatcher._forwarding import Forwarder
+from delaystore.dispatcher._limits import Limits
 from delaystore.dispatcher._on_their_way import OnTheirWay, Underway
 from delaystore.dispatcher._postponing import Postponing
 from delaystore.dispatcher._retries import Deferrals
@@ -16,6 +19,8 @@ from delaystore.stores.abc import DelayedMessageStore
 from delaystore.transports.abc import Outcome, OutcomeKind
 
 logger = logging.getLogger("delaystore.dispatcher")
+
+NO_ANSWER_YET: Final = "sent by an earlier attempt, and without an answer so far"
 
 
 class ClaimsLostError(Exception):
@@ -30,6 +35,7 @@ class Settler:
         context: DispatchContext,
         deferrals: Deferrals,
         on_their_way: OnTheirWay,
+        limits: Limits,
         random: Callable[[], float],
     ) -> None:
         self._error_queue = context.error_queue
@@ -37,6 +43,7 @@ class Settler:
         self._forwarder = Forwarder(context)
         self._on_their_way = on_their_way
         self._postponing = Postponing(context.settings, deferrals, random)
+        self._admission = Admission(context.destinations, limits, self._postponing.shown_at)
         self._copies = ErrorCopies(context.error_queue, self._forwarder, on_their_way, self._postponing)
 
     def settle(self, tx: DelayedMessageStore, batch: Batch, long_outage: bool) -> None:
@@ -47,14 +54,14 @@ class Settler:
         what the store raises, TransportRaisedError and ClaimsLostError.
         """
         self._forward(tx, batch)
-        if batch.stopwatch is not None:
-            batch.stopwatch.sent_at = tx.now()
+        batch.sent_at = tx.now()
         self._defer(batch, long_outage)
         self._copies.send(tx, batch)
         self._remove(tx, batch)
         batch.counting = True
         self._postponing.write(tx, batch)
         batch.counting = False
+        self._admission.keep_back(batch)
         if self._exactly_once and batch.claims_lost:
             raise ClaimsLostError
 
@@ -79,9 +86,10 @@ class Settler:
             else:
                 readable.append(message)
         late = bool(batch.arrived)
-        sent = self._forwarder.forward(tx, readable)
+        going = self._admission.admit(tx, batch, readable)
+        sent = self._forwarder.forward(tx, going)
         batch.answered, batch.outage = sent.answered or late, sent.outage
-        for message, outcome in zip(readable, sent.outcomes, strict=True):
+        for message, outcome in zip(going, sent.outcomes, strict=True):
             if outcome.kind is OutcomeKind.DELIVERED:
                 delivered.append(message)
             else:
@@ -100,7 +108,7 @@ class Settler:
             if known is None or self._is_gone(message, known):
                 others.append(message)
             elif not known.late.arrived:
-                self._postponing.give_way(batch, message, on_its_way=True)
+                self._postponing.give_way(batch, Failure(message, "Unsettled", NO_ANSWER_YET), on_its_way=True)
             elif known.failed is None:
                 delivered.append(message)
             else:
@@ -122,7 +130,8 @@ class Settler:
         """
         on_its_way = outcome.late is not None
         if outcome.kind is OutcomeKind.UNREADY or (on_its_way and batch.outage is None):
-            self._postponing.give_way(batch, message, on_its_way=on_its_way, at_most=soon)
+            failure = Failure(message, outcome.kind.value.capitalize(), outcome.reason)
+            self._postponing.give_way(batch, failure, on_its_way=on_its_way, at_most=soon)
         elif outcome.kind is OutcomeKind.UNSETTLED:
             batch.leave_unsettled(message, outcome.reason)
         elif outcome.kind is OutcomeKind.UNSUITED:
@@ -132,7 +141,7 @@ class Settler:
         elif outcome.kind is OutcomeKind.UNROUTABLE:
             batch.undeliverable.append(Failure(message, "Unroutable", outcome.reason))
         elif self._postponing.has_retries(message):
-            batch.refused.append(message)
+            batch.refused.append(Failure(message, "Refused", outcome.reason))
         else:
             batch.undeliverable.append(Failure(message, "Refused", outcome.reason))
 
@@ -149,6 +158,6 @@ class Settler:
         logger.warning(
             "no answer for %d messages while the broker is there; deferred, first %r to %r",
             batch.deferred,
-            first.message_id,
-            first.destination,
+            first.message.message_id,
+            first.message.destination,
         )

@@ -3,13 +3,14 @@
 import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from typing import Any
 
 from delaystore.calls import in_background
 from delaystore.dispatcher._context import DispatchContext
 from delaystore.dispatcher._loop import DispatchLoop
 from delaystore.dispatcher._passes import DispatchPass
 from delaystore.dispatcher._wakeup import WakeUp
-from delaystore.dispatcher.health import STATUS_TIMEOUT, DispatchReport, Health
+from delaystore.dispatcher.health import STATUS_TIMEOUT, DispatchReport, Health, with_counts
 from delaystore.dispatcher.observer import DispatchObserver
 from delaystore.dispatcher.status_check import StatusCheck
 from delaystore.errors import ConfigurationError, TransportUnavailableError, UnsupportedModeError
@@ -137,7 +138,7 @@ class Dispatcher:
         if result.outage is not None and not result.report.fetched:
             raise TransportUnavailableError(result.outage)
         total = result.report
-        while result.report.progress and not result.hindered:
+        while (result.report.progress or result.again) and not result.hindered:
             result = self._passes.run(result.at)
             total += result.report
         return total
@@ -156,7 +157,9 @@ class Dispatcher:
         store = self._status_check.health(timeout)
         running = self._is_running()
         tally = self._context.tally
-        return Health(
+        done: dict[str, Any] = {**tally.total.counts()}
+        health = Health(
+            **done,
             running=running,
             breakers=self._context.breakers.states(),
             oldest_overdue=store.oldest_overdue,
@@ -166,8 +169,8 @@ class Dispatcher:
             transport=self._transport.unavailable() if running else None,
             error_queue=self._context.error_queue.problem,
             subscription_alive=running and self._loop is not None and self._loop.subscription.alive,
-            **tally.total.counts(),
         )
+        return with_counts(health, store.counts)
 
     def _renew_after_fork(self) -> None:
         """In a forked child: go on without the parent's thread, and with new locks in place of its own."""

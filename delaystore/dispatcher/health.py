@@ -1,12 +1,13 @@
 """What the dispatcher did, and how it is doing."""
 
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from delaystore.dispatcher.breakers import BreakerState
+from delaystore.dispatcher.status_check import StoreCounts
 
 STATUS_TIMEOUT: Final = timedelta(seconds=5)
 """How long the store may take to say how it is."""
@@ -31,13 +32,18 @@ class DispatchReport:
     """No answer from the broker: left as they were."""
     unsuited: int = 0
     """Not due yet, and the transport cannot delay them natively: kept in the store until they are due."""
+    parked: int = 0
+    """Kept, as their destination is paused, until it is resumed."""
+    postponed: int = 0
+    """Shown again later, at no retry's cost: more than the limit of their destination."""
     claims_lost: int = 0
     """Forwarded, but no longer claimed when they were to be removed: another dispatcher may have forwarded them too."""
 
     @property
     def progress(self) -> bool:
         """Whether anything in the store changed."""
-        return self.delivered + self.moved_to_error_queue + self.failed + self.gave_way > self.claims_lost
+        shown_later = self.failed + self.gave_way + self.parked + self.postponed
+        return self.delivered + self.moved_to_error_queue + shown_later > self.claims_lost
 
     def counts(self) -> dict[str, int]:
         """Each of the counts by its name."""
@@ -70,15 +76,21 @@ class Tally:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health(DispatchReport):
-    """How the dispatcher of this process is doing, and what it has done since it was made or forked."""
+    """How the dispatcher of this process is doing, and what it has done since it was made or forked.
+
+    What the store has is the same for all processes; None there: it cannot tell, or did not in time.
+    """
 
     running: bool
     """Whether its loop runs in this process."""
+    dispatches: bool = True
+    """Whether this process is to forward messages; False: it has no transport, and only sends."""
     breakers: Mapping[str, str] = field(default_factory=dict)
     """The state of each circuit breaker: disarmed, armed or triggered."""
     oldest_overdue: timedelta | None = None
     """How long ago the message that waits longest was due, though it may be shown again later; None: nothing is
-    overdue, or the store does not answer. A SQL store looks at the first 1000 messages by next attempt."""
+    overdue, or the store does not answer. Parked messages do not count. A SQL store looks at the first 1000 messages
+    by next attempt, and at as many of those that have failed before."""
     last_success: datetime | None = None
     """When this process last delivered a message; None: not yet."""
     store: str | None = None
@@ -91,24 +103,68 @@ class Health(DispatchReport):
     """Why the error queue is not declared, so that messages for it may stay in the store; None: nothing is known."""
     subscription_alive: bool = False
     """Whether sends of other processes wake this dispatcher; False: it polls for them."""
+    backlog: int | None = None
+    """How many messages wait, parked ones too."""
+    backlog_exact: bool | None = None
+    """False: `backlog` is an estimate."""
+    failing: int | None = None
+    """Waiting messages that have failed before; counted up to 10,000."""
+    paused: Sequence[str] | None = None
+    """The destinations that are paused, by name."""
+    parked_now: int | None = None
+    """Messages that wait for their destination to be resumed; counted up to 10,000."""
+    error_queue_depth: int | None = None
+    """Messages in the error queue, as a dispatcher that lives has told."""
+    dispatchers: int | None = None
+    """Dispatchers that live, in all processes."""
 
     @property
     def healthy(self) -> bool:
-        """Whether this process forwards messages as it should."""
-        return (
-            self.running
-            and self.store is None
-            and self.transport is None
-            and self.error_queue is None
-            and (self.slow_store_call is None or self.slow_store_call < SLOW_CALL_ALARM)
-            and BreakerState.TRIGGERED not in self.breakers.values()
-            and (self.oldest_overdue is None or self.oldest_overdue < OVERDUE_ALARM)
-        )
+        """Whether this process does its part as it should: it forwards messages, or, if it only sends, stores them."""
+        return not self.problems
+
+    @property
+    def problems(self) -> Sequence[str]:
+        """Why it is not healthy, a sentence each; none: it is.
+
+        That something is overdue is no problem of a process that only sends.
+        """
+        found = [f"the store: {self.store}"] if self.store is not None else []
+        if self.slow_store_call is not None and self.slow_store_call >= SLOW_CALL_ALARM:
+            found.append(f"the store has not answered a call for {self.slow_store_call.total_seconds():.0f} s")
+        triggered = [name for name, state in self.breakers.items() if state == BreakerState.TRIGGERED]
+        found += [f"the circuit breaker {name!r} has triggered" for name in triggered]
+        return found + self._dispatching_problems() if self.dispatches else found
+
+    def _dispatching_problems(self) -> list[str]:
+        found = [] if self.running else ["the dispatcher of this process does not run"]
+        if self.transport is not None:
+            found.append(f"nothing can be sent: {self.transport}")
+        if self.error_queue is not None:
+            found.append(f"the error queue is not declared: {self.error_queue}")
+        if self.oldest_overdue is not None and self.oldest_overdue >= OVERDUE_ALARM:
+            found.append(f"a message has been overdue for {self.oldest_overdue.total_seconds():.0f} s")
+        return found
 
     def as_dict(self) -> dict[str, Any]:
-        """The same for JSON: durations in seconds, times in ISO 8601."""
+        """The same for JSON, with `healthy` and `problems`: durations in seconds, times in ISO 8601."""
         own = {field.name: _as_json(getattr(self, field.name)) for field in fields(self)}
-        return {"healthy": self.healthy, **own}
+        return {"healthy": self.healthy, "problems": list(self.problems), **own}
+
+
+def with_counts(health: Health, counts: StoreCounts) -> Health:
+    """`health` with what the store has counted."""
+    backlog = counts.backlog
+    return replace(
+        health,
+        backlog=None if backlog is None else backlog.messages,
+        backlog_exact=None if backlog is None else backlog.exact,
+        failing=counts.failing,
+        paused=counts.paused,
+        parked_now=counts.parked_now,
+        error_queue_depth=counts.error_queue_depth,
+        dispatchers=counts.dispatchers,
+    )
 
 
 def _as_json(value: object) -> object:
@@ -116,4 +172,6 @@ def _as_json(value: object) -> object:
         return value.total_seconds()
     if isinstance(value, datetime):
         return value.isoformat()
-    return dict(value) if isinstance(value, Mapping) else value
+    if isinstance(value, Mapping):
+        return dict(value)
+    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value

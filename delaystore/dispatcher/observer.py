@@ -94,10 +94,10 @@ class DispatchObserver:
         Called before `pass_ended`, and only where it is overridden: nobody else pays for it.
         """
 
-    def send_begins(self) -> Sending | None:
-        """`send` or `send_many` was called, also of an enlisted delivery; None: nobody follows this call.
+    def send_begins(self, message: DelayedMessage | None) -> Sending | None:  # noqa: ARG002 - for overriders
+        """A call of `send` (with `message`, checked) or `send_many` (None) begins, also of an enlisted delivery.
 
-        Called only where it is overridden.
+        None: nobody follows it. Called only where it is overridden.
         """
         return None
 
@@ -124,8 +124,8 @@ class GuardedObserver(DispatchObserver):
         self.guard("SettledMessages", self._observer.messages_settled, report, messages)
 
     @override
-    def send_begins(self) -> Sending | None:
-        sending = self.guard("Sending", self._observer.send_begins)
+    def send_begins(self, message: DelayedMessage | None) -> Sending | None:
+        sending = self.guard("Sending", self._observer.send_begins, message)
         return None if sending is None else _GuardedSending(self, sending)
 
     def guard(self, what: str, call: Callable[..., _Answer], *arguments: Any) -> _Answer | None:
@@ -167,8 +167,6 @@ class Stopwatch:
     """Measures the phases of one pass; the first begins at once."""
 
     def __init__(self) -> None:
-        self.sent_at: datetime | None = None
-        """When the batch was forwarded, on the store's clock; None: it was not."""
         self._seconds: dict[Phase, float] = {"fetch": 0.0, "forward": 0.0, "settle": 0.0}
         self._phase: Phase = "fetch"
         self._began = time.monotonic()

@@ -1,11 +1,31 @@
 """Asking the store how it is, without waiting for as long as it may take."""
 
 import threading
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
+from time import monotonic
+from typing import Final, Generic, TypeVar
 
 from delaystore.calls import Question
-from delaystore.stores.abc import DelayedMessageStore, StoreStatus
+from delaystore.stores.abc import Count, DelayedMessageStore, ManagedDelayedMessageStore
+from delaystore.stores.operable import OperableDelayedMessageStore
+
+MOST_COUNTED: Final = 10_000
+"""As many failing and parked messages are counted."""
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreCounts:
+    """What a store has, as in `Health`; None: it cannot tell, or did not in time."""
+
+    backlog: Count | None = None
+    failing: int | None = None
+    paused: Sequence[str] | None = None
+    parked_now: int | None = None
+    dispatchers: int | None = None
+    error_queue_depth: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,32 +34,67 @@ class StoreHealth:
 
     oldest_overdue: timedelta | None = None
     problem: str | None = None
+    counts: StoreCounts = field(default_factory=StoreCounts)
 
 
-class StatusCheck:
-    """Asks one store, one question at a time: a store that hangs keeps one thread, not one for each caller."""
+def counts_of(store: DelayedMessageStore) -> StoreCounts:
+    """Ask `store` for what it can tell; raises its errors."""
+    backlog = store.estimate_count() if isinstance(store, ManagedDelayedMessageStore) else None
+    if not isinstance(store, OperableDelayedMessageStore) or not store.is_operable:
+        return StoreCounts(backlog=backlog)
+    dispatchers = store.dispatchers()
+    depths = [each.error_queue_depth for each in dispatchers if each.error_queue_depth is not None]
+    return StoreCounts(
+        backlog=backlog,
+        failing=store.count_failing(MOST_COUNTED),
+        paused=[each.name for each in store.destinations() if each.paused],
+        parked_now=store.count_parked(MOST_COUNTED),
+        dispatchers=len(dispatchers),
+        error_queue_depth=max(depths, default=None),
+    )
 
-    def __init__(self, store: DelayedMessageStore) -> None:
-        self._store = store
+
+class _Repeated(Generic[T]):
+    """A question that is asked again and again, but never twice at once: a store that hangs keeps one thread."""
+
+    def __init__(self, purpose: str, ask: Callable[[], T]) -> None:
+        self._purpose = purpose
+        self._ask = ask
         self._lock = threading.Lock()
-        self._question: Question[StoreStatus] | None = None
+        self._question: Question[T] | None = None
 
-    def health(self, timeout: timedelta | float) -> StoreHealth:
-        """How the store is, asked for `timeout` (or seconds) at most; raises nothing."""
-        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-        try:
-            status = self._ask(seconds)
-        except Exception as error:
-            return StoreHealth(problem=str(error) or type(error).__name__)
-        return StoreHealth(status.overdue, status.read_only)
-
-    def _ask(self, seconds: float) -> StoreStatus:
-        """The store's status. An earlier question without an answer is waited for until its own time is over.
+    def ask(self, seconds: float) -> T:
+        """The answer. An earlier question without one is waited for until its own time is over.
 
         Raises StoreUnavailableError after `seconds`, and what the store raises.
         """
         with self._lock:
             if self._question is None or not self._question.open:
-                self._question = Question("asking for the status", self._store.status, seconds)
+                self._question = Question(self._purpose, self._ask, seconds)
             question = self._question
         return question.answer()
+
+
+class StatusCheck:
+    """Asks one store, for a bounded time."""
+
+    def __init__(self, store: DelayedMessageStore) -> None:
+        self._status = _Repeated("asking for the status", lambda: store.status())
+        self._counts = _Repeated("counting what waits", lambda: counts_of(store))
+
+    def health(self, timeout: timedelta | float) -> StoreHealth:
+        """How the store is, asked for `timeout` (or seconds) at most; raises nothing.
+
+        What it cannot count in that time is unknown, and no problem.
+        """
+        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        ends = monotonic() + seconds
+        try:
+            status = self._status.ask(seconds)
+        except Exception as error:
+            return StoreHealth(problem=str(error) or type(error).__name__)
+        try:
+            counts = self._counts.ask(max(0.0, ends - monotonic()))
+        except Exception:
+            counts = StoreCounts()
+        return StoreHealth(status.overdue, status.read_only, counts)

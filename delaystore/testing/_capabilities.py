@@ -26,6 +26,8 @@ class StoreCapabilities:
     """It is a ManagedDelayedMessageStore."""
     keys: bool = False
     """It is a ManagedDelayedMessageStore and a KeyedDelayedMessageStore."""
+    operations: bool = False
+    """It is an OperableDelayedMessageStore, and its `transaction()` yields an OperableTransaction."""
     other_processes: bool = False
     """Another process can open the same storage: `open_elsewhere` is given."""
     lease: timedelta = timedelta(0)

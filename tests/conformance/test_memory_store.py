@@ -12,7 +12,13 @@ LEASE = timedelta(minutes=1)
 
 class TestInMemoryStore(StoreConformance):
     capabilities: ClassVar = StoreCapabilities(
-        transactions=True, batches=True, bounded_batches=True, management=True, keys=True, ending_leases=True
+        transactions=True,
+        batches=True,
+        bounded_batches=True,
+        management=True,
+        keys=True,
+        operations=True,
+        ending_leases=True,
     )
 
     @pytest.fixture
@@ -29,3 +35,10 @@ class TestInMemoryStore(StoreConformance):
             clock.advance(LEASE)
 
         return end
+
+    @pytest.fixture
+    def pass_time(self, clock: SettableClock) -> Callable[[float], None]:
+        def pass_by(seconds: float) -> None:
+            clock.advance(seconds)
+
+        return pass_by

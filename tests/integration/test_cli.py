@@ -264,7 +264,7 @@ def test_health_is_bad_when_something_is_overdue_for_too_long(run: CommandLine, 
 
 
 def test_a_store_may_have_a_table_of_another_name(run: CommandLine) -> None:
-    assert run("send", "billing", *LATER, "--table", "waiting room").code == 0
+    assert run("send", "billing", *LATER, "--table", "waiting room", "--create").code == 0
     assert run("count", "--table", "waiting room").out == "1\n"
     assert run("count").out == "0\n"
 

@@ -182,7 +182,7 @@ def test_receiving_creates_no_file(run: CommandLine, tmp_path: Path) -> None:
     assert not missing.exists()
 
 
-@pytest.mark.parametrize("command", [["setup"], ["send", "billing", "--delay", "1"], ["dispatch", "--once"]])
+@pytest.mark.parametrize("command", [["setup"], ["send", "b", "--delay", "1", "--create"], ["dispatch", "--once"]])
 def test_what_writes_creates_the_file(run: CommandLine, command: list[str], tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'fresh.db'}"
     assert run(*command, "--store", url, "--transport", url).code == 0

@@ -34,7 +34,7 @@ def test_an_order_and_its_reminder_are_kept_together(tmp_path: Path, monkeypatch
             serving = asyncio.create_task(server.serve(sockets=[listening]))
             port = listening.getsockname()[1]
             async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
-                assert (await client.get("/health")).json() == {"healthy": True}
+                assert (await client.get("/health")).json() == {"healthy": True, "problems": []}
                 assert (await client.post("/orders/17")).status_code == 201
                 assert (await client.post("/orders/17")).status_code == 409
                 await client.post("/orders/18")

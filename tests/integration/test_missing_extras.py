@@ -22,6 +22,7 @@ from delaystore.cli.entry import main
 main()
 """
 STORE = ("--store", "sqlite:///app.db", "--endpoint", "sales")
+QUEUE = ("--transport", "sqlite:///app.db")
 BROKER = "amqp://127.0.0.1:1"
 
 
@@ -46,6 +47,9 @@ def run_without(libraries: str, *arguments: str, folder: Path) -> subprocess.Com
             ["migrate", "preview", "--from", "file:///{}/a.parquet", "--to", BROKER, "--endpoint", "a"],
         ),
         ("psycopg", "postgresql", ["list", "--store", "postgresql://127.0.0.1:1/x", "--endpoint", "sales"]),
+        ("opentelemetry", "prometheus", ["dispatch", *STORE, *QUEUE, "--metrics", "127.0.0.1:0"]),
+        ("opentelemetry.sdk.metrics", "prometheus", ["dispatch", *STORE, *QUEUE, "--metrics", "127.0.0.1:0"]),
+        ("prometheus_client", "prometheus", ["dispatch", *STORE, *QUEUE, "--metrics", "127.0.0.1:0"]),
         ("pymysql", "mysql", ["count", "--store", "mysql://127.0.0.1:1/x", "--endpoint", "sales"]),
     ],
 )
@@ -58,7 +62,7 @@ def test_a_command_without_its_extra_says_what_to_install(
     (line,) = result.stderr.splitlines()
     assert result.returncode == 2, line
     assert line.startswith("error: ")
-    assert library in line
+    assert library.partition(".")[0] in line
     assert f'pip install "delaystore[{extra}]"' in line
 
 
@@ -103,6 +107,20 @@ def test_an_adapter_without_its_framework_says_what_to_install(framework: str, n
     assert result.stderr.splitlines()[-1].endswith(
         f'needs the library {framework}, which is not installed; pip install "delaystore[{framework}]"'
     )
+
+
+@pytest.mark.parametrize(
+    ("library", "extra", "made"),
+    [
+        ("opentelemetry", "telemetry", "OpenTelemetryMetrics"),
+        ("opentelemetry.sdk", "prometheus", "MetricsServer()"),
+        ("prometheus_client", "prometheus", "MetricsServer()"),
+    ],
+)
+def test_telemetry_without_its_extras_says_what_to_install(library: str, extra: str, made: str) -> None:
+    program = f"import sys; sys.modules[{library!r}] = None; import delaystore.telemetry; delaystore.telemetry.{made}"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    assert result.stderr.splitlines()[-1].endswith(f'which is not installed; pip install "delaystore[{extra}]"')
 
 
 def test_the_table_knows_the_extras_of_the_package() -> None:

@@ -534,7 +534,9 @@ def test_the_command_line_hands_over_and_sends_natively(
     url = f"{rabbitmq_url}?delays=custom:test:22:ms"
     run = CommandLine(capsys, {})
     store = ("--store", sqlite_url, "--endpoint", "sales")
-    assert run("send", "billing", "native", "--delay", "1s", "--native", "--transport", url, *store).code == 0
+    assert (
+        run("send", "billing", "native", "--delay", "1s", "--native", "--create", "--transport", url, *store).code == 0
+    )
     assert run("send", "billing", "stored", "--delay", "2s", *store).code == 0
     assert run("count", *store).out.strip() == "1"
     done = run("dispatch", "--once", "--handover", "1m", "--transport", url, *store)

@@ -37,6 +37,7 @@ def run(
 ) -> CommandLine:
     """The command line with a store, in a folder of its own."""
     environment = {"DELAYSTORE_STORE": sqlite_url, "DELAYSTORE_ENDPOINT": "sales"}
+    environment |= {"DELAYSTORE_SEND_CREATE": "1", "DELAYSTORE_LOAD_CREATE": "1"}
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)

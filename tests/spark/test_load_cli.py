@@ -57,6 +57,7 @@ def run(
     environment = {"DELAYSTORE_STORE": sqlite_url, "DELAYSTORE_ENDPOINT": "sales"}
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setenv("DELAYSTORE_LOAD_CREATE", "1")
     return CommandLine(capsys, environment)
 
 
@@ -398,7 +399,7 @@ def test_an_interrupted_load_leaves_nothing(folder: Path, sqlite_url: str, tmp_p
         "SPARK_LOCAL_DIRS": str(tmp_path),
         "SPARK_SUBMIT_OPTS": QUICK_JAVA,
     }
-    process = started(["load", "a.csv", *MAP, "--load-id", "a", "--master", "local[1]"], environment)
+    process = started(["load", "a.csv", *MAP, "--create", "--load-id", "a", "--master", "local[1]"], environment)
     try:
         wait_for_running_load(sqlite_url)
         process.send_signal(signal.SIGINT)

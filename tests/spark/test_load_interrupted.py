@@ -37,7 +37,8 @@ def test_an_interrupt_while_spark_starts_ends_it(
         "SPARK_SUBMIT_OPTS": QUICK_JAVA,
         "TMPDIR": str(tmp_path),
     }
-    arguments = ["load", "a.csv", "--destination", "q", "--master", "local[1]", "--spark-log", "spark.log", *options]
+    arguments = ["load", "a.csv", "--destination", "q", "--create", "--master", "local[1]", *options]
+    arguments += ["--spark-log", "spark.log"]
     process = started(arguments, environment, cwd=tmp_path, stdin=subprocess.DEVNULL)
     try:
         looked_at, deadline = psutil.Process(process.pid), time.monotonic() + 2 * PATIENCE

@@ -33,7 +33,7 @@ def test_of_a_load(postgresql: PostgreSQLDatabases, postgresql_url: str, tmp_pat
     }
     conf = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
     place = ["--store", f"@{tmp_path}/store", "--endpoint", "sales", "--master", "local[1]", "--spark-log", str(log)]
-    process = started(["load", str(tmp_path / "rows.csv"), *place, *conf], {})
+    process = started(["load", str(tmp_path / "rows.csv"), "--create", *place, *conf], {})
     try:
         seen = arguments_until_it_ends(process)
         out, err = process.communicate(timeout=PATIENCE)

@@ -83,7 +83,8 @@ def run(
     spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> CommandLine:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DELAYSTORE_ENDPOINT", "sales")
+    for name, value in {"ENDPOINT": "sales", "SEND_CREATE": "1", "LOAD_CREATE": "1"}.items():
+        monkeypatch.setenv(f"DELAYSTORE_{name}", value)
     return CommandLine(capsys, {})
 
 

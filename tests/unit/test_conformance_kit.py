@@ -2,12 +2,13 @@
 
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from delaystore.errors import MissingDependencyError
-from delaystore.testing import StoreCapabilities, StoreConformance
+from delaystore.testing import StoreCapabilities, StoreConformance, TransportConformance
 
 HEAD = """
 from datetime import timedelta
@@ -555,6 +556,12 @@ def test_capabilities_decide_which_tests_there_are() -> None:
     name = "test_what_an_undone_block_stored_is_not_there"
     assert getattr(Least, name) is None
     assert callable(getattr(Most, name))
+
+
+@pytest.mark.parametrize("kit", [StoreConformance, TransportConformance])
+def test_no_test_hides_another(kit: type) -> None:
+    names = Counter(name for base in kit.__mro__[1:] for name in vars(base) if name.startswith("test_"))
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 @pytest.mark.parametrize("library", ["pytest", "hypothesis"])

@@ -415,9 +415,13 @@ def test_health_asks_the_store_of_a_process_that_only_sends(
     clock.advance(61)
     health = delivery.health()
     assert (health.oldest_overdue, health.store) == (timedelta(minutes=1), None)
+    assert (health.healthy, health.running, health.dispatches, health.backlog) == (True, False, False, 1)
+    clock.advance(3600)
+    assert delivery.health().healthy, "what is overdue is not the fault of who sends"
 
     def fail() -> StoreStatus:
         raise StoreUnavailableError("gone")
 
     monkeypatch.setattr(store, "status", fail)
     assert delivery.health().store == "gone"
+    assert delivery.health().problems == ["the store: gone"]

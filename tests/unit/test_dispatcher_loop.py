@@ -31,6 +31,7 @@ from tests.dispatching import (
 )
 
 PAST = timedelta(seconds=-5)
+NAME = "delaystore-dispatcher-sales"
 
 
 @pytest.fixture
@@ -132,7 +133,7 @@ def test_a_backlog_is_worked_off_by_two_workers(store: CountingStore, transport:
     store.store_many(due(f"{number}") for number in range(2000))
     with running(make(store, transport, batch_size=20)) as dispatcher:
         wait_until(lambda: dispatcher.health().delivered == 2000)
-        assert threads() == ["delaystore-dispatcher-sales", "delaystore-dispatcher-sales-helper"]
+        assert sorted(threads()) == [NAME, f"{NAME}-beats", f"{NAME}-helper", f"{NAME}-parking"]
     assert most == 2
     assert sorted(transport.bodies("billing")) == sorted(f"{number}".encode() for number in range(2000))
 
@@ -297,7 +298,7 @@ def test_start_and_stop_may_be_called_twice_or_never(store: CountingStore, trans
     assert dispatcher.stop() is True
     dispatcher.start()
     dispatcher.start()
-    wait_until(lambda: threads() == ["delaystore-dispatcher-sales"])
+    wait_until(lambda: sorted(threads()) == [NAME, f"{NAME}-beats", f"{NAME}-parking"])
     assert dispatcher.stop(PATIENCE)
     assert dispatcher.stop(PATIENCE)
     assert not dispatcher.health().running
@@ -573,11 +574,14 @@ def test_health_tells_how_long_the_oldest_is_overdue(store: CountingStore, trans
     with running(dispatcher):
         wait_until(lambda: store.count() == 0)
         wait_until(lambda: dispatcher.health().last_success is not None)
+        wait_until(lambda: dispatcher.health().dispatchers == 1)
         health = dispatcher.health()
         assert health.healthy
-        assert health.as_dict() | {"last_success": None} == {
+        assert health.as_dict() | {"last_success": None, "error_queue_depth": None} == {
             "healthy": True,
+            "problems": [],
             "running": True,
+            "dispatches": True,
             "breakers": {"fetch": "disarmed", "dispatch": "disarmed", "recovery": "disarmed"},
             "oldest_overdue": None,
             "last_success": None,
@@ -589,6 +593,15 @@ def test_health_tells_how_long_the_oldest_is_overdue(store: CountingStore, trans
             "unsuited": 0,
             "gave_way": 0,
             "claims_lost": 0,
+            "parked": 0,
+            "postponed": 0,
+            "backlog": 0,
+            "backlog_exact": True,
+            "failing": 0,
+            "paused": [],
+            "parked_now": 0,
+            "error_queue_depth": None,
+            "dispatchers": 1,
             "store": None,
             "slow_store_call": None,
             "transport": None,

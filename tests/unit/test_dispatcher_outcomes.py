@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Sequence
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -22,6 +22,7 @@ from delaystore.message import DelayedMessage, UnreadableMessage
 from delaystore.settings import TransactionMode
 from delaystore.stores.abc import DelayedMessageStore, ManagementOutcome
 from delaystore.stores.memory import InMemoryDelayedMessageStore
+from delaystore.stores.operable import FailedDelivery
 from delaystore.testing import SettableClock
 from tests.dispatching import (
     NOON,
@@ -501,10 +502,10 @@ def test_a_store_that_fails_at_counting_failures_still_loses_what_was_delivered(
         @contextmanager
         def transaction(self) -> Any:
             with super().transaction() as tx:
-                tx.increment_failure_counts = self._refuse  # type: ignore[method-assign]
+                tx.count_failures = self._refuse
                 yield tx
 
-        def _refuse(self, failures: Sequence[tuple[DelayedMessage, datetime]]) -> int:
+        def _refuse(self, failures: Sequence[FailedDelivery]) -> int:
             raise StoreError("no right to update")
 
     store = StoreThatMayNotUpdate(clock)

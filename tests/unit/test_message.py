@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delaystore.errors import DuplicateMessageError, InvalidMessageError
-from delaystore.message import DelayedMessage, due_after, new_message_id
+from delaystore.failures import FailedAttempt
+from delaystore.message import PARKED, DelayedMessage, due_after, new_message_id
 
 NOON = datetime(2027, 1, 1, 12, tzinfo=UTC)
 
@@ -137,3 +138,28 @@ def test_what_no_session_time_zone_could_show_is_refused() -> None:
     for early in (first - timedelta(microseconds=1), datetime.min.replace(tzinfo=UTC)):
         with pytest.raises(InvalidMessageError, match="out of range; the earliest is 0001-01-02"):
             DelayedMessage(message_id="a", destination="billing", due_time=early, body=b"")
+
+
+@pytest.mark.parametrize(
+    ("fields", "parked"),
+    [
+        ({}, False),
+        ({"next_attempt": PARKED}, True),
+        ({"next_attempt": PARKED - timedelta.resolution}, False),
+        ({"failure_count": 1, "next_attempt": NOON + timedelta(days=9)}, False),
+        ({"due_time": PARKED}, False),
+        ({"due_time": PARKED - timedelta.resolution}, False),
+        ({"due_time": PARKED - timedelta.resolution, "next_attempt": PARKED}, True),
+        ({"due_time": PARKED, "next_attempt": PARKED}, False),
+        ({"due_time": PARKED, "next_attempt": NOON}, False),
+    ],
+    ids=str,
+)
+def test_a_message_is_parked_where_only_its_destination_keeps_it(fields: dict[str, Any], parked: bool) -> None:
+    assert make(**fields).is_parked is parked
+
+
+def test_failures_make_no_difference_when_messages_are_compared() -> None:
+    failed = make(failures=(FailedAttempt(NOON, "Refused", "no"),))
+    assert failed == make()
+    assert failed.failures != make().failures

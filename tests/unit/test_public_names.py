@@ -70,6 +70,7 @@ PUBLIC = {  # what users import: a change here is a change for them
     ],
     "delaystore.integrations.celery": ["DelayedTasks", "Drained", "drain", "tasks_in"],
     "delaystore.spark": ["DelaystoreDataSource", "register"],
+    "delaystore.telemetry": ["MetricsServer", "OpenTelemetryMetrics", "OpenTelemetryObserver"],
     "delaystore.testing": [
         "AsyncFakeTransaction",
         "AsyncTestDelivery",

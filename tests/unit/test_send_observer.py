@@ -32,7 +32,7 @@ class Follower(DispatchObserver):
         self.ended: list[BaseException | None] = []
         self.settled: list[tuple[PassReport, SettledMessages]] = []
 
-    def send_begins(self) -> Sending:
+    def send_begins(self, message: DelayedMessage | None) -> Sending:
         return Stamping(self.ended)
 
     def messages_settled(self, report: PassReport, messages: SettledMessages) -> None:
@@ -42,7 +42,7 @@ class Follower(DispatchObserver):
 class Broken(DispatchObserver):
     """Raises wherever it is asked."""
 
-    def send_begins(self) -> Sending:
+    def send_begins(self, message: DelayedMessage | None) -> Sending:
         raise RuntimeError("no tracer")
 
     def messages_settled(self, report: PassReport, messages: SettledMessages) -> None:
@@ -140,8 +140,8 @@ def test_what_it_raises_harms_no_send(
     store: CountingStore, sending: Sending | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Raising(Broken):
-        def send_begins(self) -> Sending:
-            return super().send_begins() if sending is None else sending
+        def send_begins(self, message: DelayedMessage | None) -> Sending:
+            return super().send_begins(message) if sending is None else sending
 
     transport = ScriptedTransport()
     delivery = DelayedDelivery("sales", store, transport, observer=Raising())

@@ -3,7 +3,7 @@
 import shlex
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -12,7 +12,7 @@ from delaystore.cli._files import missing_file, require_file
 from delaystore.cli._load import options as of_load
 from delaystore.cli._load.request import given_options, key_options, parse_columns, parse_kind
 from delaystore.cli._load.wording import options_as_typed
-from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table, TransportUrl, required
+from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table, TransportUrl, create_option, required
 from delaystore.cli._output import counted, say
 from delaystore.errors import DelaystoreError
 from delaystore.loading.options import AmbiguousTime, OnDuplicate, UnknownColumns
@@ -47,6 +47,7 @@ def load(
     spark_log: of_load.SparkLog = None,
     dry_run: of_load.DryRun = False,
     cleanup: of_load.Cleanup = False,
+    create: Annotated[bool, create_option("load")] = False,
     store: StoreUrl = None,
     endpoint: Endpoint = None,
     schema: Schema = None,
@@ -56,9 +57,9 @@ def load(
 ) -> None:
     """Load files of messages into a store with Spark: all of them or none, each once.
 
-    Sets up the store's tables (and a SQLite file) where they are missing. Stopped or killed at any point, nothing of
-    it is seen; run it again with the same --load-id. With --transport, messages that it cannot carry are rejected.
-    Needs Java 17; see docs/spark.md for clusters.
+    An endpoint without tables is an error, unless --create is given: for the first time. Stopped or killed at any
+    point, nothing of it is seen; run it again with the same --load-id. With --transport, messages that it cannot carry
+    are rejected. Needs Java 17; see docs/spark.md for clusters.
     """
     options = {
         "store": required(store, "store", "--store URL", "DELAYSTORE_STORE"),
@@ -91,6 +92,11 @@ def load(
     from delaystore.loading.request import LoadRequest
 
     request = LoadRequest(found, given, parse_columns(mapping or ()))
+    if not create:
+        from delaystore.cli._endpoint import EndpointOptions
+
+        where = EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table)
+        where.require_existing(dry_run=dry_run)
     log = None if spark_log is None else Path(spark_log)
     left = _NOTHING_WRITTEN if dry_run else "nothing was loaded"
     spark = spark_run(master, settings, log, left=left, small=not found.elsewhere and found.size <= _SMALL)

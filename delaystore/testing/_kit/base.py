@@ -1,5 +1,6 @@
 """What the tests of the store contract have in common."""
 
+import time
 from collections.abc import Callable, Iterator
 from typing import ClassVar
 
@@ -7,6 +8,7 @@ import pytest
 
 from delaystore.settings import TransactionMode
 from delaystore.stores.abc import DelayedMessageStore, ManagedDelayedMessageStore
+from delaystore.stores.operable import OperableDelayedMessageStore
 from delaystore.testing._capabilities import SelectedByCapabilities, StoreCapabilities
 
 StoreFactory = Callable[[], DelayedMessageStore]
@@ -22,7 +24,7 @@ def opened(factory: StoreFactory) -> DelayedMessageStore:
 
 
 class StoreTests(SelectedByCapabilities):
-    """The fixtures. Authors override `store_factory`, and each of the four below it if its flag is set."""
+    """The fixtures. Authors override `store_factory`, and each of those below it if its flag is set."""
 
     capabilities: ClassVar[StoreCapabilities] = StoreCapabilities()
 
@@ -50,6 +52,11 @@ class StoreTests(SelectedByCapabilities):
     def end_leases(self) -> Callable[[], None]:
         """For `ending_leases`: makes every lease end now, as if its time had passed."""
         raise NotImplementedError("the flag ending_leases asks for the fixture end_leases")
+
+    @pytest.fixture
+    def pass_time(self) -> Callable[[float], None]:
+        """For `operations`: makes so many seconds pass on the store's clock. This one waits for them."""
+        return time.sleep
 
     @pytest.fixture
     def opened_stores(self) -> Iterator[list[DelayedMessageStore]]:
@@ -84,3 +91,19 @@ class StoreTests(SelectedByCapabilities):
         """The store under test, as a ManagedDelayedMessageStore."""
         assert isinstance(store, ManagedDelayedMessageStore), "the flag management is for a ManagedDelayedMessageStore"
         return store
+
+    @pytest.fixture
+    def operable(self, store: DelayedMessageStore) -> OperableDelayedMessageStore:
+        """The store under test, as an OperableDelayedMessageStore."""
+        return as_operable(store)
+
+    @pytest.fixture
+    def colleague(self, other: DelayedMessageStore) -> OperableDelayedMessageStore:
+        """The other store, as an OperableDelayedMessageStore."""
+        return as_operable(other)
+
+
+def as_operable(store: DelayedMessageStore) -> OperableDelayedMessageStore:
+    """`store` as an OperableDelayedMessageStore."""
+    assert isinstance(store, OperableDelayedMessageStore), "the flag operations is for an OperableDelayedMessageStore"
+    return store

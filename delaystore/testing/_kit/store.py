@@ -2,13 +2,20 @@
 
 from delaystore.testing._kit.batches import BatchTests
 from delaystore.testing._kit.concurrency import ConcurrencyTests
+from delaystore.testing._kit.counts import CountTests
 from delaystore.testing._kit.crashes import CrashTests
 from delaystore.testing._kit.due import DueTests
+from delaystore.testing._kit.failures import FailureTests
 from delaystore.testing._kit.infrastructure import InfrastructureTests
 from delaystore.testing._kit.keys import KeyTests
+from delaystore.testing._kit.limits import LimitTests
 from delaystore.testing._kit.machine import StateMachineTests
 from delaystore.testing._kit.management import ManagementTests
+from delaystore.testing._kit.operations import OperationTests
+from delaystore.testing._kit.pauses import PauseTests
+from delaystore.testing._kit.reports import ReportTests
 from delaystore.testing._kit.round_trip import RoundTripTests
+from delaystore.testing._kit.search import SearchTests
 from delaystore.testing._kit.sessions import SessionTests
 from delaystore.testing._kit.settling import SettlingTests
 from delaystore.testing._kit.transactions import TransactionTests
@@ -26,9 +33,16 @@ class StoreConformance(
     SessionTests,
     ManagementTests,
     KeyTests,
+    SearchTests,
+    CountTests,
+    OperationTests,
+    PauseTests,
+    LimitTests,
+    FailureTests,
+    ReportTests,
     StateMachineTests,
 ):
-    """The contract of `delaystore.stores.abc` as a pytest class, for authors of stores to subclass.
+    """The contracts of `delaystore.stores.abc` and `.operable` as a pytest class, for authors of stores to subclass.
 
         class TestMyStore(StoreConformance):
             capabilities = StoreCapabilities(transactions=True, batches=True)

@@ -1,0 +1,45 @@
+"""`dispatch --metrics`."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from delaystore.cli._arguments import parse_address
+from delaystore.cli._output import say
+from delaystore.errors import ConfigurationError
+from delaystore.extras import needed_for
+
+if TYPE_CHECKING:
+    from delaystore.telemetry import OpenTelemetryMetrics
+
+
+@contextmanager
+def served_metrics(
+    address: str | None, endpoint: str, *, destinations: int, once: bool
+) -> "Iterator[OpenTelemetryMetrics | None]":
+    """Serve metrics at `address` during the block, of the observer that it gets; None: nothing is served.
+
+    Raises ConfigurationError for an address that cannot be used, MissingDependencyError.
+    """
+    if address is None:
+        if destinations:
+            raise ConfigurationError("--metrics-destinations goes with --metrics HOST:PORT; give both")
+        yield None
+        return
+    if once:
+        raise ConfigurationError("--once ends before anybody could read --metrics; leave one of them out")
+    host, port = parse_address(address, "--metrics")
+    with needed_for("--metrics", "prometheus"):
+        import opentelemetry.exporter.prometheus  # noqa: F401 - all that the extra brings
+
+        from delaystore.telemetry import MetricsServer
+    with MetricsServer(host, port) as server:
+        say(f"serving metrics at {server.url}")
+        yield server.observer(endpoint, destinations=destinations, traces=_has_tracer_provider())
+
+
+def _has_tracer_provider() -> bool:
+    """Whether somebody has set one, as `opentelemetry-instrument` does."""
+    from opentelemetry.trace import ProxyTracerProvider, get_tracer_provider
+
+    return not isinstance(get_tracer_provider(), ProxyTracerProvider)

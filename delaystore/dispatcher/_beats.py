@@ -1,0 +1,86 @@
+"""Telling the store that a dispatcher lives, and what it did."""
+
+import os
+import socket
+import time
+from collections import deque
+from datetime import datetime
+from importlib.metadata import version
+from typing import Final
+from uuid import uuid4
+
+from delaystore.calls import Call
+from delaystore.dispatcher._context import DispatchContext
+from delaystore.dispatcher._depth import ErrorQueueDepth
+from delaystore.dispatcher._ticker import Ticker
+from delaystore.stores.operable import BEAT_EVERY, DispatcherRecord, OperableDelayedMessageStore
+
+LONGEST_BEAT: Final = 5.0
+"""Seconds that a beat may take."""
+RATE_OVER: Final = 60.0
+"""Seconds over which the rate is measured."""
+
+
+class Beats:
+    """Beats in a thread of its own while a loop runs, also while passes wait for the broker.
+
+    Each run of a loop has an id of its own. `name`: how people know the dispatcher.
+    """
+
+    def __init__(self, context: DispatchContext, name: str) -> None:
+        self._context = context
+        self._id = str(uuid4())
+        self._name = name
+        self._since: datetime | None = None
+        self._delivered = deque([(time.monotonic(), context.tally.total.delivered)])
+        self._depth = ErrorQueueDepth(context.transport, context.error_queue.name)
+        self.ticker: Final = Ticker(f"{name}-beats", "telling that the dispatcher lives", self._beat, self._retire)
+
+    def _beat(self) -> float:
+        store = self._context.operability.ask()
+        if store is not None:
+            self._tell(store)
+        return BEAT_EVERY.total_seconds()
+
+    def _retire(self) -> None:
+        store = self._context.operability.found
+        if store is not None and self._since is not None:
+            self._tell(store)
+            with Call("telling that the dispatcher has ended", LONGEST_BEAT):
+                store.retire(self._id)
+
+    def _tell(self, store: OperableDelayedMessageStore) -> None:
+        activity = self._context.activity.take()
+        try:
+            with Call("telling that the dispatcher lives", LONGEST_BEAT):
+                store.beat(self._record(store.now()), activity)
+        except BaseException:
+            self._context.activity.give_back(activity)
+            raise
+
+    def _record(self, now: datetime) -> DispatcherRecord:
+        self._since = self._since or now
+        return DispatcherRecord(
+            dispatcher_id=self._id,
+            name=self._name,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            version=version("delaystore"),
+            since=self._since,
+            beat=now,
+            rate=self._rate(),
+            breakers=self._context.breakers.states(),
+            error_queue=self._context.error_queue.name,
+            error_queue_depth=self._depth.ask(),
+            problem=self._context.transport.unavailable(),
+        )
+
+    def _rate(self) -> float:
+        """Messages delivered a second, over the last minute or since the start."""
+        now, delivered = time.monotonic(), self._context.tally.total.delivered
+        known = self._delivered
+        known.append((now, delivered))
+        while len(known) > 2 and now - known[1][0] >= RATE_OVER:
+            known.popleft()
+        then, before = known[0]
+        return (delivered - before) / (now - then) if now > then else 0.0

@@ -1,0 +1,121 @@
+"""Names of metrics and attributes: the messaging conventions' own where they have one, and `delaystore.*` else."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+SCOPE: Final = "delaystore"
+"""The instrumentation scope of meters and tracers."""
+SYSTEM: Final = "delaystore"
+"""The value of `messaging.system`: what `send` sends to, and what forwards."""
+SEND: Final = "send"
+FORWARD: Final = "forward"
+"""Values of `messaging.operation.name`."""
+
+MESSAGING_SYSTEM: Final = "messaging.system"
+OPERATION_NAME: Final = "messaging.operation.name"
+OPERATION_TYPE: Final = "messaging.operation.type"
+DESTINATION_NAME: Final = "messaging.destination.name"
+MESSAGE_ID: Final = "messaging.message.id"
+CONVERSATION_ID: Final = "messaging.message.conversation_id"
+BODY_SIZE: Final = "messaging.message.body.size"
+BATCH_MESSAGE_COUNT: Final = "messaging.batch.message_count"
+ERROR_TYPE: Final = "error.type"
+
+ENDPOINT: Final = "delaystore.endpoint"
+OUTCOME: Final = "delaystore.outcome"
+PHASE: Final = "delaystore.pass.phase"
+BREAKER: Final = "delaystore.breaker.name"
+DUE_TIME: Final = "delaystore.due_time"
+FAILURE_COUNT: Final = "delaystore.failure_count"
+
+OTHER: Final = "other"
+"""Stands for every destination beyond the limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric, as it is created, and as docs/telemetry.md describes it. `bounds`: of a histogram's buckets."""
+
+    name: str
+    kind: Literal["counter", "histogram", "gauge"]
+    unit: str
+    description: str
+    bounds: Sequence[float] = ()
+
+
+_DURATIONS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_CONVENTIONAL: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
+_LATENESS: Final = (
+    *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
+    *(30.0, 60.0, 300.0, 900.0, 3600.0, 21600.0, 86400.0),
+)
+_AMOUNTS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0)
+
+MESSAGES: Final = Metric("delaystore.messages", "counter", "{message}", "What passes did, in messages by outcome.")
+LATENESS: Final = Metric(
+    "delaystore.lateness", "histogram", "s", "From the due time to the broker's confirm.", _LATENESS
+)
+PASS_DURATION: Final = Metric(
+    "delaystore.pass.duration",
+    "histogram",
+    "s",
+    "How long each phase of a pass took that found something due, or failed.",
+    _DURATIONS,
+)
+PASS_MESSAGES: Final = Metric(
+    "delaystore.pass.messages", "histogram", "{message}", "Messages that a pass claimed, if any.", _AMOUNTS
+)
+PASSES_UNDONE: Final = Metric("delaystore.passes.undone", "counter", "{pass}", "Passes that were undone, by error.")
+SENT_MESSAGES: Final = Metric(
+    "messaging.client.sent.messages",
+    "counter",
+    "{message}",
+    "Number of messages producer attempted to send to the broker.",
+)
+OPERATION_DURATION: Final = Metric(
+    "messaging.client.operation.duration",
+    "histogram",
+    "s",
+    "Duration of messaging operation initiated by a producer or consumer client.",
+    _CONVENTIONAL,
+)
+BREAKER_STATE: Final = Metric(
+    "delaystore.breaker.state", "gauge", "1", "0: disarmed, 1: armed, 2: triggered; of this process."
+)
+STORE_AVAILABLE: Final = Metric("delaystore.store.available", "gauge", "1", "Whether the store answers: 1, or 0.")
+BACKLOG: Final = Metric("delaystore.backlog", "gauge", "{message}", "Messages that wait; estimated beyond 100,000.")
+OLDEST_OVERDUE: Final = Metric(
+    "delaystore.oldest_overdue", "gauge", "s", "How long ago the message was due that is overdue for longest; 0: none."
+)
+FAILING: Final = Metric(
+    "delaystore.failing", "gauge", "{message}", "Waiting messages that have failed before; counted up to 10,000."
+)
+PARKED: Final = Metric(
+    "delaystore.parked",
+    "gauge",
+    "{message}",
+    "Due messages of paused destinations; counted up to 10,000.",
+)
+PAUSED: Final = Metric("delaystore.paused", "gauge", "{destination}", "Destinations that are paused.")
+ERROR_QUEUE_DEPTH: Final = Metric("delaystore.error_queue.depth", "gauge", "{message}", "Messages in the error queue.")
+DISPATCHERS: Final = Metric("delaystore.dispatchers", "gauge", "{dispatcher}", "Dispatchers that live.")
+
+METRICS: Final[Sequence[Metric]] = (
+    MESSAGES,
+    LATENESS,
+    PASS_DURATION,
+    PASS_MESSAGES,
+    PASSES_UNDONE,
+    SENT_MESSAGES,
+    OPERATION_DURATION,
+    BREAKER_STATE,
+    STORE_AVAILABLE,
+    BACKLOG,
+    OLDEST_OVERDUE,
+    FAILING,
+    PARKED,
+    PAUSED,
+    ERROR_QUEUE_DEPTH,
+    DISPATCHERS,
+)

@@ -1,0 +1,49 @@
+"""What the tests of operable stores have in common."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+
+from delaystore.filters import EVERYTHING, MessageFilter
+from delaystore.message import DelayedMessage, Position
+from delaystore.stores.operable import OperableDelayedMessageStore, OperableTransaction
+from delaystore.testing._kit.messages import FAR
+
+HOUR = timedelta(hours=1)
+ME = "jürgen@desk-4"
+
+
+@contextmanager
+def block_of(store: OperableDelayedMessageStore) -> Iterator[OperableTransaction]:
+    """A block of `transaction()`, as an OperableTransaction."""
+    with store.transaction() as block:
+        assert isinstance(block, OperableTransaction), (
+            "transaction() of an operable store yields an OperableTransaction"
+        )
+        yield block
+
+
+@contextmanager
+def claims_of(store: OperableDelayedMessageStore) -> Iterator[tuple[OperableTransaction, list[DelayedMessage]]]:
+    """A block, and the messages that it has claimed: all that are free, one by one, as a store may have no batches."""
+    with block_of(store) as block:
+        messages: list[DelayedMessage] = []
+        while (message := block.fetch_next_due_timeout(FAR)) is not None:
+            messages.append(message)
+        yield block, messages
+
+
+def search_all(
+    store: OperableDelayedMessageStore, wanted: MessageFilter = EVERYTHING, *, limit: int = 100, examine: int = 1000
+) -> Sequence[DelayedMessage]:
+    """What all pages of a search have, each key through its text."""
+    found: list[DelayedMessage] = []
+    after: Position | None = None
+    while True:
+        page = store.search(wanted, after=after, limit=limit, examine=examine)
+        assert len(page.messages) <= limit
+        found += page.messages
+        if page.next_key is None:
+            return found
+        assert after is None or page.next_key > after, "a page leads further than the one before"
+        after = Position.parse(str(page.next_key))

@@ -1,0 +1,169 @@
+"""What dispatchers tell the store of themselves, and who changed what."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from delaystore.lateness import LatenessHistogram
+from delaystore.stores.operable import (
+    ACTIVITY_KEPT,
+    ALIVE,
+    Activity,
+    AuditEntry,
+    DispatcherRecord,
+    OperableDelayedMessageStore,
+)
+from delaystore.testing._capabilities import needs
+from delaystore.testing._kit.base import StoreTests
+from delaystore.testing._kit.messages import FAR, NOON, TICK
+from delaystore.testing._kit.operable import HOUR, ME
+
+MINUTE = timedelta(minutes=1)
+
+
+def a_record(
+    dispatcher_id: str = "one", name: str = "sales", beat: datetime = NOON, **fields: object
+) -> DispatcherRecord:
+    """A dispatcher; name only the fields that matter."""
+    defaults: dict[str, object] = {"host": "desk-4", "pid": 17, "version": "1.0", "since": NOON - HOUR}
+    return DispatcherRecord(dispatcher_id=dispatcher_id, name=name, beat=beat, **(defaults | fields))  # type: ignore[arg-type]
+
+
+def late(*seconds: float) -> LatenessHistogram:
+    """Messages that were so late."""
+    histogram = LatenessHistogram()
+    histogram.add(seconds)
+    return histogram
+
+
+def this_minute(store: OperableDelayedMessageStore) -> datetime:
+    """The beginning of the minute that is now."""
+    return store.now().replace(second=0, microsecond=0)
+
+
+def dispatcher_ids(store: OperableDelayedMessageStore) -> list[str]:
+    """Of those that live."""
+    return [each.dispatcher_id for each in store.dispatchers()]
+
+
+@needs("operations")
+class ReportTests(StoreTests):
+    """Beats, activity and changes."""
+
+    def test_a_dispatcher_is_known_as_it_describes_itself(
+        self, operable: OperableDelayedMessageStore, colleague: OperableDelayedMessageStore
+    ) -> None:
+        record = a_record(
+            rate=12.5,
+            breakers={"store": "closed", "transport": "öffen"},
+            error_queue="errors",
+            error_queue_depth=3,
+            problem="the broker 'b' does not answer: ünreachable",
+        )
+        before = operable.now()
+        operable.beat(record)
+        (found,) = colleague.dispatchers()
+        assert replace(found, beat=record.beat, breakers=dict(found.breakers)) == record
+        assert before - timedelta(seconds=1) <= found.beat <= operable.now() + timedelta(seconds=1)
+        operable.beat(replace(record, problem=None, error_queue_depth=None, breakers={}, rate=0.0))
+        (found,) = colleague.dispatchers()
+        assert (found.problem, found.error_queue_depth, dict(found.breakers), found.rate) == (None, None, {}, 0.0)
+
+    def test_those_that_live_are_known_by_name_and_id(
+        self, operable: OperableDelayedMessageStore, colleague: OperableDelayedMessageStore
+    ) -> None:
+        assert list(operable.dispatchers()) == []
+        for store, dispatcher_id, name in ((operable, "c", "a"), (colleague, "a", "b"), (operable, "b", "a")):
+            store.beat(a_record(dispatcher_id, name))
+        assert dispatcher_ids(operable) == dispatcher_ids(colleague) == ["b", "c", "a"]
+        colleague.retire("c")
+        colleague.retire("nobody")
+        assert dispatcher_ids(operable) == ["b", "a"]
+
+    def test_who_says_nothing_for_long_is_dead_by_the_stores_clock(
+        self, operable: OperableDelayedMessageStore, pass_time: Callable[[float], None]
+    ) -> None:
+        operable.beat(a_record("ahead", beat=FAR))
+        operable.beat(a_record("behind", beat=NOON - timedelta(days=9_000)))
+        assert sorted(dispatcher_ids(operable)) == ["ahead", "behind"]
+        pass_time(ALIVE.total_seconds() / 2)
+        operable.beat(a_record("behind"))
+        pass_time(ALIVE.total_seconds() / 2 + 1)
+        assert dispatcher_ids(operable) == ["behind"]
+        operable.beat(a_record("ahead"))
+        assert sorted(dispatcher_ids(operable)) == ["ahead", "behind"]
+
+    def test_what_dispatchers_did_adds_up_minute_by_minute(
+        self, operable: OperableDelayedMessageStore, colleague: OperableDelayedMessageStore
+    ) -> None:
+        now = this_minute(operable)
+        first = Activity(
+            minute=now - 2 * MINUTE,
+            delivered=5,
+            failed=1,
+            moved_to_error_queue=2,
+            gave_way=3,
+            lateness=late(0.01, 0.02, 90_000),
+            by_destination={"billing": 4, "Billing": 1},
+        )
+        second = Activity(minute=first.minute, delivered=1, lateness=late(0.02), by_destination={"billing": 1, "ü": 1})
+        third = Activity(minute=now, delivered=7)
+        operable.beat(a_record("a"), [third, first])
+        colleague.beat(a_record("b"), [second])
+        found = colleague.activity(now - HOUR)
+        assert [each.minute for each in found] == [now - 2 * MINUTE, now]
+        both = found[0]
+        assert (both.delivered, both.failed, both.moved_to_error_queue, both.gave_way) == (6, 1, 2, 3)
+        assert dict(both.by_destination) == {"billing": 5, "Billing": 1, "ü": 1}
+        assert both.lateness.counts == late(0.01, 0.02, 90_000, 0.02).counts
+        operable.beat(a_record("a"), [third])
+        assert [each.delivered for each in operable.activity(now - HOUR)] == [6, 14]
+
+    def test_activity_is_asked_for_from_a_minute_on(self, operable: OperableDelayedMessageStore) -> None:
+        now = this_minute(operable)
+        minutes = [now - number * MINUTE for number in (3, 2, 1)]
+        operable.beat(a_record(), [Activity(minute=minute, delivered=1) for minute in minutes])
+        assert [each.minute for each in operable.activity(minutes[1])] == minutes[1:]
+        assert [each.minute for each in operable.activity(minutes[1] + TICK)] == minutes[2:]
+        assert list(operable.activity(now + HOUR)) == []
+
+    def test_a_retired_dispatchers_activity_stays(self, operable: OperableDelayedMessageStore) -> None:
+        now = this_minute(operable)
+        operable.beat(a_record(), [Activity(minute=now, delivered=1)])
+        operable.retire("one")
+        assert [each.delivered for each in operable.activity(now)] == [1]
+
+    def test_old_activity_goes(self, operable: OperableDelayedMessageStore) -> None:
+        now = this_minute(operable)
+        old, kept = now - ACTIVITY_KEPT - 2 * MINUTE, now - ACTIVITY_KEPT + HOUR
+        operable.beat(a_record(), [Activity(minute=minute, delivered=1) for minute in (old, kept)])
+        operable.beat(a_record())
+        assert [each.minute for each in operable.activity(old - HOUR)] == [kept]
+
+    def test_changes_are_told_the_newest_first(
+        self, operable: OperableDelayedMessageStore, colleague: OperableDelayedMessageStore
+    ) -> None:
+        assert list(operable.changes()) == []
+        entries = [
+            AuditEntry(
+                at=NOON + number * TICK,
+                by=ME,
+                action="cancel",
+                about=f"'{number}' of ünïcödé 🕰 {'x' * 300}",
+                count=number,
+            )
+            for number in range(5)
+        ]
+        for number in (0, 3, 1, 4, 2):
+            (operable if number % 2 else colleague).note_change(entries[number])
+        assert list(operable.changes()) == entries[::-1]
+        assert list(colleague.changes(2)) == [entries[4], entries[3]]
+        assert list(operable.changes(before=NOON + 2 * TICK)) == [entries[1], entries[0]]
+        assert list(operable.changes(1, NOON + 2 * TICK)) == [entries[1]]
+        assert list(operable.changes(before=NOON)) == []
+
+    def test_changes_of_one_instant_are_all_kept(self, operable: OperableDelayedMessageStore) -> None:
+        entry = AuditEntry(at=NOON, by=ME, action="pause", about="billing", count=2**40)
+        for _ in range(3):
+            operable.note_change(entry)
+        assert list(operable.changes()) == [entry] * 3

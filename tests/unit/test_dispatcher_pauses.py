@@ -1,0 +1,219 @@
+"""Paused destinations: what is due there is parked, and comes when they resume; others do not notice."""
+
+import time
+from collections.abc import Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from delaystore.dispatcher import Dispatcher, DispatchReport, _destinations
+from delaystore.errors import StoreError
+from delaystore.message import PARKED, DelayedMessage
+from delaystore.testing import SettableClock
+from delaystore.transports.abc import Outcome, OutcomeKind
+from tests.dispatching import NOON, CountingStore, ScriptedTransport, message, running, settings, wait_until
+
+SECOND = timedelta(seconds=1)
+
+
+@pytest.fixture
+def clock() -> SettableClock:
+    return SettableClock()
+
+
+@pytest.fixture
+def store(clock: SettableClock) -> CountingStore:
+    return CountingStore(clock)
+
+
+@pytest.fixture
+def transport() -> ScriptedTransport:
+    return ScriptedTransport()
+
+
+@pytest.fixture
+def dispatcher(store: CountingStore, transport: ScriptedTransport) -> Dispatcher:
+    return Dispatcher(store, transport, settings(), endpoint="sales")
+
+
+@pytest.fixture(autouse=True)
+def eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Single passes follow one another at once: let each read the destinations."""
+    monkeypatch.setattr(_destinations, "READ_EVERY", 0.0)
+
+
+def next_attempt(store: CountingStore, message_id: str) -> datetime:
+    found = store.get(message_id)
+    assert found is not None
+    return found.next_attempt
+
+
+def test_what_is_fetched_for_a_paused_destination_is_parked_and_no_failure(
+    dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport
+) -> None:
+    store.store_many([message("a", "closed"), message("b"), message("c", "closed")])
+    store.pause("closed", by="me")
+    assert dispatcher.dispatch_due() == DispatchReport(fetched=3, delivered=1, parked=2)
+    assert transport.batches == [["b"]]
+    for message_id in "ac":
+        kept = store.get(message_id)
+        assert kept is not None
+        assert (kept.is_parked, kept.failure_count, kept.due_time) == (True, 0, NOON)
+    assert dispatcher.dispatch_due() == DispatchReport()
+
+
+def test_what_was_parked_comes_after_the_resume(
+    dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport
+) -> None:
+    store.store_many([message("a", "closed"), message("b", "closed")])
+    store.pause("closed", by="me")
+    dispatcher.dispatch_due()
+    assert store.resume("closed", by="me")
+    assert store.unpark() == 2
+    assert dispatcher.dispatch_due() == DispatchReport(fetched=2, delivered=2)
+    assert transport.bodies("closed") == [b"a", b"b"]
+
+
+def test_what_was_resumed_between_the_fetch_and_the_parking_is_forwarded_by_the_next_pass(
+    store: CountingStore, transport: ScriptedTransport, dispatcher: Dispatcher
+) -> None:
+    store.store_many([message("a", "closed"), message("b")])
+    store.pause("closed", by="me")
+    original = transport.send
+
+    def send(messages: Sequence[DelayedMessage], transaction: Any, timeout: float) -> Sequence[Outcome]:
+        store.resume("closed", by="me")
+        return original(messages, transaction, timeout)
+
+    transport.send = send  # type: ignore[method-assign]
+    assert dispatcher.dispatch_due() == DispatchReport(fetched=3, delivered=2)
+    assert transport.batches == [["b"], ["a"]]
+
+
+def test_a_pause_that_is_over_parks_nothing_whoever_ends_it(
+    dispatcher: Dispatcher, store: CountingStore, transport: ScriptedTransport, clock: SettableClock
+) -> None:
+    store.pause("closed", by="me", until=NOON + SECOND)
+    store.store_many([message("a", "closed"), message("b", "closed", NOON + SECOND)])
+    assert dispatcher.dispatch_due().parked == 1
+    clock.advance(1)
+    assert dispatcher.dispatch_due() == DispatchReport(fetched=1, delivered=1)
+
+
+def test_what_is_due_later_is_not_handed_over_to_a_native_delay(store: CountingStore) -> None:
+    class DelayingTransport(ScriptedTransport):
+        handed_over: list[str]
+
+        @property
+        def longest_native_delay(self) -> timedelta:
+            return timedelta(days=1)
+
+        def send_delayed(self, messages: Any, now: Any, timeout: float) -> list[Outcome]:
+            self.handed_over = [each.message_id for each in messages]
+            return [Outcome(OutcomeKind.DELIVERED) for _ in messages]
+
+    transport = DelayingTransport()
+    dispatcher = Dispatcher(store, transport, settings(handover_horizon=3600))
+    due = NOON + 60 * SECOND
+    store.store_many([message("a", "closed", due), message("b", "slow", due), message("c", "open", due)])
+    store.pause("closed", by="me")
+    store.limit_rate("slow", 5.0, by="me")
+    assert dispatcher.dispatch_due() == DispatchReport(fetched=3, delivered=1, parked=1, postponed=1)
+    assert transport.handed_over == ["c"]
+    assert next_attempt(store, "a") == PARKED
+    assert next_attempt(store, "b") == due + 3600 * SECOND, "it is fetched when it is due"
+
+
+def test_parking_is_undone_with_its_pass(transport: ScriptedTransport, clock: SettableClock) -> None:
+    class FailingStore(CountingStore):
+        @contextmanager
+        def transaction(self) -> Any:
+            with super().transaction() as tx:
+                yield tx
+                if self.asked["commits"]:
+                    raise StoreError("the commit fails")
+
+    store = FailingStore(clock)
+    store.store(message("a", "closed"))
+    store.pause("closed", by="me")
+    dispatcher = Dispatcher(store, transport, settings())
+    store.asked["commits"] = 1
+    with pytest.raises(StoreError, match="the commit fails"):
+        dispatcher.dispatch_due()
+    assert (dispatcher.health().parked, store.count_parked(10)) == (0, 0)
+    store.asked["commits"] = 0
+    assert dispatcher.dispatch_due().parked == 1
+
+
+def test_a_dispatcher_that_has_slept_reads_the_pauses_before_it_fetches(
+    transport: ScriptedTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_destinations, "READ_EVERY", 0.5)
+    store = CountingStore()
+    with running(Dispatcher(store, transport, settings(poll_interval=3600), endpoint="sales")) as dispatcher:
+        wait_until(lambda: store.asked["next"])
+        time.sleep(0.5)  # as old as what it knows may be
+        store.pause("closed", by="me")
+        store.store(message("a", "closed", datetime.now(UTC)))
+        dispatcher.wake_up()
+        wait_until(lambda: store.count_parked(10) == 1)
+    assert transport.batches == []
+
+
+def test_what_is_yet_to_fall_due_is_parked_beside_the_passes_and_shown_after_the_resume(
+    transport: ScriptedTransport,
+) -> None:
+    store = CountingStore()
+    now = datetime.now(UTC)
+    with running(Dispatcher(store, transport, settings(poll_interval=0.1), endpoint="sales")) as dispatcher:
+        store.pause("closed", by="me")
+        store.store_many(message(f"{number}", "closed", now + 30 * SECOND) for number in range(10))
+        store.store(message("far", "closed", now + 3600 * SECOND))
+        wait_until(lambda: store.count_parked(20) == 10)
+        assert dispatcher.health().parked == 0, "no pass has met them"
+        assert next_attempt(store, "far") != PARKED
+        store.resume("closed", by="me")
+        wait_until(lambda: store.count_parked(20) == 0)
+        wait_until(lambda: not store.destinations())
+        assert next_attempt(store, "0") == now + 30 * SECOND
+
+
+def test_a_pause_ends_at_its_time_though_nobody_resumes(transport: ScriptedTransport) -> None:
+    store = CountingStore()
+    with running(Dispatcher(store, transport, settings(poll_interval=3600), endpoint="sales")) as dispatcher:
+        wait_until(lambda: store.asked["next"])
+        until = datetime.now(UTC) + 1.5 * SECOND
+        store.pause("closed", by="me", until=until)
+        store.store_many(message(f"{number}", "closed", datetime.now(UTC)) for number in range(5))
+        dispatcher.wake_up()
+        wait_until(lambda: store.count_parked(10) == 5)
+        wait_until(lambda: store.count() == 0)
+        assert datetime.now(UTC) >= until
+
+
+def test_health_is_well_while_paused_messages_wait_though_long_overdue(
+    dispatcher: Dispatcher, store: CountingStore, clock: SettableClock
+) -> None:
+    store.store_many([message("a", "closed"), message("b", "closed")])
+    store.pause("closed", by="me")
+    dispatcher.dispatch_due()
+    clock.advance(86_400)
+    health = dispatcher.health()
+    assert health.oldest_overdue is None
+    assert (health.paused, health.parked_now, health.backlog, health.parked) == (["closed"], 2, 2, 2)
+    assert health.problems == ["the dispatcher of this process does not run"]
+
+
+def test_a_resume_is_obeyed_at_once_by_the_passes_of_the_loop(transport: ScriptedTransport) -> None:
+    store = CountingStore()
+    with running(Dispatcher(store, transport, settings(poll_interval=0.05), endpoint="sales")):
+        for number in range(5):
+            store.pause("closed", by="me")
+            store.store(message(f"{number}", "closed", datetime.now(UTC)))
+            wait_until(lambda: store.count_parked(1) == 1)
+            store.resume("closed", by="me")
+            store.unpark()
+            wait_until(lambda: store.count() == 0)
+    assert store.destinations() == []
