@@ -45,6 +45,9 @@ class Claims(ABC):
         """The parameters that tell removes and increments whose claim it is; row locks need none."""
         return {}
 
+    def settled_before_sending(self) -> None:  # noqa: B027 - row locks let others write
+        """Note that some claims were ended before the rest of the batch is sent: nobody may wait for that."""
+
     def written(self) -> None:  # noqa: B027 - most need not know
         """Note that the transaction has written something other than claims."""
 
@@ -176,6 +179,11 @@ class Leases(Claims):
     @override
     def identity(self) -> dict[str, Any]:
         return {"token": self._token}
+
+    @override
+    def settled_before_sending(self) -> None:
+        if self._committing:
+            self._connection.commit()
 
     @override
     def written(self) -> None:

@@ -32,12 +32,14 @@ from delaystore.stores.abc import (
     Page,
     StoreStatus,
 )
+from delaystore.stores.operable import FailedDelivery, OperableTransaction
 from delaystore.stores.sql._claims import Claims
 from delaystore.stores.sql._listener import payload_of
 from delaystore.stores.sql._look_up import LookUp
 from delaystore.stores.sql._parts import StoreParts
 from delaystore.stores.sql._statements import search
 from delaystore.stores.sql._unreadable import stored_id, time_or_earliest
+from delaystore.stores.sql.operating._destinations import Destinations
 from delaystore.stores.sql.rows import Rows, position_of_row, to_message
 
 NOTIFY_WITHIN: Final = MAXIMUM_SLEEP + timedelta(seconds=5)
@@ -54,7 +56,7 @@ _OUTCOMES: Final[Mapping[bool | None, ManagementOutcome]] = {
 """By what `StoreDialect.change_unclaimed` returns."""
 
 
-class BoundSqlStore(ManagedDelayedMessageStore, KeyedDelayedMessageStore):
+class BoundSqlStore(ManagedDelayedMessageStore, KeyedDelayedMessageStore, OperableTransaction):
     """The store's interface on one connection; commit and rollback are its owner's."""
 
     def __init__(self, parts: StoreParts, connection: Connection, claims: Claims) -> None:
@@ -65,6 +67,11 @@ class BoundSqlStore(ManagedDelayedMessageStore, KeyedDelayedMessageStore):
         self._fetched: set[str] = set()
         self._unsettled: set[str] = set()
         self._earliest: datetime | None = None
+
+    @property
+    def parts(self) -> StoreParts:
+        """What all connections of the store share."""
+        return self._parts
 
     @property
     def connection(self) -> Connection:
@@ -184,21 +191,57 @@ class BoundSqlStore(ManagedDelayedMessageStore, KeyedDelayedMessageStore):
 
     @override
     def increment_failure_counts(self, failures: Sequence[tuple[DelayedMessage, datetime]]) -> int:
-        if not failures:
-            return 0
         self.written()
+        return self._show_again([(*each, {}) for each in failures], self._sql.increment, self._sql.increment_stored)
+
+    @override
+    def count_failures(self, failures: Sequence[FailedDelivery]) -> int:
+        self.written()
+        counted = [(each.message, each.next_attempt, {"line": each.attempt.line()}) for each in failures]
+        return self._show_again(counted, self._sql.count_failure, self._sql.count_failure_stored)
+
+    @override
+    def postpone(self, postponed: Sequence[tuple[DelayedMessage, datetime]]) -> int:
+        """Committed at once where claims are, so that nobody waits while the rest of the batch is being sent."""
+        again = [(*each, dict[str, Any]()) for each in postponed]
+        count = self._show_again(again, self._sql.postpone, self._sql.postpone_stored)
+        self._claims.settled_before_sending()
+        return count
+
+    @override
+    def park_claimed(self, messages: Sequence[DelayedMessage]) -> Sequence[str]:
+        """As `postpone`. Who resumes one of the destinations waits for the end of the transaction."""
+        named = {message.destination for message in messages if stored_id(message) is None}
+        if not named:
+            return []
+        destinations = Destinations(self)
+        destinations.begin_writing()
+        paused = set(destinations.paused(named))
+        ids = [each.message_id for each in messages if each.destination in paused and stored_id(each) is None]
+        claimed = {"ids": ids, **self._claims.identity()}
+        ours = list(self._execute(self._sql.claimed, claimed).scalars()) if ids else []
+        if ours:
+            self._execute(self._sql.park_claimed, claimed)
+            self._unsettled.difference_update(ours)
+        self._claims.settled_before_sending()
+        return ours
+
+    def _show_again(
+        self, shown: Sequence[tuple[DelayedMessage, datetime, dict[str, Any]]], by_id: Update, by_stored_id: Update
+    ) -> int:
+        """Settle messages that are shown again at a time, by a statement that may take more values."""
         claimer = self._claims.identity()
         plain: list[dict[str, Any]] = []
         stored: list[dict[str, Any]] = []
-        for message, next_attempt in failures:
+        for message, next_attempt, more in shown:
             again, key = utc(next_attempt, "next_attempt"), stored_id(message)
             self._waits_until(again)
-            values = {"id": message.message_id if key is None else key, "new_next_attempt": again, **claimer}
+            values = {"id": message.message_id if key is None else key, "new_next_attempt": again, **claimer, **more}
             (plain if key is None else stored).append(values)
-        self._unsettled.difference_update(message.message_id for message, _ in failures)
-        count = self._execute(self._sql.increment, plain).rowcount if plain else 0
+        self._unsettled.difference_update(message.message_id for message, *_ in shown)
+        count = self._execute(by_id, plain).rowcount if plain else 0
         for values in stored:
-            count += self._execute(self._sql.increment_stored, values).rowcount
+            count += self._execute(by_stored_id, values).rowcount
         return count
 
     @override

@@ -32,7 +32,6 @@ from delaystore.stores.abc import (
     REJECT,
     Count,
     KeyedDelayedMessageStore,
-    ManagedDelayedMessageStore,
     ManagementOutcome,
     Page,
     StoreStatus,
@@ -50,6 +49,8 @@ from delaystore.stores.sql._same_database import SameDatabase
 from delaystore.stores.sql._scan import DueScan
 from delaystore.stores.sql._statements import Statements
 from delaystore.stores.sql.bound import NOTIFY_WITHIN, BoundSqlStore
+from delaystore.stores.sql.operating.store import OperableSqlStore
+from delaystore.stores.sql.operating.tables import OperatingTables
 from delaystore.stores.sql.rows import Rows
 from delaystore.stores.sql.schema import delayed_table
 from delaystore.stores.sql.shelves import ShelfLimits, Shelves
@@ -66,7 +67,7 @@ _LOOK_AHEAD: Final = 64 * 2**20
 """Bytes of bodies that `store_many` takes from a generator to see whether it has many messages."""
 
 
-class SqlDelayedMessageStore(ManagedDelayedMessageStore, KeyedDelayedMessageStore):
+class SqlDelayedMessageStore(OperableSqlStore, KeyedDelayedMessageStore):
     """Messages in a table of PostgreSQL, MariaDB, MySQL or SQLite.
 
     `database`: a SQLAlchemy URL, or an Engine of your own (which `close` leaves open).
@@ -172,6 +173,7 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore, KeyedDelayedMessageStor
             channel="delaystore_" + sha256(table.fullname.encode()).hexdigest()[:40],
             lease=self._lease,
             keyed=KEYED[self._dialect.claiming](statements, self._dialect, self.key_patience),
+            operating=OperatingTables.of(table, self._dialect),
         )
         self._endpoint = endpoint
 
