@@ -58,7 +58,7 @@ def pause(
             instant = opened.store.now() + span
         with _watched("parking", "it is paused, and dispatchers park what is left") as show:
             parked = operations.pause(destination, until=instant, progress=show)
-        nothing = not parked and _nothing_waits(operations, destination)
+        nothing = _nothing_waits(operations, destination)
     if as_json:
         print_document({"destination": destination, "until": documents.instant(instant), "parked": parked})
     else:

@@ -21,7 +21,7 @@ def reschedule(access: Access, message_id: str, due_time: datetime, action: str)
         outcome = store.reschedule(message_id, due_time)
     if outcome is ManagementOutcome.DONE:
         access.wake_up(due_time)
-    return _noted(access, outcome, action, f"{message_id} to {due_time.isoformat()}")
+    return _noted(access, outcome, action, f"{message_id} to {due_time:%Y-%m-%d %H:%M:%S%z}")
 
 
 def _noted(access: Access, outcome: ManagementOutcome, action: str, about: str) -> ManagementOutcome:
