@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from delaystore import documents
-from delaystore.cli._output import counted, is_terminal, print_document, print_table, say, shortened, tell
+from delaystore.cli._output import counted, print_document, print_table, say, tell
 from delaystore.cli._signals import stop_requests
 from delaystore.errors import ConfigurationError, StoreError
 from delaystore.filters import MessageFilter
 from delaystore.message import DelayedMessage
 from delaystore.stores.operable import Operation, OperationKind, OperationState
+from delaystore.times import time_text
 
 if TYPE_CHECKING:
     from delaystore.cli._endpoint import OpenedEndpoint
@@ -164,11 +165,8 @@ def preview(operations: "Operations", wanted: MessageFilter, *, as_json: bool) -
 
 
 def _print_sample(sample: Sequence[DelayedMessage]) -> None:
-    cut = shortened if is_terminal() else str
-    rows = [
-        (cut(message.message_id), message.destination, f"{message.due_time:%Y-%m-%d %H:%M:%S}Z") for message in sample
-    ]
-    print_table(("id", "destination", "due"), rows, unbroken=("due",))
+    rows = [(message.message_id, message.destination, time_text(message.due_time)) for message in sample]
+    print_table(("id", "destination", "due"), rows, unbroken=("due",), cut=("id",))
 
 
 def _counted(operations: "Operations", wanted: MessageFilter) -> "Preview":
@@ -194,7 +192,7 @@ def _report(operation: Operation, *, as_json: bool) -> None:
     if as_json:
         print_document(documents.record(operation))
     else:
-        to = "" if operation.due_time is None else f" to {documents.instant(operation.due_time)}"
+        to = "" if operation.due_time is None else f" to {time_text(operation.due_time)}"
         tell(f"{WORDS[operation.kind].done}{to}: {counted(operation.changed, 'message')} ({operation.wanted})")
     if operation.held:
         named = ", ".join(operation.held_ids[:_NAMED])

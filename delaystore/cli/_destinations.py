@@ -9,6 +9,7 @@ from delaystore.cli._arguments import parse_instant
 from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table
 from delaystore.cli._output import print_document, print_table, tell
 from delaystore.stores.operable import Destination
+from delaystore.times import time_text
 
 
 def destinations(
@@ -66,7 +67,7 @@ def changes(
     if as_json:
         print_document({"changes": documents.field(found)})
         return
-    rows = [(f"{each.at:%Y-%m-%d %H:%M:%S}Z", each.by, each.action, f"{each.count:,}", each.about) for each in found]
+    rows = [(time_text(each.at), each.by, each.action, f"{each.count:,}", each.about) for each in found]
     columns = ("when", "who", "what", "messages", "of")
     print_table(columns, rows, right=("messages",), unbroken=("when", "what", "messages"))
 
@@ -82,5 +83,5 @@ def _cells(told: Destination | None) -> tuple[str, str, str]:
         return "", "", ""
     state = "resuming" if told.resuming else "paused" if told.paused else ""
     if told.paused_until is not None and told.paused:
-        state = f"paused until {told.paused_until:%Y-%m-%d %H:%M:%S}Z"
+        state = f"paused until {time_text(told.paused_until)}"
     return state, "" if told.max_rate is None else f"{told.max_rate:g}/s", told.by

@@ -9,6 +9,7 @@ from delaystore.cli._acting import By, acting
 from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table
 from delaystore.cli._output import print_document, print_table, say, tell
 from delaystore.stores.operable import Operation, OperationState
+from delaystore.times import time_text
 
 operations_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 """The group to which this one belongs reports errors."""
@@ -89,7 +90,6 @@ def abandon(
 
 def _row(operation: Operation) -> tuple[str, ...]:
     """The whole id: it is typed again."""
-    when = "" if operation.due_time is None else f" to {operation.due_time:%Y-%m-%d %H:%M:%S}Z"
+    when = "" if operation.due_time is None else f" to {time_text(operation.due_time)}"
     what = f"{operation.kind}{when}: {operation.wanted}"
-    began = f"{operation.began:%m-%d %H:%M}Z"
-    return operation.operation_id, began, operation.state.value, f"{operation.changed:,}", what
+    return operation.operation_id, time_text(operation.began), operation.state.value, f"{operation.changed:,}", what

@@ -16,6 +16,7 @@ from delaystore.cli._output import counted, print_document, say, tell
 from delaystore.cli._signals import stop_requests
 from delaystore.errors import ConfigurationError
 from delaystore.filters import MessageFilter
+from delaystore.times import time_text
 
 if TYPE_CHECKING:
     from delaystore.operations import CountListener, Operations
@@ -62,7 +63,7 @@ def pause(
     if as_json:
         print_document({"destination": destination, "until": documents.instant(instant), "parked": parked})
     else:
-        when = "" if instant is None else f" until {documents.instant(instant)}"
+        when = "" if instant is None else f" until {time_text(instant)}"
         tell(f"paused{when}: {destination} ({counted(parked, 'due message')} parked)")
     if nothing:
         _warn(destination)

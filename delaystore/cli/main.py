@@ -11,6 +11,7 @@ import typer.main
 from typing_extensions import override
 
 from delaystore.cli._changing import cancel, reschedule
+from delaystore.cli._count import count
 from delaystore.cli._delays.app import delays_app
 from delaystore.cli._demo import demo
 from delaystore.cli._destinations import changes, destinations
@@ -18,7 +19,7 @@ from delaystore.cli._dispatch import dispatch
 from delaystore.cli._endpoints import endpoints
 from delaystore.cli._export import export
 from delaystore.cli._health import health
-from delaystore.cli._listing import count, list_messages, show
+from delaystore.cli._listing import list_messages
 from delaystore.cli._load.command import load
 from delaystore.cli._migrate.app import migrate_app
 from delaystore.cli._operations import operations_app
@@ -28,6 +29,7 @@ from delaystore.cli._pausing import limit, pause, resume
 from delaystore.cli._receive import receive
 from delaystore.cli._send import send
 from delaystore.cli._setup import setup
+from delaystore.cli._show import show
 from delaystore.cli._signals import INTERRUPTED, READER_GONE
 from delaystore.cli._status import status
 from delaystore.errors import DelaystoreError

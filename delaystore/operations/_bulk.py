@@ -10,6 +10,7 @@ from delaystore.filters import MessageFilter
 from delaystore.message import waiting_until
 from delaystore.operations._access import Access
 from delaystore.stores.operable import Operation, OperationKind, OperationState
+from delaystore.times import time_text
 
 OperationListener = Callable[[Operation], object]
 """Called after each step with the operation as it is. What it raises ends the run, which can be resumed."""
@@ -70,5 +71,5 @@ def abandon(access: Access, operation_id: str) -> Operation | None:
 
 
 def _about(operation: Operation) -> str:
-    when = "" if operation.due_time is None else f" to {operation.due_time:%Y-%m-%d %H:%M:%S}Z"
+    when = "" if operation.due_time is None else f" to {time_text(operation.due_time)}"
     return f"{operation.wanted}{when} (operation {operation.operation_id})"

@@ -1,10 +1,11 @@
 """What operators do with what waits."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from delaystore.errors import InvalidMessageError
+from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.filters import MessageFilter
 from delaystore.message import DelayedMessage, Position
 from delaystore.operations import _bulk, _pauses, _search, _single
@@ -13,6 +14,7 @@ from delaystore.operations._bulk import OperationListener
 from delaystore.operations._looking import Look
 from delaystore.operations._pauses import CountListener
 from delaystore.operations._search import Export, Preview
+from delaystore.operations.error_queue import ErrorQueue
 from delaystore.operations.overview import Overview
 from delaystore.stores.abc import ManagementOutcome, Page
 from delaystore.stores.operable import (
@@ -206,6 +208,18 @@ class Operations:
         with self._access.call("listing destinations"):
             return store.destinations()
 
+    # what could not be forwarded
+
+    @property
+    def errors(self) -> ErrorQueue:
+        """The error queue: looked into, sent again, discarded; raises ConfigurationError without a transport.
+
+        It takes no operable store, but where there is one, changes are noted in it.
+        """
+        if self._access.transport is None:
+            raise ConfigurationError("the error queue takes a transport; give this endpoint one")
+        return ErrorQueue(self._access.transport, self._access.settings.error_queue, note=self._note_if_possible)
+
     # how it is, and who changed what
 
     def note(self, action: str, about: str, count: int) -> None:
@@ -224,3 +238,7 @@ class Operations:
     def overview(self, timeout: float = 5.0) -> Overview:
         """How the endpoint is doing; asks store and transport for about `timeout` seconds, and raises nothing."""
         return self._look.overview(self._access, timeout)
+
+    def _note_if_possible(self, action: str, about: str, count: int) -> None:
+        with suppress(ConfigurationError):
+            self._access.note(action, about, count)

@@ -220,8 +220,8 @@ def every_kind(now: datetime) -> Iterator[DelayedMessage]:
     """Messages with all that files could change."""
     headers = {
         "text": 'a "b", c\n\r\tü☃', "empty": "", "no": None, "yes": True, "whole": 2**63 - 1, "float": 1.5,
-        "nan": float("inf"), "decimal": Decimal("1.50"), "bytes": b"\xff\0", "time": now, "list": [1, [b"x", {"$y": 1}]],
-        "$bytes": {"$bytes": "x"}, "": "no name", "a,b": "'",
+        "nan": float("inf"), "decimal": Decimal("1.50"), "bytes": b"\xff\0", "time": now,
+        "list": [1, [b"x", {"$y": 1}]], "$bytes": {"$bytes": "x"}, "": "no name", "a,b": "'",
     }  # fmt: skip
     properties = {"content_type": "a;b", "timestamp": now.replace(microsecond=0), "priority": 9, "expiration": "60000"}
     bodies = [b"", b"text", "ü☃\u2028".encode(), b"\0\xff\xfe", b'line\nline\r\n"x",\0', b"\xef\xbb\xbfbom", b" "]
@@ -319,10 +319,9 @@ def test_tables_fit_a_terminal_of_80_columns(
     destination = "orders.europe.germany.billing"
     now = store.now()
     for number in range(6):
-        store.store(message(now, number, destination=destination))
+        store.store(message(now, number, f"0192b8a0-7c1e-7aaa-8bbb-{number:012}", destination=destination))
     monkeypatch.setenv("COLUMNS", "80")
-    for module in ("_output", "_bulk"):
-        monkeypatch.setattr(f"delaystore.cli.{module}.is_terminal", lambda: True)
+    monkeypatch.setattr("delaystore.cli._output.is_terminal", lambda: True)
     sample = run("cancel", "--all", "--dry-run").out
     run("pause", destination, "--for", "1h")
     run("limit", destination, "--max-rate", "200/s")

@@ -39,6 +39,7 @@ PUBLIC = {  # what users import: a change here is a change for them
         "DelayedMessageStore",
         "InMemoryDelayedMessageStore",
         "ManagedDelayedMessageStore",
+        "OperableDelayedMessageStore",
         "SqlDelayedMessageStore",
         "open_store",
     ],
