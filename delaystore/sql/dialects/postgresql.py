@@ -53,7 +53,7 @@ from delaystore.errors import (
     MessageBeingStoredError,
     StoreUnavailableError,
 )
-from delaystore.sql.columns import FAILURES, KEY, MESSAGE_KEY
+from delaystore.sql.columns import FAILURES, FAILURES_OF, KEY, MESSAGE_KEY
 from delaystore.sql.dialects.base import (
     CONNECT_TIMEOUT,
     LONGEST_IDLE,
@@ -543,10 +543,12 @@ class PostgreSqlDialect(StoreDialect):
     def alter_shelves(self, connection: Connection, table: Table, shelves: Sequence[str]) -> None:
         for shelf in shelves:
             name = quoted_name(Table(shelf, MetaData(), schema=table.schema, quote=True), connection.dialect)
-            execute_as_it_stands(connection, f"ALTER TABLE {name} ADD COLUMN IF NOT EXISTS {FAILURES} TEXT")
-            execute_as_it_stands(
-                connection, f"CREATE INDEX ON {name} (next_attempt, message_id) WHERE failure_count > 0"
-            )
+            for statement in (
+                f"ALTER TABLE {name} ADD COLUMN IF NOT EXISTS {FAILURES} TEXT",
+                f'ALTER TABLE {name} ADD COLUMN IF NOT EXISTS {FAILURES_OF} TEXT COLLATE "C"',
+                f"CREATE INDEX ON {name} (next_attempt, message_id) WHERE failure_count > 0",
+            ):
+                execute_as_it_stands(connection, statement)
 
     @override
     def insert_alone(self, table: Table, shelves: Table) -> Insert:

@@ -45,8 +45,10 @@ class Claims(ABC):
         """The parameters that tell removes and increments whose claim it is; row locks need none."""
         return {}
 
-    def settled_before_sending(self) -> None:  # noqa: B027 - row locks let others write
-        """Note that some claims were ended before the rest of the batch is sent: nobody may wait for that."""
+    @property
+    def is_alone_in_writing(self) -> bool:
+        """Whether a first write would lock everybody out until the transaction ends."""
+        return False
 
     def written(self) -> None:  # noqa: B027 - most need not know
         """Note that the transaction has written something other than claims."""
@@ -180,10 +182,10 @@ class Leases(Claims):
     def identity(self) -> dict[str, Any]:
         return {"token": self._token}
 
+    @property
     @override
-    def settled_before_sending(self) -> None:
-        if self._committing:
-            self._connection.commit()
+    def is_alone_in_writing(self) -> bool:
+        return self._committing
 
     @override
     def written(self) -> None:

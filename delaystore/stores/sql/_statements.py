@@ -11,6 +11,7 @@ from sqlalchemy import (
     Select,
     Table,
     bindparam,
+    case,
     delete,
     false,
     func,
@@ -23,7 +24,7 @@ from sqlalchemy.sql.dml import ReturningUpdate
 
 from delaystore.failures import KEPT
 from delaystore.message import EARLIEST_DUE_TIME, LATEST_DUE_TIME, PARKED, Position
-from delaystore.sql.columns import FAILURES, MESSAGE_KEY, in_order, message_columns
+from delaystore.sql.columns import FAILURES, FAILURES_OF, MESSAGE_KEY, in_order, message_columns
 from delaystore.sql.dialects import Claiming, StoreDialect
 from delaystore.sql.dialects.base import row_with
 from delaystore.sql.dialects.sqlite import owned
@@ -97,7 +98,9 @@ class Statements:
         self.remove_stored = delete(table).where(dialect.has_stored_id(table))
         self.increment_stored = failed.where(dialect.has_stored_id(table))
         self._add_settling(dialect)
-        self.shown = shown = select(*message_columns(whole), whole.c[MESSAGE_KEY], whole.c[FAILURES])
+        self.shown = shown = select(
+            *message_columns(whole), whole.c[MESSAGE_KEY], whole.c[FAILURES], whole.c[FAILURES_OF]
+        )
         self.get = shown.where(row_with(whole))
         self.show = shown.where(dialect.among(whole.c.message_id, "ids"))
         self.page = shown.order_by(*in_order(whole)).limit(limit)
@@ -138,9 +141,13 @@ class Statements:
         """What operators and dispatchers do besides removing: `line`: that of a failed attempt."""
         whole = self.whole_table
         again: BindParameter[Any] = bindparam("new_next_attempt")
-        lines = func.coalesce(whole.c.failures, literal("", Json())).concat(bindparam("line", type_=Json()))
-        failed = update(whole).values(
-            failure_count=whole.c.failure_count + 1, next_attempt=again, failures=dialect.last_part(lines, KEPT)
+        former = case((whole.c.failures_of == whole.c.message_id, whole.c.failures), else_=literal("", Json()))
+        lines = former.concat(bindparam("line", type_=Json()))
+        failed = update(whole).values(  # in the order of columns, as MySQL goes by values that were set before
+            failure_count=whole.c.failure_count + 1,
+            next_attempt=again,
+            failures=dialect.last_part(lines, KEPT),
+            failures_of=whole.c.message_id,
         )
         self.count_failure = failed.where(row_with(whole))
         self.count_failure_stored = failed.where(dialect.has_stored_id(whole))

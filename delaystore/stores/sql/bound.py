@@ -3,7 +3,7 @@
 import builtins
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -67,6 +67,7 @@ class BoundSqlStore(ManagedDelayedMessageStore, KeyedDelayedMessageStore, Operab
         self._fetched: set[str] = set()
         self._unsettled: set[str] = set()
         self._earliest: datetime | None = None
+        self._deferred: list[Callable[[], object]] = []
 
     @property
     def parts(self) -> StoreParts:
@@ -202,29 +203,39 @@ class BoundSqlStore(ManagedDelayedMessageStore, KeyedDelayedMessageStore, Operab
 
     @override
     def postpone(self, postponed: Sequence[tuple[DelayedMessage, datetime]]) -> int:
-        """Committed at once where claims are, so that nobody waits while the rest of the batch is being sent."""
+        """Written last where a first write would lock everybody out while the rest of the batch is being sent."""
+        if self._claims.is_alone_in_writing and postponed:
+            self._deferred.append(lambda: self.postpone(postponed))
+            claimed = {"ids": [message.message_id for message, _ in postponed], **self._claims.identity()}
+            return len(self._execute(self._sql.claimed, claimed).all())
         again = [(*each, dict[str, Any]()) for each in postponed]
-        count = self._show_again(again, self._sql.postpone, self._sql.postpone_stored)
-        self._claims.settled_before_sending()
-        return count
+        return self._show_again(again, self._sql.postpone, self._sql.postpone_stored)
 
     @override
     def park_claimed(self, messages: Sequence[DelayedMessage]) -> Sequence[str]:
-        """As `postpone`. Who resumes one of the destinations waits for the end of the transaction."""
+        """As `postpone`, and then what was resumed meanwhile is shown again.
+
+        Elsewhere who resumes one of the destinations waits for the end of the transaction.
+        """
         named = {message.destination for message in messages if stored_id(message) is None}
         if not named:
             return []
-        destinations = Destinations(self)
-        destinations.begin_writing()
-        paused = set(destinations.paused(named))
-        ids = [each.message_id for each in messages if each.destination in paused and stored_id(each) is None]
-        claimed = {"ids": ids, **self._claims.identity()}
-        ours = list(self._execute(self._sql.claimed, claimed).scalars()) if ids else []
-        if ours:
+        paused = set(Destinations(self).paused(named))
+        chosen = {each.message_id: each for each in messages if each.destination in paused and stored_id(each) is None}
+        claimed = {"ids": list(chosen), **self._claims.identity()}
+        ours = list(self._execute(self._sql.claimed, claimed).scalars()) if chosen else []
+        if ours and self._claims.is_alone_in_writing:
+            parked = [chosen[message_id] for message_id in ours]
+            self._deferred.append(lambda: self._park_or_show(parked))
+        elif ours:
             self._execute(self._sql.park_claimed, claimed)
             self._unsettled.difference_update(ours)
-        self._claims.settled_before_sending()
         return ours
+
+    def _park_or_show(self, messages: Sequence[DelayedMessage]) -> None:
+        Destinations(self).begin_writing()
+        parked = set(self.park_claimed(messages))
+        self.postpone([(each, each.due_time) for each in messages if each.message_id not in parked])
 
     def _show_again(
         self, shown: Sequence[tuple[DelayedMessage, datetime, dict[str, Any]]], by_id: Update, by_stored_id: Update
@@ -322,6 +333,9 @@ class BoundSqlStore(ManagedDelayedMessageStore, KeyedDelayedMessageStore, Operab
     def written(self) -> None:
         """Note that something is written on `connection`: a later fetch must not commit it."""
         self._claims.written()
+        deferred, self._deferred = self._deferred, []
+        for write in deferred:
+            write()
 
     def stored(self, earliest: datetime) -> None:
         """Messages were written through `connection`; their first next attempt is at `earliest`.
@@ -332,7 +346,12 @@ class BoundSqlStore(ManagedDelayedMessageStore, KeyedDelayedMessageStore, Operab
         self._waits_until(earliest)
 
     def before_commit(self) -> None:
-        """Wake other processes' dispatchers, once, if a next attempt comes before they search by themselves."""
+        """Write what was to be written last; wake other processes' dispatchers, once.
+
+        These are woken if a next attempt comes before they search by themselves.
+        """
+        if self._deferred:
+            self.written()
         if not self._parts.dialect.has_notifications or self._earliest is None:
             return
         if self._earliest <= self.now() + NOTIFY_WITHIN:
@@ -341,6 +360,7 @@ class BoundSqlStore(ManagedDelayedMessageStore, KeyedDelayedMessageStore, Operab
     def rolled_back(self) -> None:
         """After a rollback nothing is settled: all claims on what was fetched are to be ended."""
         self._unsettled |= self._fetched
+        self._deferred.clear()
 
     def release(self) -> None:
         """End claims on what was fetched and not settled, where the transaction's end has not."""

@@ -71,14 +71,8 @@ def to_message(row: Sequence[Any], key: str | None = None, failures: Sequence[Fa
 
 
 def to_shown_message(row: Any) -> DelayedMessage:
-    """The message of a row that also has its key and its failures.
-
-    Of the failures as many as it has counted: others are of the message that it has replaced under its key, or of a
-    time before it was rescheduled.
-    """
-    count = row.failure_count
-    is_count = type(count) is int and count > 0
-    return to_message(row, row.message_key, failures_in(row.failures)[-count:] if is_count else ())
+    """The message of a row that also has its key, and failures: perhaps those of the message that it replaced."""
+    return to_message(row, row.message_key, failures_in(row.failures) if row.failures_of == row.message_id else ())
 
 
 def to_readable_message(row: Sequence[Any], key: str | None = None) -> DelayedMessage:

@@ -3,7 +3,7 @@
 from sqlalchemy import Column, Index, MetaData, Table
 
 from delaystore.message import MAX_MESSAGE_ID_BYTES
-from delaystore.sql.columns import COLUMNS, FAILURES, KEY, MESSAGE_KEY, in_order, key_columns
+from delaystore.sql.columns import COLUMNS, FAILURES, FAILURES_OF, KEY, MESSAGE_KEY, in_order, key_columns
 from delaystore.sql.dialects import StoreDialect
 from delaystore.sql.names import shelves_table_name
 from delaystore.sql.types import ExactText, Json, UtcDateTime
@@ -51,6 +51,7 @@ def whole_table(table: Table, dialect: StoreDialect) -> Table:
     """
     whole = with_keys(table)
     whole.append_column(Column(FAILURES, Json()))
+    whole.append_column(Column(FAILURES_OF, ExactText(MAX_MESSAGE_ID_BYTES)))
     for column in dialect.failing_columns():
         whole.append_column(column)
     where = dialect.is_failing(whole)

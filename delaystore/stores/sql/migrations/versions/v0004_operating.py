@@ -36,7 +36,7 @@ def _alter() -> None:
     options, connection = op.get_context().opts, op.get_bind()
     name, schema = options["delaystore_table"], options["delaystore_schema"]
     columns = {column["name"] for column in sa.inspect(connection).get_columns(name, schema=schema)}
-    new: list[sa.Column[Any]] = [sa.Column("failures", Json)]
+    new: list[sa.Column[Any]] = [sa.Column("failures", Json), sa.Column("failures_of", ExactText(255))]
     order = ["next_attempt", "message_id"]
     if not options["delaystore_partial_indexes"]:
         when = sa.Computed("CASE WHEN failure_count > 0 THEN next_attempt END", persisted=False)
