@@ -31,7 +31,7 @@ def destinations(
     with EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table).open() as opened:
         operations = opened.delivery.operations
         told = {each.name: each for each in operations.destinations()}
-        waiting = operations.count_by_destination() if backlog else {}
+        waiting = operations.backlog() if backlog else {}
     names = [*waiting, *(name for name in told if name not in waiting)]
     if as_json:
         found = [_document(name, told.get(name), waiting.get(name, 0) if backlog else None) for name in names]

@@ -36,14 +36,17 @@ class AsyncOperations:
         """In whose name changes are noted."""
         return self._operations.by
 
+    @property
+    def endpoint(self) -> str:
+        """Whose messages these are."""
+        return self._operations.endpoint
+
     def acting_as(self, by: str) -> "AsyncOperations":
         """As `Operations.acting_as`."""
         operations = self._operations.acting_as(by)
         return AsyncOperations(self._call_delivery, self._call_as_it_is, operations, blocks=self._blocks)
 
     search = awaited(Operations.search)
-    count_between = awaited(Operations.count_between)
-    count_by_destination = awaited(Operations.count_by_destination)
     preview = awaited(Operations.preview)
     begin_cancel = awaited(Operations.begin_cancel)
     begin_reschedule = awaited(Operations.begin_reschedule)
@@ -61,6 +64,9 @@ class AsyncOperations:
     limit_rate = awaited(Operations.limit_rate)
     destinations = awaited(Operations.destinations)
     note = awaited(Operations.note)
+    backlog = awaited(Operations.backlog)
+    now = awaited(Operations.now)
+    due = awaited(Operations.due)
     changes = awaited(Operations.changes)
 
     async def export(self, wanted: MessageFilter, *, after: Position | None = None) -> AsyncIterator[DelayedMessage]:

@@ -44,6 +44,11 @@ class Operations:
         """In whose name changes are noted."""
         return self._access.by
 
+    @property
+    def endpoint(self) -> str:
+        """Whose messages these are."""
+        return self._access.endpoint
+
     def acting_as(self, by: str) -> "Operations":
         """The same, in somebody's name; without it changes are noted as of `user@host`."""
         if not isinstance(by, str) or not by.strip():
@@ -92,21 +97,6 @@ class Operations:
         `at_most`: stop counting from there on. `progress` is called with the count so far; what it raises ends it.
         """
         return _search.preview(self._access, wanted, sample, at_most, progress)
-
-    def count_between(self, since: datetime, until: datetime, bucket: timedelta) -> Mapping[datetime, int]:
-        """How many messages are to be tried next in each `bucket`, by its start; since <= next attempt < until.
-
-        `bucket`: whole seconds. It reads what is in that time, and nothing else.
-        """
-        store = self._access.operable()
-        with self._access.call("counting messages by time"):
-            return store.count_between(since, until, bucket)
-
-    def count_by_destination(self, most: int = 1_000) -> Mapping[str, int]:
-        """How many messages wait for each destination, the most first, of `most` destinations; reads all that waits."""
-        store = self._access.operable()
-        with self._access.call("counting messages by destination"):
-            return store.count_by_destination(most)
 
     # operations on many messages
 
@@ -208,6 +198,12 @@ class Operations:
         with self._access.call("listing destinations"):
             return store.destinations()
 
+    def backlog(self, most: int = 1_000) -> Mapping[str, int]:
+        """How many messages wait for each destination, the most first, of `most` destinations. Reads all that waits."""
+        store = self._access.operable()
+        with self._access.call("counting by destination"):
+            return store.count_by_destination(most)
+
     # what could not be forwarded
 
     @property
@@ -228,6 +224,20 @@ class Operations:
         A store that does not take it is told of in the log, and not raised.
         """
         self._access.note(action, about, count)
+
+    def now(self) -> datetime:
+        """The time by the store's clock, UTC."""
+        with self._access.call("asking for the time"):
+            return self._access.store.now()
+
+    def due(self, since: datetime, until: datetime, bucket: timedelta) -> Mapping[datetime, int]:
+        """How many messages are to be tried in each `bucket`, in whole seconds, of since <= next attempt < until.
+
+        By the buckets' beginnings, as counted from 1970-01-01 UTC.
+        """
+        store = self._access.operable()
+        with self._access.call("counting by time"):
+            return store.count_between(since, until, bucket)
 
     def changes(self, limit: int = 100, before: datetime | None = None) -> Sequence[AuditEntry]:
         """The last changes that were made, the newest first; `before`: from before that time only."""

@@ -23,7 +23,7 @@ from delaystore.sql.dialects import store_dialect_of
 from delaystore.sql.names import BESIDE
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.sql import leave_delaystore_alone, setup
-from delaystore.stores.sql.operating.tables import OperatingTables
+from delaystore.stores.sql.beside import OperatingTables
 from delaystore.stores.sql.schema import whole_table
 from tests.integration.sql_stores import message, opened
 from tests.servers import PostgreSQLDatabases

@@ -39,7 +39,7 @@ from delaystore.stores.sql._look_up import LookUp
 from delaystore.stores.sql._parts import StoreParts
 from delaystore.stores.sql._statements import search
 from delaystore.stores.sql._unreadable import stored_id, time_or_earliest
-from delaystore.stores.sql.operating._destinations import Destinations
+from delaystore.stores.sql.beside import paused_names
 from delaystore.stores.sql.rows import Rows, position_of_row, to_message
 
 NOTIFY_WITHIN: Final = MAXIMUM_SLEEP + timedelta(seconds=5)
@@ -220,7 +220,8 @@ class BoundSqlStore(ManagedDelayedMessageStore, KeyedDelayedMessageStore, Operab
         named = {message.destination for message in messages if stored_id(message) is None}
         if not named:
             return []
-        paused = set(Destinations(self).paused(named))
+        resumes_not = paused_names(self._parts.beside, self.now(), named).with_for_update(read=True)
+        paused = set(self._execute(resumes_not, {}).scalars())
         chosen = {each.message_id: each for each in messages if each.destination in paused and stored_id(each) is None}
         claimed = {"ids": list(chosen), **self._claims.identity()}
         ours = list(self._execute(self._sql.claimed, claimed).scalars()) if chosen else []
@@ -233,7 +234,8 @@ class BoundSqlStore(ManagedDelayedMessageStore, KeyedDelayedMessageStore, Operab
         return ours
 
     def _park_or_show(self, messages: Sequence[DelayedMessage]) -> None:
-        Destinations(self).begin_writing()
+        with translated_errors():
+            self._parts.dialect.begin_writing(self.connection)
         parked = set(self.park_claimed(messages))
         self.postpone([(each, each.due_time) for each in messages if each.message_id not in parked])
 

@@ -30,7 +30,7 @@ class Noun:
         self._bound = bound
         self._dialect = bound.parts.dialect
         self._sql = bound.parts.statements
-        self._tables = bound.parts.operating
+        self._tables = bound.parts.beside
 
     def _execute(self, statement: Executable, parameters: Any = None) -> CursorResult[Any]:
         with translated_errors():

@@ -8,9 +8,9 @@ from sqlalchemy import insert, select
 from delaystore.message import new_message_id, utc
 from delaystore.stores._checks import check_number
 from delaystore.stores.operable import AuditEntry
+from delaystore.stores.sql.beside import ABOUT_BYTES, NAME_BYTES
 from delaystore.stores.sql.operating._bound import Noun
 from delaystore.stores.sql.operating._texts import fitting
-from delaystore.stores.sql.operating.tables import ABOUT_BYTES, NAME_BYTES
 
 
 class Changes(Noun):

@@ -1,20 +1,20 @@
 """Destinations that are paused, limited, or resuming: a row for each."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Select, delete, insert, literal, or_, select, update
+from sqlalchemy import delete, insert, literal, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from delaystore.message import check_destination, utc
 from delaystore.sql.types import UtcDateTime
 from delaystore.stores._allowances import Bucket, allowed, check_max_rate
 from delaystore.stores.operable import Allowance, Destination
+from delaystore.stores.sql.beside import NAME_BYTES, paused_names
 from delaystore.stores.sql.operating._bound import Noun
 from delaystore.stores.sql.operating._texts import fitting
-from delaystore.stores.sql.operating.tables import NAME_BYTES
 
 
 class _Known(NamedTuple):
@@ -34,24 +34,10 @@ class Destinations(Noun):
         rows = self._execute(select(table).where(says).order_by(table.c.name))
         return [_known(row, now).destination for row in rows]
 
-    def paused(self, names: Collection[str] | None = None) -> Sequence[str]:
-        """The names of those that are paused, of `names` or of all; none resumes until the transaction ends."""
-        return self._execute(self._of_paused(names).with_for_update(read=True)).scalars().all()
-
-    def paused_now(self) -> Sequence[str]:
-        """As `paused`, but any may resume."""
-        return self._execute(self._of_paused(None)).scalars().all()
-
-    def _of_paused(self, names: Collection[str] | None) -> Select[*tuple[Any, ...]]:
-        name = self._tables.destinations.c.name
-        found = select(name).where(self.is_paused()).order_by(name)
-        return found if names is None else found.where(name.in_(sorted(names)))
-
-    def is_paused(self) -> ColumnElement[bool]:
-        """Whether a row's destination is paused at present."""
-        table = self._tables.destinations
-        lasts = table.c.paused_until.is_(None) | (table.c.paused_until > literal(self._bound.now(), UtcDateTime))
-        return (table.c.paused == 1) & lasts
+    def paused(self, *, lasting: bool) -> Sequence[str]:
+        """The names of those that are paused; `lasting`: none of them resumes until the transaction ends."""
+        found = paused_names(self._tables, self._bound.now())
+        return self._execute(found.with_for_update(read=True) if lasting else found).scalars().all()
 
     def pause(self, name: str, by: str, until: datetime | None) -> None:
         """Paused from now on."""

@@ -83,10 +83,10 @@ class Parking:
         """None: no destination is paused."""
         with self._opened() as bound:
             destinations = Destinations(bound)
-            if not destinations.paused_now():
+            if not destinations.paused(lasting=False):
                 return None
             destinations.begin_writing()
-            names, table = destinations.paused(), bound.parts.statements.whole_table
+            names, table = destinations.paused(lasting=True), bound.parts.statements.whole_table
             step, parked = _Step(bound), literal(PARKED, UtcDateTime)
             range_ = [table.c.next_attempt <= literal(until, UtcDateTime), table.c.next_attempt < parked]
             step.take(
@@ -124,7 +124,7 @@ class Parking:
 
     def _unpark(self, at_most: int) -> _Step:
         with self._opened() as bound:
-            sql, paused, step = bound.parts.statements, Destinations(bound).paused_now(), _Step(bound)
+            sql, paused, step = bound.parts.statements, Destinations(bound).paused(lasting=False), _Step(bound)
             table = sql.whole_table
             range_ = [table.c.next_attempt >= literal(PARKED, UtcDateTime)]
             matches = [is_parked(table), *([table.c.destination.not_in(paused)] if paused else [])]

@@ -11,7 +11,7 @@ from typing import Final
 from typing_extensions import override
 
 from delaystore.filters import MessageFilter
-from delaystore.message import DelayedMessage, Position
+from delaystore.message import Position
 from delaystore.sql.errors import translated_errors
 from delaystore.stores.abc import Page
 from delaystore.stores.operable import (
@@ -22,12 +22,11 @@ from delaystore.stores.operable import (
     AuditEntry,
     Destination,
     DispatcherRecord,
-    FailedDelivery,
     OperableDelayedMessageStore,
     Operation,
 )
 from delaystore.stores.sql import setup
-from delaystore.stores.sql.bound import BoundSqlStore
+from delaystore.stores.sql.operating._bound import Bound
 from delaystore.stores.sql.operating._changes import Changes
 from delaystore.stores.sql.operating._destinations import Destinations
 from delaystore.stores.sql.operating._dispatchers import Dispatchers
@@ -49,10 +48,10 @@ class OperableSqlStore(OperableDelayedMessageStore):
     _tidy_from = 0.0
 
     @abstractmethod
-    def _one_call(self) -> AbstractContextManager[BoundSqlStore]: ...
+    def _one_call(self) -> AbstractContextManager[Bound]: ...
 
     @abstractmethod
-    def _looking_up(self) -> AbstractContextManager[BoundSqlStore]: ...
+    def _looking_up(self) -> AbstractContextManager[Bound]: ...
 
     @property
     @override
@@ -167,21 +166,6 @@ class OperableSqlStore(OperableDelayedMessageStore):
     def allowance(self, destination: str, wanted: int) -> Allowance:
         with self._one_call() as bound:
             return Destinations(bound).allowance(destination, wanted)
-
-    @override
-    def count_failures(self, failures: Sequence[FailedDelivery]) -> int:
-        with self._one_call() as bound:
-            return bound.count_failures(failures)
-
-    @override
-    def park_claimed(self, messages: Sequence[DelayedMessage]) -> Sequence[str]:
-        with self._one_call() as bound:
-            return bound.park_claimed(messages)
-
-    @override
-    def postpone(self, postponed: Sequence[tuple[DelayedMessage, datetime]]) -> int:
-        with self._one_call() as bound:
-            return bound.postpone(postponed)
 
     @override
     def beat(self, record: DispatcherRecord, done: Sequence[Activity] = ()) -> None:

@@ -1,9 +1,11 @@
 """The tables of what operators and dispatchers note, beside the one in which messages wait."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Self
 
-from sqlalchemy import BigInteger, Column, Double, Index, Integer, MetaData, Table
+from sqlalchemy import BigInteger, Column, Double, Index, Integer, MetaData, Select, Table, literal, select
 
 from delaystore.message import MAX_ADDRESS_BYTES, MAX_MESSAGE_ID_BYTES
 from delaystore.sql.dialects import StoreDialect
@@ -46,6 +48,14 @@ class OperatingTables:
     def all(self) -> list[Table]:
         """All of them."""
         return [self.destinations, self.dispatchers, self.activity, self.operations, self.changes]
+
+
+def paused_names(tables: OperatingTables, now: datetime, names: Collection[str] | None = None) -> Select[Any]:
+    """The names of the destinations, of `names` or of all, that are paused at `now`."""
+    table = tables.destinations
+    lasts = table.c.paused_until.is_(None) | (table.c.paused_until > literal(now, UtcDateTime))
+    found = select(table.c.name).where(table.c.paused == 1, lasts).order_by(table.c.name)
+    return found if names is None else found.where(table.c.name.in_(sorted(names)))
 
 
 def _beside(live: Table, name: str, *parts: Any) -> Table:
