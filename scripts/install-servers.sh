@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs what the tests start for themselves, where it is missing: PostgreSQL, pgbouncer, RabbitMQ, MariaDB, haproxy;
-# libfaketime, which shifts their clocks; Java with PostgreSQL's JDBC driver, for Spark and what it is compared with;
-# and curl, for commands in the documents.
+# Installs what the tests start for themselves, where it is missing: PostgreSQL, pgbouncer, RabbitMQ, MariaDB, haproxy,
+# Prometheus with its promtool; libfaketime, which shifts their clocks; Java with PostgreSQL's JDBC driver, for Spark and
+# what it is compared with; and curl, for commands in the documents.
 # No service is started or left enabled. Where nothing can be installed it says what to install, and fails if CI=true.
 set -euo pipefail
 # shellcheck source=scripts/apt.sh
@@ -33,6 +33,9 @@ if ! has pgbouncer; then
 fi
 if ! has haproxy; then
     packages+=(haproxy) services+=(haproxy)
+fi
+if ! has prometheus || ! has promtool; then
+    packages+=(prometheus) services+=(prometheus)
 fi
 if ! has faketime; then
     packages+=(faketime)

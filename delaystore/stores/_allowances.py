@@ -11,7 +11,6 @@ from delaystore.stores.operable import FURTHEST, Allowance
 SLOWEST: Final = 0.001
 FASTEST: Final = 1_000_000.0
 """Bounds of a limit, in messages a second."""
-_SECOND: Final = timedelta(seconds=1)
 _ROUNDING: Final = 1e-9
 """Of a message: what binary fractions lack."""
 
@@ -48,24 +47,23 @@ class Bucket:
 
 def allowed(bucket: Bucket, max_rate: float, now: datetime, wanted: int) -> tuple[Allowance, Bucket]:
     """How many of `wanted` messages may go, when the others are to ask again, and the bucket after that."""
-    apart = timedelta(seconds=1 / max_rate)
-    holds = max(_SECOND, apart)
-    full_at = min(max(bucket.full_at, now), now + holds)  # the clock may have stepped back
-    granted = max(0, min(wanted, math.floor((now + holds - full_at).total_seconds() * max_rate + _ROUNDING)))
-    after = full_at + _rounded_up(granted / max_rate)
-    first = after + apart - holds
-    if not _is_idle(bucket, now, holds):
-        first = max(first, bucket.promised + apart)
+    most = max(1.0, max_rate)
     latest = now + FURTHEST
-    later = [min(first + timedelta(seconds=number / max_rate), latest) for number in range(wanted - granted)]
+    full_at = min(max(bucket.full_at, now), now + _lasting(most / max_rate))  # the clock may have stepped back
+    granted = max(0, min(wanted, math.floor(most - (full_at - now).total_seconds() * max_rate + _ROUNDING)))
+    after = full_at + _lasting(granted / max_rate)
+    first = after + _lasting((1 - most) / max_rate)
+    if not _is_idle(bucket, now, most / max_rate):
+        first = max(first, bucket.promised + _lasting(1 / max_rate))
+    later = [min(first + _lasting(number / max_rate), latest) for number in range(wanted - granted)]
     return Allowance(granted=granted, later=later), Bucket(after, later[-1] if later else min(bucket.promised, latest))
 
 
-def _is_idle(bucket: Bucket, now: datetime, holds: timedelta) -> bool:
+def _is_idle(bucket: Bucket, now: datetime, seconds: float) -> bool:
     """Whether those who were promised times evidently do not come: they have gone, or somewhere else."""
-    return now - bucket.full_at > 2 * holds
+    return (now - bucket.full_at).total_seconds() > 2 * seconds
 
 
-def _rounded_up(seconds: float) -> timedelta:
-    """Up to the next microsecond: a sum of many never lets a message go too soon."""
+def _lasting(seconds: float) -> timedelta:
+    """Up to the next microsecond: nobody goes too soon, and at a promised time there is a message's room."""
     return timedelta(microseconds=math.ceil(seconds * 1e6))

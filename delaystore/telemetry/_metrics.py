@@ -63,13 +63,14 @@ class OpenTelemetryMetrics(DispatchObserver):
         self._readings: StoreReadings | None = None
         for outcome in _OUTCOMES:  # a counter whose first value is 1 has not grown, to whoever asks by how much it has
             self._messages.add(0, {**self._endpoint, names.OUTCOME: outcome})
+        self._undone.add(0, self._endpoint)
         gauges_of(provider).add(self)
 
     def watch(self, store: DelayedMessageStore, transport: Transport | None = None, error_queue: str = "error") -> None:
         """Have the gauges tell of `store`, which is asked every 10 s at most, when they are read, and in a thread.
 
-        `transport`: tells how deep `error_queue` is; None: dispatchers tell. The store is one for threads, and
-        initialized for the endpoint, as by DelayedDelivery.
+        `transport`: tells how deep `error_queue` is, where no dispatcher of the endpoint does. The store is one for
+        threads, and initialized for the endpoint, as by DelayedDelivery.
         """
         self._readings = StoreReadings(store, transport, error_queue)
 

@@ -69,11 +69,12 @@ class StoreReadings:
             found[BACKLOG.name] = store.estimate_count().messages
         if isinstance(store, OperableDelayedMessageStore) and store.is_operable:
             found |= _of_operable(store)
-        depth = self._depth()
-        return found if depth is None else {**found, ERROR_QUEUE_DEPTH.name: depth}
+        if ERROR_QUEUE_DEPTH.name not in found and (depth := self._depth()) is not None:
+            found[ERROR_QUEUE_DEPTH.name] = depth
+        return found
 
     def _depth(self) -> int | None:
-        """How many messages are in the error queue, as far as the transport can tell now."""
+        """How many messages are in the error queue, asked where no dispatcher has told it; None: that is unknown."""
         try:
             return None if self._transport is None else self._transport.depth(self._error_queue)
         except DelaystoreError:

@@ -58,6 +58,8 @@ class TransportCapabilities:
     """Its server can be taken away: `outage` is given."""
     availability: bool = False
     """`unavailable()` tells of an outage; for transports with `outages`."""
+    open_queues: bool = False
+    """It has `open_queue`, `depth` and `reaches`."""
     decimal_scale: bool = True
     """A Decimal's trailing zeros arrive, too, and the sign of a zero."""
 

@@ -74,7 +74,7 @@ class ReceivedMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakenMessage:
-    """A message of a queue that its taker has, and nobody else gets meanwhile.
+    """A message of a queue that its taker has, and nobody else gets until it removes something, or ends.
 
     `message`: as its consumer would see it. `tag`: by which the queue knows it, of no meaning elsewhere.
     """
@@ -99,6 +99,20 @@ class OpenQueue(ABC):
 
         Raises TransportUnavailableError: perhaps it has not.
         """
+
+    def move(
+        self,
+        taken: Sequence[TakenMessage],  # noqa: ARG002 - for overriders
+        messages: Sequence[DelayedMessage],  # noqa: ARG002 - for overriders
+        timeout: float,  # noqa: ARG002 - for overriders
+    ) -> Sequence[Outcome] | None:
+        """Send each of `messages`, and remove what was taken for it, in one transaction; an outcome for each.
+
+        What is not DELIVERED is in the queue as before. None: this queue has no such transactions, and nothing was
+        done: `send`, then `remove`. Raises TransportError, TransportUnavailableError: perhaps nothing was moved, and
+        whatever was is no longer in the queue.
+        """
+        return None
 
 
 class Transport(ABC):

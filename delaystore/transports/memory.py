@@ -2,8 +2,10 @@
 
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from itertools import count
 from threading import Condition, Lock
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
@@ -14,7 +16,15 @@ from delaystore.address import named_queue, queue_of
 from delaystore.errors import ConfigurationError, TransportSetupError, UnsupportedMessageError
 from delaystore.message import DelayedMessage
 from delaystore.stores.abc import DelayedMessageStore
-from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind, ReceivedMessage, Transport
+from delaystore.transports.abc import (
+    DELIVERED,
+    OpenQueue,
+    Outcome,
+    OutcomeKind,
+    ReceivedMessage,
+    TakenMessage,
+    Transport,
+)
 
 
 class _Queue:
@@ -77,6 +87,32 @@ class InMemoryTransport(Transport):
         self._settle(source, len(taken), returned=[])
 
     @override
+    @contextmanager
+    def open_queue(self, queue: str) -> Iterator[OpenQueue]:
+        """Take messages of `queue`; raises TransportSetupError for one that does not exist."""
+        source = self._existing(queue)
+        opened = _OpenQueue(partial(self._take, source, deadline=0), partial(self._settle, source, returned=[]))
+        try:
+            yield opened
+        finally:
+            self._settle(source, len(opened.taken), returned=list(opened.taken.values()))
+
+    @override
+    def depth(self, queue: str) -> int | None:
+        with self._changed:
+            found = self._queues.get(named_queue(queue))
+            return None if found is None else len(found.messages)
+
+    @override
+    def reaches(self, destination: str) -> bool | None:
+        try:
+            name = queue_of(destination)
+        except UnsupportedMessageError:
+            return False
+        with self._changed:
+            return self._auto_declare or name in self._queues
+
+    @override
     def check(self, message: DelayedMessage) -> None:
         """Refuse an exchange's address: there are only queues here."""
         queue_of(message.destination)
@@ -123,6 +159,28 @@ class InMemoryTransport(Transport):
             source.messages.extendleft(reversed(returned))
             source.taken -= count
             self._changed.notify_all()
+
+
+class _OpenQueue(OpenQueue):
+    """`taken`: what was taken and is not removed, by its tag, in its order."""
+
+    def __init__(self, take: Callable[[int], Sequence[ReceivedMessage]], forget: Callable[[int], None]) -> None:
+        self.taken: dict[int, ReceivedMessage] = {}
+        self._take = take
+        self._forget = forget
+        self._tags = count()
+
+    @override
+    def take(self, limit: int) -> Sequence[TakenMessage]:
+        taken = [TakenMessage(message=message, tag=next(self._tags)) for message in self._take(limit)]
+        self.taken.update({one.tag: one.message for one in taken})
+        return taken
+
+    @override
+    def remove(self, taken: Sequence[TakenMessage]) -> None:
+        for one in taken:
+            del self.taken[one.tag]
+        self._forget(len(taken))
 
 
 _named: Final[dict[str, InMemoryTransport]] = {}

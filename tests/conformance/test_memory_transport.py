@@ -9,6 +9,8 @@ from delaystore.transports.memory import InMemoryTransport
 
 
 class TestInMemoryTransport(TransportConformance):
+    capabilities: ClassVar = TransportCapabilities(open_queues=True)
+
     @pytest.fixture
     def transport_factory(self) -> TransportFactory:
         transport = InMemoryTransport()

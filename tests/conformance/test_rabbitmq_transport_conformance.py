@@ -12,7 +12,7 @@ from tests.servers import RabbitMQ
 
 class TestRabbitMQ(TransportConformance):
     capabilities: ClassVar = TransportCapabilities(
-        native_delays=True, outages=True, availability=True, decimal_scale=False
+        native_delays=True, outages=True, availability=True, open_queues=True, decimal_scale=False
     )
 
     @pytest.fixture
@@ -26,6 +26,8 @@ class TestRabbitMQ(TransportConformance):
 
 
 class TestRabbitMQQuorumQueues(TransportConformance):
+    capabilities: ClassVar = TransportCapabilities(open_queues=True)
+
     @pytest.fixture
     def transport_factory(self, rabbitmq_url: str) -> TransportFactory:
         return partial(RabbitMQTransport, rabbitmq_url)

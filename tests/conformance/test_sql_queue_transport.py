@@ -10,13 +10,15 @@ from tests.servers import PostgreSQL
 
 
 class TestSqliteQueue(TransportConformance):
+    capabilities: ClassVar = TransportCapabilities(open_queues=True)
+
     @pytest.fixture
     def transport_factory(self, sqlite_url: str) -> TransportFactory:
         return partial(SqlQueueTransport, sqlite_url)
 
 
 class TestPostgreSQLQueue(TransportConformance):
-    capabilities: ClassVar = TransportCapabilities(outages=True)
+    capabilities: ClassVar = TransportCapabilities(outages=True, open_queues=True)
 
     @pytest.fixture
     def transport_factory(self, private_postgresql: PostgreSQL) -> TransportFactory:
@@ -28,6 +30,8 @@ class TestPostgreSQLQueue(TransportConformance):
 
 
 class TestMariaDBQueue(TransportConformance):
+    capabilities: ClassVar = TransportCapabilities(open_queues=True)
+
     @pytest.fixture
     def transport_factory(self, mariadb_url: str) -> TransportFactory:
         return partial(SqlQueueTransport, mariadb_url)

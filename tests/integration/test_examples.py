@@ -23,6 +23,12 @@ PRINTED = {
         "after the rollback: 1 waiting",
     ],
     "apscheduler_jobs.py": ["reminded ada@example.org after 7 days", "cancelled: done"],
+    "traced_sending.py": [
+        "send billing",
+        "POST /orders",
+        "forward billing -> send billing",
+        "received: pay me ['traceparent']",
+    ],
     "custom_store.py": ["files: 1", "received: hello", "files: 0"],
 }
 TESTED_ELSEWHERE = ["celery_tasks.py", "fastapi_app.py", "test_reminders.py"]

@@ -7,6 +7,7 @@ from tests.servers.mysql import MySQL
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgresql import PostgreSQL, PostgreSQLDatabases
 from tests.servers.postgresql_replication import PostgreSQLReplication
+from tests.servers.prometheus import Prometheus
 from tests.servers.proxy import Proxy
 from tests.servers.rabbitmq import RabbitMQ
 from tests.servers.rabbitmq_cluster import RabbitMQCluster
@@ -23,6 +24,7 @@ __all__ = [
     "PostgreSQL",
     "PostgreSQLDatabases",
     "PostgreSQLReplication",
+    "Prometheus",
     "Proxy",
     "RabbitMQ",
     "RabbitMQCluster",

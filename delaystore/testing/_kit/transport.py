@@ -14,6 +14,7 @@ from delaystore.message import DelayedMessage
 from delaystore.testing._capabilities import needs
 from delaystore.testing._kit.messages import Undone, a_message
 from delaystore.testing._kit.native_delays import NativeDelayTests
+from delaystore.testing._kit.open_queues import OpenQueueTests
 from delaystore.testing._kit.outages import OutageTests
 from delaystore.testing._kit.strategies import messages
 from delaystore.testing._kit.transport_base import TransportFactory, assert_arrived, received, sent
@@ -45,7 +46,7 @@ _PROPERTIES: dict[str, Any] = {
 }
 
 
-class TransportConformance(NativeDelayTests, OutageTests):
+class TransportConformance(NativeDelayTests, OpenQueueTests, OutageTests):
     """The contract of `delaystore.transports.abc` as a pytest class, for authors of transports to subclass.
 
     `capabilities` decides which tests there are; `outages` asks for one more fixture, see `TransportTests`.

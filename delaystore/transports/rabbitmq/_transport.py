@@ -8,24 +8,31 @@ from typing import Final
 
 from typing_extensions import override
 
-from delaystore.address import Address
-from delaystore.errors import ConfigurationError, TransportError, TransportUnavailableError
+from delaystore.address import DEFAULT_EXCHANGE, Address, named_queue, parse_address
+from delaystore.errors import (
+    ConfigurationError,
+    TransportError,
+    TransportSetupError,
+    TransportUnavailableError,
+    UnsupportedMessageError,
+)
 from delaystore.forks import renew_in_children
 from delaystore.message import DelayedMessage
 from delaystore.stores.abc import DelayedMessageStore
-from delaystore.transports.abc import Outcome, OutcomeKind, ReceivedMessage, Transport
+from delaystore.transports.abc import OpenQueue, Outcome, OutcomeKind, ReceivedMessage, Transport
 from delaystore.transports.rabbitmq._checks import check_message
+from delaystore.transports.rabbitmq._open_queue import open_queue
 from delaystore.transports.rabbitmq._verdicts import LOOK_SECONDS, look_at_all
 from delaystore.transports.rabbitmq._wanted import WantedQueues
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
-from delaystore.transports.rabbitmq.existence import QueueLook
+from delaystore.transports.rabbitmq.existence import QueueLook, Standing, exists, look_at
 from delaystore.transports.rabbitmq.native import CascadeDelay, NativeDelay, delay_named
 from delaystore.transports.rabbitmq.owner import Owner
 from delaystore.transports.rabbitmq.parameters import broker_from_url
 from delaystore.transports.rabbitmq.publication import Publication, publication_of
 from delaystore.transports.rabbitmq.publisher import Sending
 from delaystore.transports.rabbitmq.queues import QUEUE_TYPES, declare_queue, delete_queue, receive
-from delaystore.transports.rabbitmq.topology import CascadeTopology
+from delaystore.transports.rabbitmq.topology import CascadeTopology, Exchange
 from delaystore.transports.rabbitmq.urls import take_parameter
 
 _IMPATIENCE: Final = {"heartbeat": 2, "socket_timeout": 3, "stack_timeout": 4}
@@ -178,6 +185,40 @@ class RabbitMQTransport(Transport):
         Raises TransportError for a queue that is missing or may not be read, TransportUnavailableError.
         """
         return receive(self._blocking, queue, limit, timeout)
+
+    @override
+    def open_queue(self, queue: str) -> AbstractContextManager[OpenQueue]:
+        """Take messages of `queue`; see `Transport.open_queue`. Between two calls there may be about two minutes.
+
+        A message that a quorum queue may soon drop, since it was given back so often, is put at its end anew.
+        Raises TransportError for a queue that is missing, may not be read, or drops whatever is given back;
+        TransportUnavailableError.
+        """
+        return open_queue(self._blocking, queue)
+
+    @override
+    def depth(self, queue: str) -> int | None:
+        """How many messages of `queue` are ready; None: there is no such queue, or nobody serves it.
+
+        Raises TransportSetupError for what is no queue, TransportUnavailableError.
+        """
+        look = look_at(self._looking, named_queue(queue))
+        return look.ready if look.standing is Standing.THERE else None
+
+    @override
+    def reaches(self, destination: str) -> bool | None:
+        """True: there is such a queue; of an exchange nobody can tell whether anything is bound to it. Two seconds."""
+        try:
+            address = parse_address(destination)
+        except UnsupportedMessageError:
+            return False
+        if address.exchange == DEFAULT_EXCHANGE:
+            standing = look_at(self._looking, address.routing_key).standing
+            return {Standing.THERE: True, Standing.MISSING: False}.get(standing)
+        try:
+            return None if exists(self._looking, Exchange(address.exchange)) else False
+        except TransportSetupError:
+            return None
 
     @override
     def check(self, message: DelayedMessage) -> None:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pika import exceptions
 
@@ -27,8 +27,16 @@ _GATHER: Final = 0.01
 """Seconds after a message has come to an empty queue in which others join its batch."""
 _LINGER: Final = 0.03
 """Seconds without another message after which the rest is taken to have gone to another consumer."""
-_MAX_PREFETCH: Final = 65535
+MAX_PREFETCH: Final = 65535
 """basic.qos has 16 bits for the number."""
+
+
+class Delivery(NamedTuple):
+    """A message as pika hands it to a consumer."""
+
+    method: Any
+    properties: Any
+    body: bytes
 
 
 def declare_queue(
@@ -50,9 +58,9 @@ def declare_queue(
         return
     try:
         with connections.channel() as channel, quiet_pika():
-            arguments: dict[str, Any] = {_TYPE: queue_type}
-            if lift_limit and queue_type == "quorum" and has_default_limit(broker_version(channel)):
-                arguments["x-delivery-limit"] = LIFTED_LIMIT
+            arguments = (
+                error_queue_arguments(queue_type, broker_version(channel)) if lift_limit else {_TYPE: queue_type}
+            )
             channel.queue_declare(name, durable=True, arguments=arguments)
     except exceptions.ChannelClosedByBroker as error:
         if not whatever_exists and _TYPE in error.reply_text:
@@ -61,6 +69,13 @@ def declare_queue(
             raise TransportSetupError(
                 f"queue {name!r} cannot be declared: {reason_of(error)}; declare it yourself or grant permission"
             ) from None
+
+
+def error_queue_arguments(queue_type: str, version: str) -> dict[str, Any]:
+    """The arguments of a queue whose messages may be given back as often as one likes, on a broker of that version."""
+    if queue_type == "quorum" and has_default_limit(version):
+        return {_TYPE: queue_type, "x-delivery-limit": LIFTED_LIMIT}
+    return {_TYPE: queue_type}
 
 
 def _of_another_type(name: str, wanted: str, reason: str) -> str:
@@ -112,50 +127,57 @@ def receive(
     with connections.channel() as channel:
         try:
             with quiet_pika():
-                deliveries = _collect(channel, name, min(limit, _MAX_PREFETCH), timeout)
+                deliveries = _collect(channel, name, min(limit, MAX_PREFETCH), timeout)
         except exceptions.ChannelClosed as error:
             raise TransportError(f"queue {name!r} cannot be received from: {reason_of(error)}") from None
-        yield [_received(*delivery) for delivery in deliveries]
+        yield [read_delivery(delivery) for delivery in deliveries]
         if deliveries:
             with quiet_pika():
-                channel.basic_ack(deliveries[-1][0].delivery_tag, multiple=True)
+                channel.basic_ack(deliveries[-1].method.delivery_tag, multiple=True)
                 # AMQP answers no acknowledgement; the answer to this shows that it has arrived
                 ready_on(channel, name)
 
 
-def _collect(channel: Any, name: str, limit: int, timeout: float) -> list[tuple[Any, Any, bytes]]:
-    """What is ready, or else the first message to come and what follows it shortly: (method, properties, body) each.
+def _collect(channel: Any, name: str, limit: int, timeout: float) -> list[Delivery]:
+    """What is ready, or else the first message to come and what follows it shortly.
 
     No more is asked for than is ready, so that nothing is on its way when the consumer is cancelled: such messages go
     back out of order on a quorum queue, and count against its delivery limit.
     """
     waiting = ready_on(channel, name)
-    arrived = _take(channel, name, min(limit, max(waiting, 1)), max(timeout, _FIRST_WAIT))
+    arrived = consume(channel, name, min(limit, max(waiting, 1)), max(timeout, _FIRST_WAIT), _LINGER)
     if arrived and not waiting and limit > 1:
         time.sleep(_GATHER)
         followed = min(limit - 1, ready_on(channel, name))
         if followed:
-            arrived += _take(channel, name, followed, _LINGER)
+            arrived += consume(channel, name, followed, _LINGER, _LINGER)
     return arrived
 
 
-def _take(channel: Any, name: str, count: int, patience: float) -> list[tuple[Any, Any, bytes]]:
-    """Up to `count` messages; fewer if the first does not come within `patience` seconds, or the next soon after."""
-    arrived: list[tuple[Any, Any, bytes]] = []
+def consume(channel: Any, name: str, count: int, patience: float, linger: float, tag: str = "") -> list[Delivery]:
+    """Up to `count` messages; fewer if the first does not come within `patience` seconds, or the next in `linger`.
+
+    `tag`: the consumer's name; empty: the broker gives it one.
+    """
+    arrived: list[Delivery] = []
     channel.basic_qos(prefetch_count=count)
-    tag = channel.basic_consume(name, lambda _channel, *delivery: arrived.append(delivery))
+    tag = channel.basic_consume(
+        name, lambda _channel, *delivery: arrived.append(Delivery(*delivery)), consumer_tag=tag or None
+    )
     deadline = time.monotonic() + patience
     seen = 0
     while len(arrived) < count and (remaining := deadline - time.monotonic()) > 0 and channel.consumer_tags:
         channel.connection.process_data_events(time_limit=remaining)
         if len(arrived) > seen:
             seen = len(arrived)
-            deadline = time.monotonic() + _LINGER
+            deadline = time.monotonic() + linger
     channel.basic_cancel(tag)
     return arrived
 
 
-def _received(method: Any, properties: Any, body: bytes) -> ReceivedMessage:
+def read_delivery(delivery: Delivery) -> ReceivedMessage:
+    """The message that a consumer got, as the sender gave it."""
+    method, properties, body = delivery
     message_id = properties.message_id
     return ReceivedMessage(
         message_id=message_id if isinstance(message_id, str) else (message_id or b"").decode(errors="replace"),

@@ -1,20 +1,25 @@
 """A transport whose queues are tables."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Final
 
-from sqlalchemy import Engine, Row, exc
+from sqlalchemy import Engine, exc, func, select
 from sqlalchemy.schema import CreateTable, DropTable
 from typing_extensions import override
 
 from delaystore.address import named_queue, queue_of
 from delaystore.calls import Call
-from delaystore.errors import ConfigurationError, StoreError, TransportError, UnsupportedMessageError
+from delaystore.errors import (
+    ConfigurationError,
+    StoreError,
+    TransportError,
+    TransportSetupError,
+    UnsupportedMessageError,
+)
 from delaystore.message import DelayedMessage
-from delaystore.sql.codec import decode_mapping
 from delaystore.sql.connections import connections_of
 from delaystore.sql.dialects import Claiming, store_dialect_of
 from delaystore.sql.engine import Connections, create_store_engine, same_database
@@ -24,10 +29,12 @@ from delaystore.sql.urls import url_label
 from delaystore.stores.abc import DelayedMessageStore
 from delaystore.stores.sql import SqlDelayedMessageStore
 from delaystore.stores.sql.bound import BoundSqlStore
-from delaystore.transports.abc import Outcome, OutcomeKind, ReceivedMessage, Transport
+from delaystore.transports.abc import OpenQueue, Outcome, OutcomeKind, ReceivedMessage, Transport
 from delaystore.transports.sql_queue._claims import Claim, LeasedRows, LockedRows
 from delaystore.transports.sql_queue._connections import transport_errors, writing
 from delaystore.transports.sql_queue._inserting import Insertion
+from delaystore.transports.sql_queue._open_queue import LeasedTable, LockedTable, OpenTable
+from delaystore.transports.sql_queue._received import received
 from delaystore.transports.sql_queue._tables import QueueTables
 
 LEASE: Final = timedelta(seconds=60)
@@ -115,13 +122,52 @@ class SqlQueueTransport(Transport):
         """
         claim = self._wait_for_rows(queue, limit, time.monotonic() + timeout)
         try:
-            yield [_received(row) for row in claim.rows]
+            yield [received(row) for row in claim.rows]
         except BaseException:
             with transport_errors(queue):
                 claim.give_back()
             raise
         with transport_errors(queue):
             claim.settle()
+
+    @override
+    @contextmanager
+    def open_queue(self, queue: str) -> Iterator[OpenQueue]:
+        """Take messages of `queue`, the oldest first; see `Transport.open_queue`.
+
+        What is moved to another queue of this database leaves in the transaction that stores it there. Once something
+        is removed, others may have again what was taken before, but on SQLite, where all is kept for a minute.
+        Raises TransportSetupError for a queue that does not exist, TransportUnavailableError.
+        """
+        name = named_queue(queue)
+        if not self._exists(name):
+            raise TransportSetupError(
+                f"there is no queue {queue!r}; create it with `delaystore setup --queue {queue}` or declare()"
+            )
+        opened = self._opened(name)
+        try:
+            yield opened
+        finally:
+            opened.give_back()
+
+    @override
+    def depth(self, queue: str) -> int | None:
+        """How many messages are in `queue`, counted; None: there is no such queue."""
+        name = named_queue(queue)
+        if not self._exists(name):
+            return None
+        with transport_errors(queue), self._connections.connect() as connection:
+            return connection.execute(select(func.count()).select_from(self._tables.table(name))).scalar_one()
+
+    @override
+    def reaches(self, destination: str) -> bool | None:
+        """Whether there is a table for `destination`."""
+        try:
+            queue = queue_of(destination)
+            self._tables.table(queue)
+        except (ConfigurationError, UnsupportedMessageError):
+            return False
+        return self._exists(queue)
 
     @override
     def check(self, message: DelayedMessage) -> None:
@@ -153,6 +199,17 @@ class SqlQueueTransport(Transport):
     def _table(self, queue: str) -> Any:
         return self._tables.table(named_queue(queue))
 
+    def _exists(self, queue: str) -> bool:
+        """Whether the database has the table of `queue` now."""
+        self._tables.forget(queue)
+        with transport_errors(queue), self._connections.connect() as connection:
+            return self._tables.exists(connection, queue)
+
+    def _opened(self, queue: str) -> OpenTable:
+        if self._dialect.claiming is Claiming.LEASES:
+            return LeasedTable(self._connections, self._tables, queue, LEASE)
+        return LockedTable(self._connections, self._tables, queue)
+
     def _wait_for_rows(self, queue: str, limit: int, deadline: float) -> Claim:
         pause = _FIRST_PAUSE
         while True:
@@ -178,17 +235,3 @@ def open_sql_queue(url: str) -> SqlQueueTransport:
 
 def _reason(error: Exception) -> str:
     return str(translate(error) if isinstance(error, exc.DBAPIError) else error)
-
-
-def _received(row: Row[Any]) -> ReceivedMessage:
-    return ReceivedMessage(
-        message_id=row.message_id, body=row.body, headers=_decoded(row.headers), properties=_decoded(row.properties)
-    )
-
-
-def _decoded(text: str | None) -> Mapping[str, Any]:
-    """The headers or properties in `text`; the text itself, if somebody else wrote it and it cannot be decoded."""
-    try:
-        return decode_mapping(text)
-    except ValueError:
-        return {"delaystore.raw": text}

@@ -1,0 +1,171 @@
+"""A queue whose messages one caller takes, a few at a time, and acknowledges or gives back."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+from pika import exceptions
+from typing_extensions import override
+
+from delaystore.address import named_queue
+from delaystore.errors import TransportError, TransportSetupError
+from delaystore.transports.abc import OpenQueue, TakenMessage
+from delaystore.transports.portions import Portions
+from delaystore.transports.rabbitmq._returns import Renewal, delivery_limit, given_back
+from delaystore.transports.rabbitmq.blocking import BlockingConnections
+from delaystore.transports.rabbitmq.existence import ready_on
+from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
+from delaystore.transports.rabbitmq.queues import MAX_PREFETCH, Delivery, consume, read_delivery
+
+_PATIENCE: Final = 5.0
+"""Seconds for the next message of those that are ready, after which another consumer is taken to have them."""
+_CONSUMERS: Final = 30
+"""Consumers of one channel, at most. A quorum queue takes back what those of a channel had in the order of their names,
+as long as there are no more than 32."""
+_RETURN: Final = 1.0
+"""Seconds to wait for a queue to have again what was given back: a quorum queue hears of it a moment later."""
+
+
+@contextmanager
+def open_queue(connections: BlockingConnections, queue: str) -> Iterator["OpenRabbitMQQueue"]:
+    """Take messages of `queue`; what is not removed at the end goes back to its place.
+
+    Raises TransportError for a queue that is missing, may not be read, or drops whatever is given back;
+    TransportUnavailableError.
+    """
+    name = named_queue(queue)
+    with connections.channel() as channel:
+        with _refusals(name):
+            ready_on(channel, name)
+            limit = delivery_limit(channel, name)
+        if limit == 0:
+            raise TransportSetupError(
+                f"queue {name!r} has a delivery limit of 0: it drops what is looked at; give it a higher one"
+            )
+        opened = OpenRabbitMQQueue(channel, name, limit)
+        try:
+            yield opened
+        except Exception:
+            opened.give_back()
+            raise
+        else:
+            opened.give_back()
+
+
+class OpenRabbitMQQueue(OpenQueue):
+    """Messages are taken by consumers, each of as many as are asked for, and stay unacknowledged.
+
+    `limit`: how often one may be given back; None: as often as one likes.
+    """
+
+    def __init__(self, channel: Any, name: str, limit: int | None) -> None:
+        self._channel = channel
+        self._name = name
+        self._worn_at = None if limit is None else max(1, limit // 2)
+        self._renewal = Renewal(name, limit or 0)
+        self._channels = [channel]
+        self._consumers = 0
+        self._consumed_before = 0
+        """By earlier channels than the last one."""
+        self._kept: dict[Any, set[int]] = {channel: set()}
+        self._ahead: list[TakenMessage] = []
+        """What a removal has fetched for the next `take`."""
+        self._portions = Portions()
+        self._last_limit = 1
+
+    @override
+    def take(self, limit: int) -> Sequence[TakenMessage]:
+        self._last_limit = limit
+        with _refusals(self._name):
+            if not self._ahead:
+                self._fetch(self._roomy_channel(), limit)
+        taken, self._ahead = self._ahead[:limit], self._ahead[limit:]
+        return taken
+
+    @override
+    def remove(self, taken: Sequence[TakenMessage]) -> None:
+        """Acknowledge `taken`, and fetch what `take` returns next.
+
+        AMQP answers no acknowledgement, and the channel of a quorum queue forgets at its end those that it has not
+        passed on yet: all but the first 32 of many. A consumer that begins, and one that ends, is answered by the queue
+        itself: the first answer follows those 32, so that the others leave, and the second follows these.
+        """
+        with _refusals(self._name):
+            for channel in self._channels:
+                tags = sorted(one.tag[1] for one in taken if one.tag[0] is channel)
+                if tags:
+                    self._acknowledge(channel, tags)
+                    self._fetch(channel, self._last_limit, settling=True)
+
+    def give_back(self) -> None:
+        """End the channels, the first one first: what they had goes back in that order."""
+        kept = sum(map(len, self._kept.values()))
+        with _refusals(self._name):
+            self._renewal.close()
+            for channel in self._channels:
+                if channel.is_open:
+                    channel.close()
+            if kept and self._channel.connection.is_open:
+                self._await_return(kept)
+
+    def _await_return(self, kept: int) -> None:
+        channel = self._channel.connection.channel()
+        deadline = time.monotonic() + _RETURN
+        while ready_on(channel, self._name) < kept and time.monotonic() < deadline:
+            time.sleep(0.01)
+        channel.close()
+
+    def _fetch(self, channel: Any, limit: int, *, settling: bool = False) -> None:
+        """Add to `_ahead` what comes next, if anything is there. `settling`: ask the queue twice in any case."""
+        while ready := ready_on(channel, self._name):
+            portion = min(self._portions.next(limit), ready, MAX_PREFETCH)
+            self._consumers += 1
+            tag = f"delaystore-{self._consumers:08}"
+            arrived = consume(channel, self._name, portion, _PATIENCE, _PATIENCE, tag)
+            self._portions.seen(len(delivery.body) for delivery in arrived)
+            self._keep(channel, arrived)
+            if self._ahead or not arrived:
+                return
+        for _ in range(2 if settling else 0):
+            method, properties, body = channel.basic_get(self._name)
+            if method is not None:  # it came just now
+                self._keep(channel, [Delivery(method, properties, body)])
+
+    def _keep(self, channel: Any, arrived: Sequence[Delivery]) -> None:
+        """Add to `_ahead` what may be given back once more; a copy of the rest goes to the queue's end."""
+        for delivery in arrived:
+            if self._worn_at is not None and given_back(delivery.properties) >= self._worn_at:
+                self._renewal.renew(channel, *delivery)
+                continue
+            tag = delivery.method.delivery_tag
+            self._kept[channel].add(tag)
+            self._ahead.append(TakenMessage(message=read_delivery(delivery), tag=(channel, tag)))
+
+    def _acknowledge(self, channel: Any, tags: Sequence[int]) -> None:
+        """In one acknowledgement as far as nothing before is kept, and singly from there on."""
+        kept = self._kept[channel]
+        kept.difference_update(tags)
+        first_kept = min(kept, default=tags[-1] + 1)
+        together = [tag for tag in tags if tag < first_kept]
+        if together:
+            channel.basic_ack(together[-1], multiple=True)
+        for tag in tags[len(together) :]:
+            channel.basic_ack(tag)
+
+    def _roomy_channel(self) -> Any:
+        """A channel that may have one more consumer, and those of the removals in between."""
+        if self._consumers - self._consumed_before >= _CONSUMERS:
+            self._channels.append(self._channel.connection.channel())
+            self._kept[self._channels[-1]] = set()
+            self._consumed_before = self._consumers
+        return self._channels[-1]
+
+
+@contextmanager
+def _refusals(name: str) -> Iterator[None]:
+    try:
+        with quiet_pika():
+            yield
+    except exceptions.ChannelClosed as error:
+        raise TransportError(f"queue {name!r} cannot be received from: {reason_of(error)}") from None
