@@ -6,7 +6,7 @@ from delaystore.dispatcher import Dispatcher
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.testing import RecordingTransport
 from delaystore.transports.abc import Outcome, OutcomeKind
-from tests.dispatching import REFUSED, UNROUTABLE, UNSETTLED
+from tests.dispatching import REFUSED, UNROUTABLE, UNSETTLED, settings
 from tests.integration.sql_stores import message
 
 
@@ -30,7 +30,7 @@ def test_each_kind_of_failure_is_kept_with_its_reason(store: SqlDelayedMessageSt
     now = store.now()
     store.store_many(message(now, -1, name, destination=name) for name in ("full", "nowhere", "silent", "leaderless"))
     store.store(message(now, -1, "good"))
-    report = Dispatcher(store, transport).dispatch_due()
+    report = Dispatcher(store, transport, settings(max_body_bytes=1000)).dispatch_due()  # one batch
     assert (report.delivered, report.failed, report.gave_way) == (1, 2, 2)
     assert last_failure(store, "full") == (1, "Refused", "the queue is full")
     assert last_failure(store, "nowhere") == (
