@@ -1,4 +1,4 @@
-"""Pauses and limits with real servers: obeyed by every dispatcher, and nothing lost or doubled whoever dies meanwhile."""
+"""Pauses and limits with real servers: obeyed by every dispatcher, and nothing is lost or doubled, whoever dies."""
 
 import random
 import time
