@@ -16,7 +16,7 @@ from tests.faults.process import DispatcherProcess, dispatchers
 from tests.faults.scale import scaled
 
 CLOSED = "closed"
-KILLS = scaled(3, 30)
+KILLS = scaled(2, 30)
 LEASE = 2.0
 OBEYED_WITHIN = 1.0
 
@@ -63,7 +63,7 @@ def test_dispatchers_killed_while_they_park_and_unpark_lose_nothing(database_url
     store, transport = open_store(database_url), SqlQueueTransport(database_url)
     for queue in (DESTINATION, CLOSED):
         transport.declare(queue)
-    sent = messages(scaled(20_000, 200_000), CLOSED)
+    sent = messages(scaled(10_000, 200_000), CLOSED)
     store.store_many(sent)
     store.pause(CLOSED, by="test")
     for number in range(KILLS):
