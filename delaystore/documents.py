@@ -9,6 +9,7 @@ from decimal import Decimal
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
+from delaystore.failures import FailedAttempt
 from delaystore.filters import MessageFilter
 from delaystore.lateness import LatenessHistogram
 from delaystore.message import DelayedMessage
@@ -26,16 +27,23 @@ def summary(message: DelayedMessage) -> dict[str, Any]:
         "message_id": message.message_id,
         "destination": message.destination,
         "due_time": instant(message.due_time),
-        "next_attempt": None if message.next_attempt == message.due_time else instant(message.next_attempt),
+        "next_attempt": _next_attempt(message),
         "failure_count": message.failure_count,
         "size": len(message.body),
         "key": None if message.key is None else _text(message.key),
+        "parked": message.is_parked,
+        "last_failure": failure(message.failures[-1]) if message.failures else None,
     }
 
 
+def failure(attempt: FailedAttempt) -> dict[str, Any]:
+    """Why an attempt to forward a message failed."""
+    return {"at": instant(attempt.at), "kind": _text(attempt.kind), "reason": _text(attempt.reason)}
+
+
 def waiting(message: DelayedMessage) -> dict[str, Any]:
-    """What `show` says of a waiting message."""
-    return {**summary(message), **_content(message)}
+    """What `show` says of a waiting message: all failures that are kept, the oldest first."""
+    return {**summary(message), "failures": [failure(each) for each in message.failures], **_content(message)}
 
 
 def received(message: ReceivedMessage) -> dict[str, Any]:
@@ -95,6 +103,11 @@ def plain(value: Any) -> Any:
     if isinstance(value, list):
         return [plain(item) for item in value]
     return value
+
+
+def _next_attempt(message: DelayedMessage) -> str | None:
+    """None: when it is due; or, of a parked one, when its destination is resumed."""
+    return None if message.is_parked or message.next_attempt == message.due_time else instant(message.next_attempt)
 
 
 def _text(text: str) -> str:

@@ -1,7 +1,7 @@
-"""Durations and points in time as people write them."""
+"""Durations and points in time as people write and read them."""
 
 import re
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from delaystore.errors import ConfigurationError
@@ -47,3 +47,25 @@ def parse_instant(text: str, option: str) -> datetime:
             f"{option} {text!r} has no time zone; add an offset, as in {plain}Z (UTC) or {plain}+01:00"
         )
     return instant
+
+
+def duration_text(span: timedelta) -> str:
+    """A duration for people, as `parse_duration` reads it: 350ms, 4.2s, 2m10s, 3d4h; what is negative is 0s."""
+    seconds = span.total_seconds()
+    if seconds < 0.0005:
+        return "0s"
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f}ms"
+    if seconds < 9.95:
+        return f"{seconds:.1f}s"
+    rest, parts = round(seconds), []
+    for unit in ("d", "h", "m", "s"):
+        number, rest = divmod(rest, int(_UNITS[unit].total_seconds()))
+        parts.append(f"{number}{unit}" if number else "")
+    first = next(at for at, part in enumerate(parts) if part)
+    return "".join(parts[first : first + 2])
+
+
+def time_text(instant: datetime | None) -> str:
+    """A time for people, to the second, in UTC; nothing for None."""
+    return "" if instant is None else f"{instant.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, NoReturn
 
 from delaystore.errors import ConfigurationError
+from delaystore.message import Position
 from delaystore.times import parse_duration as parse_duration
 from delaystore.times import parse_instant as parse_instant
 
@@ -22,6 +23,17 @@ def parse_due(delay: str | None, at: str | None) -> tuple[timedelta | None, date
         None if delay is None else parse_duration(delay, "--delay"),
         None if at is None else parse_instant(at, "--at"),
     )
+
+
+def parse_position(text: str | None, option: str) -> Position | None:
+    """The key of a page; ConfigurationError naming `option` for anything else."""
+    try:
+        if text is None:
+            return None
+        text.encode()  # half a character would be an error of the database
+        return Position.parse(text)
+    except ValueError:
+        raise ConfigurationError(f"{option} {text!r} is no page key; pass what the page before said") from None
 
 
 def parse_pair(text: str, option: str, form: str = "KEY=VALUE") -> tuple[str, str]:

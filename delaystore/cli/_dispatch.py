@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from delaystore.cli._arguments import parse_duration
 from delaystore.cli._metrics import served_metrics
-from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table, TransportUrl, required
+from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table, TransportUrl, environment_option, required
 from delaystore.cli._output import counted, print_document, printable, say
 from delaystore.cli._server_wait import when_reached
 from delaystore.cli._signals import stop_requests
@@ -72,6 +72,15 @@ def dispatch(
             min=0, metavar="NUMBER", help="So many destinations have metrics of their own; the others share one."
         ),
     ] = 0,
+    known_as: Annotated[
+        str | None,
+        environment_option(
+            "--name",
+            "What `delaystore status` calls it. Default: the endpoint's name.",
+            metavar="NAME",
+            group="dispatch",
+        ),
+    ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more, on standard error.")] = False,
     store: StoreUrl = None,
     endpoint: Endpoint = None,
@@ -112,7 +121,9 @@ def dispatch(
     ):
         _check_reachable(error_queue, opened_transport)
         _check_handover(settings.handover_horizon, opened_transport)
-        dispatcher = Dispatcher(opened_store, opened_transport, settings, endpoint=name, observer=observer)
+        dispatcher = Dispatcher(
+            opened_store, opened_transport, settings, endpoint=name, observer=observer, name=known_as
+        )
         if observer is not None:
             observer.watch(opened_store, opened_transport, error_queue)
         what, done = "stopped", NOTHING_DONE

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from delaystore.cli._files import UnknownEndpointError, require_file
 from delaystore.cli._options import required
@@ -16,6 +16,14 @@ from delaystore.transports import Transport, open_transport
 
 READING = DelayedDeliverySettings(automatic_setup=False)
 """For commands that only read: no tables are created for a mistyped endpoint."""
+
+
+def reading(error_queue: str) -> DelayedDeliverySettings:
+    """As READING, for commands that look at an error queue; ConfigurationError for a name that cannot be."""
+    try:
+        return replace(READING, error_queue=error_queue)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"--error-queue {str(error).removeprefix('error_queue ')}") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +97,7 @@ class EndpointOptions:
             if existing:
                 require_tables(store, endpoint)
             try:
-                yield OpenedEndpoint(store, transport, delivery)
+                yield OpenedEndpoint(endpoint, settings.error_queue, store, transport, delivery)
             except StoreSetupError as error:
                 raise explained(error, store, endpoint) from None
 
@@ -114,6 +122,8 @@ class EndpointOptions:
 class OpenedEndpoint:
     """What the options name, opened. `transport`: None where none is given."""
 
+    endpoint: str
+    error_queue: str
     store: DelayedMessageStore
     transport: Transport | None
     delivery: DelayedDelivery

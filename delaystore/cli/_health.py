@@ -6,48 +6,51 @@ import typer
 
 from delaystore.cli._arguments import parse_duration
 from delaystore.cli._delays.options import BrokerUrl, ManagementUrl
-from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table
+from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table, TransportUrl
 from delaystore.cli._output import print_document, say, tell
-from delaystore.cli._store_report import MaxOverdue, Patience, Timeout
+from delaystore.cli._store_report import Demands, ErrorQueue, MaxOverdue, Patience, Timeout, require_dispatcher_option
 from delaystore.errors import TransportError
 
 
 def health(
     max_overdue: MaxOverdue = "5m",
+    require_dispatcher: Annotated[bool, require_dispatcher_option("health")] = False,
     timeout: Timeout = "5s",
     store: StoreUrl = None,
     endpoint: Endpoint = None,
     schema: Schema = None,
     table: Table = None,
+    transport: TransportUrl = None,
     broker: BrokerUrl = None,
     management: ManagementUrl = None,
-    error_queue: Annotated[str, typer.Option(metavar="NAME", help="Looked at where --management is given.")] = "error",
+    error_queue: ErrorQueue = "error",
     as_json: Json = False,
 ) -> None:
-    """Say how many messages wait (over 100,000: about how many), and what is overdue.
+    """Say how many messages wait (over 100,000: about how many), what is overdue, failing and paused, in one line.
 
-    With --broker and --management, warns of an error queue from which RabbitMQ 4 drops what is looked at too often.
-    Exit code 1: the first is overdue for too long, or the store is read-only or does not answer in time. Creates no
-    table and no file.
+    With --transport, also how many messages the error queue holds. With --broker and --management, warns of an error
+    queue from which RabbitMQ 4 drops what is looked at too often. Exit code 1: the first is overdue for too long since
+    it was due, or the store is read-only or does not answer in time; with --require-dispatcher also where none is
+    running. Failing and paused messages are told, and are not unhealthy. Creates no table and no file.
     """
-    from delaystore.cli._endpoint import EndpointOptions
+    from delaystore.cli._endpoint import EndpointOptions, reading
 
-    allowed = parse_duration(max_overdue, "--max-overdue")
-    options = EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table)
+    demands = Demands(max_overdue=parse_duration(max_overdue, "--max-overdue"), dispatcher=require_dispatcher)
+    options = EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table, transport=transport)
     patience = Patience(timeout)
-    with options.open() as opened:
+    with options.open(reading(error_queue)) as opened:
         report = patience.report(opened)
     warning = _limit_warning(broker, management, error_queue)
-    healthy = report.healthy(allowed)
+    faults = report.faults(demands)
     if as_json:
         more = {"store": report.problem, "warning": warning}
-        document = report.document(healthy=healthy)
-        print_document(document | {name: value for name, value in more.items() if value is not None})
+        print_document(report.document(demands) | {name: value for name, value in more.items() if value is not None})
     else:
-        tell(f"{'healthy' if healthy else 'unhealthy'}: {report}")
+        missing = f"{faults[-1]}; " if demands.dispatcher and not report.overview.dispatchers else ""
+        tell(f"{'unhealthy' if faults else 'healthy'}: {missing}{report}")
     if warning is not None:
         say(f"warning: {warning}")
-    if not healthy:
+    if faults:
         raise typer.Exit(1)
 
 

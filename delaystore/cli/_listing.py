@@ -1,67 +1,42 @@
-"""`delaystore list`, `show` and `count`: what waits."""
+"""`delaystore list`: what waits, page by page."""
 
 import shlex
-from collections.abc import Iterator
-from datetime import timedelta
-from enum import StrEnum
+from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from delaystore import documents
-from delaystore.cli._arguments import parse_instant
-from delaystore.cli._options import (
-    Destination,
-    Endpoint,
-    Json,
-    Key,
-    Schema,
-    StoreUrl,
-    Table,
-    Wide,
-    environment_option,
-    id_or_key,
-)
-from delaystore.cli._output import (
-    about,
-    body_preview,
-    is_terminal,
-    print_document,
-    print_rows,
-    print_table,
-    say,
-    tell,
-    write,
-    write_bytes,
-)
-from delaystore.errors import ConfigurationError
+from delaystore.cli import _filters as filters
+from delaystore.cli._arguments import parse_position
+from delaystore.cli._options import Destination, Endpoint, Json, Schema, StoreUrl, Table, Wide, environment_option
+from delaystore.cli._output import is_terminal, print_document, print_rows, print_table, say
+from delaystore.filters import MessageFilter
 from delaystore.message import DelayedMessage, Position
-from delaystore.stores.abc import Count, Page
+from delaystore.stores.abc import Page
+from delaystore.stores.operable import EXAMINED
+from delaystore.times import duration_text, time_text
 
 if TYPE_CHECKING:
-    from delaystore.delivery import DelayedDelivery
+    from delaystore.cli._endpoint import OpenedEndpoint
 
 _LINE: Final = ("message_id", "due_time", "destination", "next_attempt", "failure_count", "size", "key")
 """The columns that programs get, named as in --json."""
-
-
-class Bucket(StrEnum):
-    """What `count --by` counts by."""
-
-    MINUTE = "minute"
-    HOUR = "hour"
-    DAY = "day"
-
-    @property
-    def length(self) -> timedelta:
-        """The bucket's length."""
-        return timedelta(**{f"{self.value}s": 1})
+_FAILURE: Final = ("failed_at", "failure_kind", "failure_reason")
+"""The columns that --failing adds."""
+_REASON: Final = 60
+"""Characters of a reason in a table; `show` has all of it."""
 
 
 def list_messages(
     destination: Destination = None,
-    since: Annotated[str | None, typer.Option(metavar="TIME", help="Only what is due at this time or later.")] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="Only what is due before this time.")] = None,
+    since: filters.Since = None,
+    until: filters.Until = None,
+    id_prefix: filters.IdPrefix = None,
+    header: filters.Headers = None,
+    failing: filters.Failing = False,
+    paused: filters.Paused = False,
     after: Annotated[str | None, typer.Option(metavar="KEY", help="The page after this key.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="Messages a page.")] = 100,
     every: Annotated[bool, environment_option("--all", "All pages.", group="list")] = False,
@@ -74,106 +49,62 @@ def list_messages(
 ) -> None:
     """List what waits, the next to be tried first.
 
-    A terminal gets a table; a file or pipe gets a line of names, then a line for each message, separated by tabs.
-    Creates no table and no file.
+    A terminal gets a table that fits it; a file or pipe gets a line of names, then a line for each message, separated
+    by tabs. --id-prefix, --header, --failing and --paused read what waits until the page is full. --failing shows why
+    the last attempt failed. Creates no table and no file.
     """
+    wanted = filters.filter_of(destination, since, until, id_prefix, header, failing=failing, paused=paused)
+    start = parse_position(after, "--after")
     from delaystore.cli._endpoint import EndpointOptions
 
-    filters: dict[str, Any] = {
-        "destination": destination,
-        "since": None if since is None else parse_instant(since, "--since"),
-        "until": None if until is None else parse_instant(until, "--until"),
-        "limit": limit,
-    }
     with EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table).open() as opened:
-        pages = _pages(opened.delivery, filters, _page_key(after), every)
+        look = _searched if id_prefix or header or failing or paused else _listed
+        pages = look(opened, wanted, start, limit, every)
         if as_json:
             messages, next_key = _collected(pages)
             next_text = None if next_key is None else str(next_key)
             print_document({"messages": [documents.summary(message) for message in messages], "next": next_text})
             return
-        next_key = _print_as_table(pages, wide=wide) if is_terminal() else _print_as_lines(pages)
+        if is_terminal():
+            next_key = _print_as_table(pages, opened.store.now(), failing=failing, wide=wide)
+        else:
+            next_key = _print_as_lines(pages, failing=failing)
     if next_key is not None:
         say(f"more follow; the next page: --after {shlex.quote(str(next_key))}")
 
 
-def show(
-    message_id: Annotated[str | None, typer.Argument(metavar="ID", help="The message's id.")] = None,
-    key: Key = None,
-    body: Annotated[bool, typer.Option("--body", help="Write the body alone, as it is, to standard output.")] = False,
-    store: StoreUrl = None,
-    endpoint: Endpoint = None,
-    schema: Schema = None,
-    table: Table = None,
-    as_json: Json = False,
-) -> None:
-    """Show one waiting message. Exit code 1: it does not wait here.
-
-    Creates no table and no file.
-    """
-    id_or_key(message_id, key)
-    from delaystore.cli._endpoint import EndpointOptions
-
-    with EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table).open() as opened:
-        message = opened.delivery.get(message_id, key=key)
-    if message is None:
-        named = repr(message_id) if key is None else f"with the key {key!r}"
-        say(f"not found: no message {named} waits here")
-        raise typer.Exit(1)
-    if body:
-        write_bytes(message.body)
-    elif as_json:
-        print_document(documents.waiting(message))
-    else:
-        for line in _lines(documents.waiting(message)):
-            tell(line)
-        write(f"\n{body_preview(message.body)}\n")
-
-
-def count(
-    by: Annotated[Bucket | None, typer.Option(help="Count by when they are due.")] = None,
-    destination: Destination = None,
-    exact: Annotated[bool, environment_option("--exact", "Count, however long it takes.", group="count")] = False,
-    store: StoreUrl = None,
-    endpoint: Endpoint = None,
-    schema: Schema = None,
-    table: Table = None,
-    as_json: Json = False,
-) -> None:
-    """Count the waiting messages. Over 100,000 are estimated, unless --exact, --by or --destination is given.
-
-    Creates no table and no file.
-    """
-    from delaystore.cli._endpoint import EndpointOptions
-
-    with EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table).open() as opened:
-        buckets = None if by is None else opened.delivery.count_by_due_time(by.length, destination=destination)
-        if buckets is not None:
-            total = Count(sum(buckets.values()), exact=True)
-        elif exact or destination is not None:
-            total = Count(opened.delivery.count(destination=destination), exact=True)
-        else:
-            total = opened.delivery.estimate_count()
-    if as_json:
-        document: dict[str, Any] = {"count": total.messages, "exact": total.exact}
-        if buckets is not None:
-            document["buckets"] = [{"start": documents.instant(start), "count": n} for start, n in buckets.items()]
-        print_document(document)
-    elif buckets is None:
-        tell(str(total.messages) if total.exact else about(total, "--exact counts"))
-    else:
-        highest = max(buckets.values(), default=1)
-        rows = [(f"{start:%Y-%m-%d %H:%M}Z", str(n), "█" * max(1, 40 * n // highest)) for start, n in buckets.items()]
-        print_table((f"due ({by})", "messages", ""), rows, right=("messages",), unbroken=(f"due ({by})", "messages"))
-
-
-def _pages(delivery: "DelayedDelivery", filters: dict[str, Any], after: Position | None, every: bool) -> Iterator[Page]:
+def _listed(
+    opened: "OpenedEndpoint", wanted: MessageFilter, after: Position | None, limit: int, every: bool
+) -> Iterator[Page]:
+    """By an index of next attempts."""
+    filters: dict[str, Any] = {"destination": wanted.destination, "since": wanted.since, "until": wanted.until}
     while True:
-        page = delivery.list(after=after, **filters)
+        page = opened.delivery.list(after=after, limit=limit, **filters)
         yield page
         after = page.next_key
         if after is None or not every:
             return
+
+
+def _searched(
+    opened: "OpenedEndpoint", wanted: MessageFilter, after: Position | None, limit: int, every: bool
+) -> Iterator[Page]:
+    """Pieces of a page, until it is full: a search reads so many messages at a time."""
+    from delaystore.cli._progress_bar import ProgressBar
+
+    missing, read, total = limit, 0, None
+    with ProgressBar(transient=True) as bar:
+        while True:
+            page = opened.delivery.operations.search(wanted, after=after, limit=missing)
+            yield page
+            after = page.next_key
+            if not every:
+                missing -= len(page.messages)
+            if after is None or missing <= 0:
+                return
+            if len(page.messages) < missing:  # it was EXAMINED that ended the search
+                read, total = read + EXAMINED, total or opened.delivery.estimate_count().messages
+                bar.show("searching", min(read, total), total)
 
 
 def _collected(pages: Iterator[Page]) -> tuple[list[DelayedMessage], Position | None]:
@@ -185,53 +116,61 @@ def _collected(pages: Iterator[Page]) -> tuple[list[DelayedMessage], Position | 
     return messages, next_key
 
 
-def _print_as_table(pages: Iterator[Page], *, wide: bool) -> Position | None:
+def _print_as_table(pages: Iterator[Page], now: datetime, *, failing: bool, wide: bool) -> Position | None:
+    """`now`: on the store's clock."""
     messages, next_key = _collected(pages)
-    keys = any(message.key is not None for message in messages)
-    print_table(
-        ("id", "destination", "due", "failures", "bytes", *["key"] * keys),
-        [(*_row(message), *[message.key or ""] * keys) for message in messages],
-        right=("failures", "bytes"),
-        unbroken=("due",),
-        cut=("id", "key"),
-        wide=wide,
-    )
+    columns: tuple[str, ...]
+    if failing:
+        columns = ("id", "destination", "overdue", "failures", "again", "last failure")
+        rows: Sequence[Sequence[str]] = [_failing_row(message, now) for message in messages]
+    else:
+        keys = any(message.key is not None for message in messages)
+        columns = ("id", "destination", "due", "failures", "bytes", *["key"] * keys)
+        rows = [(*_row(message), *[message.key or ""] * keys) for message in messages]
+    unbroken = ("again",) if failing else ("due",)
+    print_table(columns, rows, right=("overdue", "failures", "bytes"), unbroken=unbroken, cut=("id", "key"), wide=wide)
     return next_key
 
 
-def _print_as_lines(pages: Iterator[Page]) -> Position | None:
+def _print_as_lines(pages: Iterator[Page], *, failing: bool) -> Position | None:
     """Print each page as it comes, so that only one is in memory."""
-    header, next_key = [_LINE], None
+    header, next_key = [(*_LINE, *(_FAILURE if failing else ()))], None
     for page in pages:
-        fields = map(documents.summary, page.messages)
-        rows = (["" if one[name] is None else str(one[name]) for name in _LINE] for one in fields)
+        rows = [(*_line(message), *(_failure_cells(message) if failing else ())) for message in page.messages]
         print_rows([*header, *rows])
         header, next_key = [], page.next_key
     return next_key
 
 
-def _page_key(text: str | None) -> Position | None:
-    try:
-        if text is None:
-            return None
-        text.encode()  # half a character would be an error of the database
-        return Position.parse(text)
-    except ValueError:
-        raise ConfigurationError(f"--after {text!r} is no page key; pass what the page before said") from None
+def _line(message: DelayedMessage) -> list[str]:
+    told = documents.summary(message)
+    if message.is_parked:
+        told["next_attempt"] = "parked"
+    return ["" if told[name] is None else str(told[name]) for name in _LINE]
+
+
+def _failure_cells(message: DelayedMessage) -> tuple[str, str, str]:
+    if not message.failures:
+        return "", "", ""
+    last = documents.failure(message.failures[-1])
+    return last["at"], last["kind"], last["reason"]
 
 
 def _row(message: DelayedMessage) -> tuple[str, ...]:
-    due = f"{message.next_attempt:%Y-%m-%d %H:%M:%S.%f}"[:-3] + "Z"
-    return message.message_id, message.destination, due, str(message.failure_count), f"{len(message.body):,}"
+    due = f"{time_text(message.due_time)} (parked)" if message.is_parked else time_text(message.next_attempt)
+    return message.message_id, message.destination, due, f"{message.failure_count:,}", f"{len(message.body):,}"
 
 
-def _lines(document: dict[str, Any]) -> list[str]:
-    """A message's fields, aligned; each header and property on a line of its own."""
-    lines = []
-    for name, value in document.items():
-        if name in ("headers", "properties"):
-            kind = {"headers": "header", "properties": "property"}[name]
-            lines += [f"{kind:<15}{key}: {item}" for key, item in value.items()]
-        elif not name.startswith("body"):
-            lines.append(f"{name:<15}{'-' if value is None else value}")
-    return lines
+def _failing_row(message: DelayedMessage, now: datetime) -> tuple[str, ...]:
+    overdue = duration_text(now - message.due_time) if message.due_time < now else ""
+    shown_again = "when resumed" if message.is_parked else f"in {duration_text(message.next_attempt - now)}"
+    count, failure = f"{message.failure_count:,}", _last_failure(message, now)
+    return message.message_id, message.destination, overdue, count, shown_again, failure
+
+
+def _last_failure(message: DelayedMessage, now: datetime) -> str:
+    if not message.failures:
+        return "not kept"
+    last = message.failures[-1]
+    reason = last.reason if len(last.reason) <= _REASON else f"{last.reason[: _REASON - 1]}…"
+    return f"{last.kind} {duration_text(now - last.at)} ago: {reason}"

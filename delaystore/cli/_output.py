@@ -14,6 +14,7 @@ import typer
 from delaystore.errors import DelaystoreError
 
 if TYPE_CHECKING:
+    from delaystore.cli._tables import TableText
     from delaystore.stores.abc import Count
 
 _HEX_WIDTH: Final = 32
@@ -75,18 +76,40 @@ def print_table(
     right: Sequence[str] = (),
     unbroken: Sequence[str] = (),
     cut: Sequence[str] = (),
-    wide: bool = False,
+    wide: bool | None = None,
 ) -> None:
     """Print a table that fits the terminal; files and pipes get whole lines. Raises OutputError.
 
     Columns in `right` are aligned right, and their cells are not broken, nor those in `unbroken`. Where there is no
-    room, those in `cut` are cut in the middle, and a remark says so. `wide`: nothing is cut or broken.
+    room, those in `cut` are cut in the middle. `wide`: nothing is cut or broken; False: a remark tells of that option.
     """
+    table = _laid_out(columns, rows, right=right, unbroken=unbroken, cut=cut, wide=bool(wide))
+    write(table.text)
+    if table.cut and wide is not None:
+        say(f"{' and '.join(table.cut)} cut to fit; --wide shows all")
+
+
+def table_lines(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[str] = ()) -> list[str]:
+    """The lines of a table as `print_table` prints it, without the empty ones around it. Raises OutputError."""
+    lines = _laid_out(columns, rows, right=right).text.splitlines()
+    told = [at for at, line in enumerate(lines) if line.strip()]
+    return [line.rstrip() for line in lines[told[0] : told[-1] + 1]]
+
+
+def _laid_out(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    right: Sequence[str],
+    unbroken: Sequence[str] = (),
+    cut: Sequence[str] = (),
+    wide: bool = False,
+) -> "TableText":
     from delaystore.cli._tables import table_text
 
     with _writing():
         encoding = sys.stdout.encoding
-    table = table_text(
+    return table_text(
         columns,
         [[printable(cell) for cell in row] for row in rows],
         width=terminal_width() if is_terminal() and not wide else None,
@@ -96,9 +119,6 @@ def print_table(
         unbroken=unbroken,
         cut=cut,
     )
-    write(table.text)
-    if table.cut:
-        say(f"{' and '.join(table.cut)} cut to fit; --wide shows all")
 
 
 def terminal_width() -> int:

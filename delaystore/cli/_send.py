@@ -1,6 +1,7 @@
 """`delaystore send`."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -25,14 +26,17 @@ from delaystore.cli._options import (
     environment_option,
     required,
 )
-from delaystore.cli._output import print_document, tell
-from delaystore.errors import ConfigurationError
+from delaystore.cli._output import print_document, say, tell
+from delaystore.errors import ConfigurationError, StoreError, TransportError
 from delaystore.keys import OnKey
 from delaystore.loading.options import AmbiguousTime, OnDuplicate, UnknownColumns
 from delaystore.message import PROPERTY_TYPES
 from delaystore.settings import DelayedDeliverySettings
+from delaystore.transports import Transport
 
 _TYPED: Final = {"destination": "DESTINATION"}
+_LOOKING: Final = 3.0
+"""Seconds that it may take to find out whether there is a queue."""
 
 
 @options_as_typed(_TYPED)
@@ -164,10 +168,26 @@ def send(
             on_key=on_key,
             max_wait=longest,
         )
-    if as_json:
-        print_document({"message_id": sent})
-    else:
-        tell(sent)
+        if as_json:
+            print_document({"message_id": sent})
+        else:
+            tell(sent)
+        _warn_of_nobody(opened.transport, destination)
+
+
+def _warn_of_nobody(transport: Transport | None, destination: str) -> None:
+    """A line, where the transport knows that nothing takes messages for `destination`."""
+    if transport is None:
+        return
+    from delaystore.calls import Question
+
+    asked = Question("looking for the queue", lambda: transport.reaches(destination), _LOOKING)
+    with suppress(TransportError, StoreError):  # an outage says nothing of the name
+        if asked.answer() is False:
+            say(
+                f"warning: nothing takes messages for {destination!r} at present; if that is so when this one is due, "
+                "it goes to the error queue"
+            )
 
 
 def _refuse(given: Mapping[str, object], why: str) -> None:

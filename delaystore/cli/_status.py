@@ -1,84 +1,159 @@
 """`delaystore status`."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from delaystore import documents
-from delaystore.cli._arguments import parse_duration
-from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table
-from delaystore.cli._output import about, print_document, print_table, tell
-from delaystore.cli._store_report import MaxOverdue, Patience, StoreReport, Timeout
+from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table, TransportUrl, environment_option
+from delaystore.cli._output import is_terminal, print_document, write
+from delaystore.cli._recent import WINDOWS, Recent
+from delaystore.cli._status_screen import status_lines
+from delaystore.cli._store_report import (
+    Demands,
+    ErrorQueue,
+    MaxOverdue,
+    Patience,
+    StoreReport,
+    Timeout,
+    require_dispatcher_option,
+)
+from delaystore.errors import ConfigurationError, StoreError
+from delaystore.times import parse_duration
 
 if TYPE_CHECKING:
     from delaystore.cli._endpoint import OpenedEndpoint
     from delaystore.sql.sizes import TableSize
 
-_SIZES = ("rows", "dead rows", "data", "indexes")
-
 
 def status(
+    watch: Annotated[bool, environment_option("--watch", "Show it again and again.", group="status")] = False,
+    every: Annotated[str, typer.Option(metavar="DURATION", help="How often, with --watch.")] = "2s",
     max_overdue: MaxOverdue = "5m",
+    require_dispatcher: Annotated[bool, require_dispatcher_option("status")] = False,
     timeout: Timeout = "5s",
     store: StoreUrl = None,
     endpoint: Endpoint = None,
     schema: Schema = None,
     table: Table = None,
+    transport: TransportUrl = None,
+    error_queue: ErrorQueue = "error",
     as_json: Json = False,
 ) -> None:
-    """Say how many messages wait, when the first is due, and how large their tables are.
+    """Say how an endpoint is doing: what waits, fails and is paused, dispatchers, rates, lateness, tables.
 
-    Never reads all that waits: more than 100,000 messages are estimated, as are rows of tables; a "?" is what the
-    database does not tell. Exit code 1: unhealthy, as for health. Creates no table and no file.
+    Without --endpoint: the endpoints of the database, a line each. Never reads all that waits: more than 100,000
+    messages are estimated, as are rows of tables; failing and parked ones are counted up to 10,000. A "?" is what the
+    database does not tell. --watch redraws it until Ctrl-C; with --json it prints a document a line. Exit code 1:
+    unhealthy, as for health. Creates no table and no file.
     """
-    from delaystore.cli._endpoint import EndpointOptions
+    demands = Demands(max_overdue=parse_duration(max_overdue, "--max-overdue"), dispatcher=require_dispatcher)
+    seconds = parse_duration(every, "--every").total_seconds()
+    if not seconds:
+        raise ConfigurationError("--every is 0; write how often, as in 2s")
+    Patience(timeout)
+    if not endpoint:
+        _list_endpoints(store, schema, timeout, watch=watch, as_json=as_json)
+        return
+    from delaystore.cli._endpoint import EndpointOptions, reading
 
-    allowed = parse_duration(max_overdue, "--max-overdue")
-    patience = Patience(timeout)
-    with EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table).open() as opened:
+    options = EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table, transport=transport)
+    with options.open(reading(error_queue)) as opened:
+        first = _Status.of(opened, timeout, demands)
+        if not watch:
+            _print(first, as_json=as_json)
+            if first.report.faults(demands):
+                raise typer.Exit(1)
+            return
+        _watch(first, opened, timeout, seconds, as_json=as_json)
+
+
+@dataclass(frozen=True, slots=True)
+class _Status:
+    """How an endpoint is. `sizes`: of its tables; empty: the store has none. None: no answer in time."""
+
+    report: StoreReport
+    demands: Demands
+    sizes: "Sequence[TableSize] | None"
+
+    @classmethod
+    def of(cls, opened: "OpenedEndpoint", timeout: str, demands: Demands) -> "_Status":
+        """As it is now; raises StoreError."""
+        patience = Patience(timeout)
         report = patience.report(opened)
-        sizes = _sizes(patience, opened)
-    healthy = report.healthy(allowed)
+        return cls(report, demands, _sizes(patience, opened))
+
+    def document(self) -> dict[str, Any]:
+        """The same for JSON."""
+        seen = self.report.overview
+        known = seen.activity is not None and seen.now is not None
+        recent = [Recent.of(seen.activity or (), seen.now, each).document() for each in WINDOWS] if seen.now else []
+        problem = {} if self.report.problem is None else {"store": self.report.problem}
+        return {
+            "endpoint": seen.endpoint,
+            "now": documents.instant(seen.now),
+            **self.report.document(self.demands),
+            "first_due": documents.instant(seen.first_due),
+            "destinations": documents.field(seen.destinations),
+            "dispatchers": documents.field(seen.dispatchers),
+            "recent": recent if known else None,
+            "operations": documents.field(seen.operations),
+            "tables": None if self.sizes is None else [asdict(size) for size in self.sizes],
+            "remarks": [*seen.remarks, *([seen.problem] if seen.problem else [])],
+            **problem,
+        }
+
+    def lines(self) -> list[str]:
+        """The same for people."""
+        return status_lines(self.report, self.demands, self.sizes)
+
+
+def _print(found: _Status, *, as_json: bool) -> None:
     if as_json:
-        tables = None if sizes is None else [asdict(size) for size in sizes]
-        more: dict[str, Any] = {"first_due": documents.instant(report.first_due), "tables": tables}
-        problem = {} if report.problem is None else {"store": report.problem}
-        print_document(report.document(healthy=healthy) | more | problem)
+        print_document(found.document())
+        return
+    write("".join(f"{line}\n" for line in found.lines()))
+
+
+def _watch(first: _Status, opened: "OpenedEndpoint", timeout: str, seconds: float, *, as_json: bool) -> None:
+    from delaystore.cli._watch import watch_documents, watch_screen
+
+    if not as_json and not is_terminal():
+        raise ConfigurationError("--watch redraws a terminal; for a file or a pipe add --json, which prints lines")
+    demands = first.demands
+    if as_json:
+
+        def document() -> dict[str, Any]:
+            try:
+                return _Status.of(opened, timeout, demands).document()
+            except StoreError as error:
+                return {"endpoint": opened.endpoint, "healthy": False, "problems": [str(error)], "store": str(error)}
+
+        watch_documents(document, seconds)
     else:
-        _print(report, healthy, sizes)
-    if not healthy:
-        raise typer.Exit(1)
+
+        def lines() -> list[str]:
+            try:
+                return _Status.of(opened, timeout, demands).lines()
+            except StoreError as error:
+                return [f"{'endpoint':<13}{opened.endpoint}", f"{'health':<13}unhealthy: {error}"]
+
+        watch_screen(lines, seconds)
+
+
+def _list_endpoints(store: str | None, schema: str | None, timeout: str, *, watch: bool, as_json: bool) -> None:
+    from delaystore.cli._endpoints import report_endpoints
+
+    if watch:
+        raise ConfigurationError("--watch shows one endpoint; pass --endpoint NAME or set DELAYSTORE_ENDPOINT")
+    report_endpoints(store, schema, timeout, all_schemas=False, as_json=as_json)
 
 
 def _sizes(patience: Patience, opened: "OpenedEndpoint") -> "Sequence[TableSize] | None":
-    """The sizes of the tables; empty: the store has none. None: no answer in time."""
     from delaystore.stores.sql import SqlDelayedMessageStore
 
     if not isinstance(opened.store, SqlDelayedMessageStore):
         return ()
     return patience.answer("asking for sizes", opened.store.sizes)
-
-
-def _print(report: StoreReport, healthy: bool, sizes: "Sequence[TableSize] | None") -> None:
-    if report.waiting is not None:
-        tell(f"waiting    {about(report.waiting, 'delaystore count --exact counts')}")
-    if report.first_due is not None:
-        tell(f"first due  {documents.instant(report.first_due)}")
-    tell(f"store      {'healthy' if healthy else 'unhealthy'}: {report.problem or report.lateness}")
-    if sizes is None and report.waiting is not None:
-        tell("tables     no answer in time")
-    if sizes:
-        print_table(("table", *_SIZES), [_row(size) for size in sizes], right=_SIZES, unbroken=_SIZES)
-
-
-def _row(size: "TableSize") -> tuple[str, ...]:
-    numbers = ("?" if number is None else f"{number:,}" for number in (size.rows, size.dead_rows))
-    return (size.name, *numbers, _bytes(size.data_bytes), _bytes(size.index_bytes))
-
-
-def _bytes(number: int | None) -> str:
-    if number is None:
-        return "?"
-    return f"{number / 2**20:,.1f} MiB" if number >= 2**20 else f"{number / 2**10:,.1f} KiB"

@@ -1,20 +1,21 @@
-"""What a store says of itself: for `delaystore health` and `status`."""
+"""How an endpoint is: for `delaystore health` and `status`."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from delaystore.cli._arguments import parse_duration
-from delaystore.cli._output import about
+from delaystore.cli._options import environment_option
+from delaystore.cli._output import about, counted
 from delaystore.errors import ConfigurationError, StoreUnavailableError
+from delaystore.times import duration_text, parse_duration
 
 if TYPE_CHECKING:
     from delaystore.cli._endpoint import OpenedEndpoint
-    from delaystore.stores.abc import Count
+    from delaystore.operations.overview import Overview
 
 T = TypeVar("T")
 
@@ -24,40 +25,91 @@ MaxOverdue = Annotated[
 Timeout = Annotated[
     str, typer.Option(metavar="DURATION", help="How long the store may take to answer before that is unhealthy.")
 ]
+ErrorQueue = Annotated[
+    str, typer.Option(metavar="NAME", help="The error queue, whose depth is told where --transport is given.")
+]
+
+
+def require_dispatcher_option(command: str) -> Any:
+    """--require-dispatcher of a command that tells health."""
+    return environment_option("--require-dispatcher", "Unhealthy, too, unless a dispatcher is running.", group=command)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demands:
+    """What an endpoint must be like to be healthy."""
+
+    max_overdue: timedelta
+    dispatcher: bool = False
+    """Whether one must be running."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreReport:
-    """What the store says of itself. `problem`: what is wrong with it. `waiting` None: not counted in time."""
+    """What store and transport say. `problem`: what is wrong with the store; None: nothing is known to be."""
 
     problem: str | None
-    waiting: "Count | None" = None
-    overdue: timedelta | None = None
-    first_due: datetime | None = None
+    overview: "Overview"
 
-    def healthy(self, max_overdue: timedelta) -> bool:
-        """Whether the store answers and can be written, and nothing is overdue for longer than `max_overdue`."""
-        return self.problem is None and (self.overdue is None or self.overdue <= max_overdue)
+    def faults(self, demands: Demands) -> Sequence[str]:
+        """Why it is unhealthy; empty: it is healthy."""
+        return list(self._faults(demands))
 
     @property
     def lateness(self) -> str:
         """What is overdue, in words."""
-        return f"the first is overdue for {self.overdue}" if self.overdue else "nothing is overdue"
+        overdue = self.overview.overdue
+        return f"the first is overdue for {duration_text(overdue)}" if overdue else "nothing is overdue"
 
-    def document(self, *, healthy: bool) -> dict[str, Any]:
-        """The same for JSON; `exact` None: not counted in time."""
+    @property
+    def no_dispatcher(self) -> bool:
+        """Whether something is overdue, and no dispatcher tells that it runs."""
+        return bool(self.overview.overdue) and self.overview.dispatchers is not None and not self.overview.dispatchers
+
+    def document(self, demands: Demands) -> dict[str, Any]:
+        """The same for JSON; None: not known, or not answered in time."""
+        seen, faults = self.overview, self.faults(demands)
         return {
-            "healthy": healthy,
-            "waiting": self.waiting.messages if self.waiting else None,
-            "exact": self.waiting.exact if self.waiting else None,
-            "oldest_overdue": self.overdue.total_seconds() if self.overdue else None,
+            "healthy": not faults,
+            "problems": list(faults),
+            "waiting": seen.waiting.messages if seen.waiting else None,
+            "exact": seen.waiting.exact if seen.waiting else None,
+            "oldest_overdue": seen.overdue.total_seconds() if seen.overdue else None,
+            "failing": seen.failing.messages if seen.failing else None,
+            "parked": seen.parked.messages if seen.parked else None,
+            "paused": None if seen.paused is None else [each.name for each in seen.paused],
+            "error_queue": seen.error_queue,
+            "error_queue_depth": seen.error_queue_depth,
+            "dispatchers": None if seen.dispatchers is None else len(seen.dispatchers),
         }
 
     def __str__(self) -> str:
         if self.problem is not None:
             return self.problem
-        waiting = "not counted in time how many are" if self.waiting is None else about(self.waiting)
-        return f"{waiting} waiting, {self.lateness}"
+        waiting = self.overview.waiting
+        told = "not counted in time how many are" if waiting is None else about(waiting)
+        return "; ".join([f"{told} waiting, {self.lateness}", *self._remarks()])
+
+    def _faults(self, demands: Demands) -> Iterator[str]:
+        seen = self.overview
+        if self.problem is not None:
+            yield self.problem
+        if seen.overdue is not None and seen.overdue > demands.max_overdue:
+            yield self.lateness
+        if demands.dispatcher and not seen.dispatchers:
+            known = seen.dispatchers is not None
+            yield "no dispatcher is running" if known else "it is unknown whether a dispatcher is running"
+
+    def _remarks(self) -> Iterator[str]:
+        seen = self.overview
+        if self.no_dispatcher:
+            yield "no dispatcher is running"
+        if seen.failing is not None and seen.failing.messages:
+            yield f"{about(seen.failing)} failing"
+        if seen.paused:
+            yield f"paused: {', '.join(each.name for each in seen.paused)}"
+        if seen.error_queue_depth:
+            yield f"the error queue holds {counted(seen.error_queue_depth, 'message')}"
 
 
 class Patience:
@@ -72,6 +124,7 @@ class Patience:
     def report(self, opened: "OpenedEndpoint") -> StoreReport:
         """What the store answers in time; raises StoreError where it cannot be asked at all."""
         from delaystore.calls import Question
+        from delaystore.operations.overview import Overview
 
         asked = Question("asking for the status", opened.store.status, self._seconds)
         try:
@@ -79,9 +132,8 @@ class Patience:
         except StoreUnavailableError as error:
             if not asked.too_late:
                 raise
-            return StoreReport(str(error))
-        waiting = self.answer("counting", opened.delivery.estimate_count)
-        return StoreReport(status.read_only, waiting, status.overdue, status.first_due)
+            return StoreReport(str(error), Overview(endpoint=opened.endpoint, error_queue=opened.error_queue))
+        return StoreReport(status.read_only, opened.delivery.operations.overview(self._left))
 
     def required(self, purpose: str, ask: Callable[[], T]) -> T:
         """What the store answers in the time that is left; raises StoreError."""

@@ -15,7 +15,7 @@ _ENDLESS: Final = 1_000_000
 """The width of a table that is not to be broken."""
 SHORTEST_CUT: Final = 13
 """Cells that are left of an id at least, as in 0198a1f2…9c3e."""
-_NARROWEST: Final = 12
+_NARROWEST: Final = 10
 """Cells that a column whose lines are broken has at least; a table without room for that is no table any more."""
 
 
@@ -44,32 +44,53 @@ def table_text(
     `right` nor in `unbroken`. What does not fit even so is written as blocks, a line for each cell. `styled`: with
     bold names, and colours where the environment allows them.
     """
-    widths = [max(map(cell_len, (name, *(row[at] for row in rows)))) for at, name in enumerate(columns)]
-    spaces = _table(columns, [], right, unbroken)
-    frame = _measured(spaces, encoding) - sum(map(cell_len, columns))
-    excess = 0 if width is None else sum(widths) + frame - width
-    shortened = set()
-    for at, name in enumerate(columns):
-        if name in cut and excess > 0:
-            less = min(excess, max(0, widths[at] - max(SHORTEST_CUT, cell_len(name))))
-            widths[at], excess = widths[at] - less, excess - less
-            shortened |= {at} if less else set()
-    spare = sum(
-        max(0, widths[at] - max(_NARROWEST, cell_len(name)))
-        for at, name in enumerate(columns)
-        if name not in (*right, *unbroken, *cut)
-    )
-    if excess > spare:
+    frame = _measured(_table(columns, [], right, unbroken), encoding) - sum(map(cell_len, columns))
+    room = None if width is None else width - frame
+    fit = _fit(columns, rows, room, breakable=[name not in (*right, *unbroken, *cut) for name in columns], cut=cut)
+    if fit is None:
         return TableText(text=_blocks(columns, rows))
-    shown = [[cut_middle(cell, widths[at]) if at in shortened else cell for at, cell in enumerate(row)] for row in rows]
-    table = _table(columns, shown, right, (*unbroken, *cut))
+    shown = [[cut_middle(cell, fit.widths[at]) if fit.cut[at] else cell for at, cell in enumerate(row)] for row in rows]
+    table = _table(columns, shown, right, (*unbroken, *cut), fit.names)
     page = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="backslashreplace")
     console = Console(file=page, force_terminal=styled, width=_ENDLESS if width is None else width)
     if width is None:
         console.width = table.__rich_measure__(console, console.options).maximum
     console.print(table)
     page.seek(0)
-    return TableText(text=page.read(), cut=[columns[at] for at in sorted(shortened)])
+    return TableText(text=page.read(), cut=[name for name, is_cut in zip(columns, fit.cut, strict=True) if is_cut])
+
+
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    """How columns fit: their names, perhaps in several lines, their widths, and which are cut."""
+
+    names: Sequence[str]
+    widths: Sequence[int]
+    cut: Sequence[bool]
+
+
+def _fit(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    room: int | None,
+    *,
+    breakable: Sequence[bool],
+    cut: Sequence[str],
+) -> _Fit | None:
+    """How the columns fit into `room` (None: any); None: not at all. Lines of `breakable` ones are yet to be broken."""
+    widths = _widths(columns, rows)
+    if room is None or sum(widths) <= room:
+        return _Fit(columns, widths, [False] * len(columns))
+    names = [name.replace("-", "-\n").replace(" ", "\n") for name in columns]
+    widths = _widths(names, rows)
+    excess, are_cut = sum(widths) - room, [False] * len(columns)
+    for at, name in enumerate(columns):
+        less = min(excess, widths[at] - SHORTEST_CUT) if name in cut else 0
+        if less > 0:
+            widths[at], excess, are_cut[at] = widths[at] - less, excess - less, True
+    least = [max(_NARROWEST, one) for one in _widths(names, [])]
+    spare = sum(max(0, widths[at] - least[at]) for at in range(len(columns)) if breakable[at])
+    return None if excess > spare else _Fit(names, widths, are_cut)
 
 
 def cut_middle(text: str, width: int) -> str:
@@ -83,13 +104,23 @@ def cut_middle(text: str, width: int) -> str:
     return f"{set_cell_size(text, width - 1 - end).rstrip()}…{tail}"
 
 
+def _widths(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    """The cells that each column takes; a name may have several lines."""
+    return [max(map(cell_len, (*name.split("\n"), *(row[at] for row in rows)))) for at, name in enumerate(names)]
+
+
 def _table(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str], unbroken: Sequence[str]
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    right: Sequence[str],
+    unbroken: Sequence[str],
+    names: Sequence[str] | None = None,
 ) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
+    """`names`: as they are shown; None: as they are."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for column, name in zip(columns, names or columns, strict=True):
         justify: Literal["left", "right"] = "right" if column in right else "left"
-        table.add_column(column, justify=justify, no_wrap=column in (*right, *unbroken), overflow="fold")
+        table.add_column(name, justify=justify, no_wrap=column in (*right, *unbroken), overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row))  # Text, so that [brackets] in messages are not markup
     return table

@@ -24,13 +24,13 @@ RATE_OVER: Final = 60.0
 class Beats:
     """Beats in a thread of its own while a loop runs, also while passes wait for the broker.
 
-    Each run of a loop has an id of its own. `name`: how people know the dispatcher.
+    Each run of a loop has an id of its own. `name`: of its threads; `known_as`: how people know the dispatcher.
     """
 
-    def __init__(self, context: DispatchContext, name: str) -> None:
+    def __init__(self, context: DispatchContext, name: str, known_as: str) -> None:
         self._context = context
         self._id = str(uuid4())
-        self._name = name
+        self._known_as = known_as
         self._version = version("delaystore")
         self._since: datetime | None = None
         self._delivered = deque([(time.monotonic(), context.tally.total.delivered)])
@@ -63,7 +63,7 @@ class Beats:
         self._since = self._since or now
         return DispatcherRecord(
             dispatcher_id=self._id,
-            name=self._name,
+            name=self._known_as,
             host=socket.gethostname(),
             pid=os.getpid(),
             version=self._version,

@@ -31,11 +31,17 @@ LONGEST_END: Final = 5.0
 class DispatchLoop:
     """One run of the loop, from start to stop, in whichever thread calls `run`.
 
-    `former`: the run before, if any; this one waits until it has finished.
+    `name`: of its threads; `known_as`: how people know the dispatcher. `former`: the run before, if any; this one waits
+    until it has finished.
     """
 
     def __init__(
-        self, context: DispatchContext, passes: DispatchPass, name: str, former: "DispatchLoop | None" = None
+        self,
+        context: DispatchContext,
+        passes: DispatchPass,
+        name: str,
+        known_as: str,
+        former: "DispatchLoop | None" = None,
     ) -> None:
         self._context = context
         self._passes = passes
@@ -48,7 +54,7 @@ class DispatchLoop:
         self._former = former
         self._availability = AvailabilityCheck(context.transport, context.breakers.dispatch, self.wake)
         self._helper = Worker(f"{name}-helper", self._help)
-        self._tickers = Beats(context, name).ticker, Parking(context, name, self.wake).ticker
+        self._tickers = Beats(context, name, known_as).ticker, Parking(context, name, self.wake).ticker
 
     def run(self) -> None:
         """Dispatch until `wake.stop()`, then finish what is in flight. No failure of store or transport ends it."""

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from delaystore.calls import in_background
 from delaystore.dispatcher._context import DispatchContext
@@ -18,6 +18,9 @@ from delaystore.forks import renew_in_children
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
 from delaystore.stores.abc import DelayedMessageStore
 from delaystore.transports.abc import Transport
+
+_LONGEST_NAME: Final = 255
+"""Bytes."""
 
 
 def check_pair(store: DelayedMessageStore, transport: Transport, settings: DelayedDeliverySettings) -> None:
@@ -40,6 +43,15 @@ def check_pair(store: DelayedMessageStore, transport: Transport, settings: Delay
         )
 
 
+def check_dispatcher_name(name: str) -> str:
+    """`name`, if people can be shown it; raises ConfigurationError otherwise."""
+    if not name.strip() or not name.isprintable() or len(name.encode(errors="replace")) > _LONGEST_NAME:
+        raise ConfigurationError(
+            f"a dispatcher's name cannot be {name[:80]!r}; give it up to {_LONGEST_NAME} bytes of printable characters"
+        )
+    return name
+
+
 class Dispatcher:
     """Forwards the messages of one store as they fall due, and moves those that cannot be forwarded to the error queue.
 
@@ -47,7 +59,8 @@ class Dispatcher:
     dispatcher running and may start its own. It closes neither store nor transport.
 
     `endpoint`: the store is initialized for it; None: the store is initialized already. `observer`: is told of passes
-    and breakers; None: nobody is. Raises UnsupportedModeError, ConfigurationError.
+    and breakers; None: nobody is. `name`: how people know it, as in `delaystore status`; None: by the endpoint's name.
+    Raises UnsupportedModeError, ConfigurationError.
     """
 
     def __init__(
@@ -58,6 +71,7 @@ class Dispatcher:
         endpoint: str | None = None,
         *,
         observer: DispatchObserver | None = None,
+        name: str | None = None,
     ) -> None:
         self._store = store
         self._transport = transport
@@ -65,6 +79,7 @@ class Dispatcher:
         self._loop: DispatchLoop | None = None
         self._settings = settings or DelayedDeliverySettings()
         self._name = "delaystore-dispatcher" if endpoint is None else f"delaystore-dispatcher-{endpoint}"
+        self._known_as = (endpoint or "dispatcher") if name is None else check_dispatcher_name(name)
         if endpoint is not None:
             store.initialize(endpoint, self._settings.transaction_mode)
         check_pair(store, transport, self._settings)
@@ -187,7 +202,7 @@ class Dispatcher:
         self._status_check = StatusCheck(self._store)
 
     def _new_loop(self) -> DispatchLoop:
-        return DispatchLoop(self._context, self._passes, self._name, self._loop)
+        return DispatchLoop(self._context, self._passes, self._name, self._known_as, self._loop)
 
     def _is_running(self) -> bool:
         """Whether a loop runs that was not told to stop."""

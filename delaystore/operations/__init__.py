@@ -5,6 +5,25 @@ from delaystore.operations._bulk import OperationListener
 from delaystore.operations._operations import Operations
 from delaystore.operations._pauses import CountListener
 from delaystore.operations._search import Export, Preview
+from delaystore.operations.error_groups import ErrorFilter, ErrorGroup
+from delaystore.operations.error_queue import ErrorGroups, ErrorPage, ErrorQueue
+from delaystore.operations.error_report import ErrorReport
+from delaystore.operations.failed_message import FailedMessage
 from delaystore.operations.overview import Overview
 
-__all__ = ["Access", "CountListener", "Export", "OperationListener", "Operations", "Overview", "Preview"]
+__all__ = [
+    "Access",
+    "CountListener",
+    "ErrorFilter",
+    "ErrorGroup",
+    "ErrorGroups",
+    "ErrorPage",
+    "ErrorQueue",
+    "ErrorReport",
+    "Export",
+    "FailedMessage",
+    "OperationListener",
+    "Operations",
+    "Overview",
+    "Preview",
+]

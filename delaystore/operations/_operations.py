@@ -1,10 +1,11 @@
 """What operators do with what waits."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from delaystore.errors import InvalidMessageError
+from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.filters import MessageFilter
 from delaystore.message import DelayedMessage, Position
 from delaystore.operations import _bulk, _pauses, _search, _single
@@ -13,6 +14,7 @@ from delaystore.operations._bulk import OperationListener
 from delaystore.operations._looking import Look
 from delaystore.operations._pauses import CountListener
 from delaystore.operations._search import Export, Preview
+from delaystore.operations.error_queue import ErrorQueue
 from delaystore.operations.overview import Overview
 from delaystore.stores.abc import ManagementOutcome, Page
 from delaystore.stores.operable import AuditEntry, Destination, Operation, OperationKind
@@ -35,6 +37,11 @@ class Operations:
     def by(self) -> str:
         """In whose name changes are noted."""
         return self._access.by
+
+    @property
+    def endpoint(self) -> str:
+        """Whose messages these are."""
+        return self._access.endpoint
 
     def acting_as(self, by: str) -> "Operations":
         """The same, in somebody's name; without it changes are noted as of `user@host`."""
@@ -179,7 +186,39 @@ class Operations:
         with self._access.call("listing destinations"):
             return store.destinations()
 
+    def backlog(self, most: int = 1_000) -> Mapping[str, int]:
+        """How many messages wait for each destination, the most first, of `most` destinations. Reads all that waits."""
+        store = self._access.operable()
+        with self._access.call("counting by destination"):
+            return store.count_by_destination(most)
+
+    # what could not be forwarded
+
+    @property
+    def errors(self) -> ErrorQueue:
+        """The error queue: looked into, sent again, discarded; raises ConfigurationError without a transport.
+
+        It takes no operable store, but where there is one, changes are noted in it.
+        """
+        if self._access.transport is None:
+            raise ConfigurationError("the error queue takes a transport; give this endpoint one")
+        return ErrorQueue(self._access.transport, self._access.settings.error_queue, note=self._note_if_possible)
+
     # how it is, and who changed what
+
+    def now(self) -> datetime:
+        """The time by the store's clock, UTC."""
+        with self._access.call("asking for the time"):
+            return self._access.store.now()
+
+    def due(self, since: datetime, until: datetime, bucket: timedelta) -> Mapping[datetime, int]:
+        """How many messages are to be tried in each `bucket`, in whole seconds, of since <= next attempt < until.
+
+        By the buckets' beginnings, as counted from 1970-01-01 UTC.
+        """
+        store = self._access.operable()
+        with self._access.call("counting by time"):
+            return store.count_between(since, until, bucket)
 
     def changes(self, limit: int = 100, before: datetime | None = None) -> Sequence[AuditEntry]:
         """The last changes that were made, the newest first; `before`: from before that time only."""
@@ -190,3 +229,7 @@ class Operations:
     def overview(self, timeout: float = 5.0) -> Overview:
         """How the endpoint is doing; asks store and transport for about `timeout` seconds, and raises nothing."""
         return self._look.overview(self._access, timeout)
+
+    def _note_if_possible(self, action: str, about: str, count: int) -> None:
+        with suppress(ConfigurationError):
+            self._access.note(action, about, count)

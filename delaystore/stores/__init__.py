@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from delaystore.registry import open_url
 from delaystore.stores.abc import DelayedMessageStore, ManagedDelayedMessageStore
 from delaystore.stores.memory import InMemoryDelayedMessageStore
+from delaystore.stores.operable import OperableDelayedMessageStore
 
 if TYPE_CHECKING:
     from delaystore.stores.sql import AsyncSqlDelayedMessageStore, SqlDelayedMessageStore
@@ -14,6 +15,7 @@ __all__ = [
     "DelayedMessageStore",
     "InMemoryDelayedMessageStore",
     "ManagedDelayedMessageStore",
+    "OperableDelayedMessageStore",
     "SqlDelayedMessageStore",
     "open_store",
 ]

@@ -43,7 +43,7 @@ def test_what_is_sent_is_listed_shown_dispatched_and_received(run: CommandLine) 
     assert shown["body"] == "hällo"
     assert (shown["headers"], shown["properties"]) == ({"kind": "reminder"}, {"priority": 3})
     counts = {"fetched": 1, "delivered": 1, "moved_to_error_queue": 0, "failed": 0}
-    counts |= {"gave_way": 0, "unsettled": 0, "unsuited": 0, "claims_lost": 0}
+    counts |= {"gave_way": 0, "unsettled": 0, "unsuited": 0, "parked": 0, "postponed": 0, "claims_lost": 0}
     assert run("dispatch", "--once", "--json").document == counts
     (received,) = run("receive", "billing", "--json").document["messages"]
     assert (received["message_id"], received["body"]) == (message_id, "hällo")
@@ -253,7 +253,8 @@ def test_a_time_property_is_read_as_a_time(run: CommandLine) -> None:
 
 
 def test_health_is_bad_when_something_is_overdue_for_too_long(run: CommandLine, sqlite_url: str) -> None:
-    assert run("health", "--json").document == {"healthy": True, "waiting": 0, "exact": True, "oldest_overdue": None}
+    well = run("health", "--json").document
+    assert well.items() >= {"healthy": True, "waiting": 0, "exact": True, "oldest_overdue": None}.items()
     store = SqlDelayedMessageStore(sqlite_url)
     DelayedDelivery("sales", store).send("billing", b"", at=datetime.now(UTC) - timedelta(minutes=10))
     store.close()

@@ -11,6 +11,7 @@ from delaystore.settings import TransactionMode
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.abc import Count
 from delaystore.stores.sql import _look_up
+from delaystore.times import time_text
 from tests.dispatching import wait_until
 from tests.integration.cli import CommandLine
 from tests.integration.sql_stores import message, opened
@@ -112,13 +113,13 @@ def test_the_status_tells_sizes(filled: SqlDelayedMessageStore, run: CommandLine
         assert size["index_bytes"] > 0
         assert 0.5 * MANY < size["rows"] < 2 * MANY
     lines = run("status").out
-    assert "store      healthy: nothing is overdue\n" in lines
-    assert f"first due  {first.isoformat()}\n" in lines
+    assert "health       healthy\n" in lines
+    assert f"first due    {time_text(first)}, in " in lines
     assert "KiB" in lines
     filled.store(message(filled.now(), -3600))
     told = run("status")
     assert told.code == 1
-    assert "store      unhealthy: the first is overdue for 1:00:0" in told.out
+    assert "health       unhealthy: the first is overdue for 1h\n" in told.out
 
 
 def test_tables_that_inherit_are_of_the_store(postgresql_store: SqlDelayedMessageStore) -> None:
@@ -182,7 +183,7 @@ def test_a_table_that_is_locked_is_unhealthy_in_time(
         connection.exec_driver_sql("LOCK TABLE sales_delayed")
         told, document = run(*ask), run(*ask, "--json").document
     reason = "the store does not answer within 1 s"
-    assert (told.code, told.out) == (1, f"store      unhealthy: {reason}\n")
+    assert (told.code, told.out) == (1, f"endpoint     sales\nhealth       unhealthy: {reason}\n")
     assert (document["healthy"], document["store"], document["tables"]) == (False, reason, None)
 
 

@@ -34,6 +34,9 @@ def test_a_waiting_message_is_one_document_with_stable_keys() -> None:
         "failure_count": 0,
         "size": 7,
         "key": None,
+        "parked": False,
+        "last_failure": None,
+        "failures": [],
         "headers": {
             "raw": {"base64": "/w=="},
             "list": ["1.10", {"at": "2027-01-01T00:00:00+00:00"}],

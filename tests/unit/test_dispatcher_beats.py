@@ -70,7 +70,7 @@ def test_a_dispatcher_shows_while_it_runs_and_is_gone_after_its_end(
         wait_until(store.dispatchers)
         (record,) = store.dispatchers()
         assert (record.name, record.host, record.pid) == (
-            "delaystore-dispatcher-sales",
+            "sales",
             socket.gethostname(),
             os.getpid(),
         )

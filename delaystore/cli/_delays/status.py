@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from delaystore.cascades.levels import Level
     from delaystore.cascades.undeliverable import UndeliverableQueue
 
-_COUNTS = ("messages", "ready", "unacknowledged", "dead-lettering")
+_COUNTS = ("messages", "ready", "unacked", "dead-lettering")
 _COLUMNS = ("level", "queue", "time", *_COUNTS, "state")
 
 
@@ -68,7 +68,8 @@ def _print(found: "CascadeStatus") -> None:
         _COLUMNS,
         [_row(level) for level in found.levels],
         right=("level", "time", *_COUNTS),
-        unbroken=("queue", "time"),
+        unbroken=("time",),
+        cut=("queue",),
     )
     for level in found.levels:
         if level.stuck:

@@ -5,9 +5,10 @@ from typing import Annotated
 import typer
 
 from delaystore.cli._migrate import options
-from delaystore.cli._migrate.reports import collected, time_text, verification_document
+from delaystore.cli._migrate.reports import collected, verification_document
 from delaystore.cli._options import Json
 from delaystore.cli._output import tell
+from delaystore.times import time_text
 
 
 def cleanup(

@@ -3,9 +3,10 @@
 import typer
 
 from delaystore.cli._migrate import options
-from delaystore.cli._migrate.reports import check_document, print_checks, print_problems, time_text
+from delaystore.cli._migrate.reports import check_document, print_checks, print_problems
 from delaystore.cli._options import Json
 from delaystore.cli._output import print_document, say
+from delaystore.times import time_text
 
 
 def preview(

@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from delaystore.cli._output import counted, print_document, print_table, say
 from delaystore.documents import instant
 from delaystore.errors import DelaystoreError
+from delaystore.times import time_text
 
 if TYPE_CHECKING:
     from delaystore.migrations.abc import Problem, Rejected, Report, Run, RunCounts, SetAside
@@ -101,11 +101,6 @@ def collected(as_json: bool) -> Iterator[dict[str, Any]]:
         raise
     if as_json:
         print_document(document)
-
-
-def time_text(instant: datetime | None) -> str:
-    """The time to the second, in UTC; nothing for None."""
-    return "" if instant is None else f"{instant.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
 
 
 def check_document(checked: "RunCheck") -> dict[str, Any]:

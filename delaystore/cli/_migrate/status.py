@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 import typer
 
 from delaystore.cli._migrate import options
-from delaystore.cli._migrate.reports import COUNTS, count_cells, run_document, time_text
+from delaystore.cli._migrate.reports import COUNTS, count_cells, run_document
 from delaystore.cli._options import Json
 from delaystore.cli._output import print_document, print_table, tell
+from delaystore.times import time_text
 
 if TYPE_CHECKING:
     from delaystore.migrations.abc import MigrationSource, Rejected, Run, RunCounts

@@ -1,6 +1,6 @@
 """What the tests of operable stores have in common."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 
@@ -9,6 +9,8 @@ from delaystore.message import DelayedMessage, Position
 from delaystore.stores.operable import OperableDelayedMessageStore, OperableTransaction
 from delaystore.testing._kit.messages import FAR
 
+MOST_STEPS = 1_000
+"""More than any test needs: a step that is made again and again shall end it."""
 HOUR = timedelta(hours=1)
 ME = "jürgen@desk-4"
 
@@ -25,12 +27,15 @@ def block_of(store: OperableDelayedMessageStore) -> Iterator[OperableTransaction
 
 @contextmanager
 def claims_of(store: OperableDelayedMessageStore) -> Iterator[tuple[OperableTransaction, list[DelayedMessage]]]:
-    """A block, and the messages that it has claimed: all that are free, one by one, as a store may have no batches."""
+    """A block, and the messages that it has claimed: all that are free, in batches if the store has any.
+
+    What a block has locked, it may be shown again.
+    """
     with block_of(store) as block:
-        messages: list[DelayedMessage] = []
-        while (message := block.fetch_next_due_timeout(FAR)) is not None:
-            messages.append(message)
-        yield block, messages
+        messages: dict[str, DelayedMessage] = {}
+        while fresh := [each for each in block.fetch_due(FAR, 1000) if each.message_id not in messages]:
+            messages |= {each.message_id: each for each in fresh}
+        yield block, list(messages.values())
 
 
 def search_all(
@@ -47,3 +52,14 @@ def search_all(
             return found
         assert after is None or page.next_key > after, "a page leads further than the one before"
         after = Position.parse(str(page.next_key))
+
+
+def repeated(step: Callable[[], int]) -> int:
+    """The sum of what `step` returns, until that is 0."""
+    total = 0
+    for _ in range(MOST_STEPS):
+        some = step()
+        if not some:
+            return total
+        total += some
+    raise AssertionError(f"there was still something to do after {MOST_STEPS} steps")

@@ -33,7 +33,7 @@ from delaystore.testing._kit.messages import (
     ids,
     some_messages,
 )
-from delaystore.testing._kit.operable import HOUR, ME, claims_of, search_all
+from delaystore.testing._kit.operable import HOUR, ME, MOST_STEPS, claims_of, search_all
 from delaystore.testing._kit.waiting import DEADLINE, eventually_next
 
 
@@ -55,7 +55,7 @@ def begun(
 
 def run(store: OperableDelayedMessageStore, operation: Operation, examine: int = 7) -> Operation:
     """The operation when it has ended, by steps of `store`."""
-    while True:
+    for _ in range(MOST_STEPS):
         before = store.operation(operation.operation_id)
         after = store.advance_operation(operation.operation_id, examine)
         assert before is not None
@@ -65,6 +65,7 @@ def run(store: OperableDelayedMessageStore, operation: Operation, examine: int =
         )
         if after.state is not OperationState.RUNNING:
             return after
+    raise AssertionError(f"the operation has not ended after {MOST_STEPS} steps")
 
 
 @needs("operations")
@@ -213,11 +214,12 @@ class OperationTests(StoreTests):
         operation = begun(operable, due_time=due_time)
 
         def running(store: OperableDelayedMessageStore) -> list[str]:
-            while True:
+            for _ in range(MOST_STEPS):
                 step = store.advance_operation(operation.operation_id, 9)
                 assert step is not None
                 if step.state is OperationState.DONE:
-                    return []
+                    break
+            return []
 
         together(partial(running, operable), partial(running, colleague))
         done = operable.operation(operation.operation_id)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
-from threading import Barrier
+from threading import Barrier, Event
 
 import pytest
 
@@ -27,11 +27,11 @@ from delaystore.testing._kit.messages import (
     ids,
     some_messages,
 )
-from delaystore.testing._kit.operable import HOUR, ME, block_of, claims_of
+from delaystore.testing._kit.operable import HOUR, ME, block_of, claims_of, repeated
 from delaystore.testing._kit.operations import begun, run
 from delaystore.testing._kit.waiting import DEADLINE, eventually_next
 
-ROUNDS = 10
+ROUNDS = 5
 
 
 def destination_of(store: OperableDelayedMessageStore, name: str = "billing") -> Destination | None:
@@ -47,11 +47,7 @@ def is_paused(store: OperableDelayedMessageStore, name: str = "billing") -> bool
 
 def unparked(store: OperableDelayedMessageStore, at_most: int = 100) -> int:
     """How many messages `unpark` shows until none is left."""
-    total = 0
-    while some := store.unpark(at_most):
-        assert some <= at_most
-        total += some
-    return total
+    return repeated(lambda: store.unpark(at_most))
 
 
 @needs("operations")
@@ -282,23 +278,30 @@ class PauseTests(StoreTests):
         assert operable.count_parked(10) == 0
         assert_same(operable.get("a"), a_message("a"))
 
+    @pytest.mark.parametrize("awhile", [0.0, 0.1], ids=["at once", "between parking and the end of the block"])
     def test_no_resume_slips_in_between_a_look_and_parking(
-        self, operable: OperableDelayedMessageStore, colleague: OperableDelayedMessageStore
+        self, operable: OperableDelayedMessageStore, colleague: OperableDelayedMessageStore, awhile: float
     ) -> None:
         operable.store_many(some_messages(5))
-        barrier = Barrier(2, timeout=DEADLINE)
+        barrier, resumed = Barrier(2, timeout=DEADLINE), Event()
 
         def dispatch() -> None:
-            barrier.wait()
             with claims_of(colleague) as (block, messages):
+                if not awhile:
+                    barrier.wait()
                 block.park_claimed(messages)
+                if awhile:
+                    barrier.wait()
+                resumed.wait(awhile)  # it may wait for the end of this block
 
         def resume() -> None:
             barrier.wait()
             operable.resume("billing", by=ME)
             unparked(operable)
+            resumed.set()
 
         for _ in range(ROUNDS):
+            resumed.clear()
             operable.pause("billing", by=ME)
             with ThreadPoolExecutor(2) as pool:
                 for job in [pool.submit(dispatch), pool.submit(resume)]:

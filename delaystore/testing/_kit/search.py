@@ -26,7 +26,7 @@ from delaystore.testing._kit.messages import (
     ids,
     some_messages,
 )
-from delaystore.testing._kit.operable import ME, search_all
+from delaystore.testing._kit.operable import ME, repeated, search_all
 from delaystore.testing._kit.waiting import DEADLINE
 
 DESTINATIONS = ("billing", "Billing", "shipping", "b%", "/queues/billing")
@@ -132,8 +132,7 @@ class SearchTests(StoreTests):
     def test_any_filter_finds_what_matches_it(self, operable: OperableDelayedMessageStore) -> None:
         operable.store_many(varied(60))
         operable.pause("shipping", by=ME)
-        while operable.park(NOON + timedelta(minutes=1)):
-            pass
+        assert repeated(lambda: operable.park(NOON + timedelta(minutes=1)))
         everything = search_all(operable)
         assert len(everything) == 60
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from pika import exceptions
@@ -23,6 +23,9 @@ _PATIENCE: Final = 5.0
 _CONSUMERS: Final = 30
 """Consumers of one channel, at most. A quorum queue takes back what those of a channel had in the order of their names,
 as long as there are no more than 32."""
+_ROUND: Final = 20.0
+"""Seconds for taking what was given back before; beyond that the order may change."""
+_AT_ONCE: Final = 1_000
 _RETURN: Final = 1.0
 """Seconds to wait for a queue to have again what was given back: a quorum queue hears of it a moment later."""
 
@@ -47,7 +50,8 @@ def open_queue(connections: BlockingConnections, queue: str) -> Iterator["OpenRa
         try:
             yield opened
         except Exception:
-            opened.give_back()
+            with suppress(TransportError, exceptions.AMQPError):  # what is raised already says more
+                opened.give_back()
             raise
         else:
             opened.give_back()
@@ -71,6 +75,8 @@ class OpenRabbitMQQueue(OpenQueue):
         self._kept: dict[Any, set[int]] = {channel: set()}
         self._ahead: list[TakenMessage] = []
         """What a removal has fetched for the next `take`."""
+        self._among_returned = False
+        """Whether the last one that came was given back before."""
         self._portions = Portions()
         self._last_limit = 1
 
@@ -100,14 +106,29 @@ class OpenRabbitMQQueue(OpenQueue):
 
     def give_back(self) -> None:
         """End the channels, the first one first: what they had goes back in that order."""
-        kept = sum(map(len, self._kept.values()))
         with _refusals(self._name):
+            if self._channels[-1].is_open:
+                self._take_the_returned()
             self._renewal.close()
+            kept = sum(map(len, self._kept.values()))
             for channel in self._channels:
                 if channel.is_open:
                     channel.close()
             if kept and self._channel.connection.is_open:
                 self._await_return(kept)
+
+    def _take_the_returned(self) -> None:
+        """Take, too, what follows and was given back before, so that all of it goes back together.
+
+        In a quorum queue that is in front of what was never given back, and each that is given back goes behind the
+        others of these: without this, to look at the first ones would put them last.
+        """
+        deadline = time.monotonic() + _ROUND
+        while self._among_returned and time.monotonic() < deadline:
+            self._ahead = []
+            self._fetch(self._roomy_channel(), _AT_ONCE)
+            if not self._ahead:
+                return
 
     def _await_return(self, kept: int) -> None:
         channel = self._channel.connection.channel()
@@ -135,6 +156,7 @@ class OpenRabbitMQQueue(OpenQueue):
     def _keep(self, channel: Any, arrived: Sequence[Delivery]) -> None:
         """Add to `_ahead` what may be given back once more; a copy of the rest goes to the queue's end."""
         for delivery in arrived:
+            self._among_returned = given_back(delivery.properties) > 0
             if self._worn_at is not None and given_back(delivery.properties) >= self._worn_at:
                 self._renewal.renew(channel, *delivery)
                 continue

@@ -1,0 +1,115 @@
+"""What `delaystore status` says of an endpoint, as lines for people."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from delaystore.cli._output import about, printable, table_lines
+from delaystore.cli._recent import COLUMNS, WINDOWS, Recent, rate_text
+from delaystore.cli._store_report import Demands, StoreReport
+from delaystore.times import duration_text, time_text
+
+if TYPE_CHECKING:
+    from delaystore.operations.overview import Overview
+    from delaystore.sql.sizes import TableSize
+    from delaystore.stores.abc import Count
+    from delaystore.stores.operable import Destination, DispatcherRecord
+
+_SIZES = ("rows", "dead rows", "data", "indexes")
+
+
+def status_lines(report: StoreReport, demands: Demands, sizes: "Sequence[TableSize] | None") -> list[str]:
+    """All of it; `sizes` None: they were not told in time. Raises OutputError."""
+    seen = report.overview
+    lines = [f"{name:<13}{printable(text)}" for name, text in _facts(report, demands)]
+    if seen.dispatchers:
+        columns = ("dispatcher", "process", "version", "since", "beat", "rate", "state")
+        rows = [_dispatcher(each, seen.now) for each in seen.dispatchers]
+        lines += ["", *table_lines(columns, rows, right=("since", "beat", "rate"))]
+    if seen.activity is not None and seen.now is not None:
+        recent = [Recent.of(seen.activity, seen.now, minutes).row() for minutes in WINDOWS]
+        lines += ["", *table_lines(COLUMNS, recent, right=COLUMNS)]
+    if sizes:
+        lines += ["", *table_lines(("table", *_SIZES), [_size(size) for size in sizes], right=_SIZES)]
+    return lines
+
+
+def _facts(report: StoreReport, demands: Demands) -> Iterator[tuple[str, str]]:
+    seen, faults = report.overview, report.faults(demands)
+    yield "endpoint", seen.endpoint
+    yield "health", "unhealthy: " + "; ".join(faults) if faults else "healthy"
+    if seen.waiting is not None:
+        yield "waiting", about(seen.waiting, "delaystore count --exact counts")
+    if report.problem is None:
+        yield from _times(seen)
+    for name, count in (("failing", seen.failing), ("parked", seen.parked)):
+        if count is not None:
+            hint = "; delaystore list --failing shows them" if name == "failing" and count.messages else ""
+            yield name, _counted(count) + hint
+    for name, some in (("paused", seen.paused), ("limited", seen.limited)):
+        if some:
+            yield name, ", ".join(_destination(each) for each in some)
+    if report.problem is None or seen.error_queue_depth is not None:
+        yield "error queue", _error_queue(seen)
+    for running in seen.operations or ():
+        changed = f"{running.changed:,} changed so far, by {running.by}"
+        yield "operation", f"{running.operation_id}: {running.kind} ({running.wanted}): {changed}"
+    yield from _problems(report)
+
+
+def _times(seen: "Overview") -> Iterator[tuple[str, str]]:
+    if seen.first_due is not None and seen.now is not None:
+        ahead = seen.first_due - seen.now
+        when = f"in {duration_text(ahead)}" if ahead > timedelta(0) else f"{duration_text(-ahead)} ago"
+        yield "first due", f"{time_text(seen.first_due)}, {when}"
+    if seen.overdue is not None:
+        yield "overdue", f"the first for {duration_text(seen.overdue)}" if seen.overdue else "nothing"
+
+
+def _problems(report: StoreReport) -> Iterator[tuple[str, str]]:
+    """What is not as it should be, without what is told above."""
+    seen = report.overview
+    if report.no_dispatcher:
+        yield "dispatchers", "none is running, and messages are overdue"
+    elif seen.dispatchers is not None and not seen.dispatchers:
+        yield "dispatchers", "none is running"
+    if seen.operable is False:
+        yield "tables", "of an earlier release; `delaystore setup` upgrades them, and then more is told here"
+    if seen.problem is not None and report.problem is None:
+        yield "not told", seen.problem
+    for remark in seen.remarks:
+        yield "not told", remark
+
+
+def _error_queue(seen: "Overview") -> str:
+    if seen.error_queue_depth is not None:
+        return f"{seen.error_queue}: {seen.error_queue_depth:,}"
+    return f"{seen.error_queue}: it is unknown how many are in it; --transport asks"
+
+
+def _counted(count: "Count") -> str:
+    return f"{count.messages:,}" if count.exact else f"{count.messages:,} or more"
+
+
+def _destination(one: "Destination") -> str:
+    if not one.paused and one.max_rate is not None:
+        return f"{one.name} to {rate_text(one.max_rate)}"
+    return one.name if one.paused_until is None else f"{one.name} until {time_text(one.paused_until)}"
+
+
+def _dispatcher(one: "DispatcherRecord", now: datetime | None) -> tuple[str, ...]:
+    since, beat = ("?" if now is None else duration_text(now - time) for time in (one.since, one.beat))
+    breakers = [f"{name} {state}" for name, state in one.breakers.items() if state != "disarmed"]
+    state = "; ".join([*([one.problem] if one.problem else []), *breakers]) or "well"
+    return (one.name, f"{one.pid} on {one.host}", one.version, since, f"{beat} ago", rate_text(one.rate), state)
+
+
+def _size(size: "TableSize") -> tuple[str, ...]:
+    numbers = ("?" if number is None else f"{number:,}" for number in (size.rows, size.dead_rows))
+    return (size.name, *numbers, _bytes(size.data_bytes), _bytes(size.index_bytes))
+
+
+def _bytes(number: int | None) -> str:
+    if number is None:
+        return "?"
+    return f"{number / 2**20:,.1f} MiB" if number >= 2**20 else f"{number / 2**10:,.1f} KiB"

@@ -1,0 +1,190 @@
+"""A message in the error queue, read back: why it is there, and what was to be delivered."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from delaystore.errors import InvalidMessageError
+from delaystore.headers import (
+    DUE_TIME,
+    EXCEPTION_MESSAGE,
+    EXCEPTION_TYPE,
+    EXPIRATION,
+    FAILED_QUEUE,
+    FAILURE_COUNT,
+    HEADERS_IN_BODY,
+    RAW_HEADERS,
+    RAW_PROPERTIES,
+    STACK_TRACE,
+    TIME_OF_FAILURE,
+)
+from delaystore.message import DelayedMessage, utc
+from delaystore.sql.codec import decode_mapping
+from delaystore.transports.abc import ReceivedMessage
+
+_OURS: Final = "delaystore."
+"""How the exception's type begins in a copy that a dispatcher wrote; what follows is the kind of failure."""
+_UNREADABLE: Final = "Unreadable"
+_TIME_FORMAT: Final = "%Y-%m-%d %H:%M:%S:%f Z"
+_ADDED: Final = (
+    EXCEPTION_TYPE,
+    EXCEPTION_MESSAGE,
+    STACK_TRACE,
+    TIME_OF_FAILURE,
+    FAILED_QUEUE,
+    DUE_TIME,
+    FAILURE_COUNT,
+    EXPIRATION,
+)
+_EXCEPTION_INFO: Final = "NServiceBus.ExceptionInfo."
+_RETRIES: Final = ("NServiceBus.Retries", "NServiceBus.Retries.Timestamp", "NServiceBus.FLRetries")
+"""What an endpoint of NServiceBus counts: it begins anew with a message that is sent again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedMessage:
+    """A message in the error queue, and the original as it would be sent again.
+
+    `destination`: where it was to go; None: nothing says. `kind`: Refused, Unroutable, Unreadable and the like; of
+    another program's message the type of its exception. `reason`: for people. `failed_at`, `due_time`: None: nothing
+    says. `failures`: attempts that failed; 0: nothing says. `size`: bytes of the original's body. `body` None: it was
+    left out, as many were looked at. `obstacle`: why it cannot be sent again; None: it can.
+    """
+
+    message_id: str
+    destination: str | None
+    kind: str
+    reason: str
+    failed_at: datetime | None
+    due_time: datetime | None
+    failures: int
+    headers: Mapping[str, Any]
+    properties: Mapping[str, Any]
+    body: bytes | None
+    size: int
+    obstacle: str | None = None
+
+    def without_body(self) -> "FailedMessage":
+        """The same, smaller."""
+        return replace(self, body=None)
+
+    def original(self, destination: str | None = None) -> DelayedMessage:
+        """The message as it was sent, for its destination, or another one.
+
+        Raises InvalidMessageError, which says why, where it cannot be sent.
+        """
+        to = destination or self.destination
+        if self.obstacle is not None:
+            raise InvalidMessageError(self.obstacle)
+        if to is None:
+            raise InvalidMessageError("nothing says where it was to go; give a destination")
+        if self.body is None:
+            raise InvalidMessageError("its body was left out; get it by its id")
+        if not self.message_id:
+            raise InvalidMessageError("it has no message id")
+        return DelayedMessage(
+            message_id=self.message_id,
+            destination=to,
+            due_time=self.due_time or self.failed_at or datetime.now(UTC),
+            body=self.body,
+            headers=self.headers,
+            properties=self.properties,
+        )
+
+
+def failed_message(received: ReceivedMessage) -> FailedMessage:
+    """What `received`, out of the error queue, is a copy of.
+
+    Whoever wrote it: delaystore's dispatchers, in any of their forms, an endpoint of NServiceBus, or somebody else, of
+    whose message nothing may be known but its content.
+    """
+    ours = _is_ours(received.headers)
+    obstacle = None
+    headers, properties, body = dict(received.headers), dict(received.properties), received.body
+    if ours:
+        try:
+            headers, properties, body = _unpacked(headers, properties, body)
+        except ValueError as error:
+            obstacle = f"what the error queue could not hold otherwise cannot be read: {error}"
+    info = dict(headers)
+    kind = str(info.get(EXCEPTION_TYPE, ""))
+    if ours:
+        kind = kind.removeprefix(_OURS)
+        headers = {name: value for name, value in headers.items() if name not in _ADDED}
+        if EXPIRATION in info:
+            properties["expiration"] = info[EXPIRATION]
+    else:
+        headers = {name: value for name, value in headers.items() if not _is_of_failure(name)}
+    if ours and kind == _UNREADABLE:
+        obstacle = "it was read from a damaged row of the store, and is no message"
+    return FailedMessage(
+        message_id=received.message_id,
+        destination=_text(info.get(FAILED_QUEUE)),
+        kind=kind,
+        reason=str(info.get(EXCEPTION_MESSAGE, "")),
+        failed_at=_time_of_failure(info.get(TIME_OF_FAILURE)),
+        due_time=_due_time(info.get(DUE_TIME)),
+        failures=_count(info.get(FAILURE_COUNT)),
+        headers=headers,
+        properties=properties,
+        body=body,
+        size=len(body),
+        obstacle=obstacle,
+    )
+
+
+def _is_ours(headers: Mapping[str, Any]) -> bool:
+    return str(headers.get(EXCEPTION_TYPE, "")).startswith(_OURS)
+
+
+def _unpacked(
+    headers: dict[str, Any], properties: dict[str, Any], body: bytes
+) -> tuple[dict[str, Any], dict[str, Any], bytes]:
+    """With what is in text, or in the body's first line, in its place again; of a damaged row the text stays.
+
+    Raises ValueError for what a dispatcher did not write.
+    """
+    if HEADERS_IN_BODY in headers:
+        length = _count(headers.pop(HEADERS_IN_BODY))
+        line, body = body[:length], body[length:]
+        written = json.loads(line)
+        if not isinstance(written, dict):
+            raise ValueError("the body's first line is no JSON object")
+        headers = {**_mapping(written.get("headers")), **headers}
+        properties = {**_mapping(written.get("properties")), **properties}
+    if headers.get(EXCEPTION_TYPE) != _OURS + _UNREADABLE:
+        headers = {**decode_mapping(headers.pop(RAW_HEADERS, None)), **headers}
+        properties = {**decode_mapping(headers.pop(RAW_PROPERTIES, None)), **properties}
+    return headers, properties, body
+
+
+def _mapping(written: object) -> Mapping[str, Any]:
+    return decode_mapping(json.dumps(written))
+
+
+def _is_of_failure(name: str) -> bool:
+    return name.startswith(_EXCEPTION_INFO) or name in (FAILED_QUEUE, TIME_OF_FAILURE, *_RETRIES)
+
+
+def _time_of_failure(text: object) -> datetime | None:
+    try:
+        return datetime.strptime(str(text), _TIME_FORMAT).replace(tzinfo=UTC)
+    except ValueError:
+        return None
+
+
+def _due_time(text: object) -> datetime | None:
+    try:
+        return utc(datetime.fromisoformat(str(text)), "the due time")
+    except ValueError:
+        return None
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) and value > 0 else 0
