@@ -30,7 +30,6 @@ EXTRAS: Final[Mapping[str, str]] = MappingProxyType(
         "starlette": "web",
         "jinja2": "web",
         "uvicorn": "web",
-        "python_multipart": "web",
         "celery": "celery",
         "dramatiq": "dramatiq",
         "taskiq": "taskiq",

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the tests start for themselves, where it is missing: PostgreSQL, pgbouncer, RabbitMQ, MariaDB, haproxy,
 # Prometheus with its promtool; libfaketime, which shifts their clocks; Java with PostgreSQL's JDBC driver, for Spark and
-# what it is compared with; and curl, for commands in the documents.
+# what it is compared with; curl, for commands in the documents; and Chromium, with a font, which looks at the web page.
 # No service is started or left enabled. Where nothing can be installed it says what to install, and fails if CI=true.
 set -euo pipefail
 # shellcheck source=scripts/apt.sh
@@ -45,6 +45,12 @@ if ! has java; then
 fi
 if ! [ -e /usr/share/java/postgresql.jar ]; then
     packages+=(libpostgresql-jdbc-java)
+fi
+if ! has chromium; then
+    packages+=(chromium)
+fi
+if ! compgen -G '/usr/share/fonts/*/dejavu*/DejaVuSans.ttf' >/dev/null; then
+    packages+=(fonts-dejavu-core) # the pictures of the pages are drawn with it
 fi
 if ! has curl; then
     packages+=(curl)

@@ -50,6 +50,7 @@ LONGEST_FIRST = (
     "tests/celery/",
     "tests/faults/",
     "tests/chaos/",
+    "tests/web/",
     "tests/integration/",
     "tests/conformance/",
     "tests/unit/",

@@ -16,6 +16,7 @@ from delaystore.cli._delays.app import delays_app
 from delaystore.cli._demo import demo
 from delaystore.cli._dispatch import dispatch
 from delaystore.cli._endpoints import endpoints
+from delaystore.cli._errors.app import errors_app
 from delaystore.cli._health import health
 from delaystore.cli._listing import list_messages
 from delaystore.cli._load.command import load
@@ -28,6 +29,7 @@ from delaystore.cli._setup import setup
 from delaystore.cli._show import show
 from delaystore.cli._signals import INTERRUPTED, READER_GONE
 from delaystore.cli._status import status
+from delaystore.cli._web import web
 from delaystore.errors import DelaystoreError
 from delaystore.extras import missing
 
@@ -98,8 +100,10 @@ for name, command in (
     ("status", status),
     ("endpoints", endpoints),
     ("health", health),
+    ("web", web),
 ):
     app.command(name)(command)
+app.add_typer(errors_app, name="errors")
 app.add_typer(delays_app, name="delays")
 app.add_typer(migrate_app, name="migrate")
 

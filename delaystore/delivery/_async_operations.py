@@ -36,6 +36,11 @@ class AsyncOperations:
         """In whose name changes are noted."""
         return self._operations.by
 
+    @property
+    def endpoint(self) -> str:
+        """Whose messages these are."""
+        return self._operations.endpoint
+
     def acting_as(self, by: str) -> "AsyncOperations":
         """As `Operations.acting_as`."""
         operations = self._operations.acting_as(by)
@@ -58,6 +63,9 @@ class AsyncOperations:
     resume = awaited(Operations.resume)
     limit_rate = awaited(Operations.limit_rate)
     destinations = awaited(Operations.destinations)
+    backlog = awaited(Operations.backlog)
+    now = awaited(Operations.now)
+    due = awaited(Operations.due)
     changes = awaited(Operations.changes)
 
     async def export(self, wanted: MessageFilter, *, after: Position | None = None) -> AsyncIterator[DelayedMessage]:

@@ -1,6 +1,6 @@
 """What operators do with what waits."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -37,6 +37,11 @@ class Operations:
     def by(self) -> str:
         """In whose name changes are noted."""
         return self._access.by
+
+    @property
+    def endpoint(self) -> str:
+        """Whose messages these are."""
+        return self._access.endpoint
 
     def acting_as(self, by: str) -> "Operations":
         """The same, in somebody's name; without it changes are noted as of `user@host`."""
@@ -181,6 +186,12 @@ class Operations:
         with self._access.call("listing destinations"):
             return store.destinations()
 
+    def backlog(self, most: int = 1_000) -> Mapping[str, int]:
+        """How many messages wait for each destination, the most first, of `most` destinations. Reads all that waits."""
+        store = self._access.operable()
+        with self._access.call("counting by destination"):
+            return store.count_by_destination(most)
+
     # what could not be forwarded
 
     @property
@@ -194,6 +205,20 @@ class Operations:
         return ErrorQueue(self._access.transport, self._access.settings.error_queue, note=self._note_if_possible)
 
     # how it is, and who changed what
+
+    def now(self) -> datetime:
+        """The time by the store's clock, UTC."""
+        with self._access.call("asking for the time"):
+            return self._access.store.now()
+
+    def due(self, since: datetime, until: datetime, bucket: timedelta) -> Mapping[datetime, int]:
+        """How many messages are to be tried in each `bucket`, in whole seconds, of since <= next attempt < until.
+
+        By the buckets' beginnings, as counted from 1970-01-01 UTC.
+        """
+        store = self._access.operable()
+        with self._access.call("counting by time"):
+            return store.count_between(since, until, bucket)
 
     def changes(self, limit: int = 100, before: datetime | None = None) -> Sequence[AuditEntry]:
         """The last changes that were made, the newest first; `before`: from before that time only."""

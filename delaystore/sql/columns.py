@@ -48,6 +48,10 @@ MESSAGE_KEY: Final = "message_key"
 """The column of a message's key; NULL: it has none."""
 FIRST_SENT: Final = "first_sent"
 """The column of when the first of those messages was sent that have replaced one another under a key."""
+FAILURES: Final = "failures"
+"""The column of why forwarding has failed: a line for each attempt, as in `delaystore.failures`."""
+FAILURES_OF: Final = "failures_of"
+"""The column of the message_id whose failures these are: a row is given to another message with the same key."""
 SENT: Final = tuple(column for column in COLUMNS if column.at_first is None)
 """The columns whose values the sender gives."""
 

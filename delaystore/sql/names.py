@@ -17,6 +17,8 @@ SHELVES: Final = "_shelves"
 """The table whose children are the shelves."""
 SHELF: Final = "_shelf_"
 """Followed by a token: a shelf."""
+BESIDE: Final = ("_destinations", "_dispatchers", "_activity", "_operations", "_changes")
+"""The tables of what operators and dispatchers note, in the order in which `operating_table_names` has them."""
 TEST_CLOCK: Final = "_test_clock"
 """The end of a table's name whose store goes by a test's clock; no other table's name ends so."""
 TOKEN_LENGTH: Final = 20
@@ -99,6 +101,11 @@ def is_load_table(name: str, table: str, dialect: SqlDialect) -> bool:
 def shelves_table_name(table: str, dialect: SqlDialect) -> str:
     """The name of the table whose children are the shelves of `table`."""
     return derived_name(table, SHELVES, dialect)
+
+
+def operating_table_names(table: str, dialect: SqlDialect) -> list[str]:
+    """The names of the tables in which operators and dispatchers of `table` note what they do."""
+    return [derived_name(table, suffix, dialect) for suffix in BESIDE]
 
 
 def shelf_name(table: str, token: str, dialect: SqlDialect) -> str:

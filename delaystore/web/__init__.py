@@ -1,3 +1,10 @@
-"""The web page: see what waits, and operate it."""
+"""The web page: see what waits, and operate it. An ASGI application, by itself or mounted in yours."""
 
-__all__: list[str] = []
+from delaystore.extras import needed_for
+
+with needed_for("the web page"):
+    from delaystore.web.application import app
+from delaystore.web.cascade import Cascade
+from delaystore.web.users import Role, User
+
+__all__ = ["Cascade", "Role", "User", "app"]

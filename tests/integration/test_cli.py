@@ -43,7 +43,7 @@ def test_what_is_sent_is_listed_shown_dispatched_and_received(run: CommandLine) 
     assert shown["body"] == "hällo"
     assert (shown["headers"], shown["properties"]) == ({"kind": "reminder"}, {"priority": 3})
     counts = {"fetched": 1, "delivered": 1, "moved_to_error_queue": 0, "failed": 0}
-    counts |= {"gave_way": 0, "unsettled": 0, "unsuited": 0, "claims_lost": 0}
+    counts |= {"gave_way": 0, "unsettled": 0, "unsuited": 0, "parked": 0, "postponed": 0, "claims_lost": 0}
     assert run("dispatch", "--once", "--json").document == counts
     (received,) = run("receive", "billing", "--json").document["messages"]
     assert (received["message_id"], received["body"]) == (message_id, "hällo")
@@ -193,7 +193,7 @@ def test_a_key_names_the_one_message_that_has_it(run: CommandLine) -> None:
     }
     result = run("cancel", "--key", "order-17")
     assert (result.code, result.err) == (1, "not found: key order-17\n")
-    assert "pass an ID, --key KEY, a filter" in run("reschedule", "--delay", "0").err
+    assert "pass its ID or --key KEY" in run("reschedule", "--delay", "0").err
     assert "pass their ids, or --key KEY" in run("cancel").err
     assert "--max-wait goes with --on-key debounce" in run("send", "b", "--key", "k", "--max-wait", "1m", *LATER).err
 

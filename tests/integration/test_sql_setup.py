@@ -19,9 +19,12 @@ from delaystore.errors import (
     StoreUnavailableError,
 )
 from delaystore.settings import TransactionMode
+from delaystore.sql.dialects import store_dialect_of
+from delaystore.sql.names import BESIDE
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.sql import leave_delaystore_alone, setup
-from delaystore.stores.sql.schema import delayed_table
+from delaystore.stores.sql.beside import OperatingTables
+from delaystore.stores.sql.schema import whole_table
 from tests.integration.sql_stores import message, opened
 from tests.servers import PostgreSQLDatabases
 
@@ -38,8 +41,10 @@ HOSTILE_NAMES = [
 
 
 def test_the_schema_is_the_sum_of_its_migrations(store: SqlDelayedMessageStore) -> None:
-    leases = store.engine.dialect.name == "sqlite"
-    table = delayed_table("sales_delayed", None, leases=leases, keys=True)
+    dialect = store_dialect_of(store.engine)
+    table = whole_table(store.table, dialect)
+    for beside in OperatingTables.of(table, dialect).all:
+        beside.to_metadata(table.metadata)
     others = ("sales_delayed_version", "sales_delayed_shelves")
     with store.engine.connect() as connection:
         context = MigrationContext.configure(
@@ -164,7 +169,9 @@ def test_any_name_is_quoted(database_url: str, name: str) -> None:
     with hostile.transaction() as transaction:
         assert transaction.remove_many(transaction.fetch_due(now, 10)) == 1
     assert hostile.count() == 1
-    own = {name, f"{name}_version"} | ({f"{name}_shelves"} if hostile.engine.dialect.name == "postgresql" else set())
+    own = {name, f"{name}_version", *(f"{name}{suffix}" for suffix in BESIDE)} | (
+        {f"{name}_shelves"} if hostile.engine.dialect.name == "postgresql" else set()
+    )
     assert set(inspect(hostile.engine).get_table_names()) == own
     hostile.close()
 
@@ -201,11 +208,8 @@ def test_a_schema_of_its_own(postgresql_url: str) -> None:
     with opened(postgresql_url, schema="my schema", table="delayed") as each:
         each.store(message(each.now(), 60))
         assert each.count() == 1
-    assert sorted(inspect(engine).get_table_names("my schema")) == [
-        "delayed",
-        "delayed_shelves",
-        "delayed_version",
-    ]
+    suffixes = ("", "_shelves", "_version", *BESIDE)
+    assert set(inspect(engine).get_table_names("my schema")) == {f"delayed{suffix}" for suffix in suffixes}
     engine.dispose()
 
 

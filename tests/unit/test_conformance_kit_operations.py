@@ -8,15 +8,20 @@ HEAD = """
 from dataclasses import replace
 from contextlib import contextmanager
 import pytest
+from hypothesis import Phase, settings
 from delaystore.stores.memory import InMemoryDelayedMessageStore as Memory
 from delaystore.stores.operable import Allowance, OperationState
 from delaystore.testing import SettableClock, StoreCapabilities, StoreConformance
 from delaystore.testing._kit import waiting
 from delaystore.testing._kit.messages import TICK
+settings.register_profile("unshrunk", phases=[Phase.generate], derandomize=True)
+settings.load_profile("unshrunk")
 waiting.DEADLINE = 2.0
 """
+HISTORIES = "test_random_histories_of_operators_are_those_of_the_in_memory_store"
 TAIL = """
 class TestBroken(StoreConformance):
+    operable_histories = 200
     capabilities = StoreCapabilities(transactions=True, batches=True, management=True, operations=True)
 
     @pytest.fixture
@@ -197,7 +202,7 @@ class Broken(Memory):
             block.postpone = block.increment_failure_counts
             yield block
 """,
-        {"test_postponed_messages_are_shown_then_at_no_failures_cost"},
+        {"test_postponed_messages_are_shown_then_at_no_failures_cost", HISTORIES},
     ),
     "reasons are not kept": (
         """
@@ -217,6 +222,7 @@ class Broken(Memory):
             "test_a_long_reason_is_cut_and_on_one_line",
             "test_of_very_many_failures_the_last_are_kept",
             "test_times_of_failures_are_kept_in_utc",
+            HISTORIES,
         },
     ),
     "beats go by the dispatcher's clock": (

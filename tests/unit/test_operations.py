@@ -13,7 +13,7 @@ from delaystore import AsyncDelayedDelivery, DelayedDelivery, ManagementOutcome,
 from delaystore.errors import ConfigurationError, InvalidMessageError, StoreSetupError, StoreUnavailableError
 from delaystore.filters import EVERYTHING
 from delaystore.message import PARKED
-from delaystore.operations import Operations
+from delaystore.operations import ErrorFilter, Operations
 from delaystore.stores.abc import Count, StoreStatus
 from delaystore.stores.operable import (
     STEP,
@@ -25,6 +25,7 @@ from delaystore.stores.operable import (
     OperationState,
 )
 from delaystore.testing import SettableClock
+from delaystore.transports import InMemoryTransport
 from tests.dispatching import NOON, CountingStore, FiveMethodStore, ScriptedTransport, message
 
 BILLING = MessageFilter(destination="billing")
@@ -416,3 +417,29 @@ def test_the_same_is_awaited(store: CountingStore) -> None:
             assert (await operations.overview()).waiting == Count(0, exact=True)
 
     asyncio.run(program())
+
+
+def test_changes_of_the_error_queue_are_noted(store: CountingStore) -> None:
+    transport = InMemoryTransport()
+    delivery = DelayedDelivery("sales", store, transport)
+    transport.declare("billing")
+    transport.declare("error")
+    headers = {"NServiceBus.FailedQ": "billing"}
+    transport.send([message("a", destination="error", headers=headers), message("b", destination="error")], None, 1)
+    errors = delivery.operations.acting_as("anna").errors
+    assert errors.replay(ErrorFilter(destination="billing")).done == 1
+    assert errors.discard().done == 1
+    assert errors.discard().done == 0
+    assert [(each.by, each.action, each.about, each.count) for each in delivery.operations.changes()] == [
+        ("anna", "discard", "error queue error: everything", 1),
+        ("anna", "replay", "error queue error: destination billing", 1),
+    ]
+
+
+def test_the_error_queue_takes_no_operable_store_but_a_transport() -> None:
+    transport = InMemoryTransport()
+    transport.declare("error")
+    transport.send([message("a", destination="error")], None, 1)
+    assert DelayedDelivery("shop", FiveMethodStore(), transport).operations.errors.discard().done == 1
+    with pytest.raises(ConfigurationError, match="takes a transport"):
+        _ = DelayedDelivery("shop", FiveMethodStore()).operations.errors

@@ -70,6 +70,7 @@ PUBLIC = {  # what users import: a change here is a change for them
         "EnlistedDelivery",
     ],
     "delaystore.integrations.celery": ["DelayedTasks", "Drained", "drain", "tasks_in"],
+    "delaystore.web": ["Cascade", "Role", "User", "app"],
     "delaystore.spark": ["DelaystoreDataSource", "register"],
     "delaystore.telemetry": ["MetricsServer", "OpenTelemetryMetrics", "OpenTelemetryObserver"],
     "delaystore.testing": [
@@ -129,7 +130,8 @@ def test_the_version_is_that_of_the_installed_package() -> None:
 
 
 @pytest.mark.parametrize(
-    "library", ["psycopg", "pymysql", "pika", "pytest", "hypothesis", "alembic", "typer", "rich", "celery"]
+    "library",
+    ["psycopg", "pymysql", "pika", "pytest", "hypothesis", "alembic", "typer", "rich", "celery", "starlette", "jinja2"],
 )
 def test_importing_delaystore_imports_no_extra(library: str) -> None:
     program = f"import delaystore, delaystore.stores, delaystore.transports, sys; sys.exit('{library}' in sys.modules)"

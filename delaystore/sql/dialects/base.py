@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from enum import Enum
@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final
 
 from sqlalchemy import (
     URL,
+    Column,
     ColumnElement,
     Connection,
     Delete,
@@ -22,7 +23,9 @@ from sqlalchemy import (
     Update,
     bindparam,
     delete,
+    func,
     insert,
+    literal_column,
     select,
     tuple_,
 )
@@ -30,6 +33,7 @@ from sqlalchemy.engine.interfaces import Dialect
 from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError, SQLAlchemyError
 
 from delaystore.errors import DuplicateMessageError
+from delaystore.sql.columns import in_order
 from delaystore.sql.drivers import Driver, driver_of
 from delaystore.sql.faults import Code, Fault, code_of
 from delaystore.sql.hosts import HostsInTurn
@@ -131,6 +135,10 @@ class SqlDialect(ABC):
     def behind(self, columns: Pair, position: Pair) -> ColumnElement[bool]:
         """Whether a row lies behind a position in the order of two columns."""
         return tuple_(*columns) > tuple_(*position)
+
+    def up_to(self, columns: Pair, position: Pair) -> ColumnElement[bool]:
+        """Whether a row does not lie behind a position in the order of two columns."""
+        return tuple_(*columns) <= tuple_(*position)
 
     def lock_free(self, statement: Select[Any], table: Table) -> Select[Any]:  # noqa: ARG002 - for overriders
         """`statement` as a search that waits for no lock."""
@@ -333,6 +341,22 @@ class StoreDialect(SqlDialect):
         existing = select(table.c.message_id).where(self.among(table.c.message_id, "ids"))
         return twice + list(connection.execute(existing, {"ids": ids}).scalars())
 
+    def failing_columns(self) -> Sequence[Column[Any]]:
+        """Columns that a table needs so that what has failed before is found by index."""
+        return ()
+
+    def is_failing(self, table: Table) -> ColumnElement[bool]:
+        """Whether forwarding a row's message has failed before, as the index of such rows says it."""
+        return table.c.failure_count > literal_column("0")
+
+    def failing_order(self, table: Table) -> list[ColumnElement[Any]]:
+        """The columns by which that index is ordered: those of a position."""
+        return in_order(table)
+
+    def last_part(self, text: ColumnElement[str], length: int) -> ColumnElement[str]:
+        """The last `length` characters of `text`."""
+        return func.right(text, literal_column(str(length)), type_=text.type)
+
     @abstractmethod
     def change_unclaimed(
         self, connection: Connection, table: Table, change: Change, values: dict[str, Any], now: datetime
@@ -340,6 +364,22 @@ class StoreDialect(SqlDialect):
         """Do `change` to the row whose id is `values["id"]`, unless it is claimed (a lease: at `now`).
 
         Never waits. True: it is done; False: the row is claimed; None: there is none.
+        """
+
+    @abstractmethod
+    def change_unclaimed_of(
+        self,
+        connection: Connection,
+        table: Table,
+        change: Change,
+        ids: Sequence[str],
+        matches: Sequence[ColumnElement[bool]],
+        values: Mapping[str, Any],
+        now: datetime,
+    ) -> Collection[str]:
+        """Do `change` to those rows of `ids` that match, and that nobody has claimed (a lease: at `now`).
+
+        Never waits for who has claimed one. Returns the ids of those that were changed.
         """
 
     def time_checks(self) -> Sequence[str]:
@@ -368,6 +408,15 @@ class StoreDialect(SqlDialect):
     def open_to_senders(self, connection: Connection, shelves: Table, table: Table) -> None:
         """Let those who may insert into `table` read `shelves`; asked only where there are shelves."""
         raise NotImplementedError
+
+    def open_to_operators(self, connection: Connection, tables: Sequence[Table], table: Table) -> None:
+        """Let those who may delete from `table`, as dispatchers may, change `tables`; who may read it, reads them."""
+
+    def alter_shelves(self, connection: Connection, table: Table, shelves: Sequence[str]) -> None:
+        """Give the `shelves` of `table` what a change of it gives no shelf by itself.
+
+        That is the index of what has failed, and, to those that are not attached, the column of failures.
+        """
 
     def insert_and_notify(self, table: Table, shelves: Table) -> Executable:
         """`insert_alone` that also wakes dispatchers, in one statement that returns the message_id.

@@ -2,15 +2,18 @@
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import datetime
 from hashlib import sha256
 from typing import Any, ClassVar, Final
 
 from sqlalchemy import (
+    Column,
     ColumnElement,
+    Computed,
     Connection,
+    Delete,
     Engine,
     Executable,
     LargeBinary,
@@ -212,6 +215,10 @@ class MySqlDialect(StoreDialect):
         return (columns[0] >= position[0]) & super().behind(columns, position)
 
     @override
+    def up_to(self, columns: Pair, position: Pair) -> ColumnElement[bool]:
+        return (columns[0] <= position[0]) & super().up_to(columns, position)
+
+    @override
     def locked(self, statement: Select[Any], table: Table) -> Select[Any]:
         return super().locked(self.by_primary_key(statement, table), table)
 
@@ -282,6 +289,20 @@ class MySqlDialect(StoreDialect):
         connection.execute(statement, {"numbers": list(numbers)})
 
     @override
+    def failing_columns(self) -> Sequence[Column[Any]]:
+        """A computed one, NULL for most: there are no partial indexes."""
+        failing_at = Computed("CASE WHEN failure_count > 0 THEN next_attempt END", persisted=False)
+        return [Column("failing_at", UtcDateTime(), failing_at)]
+
+    @override
+    def is_failing(self, table: Table) -> ColumnElement[bool]:
+        return table.c.failing_at.is_not(None)
+
+    @override
+    def failing_order(self, table: Table) -> list[ColumnElement[Any]]:
+        return [table.c.failing_at, table.c[KEY]]
+
+    @override
     def change_unclaimed(
         self, connection: Connection, table: Table, change: Change, values: dict[str, Any], now: datetime
     ) -> bool | None:
@@ -298,6 +319,27 @@ class MySqlDialect(StoreDialect):
             raise
         connection.execute(change.where(row_with(table)), values)
         return True
+
+    @override
+    def change_unclaimed_of(
+        self,
+        connection: Connection,
+        table: Table,
+        change: Change,
+        ids: Sequence[str],
+        matches: Sequence[ColumnElement[bool]],
+        values: Mapping[str, Any],
+        now: datetime,
+    ) -> Collection[str]:
+        """By row locks. An UPDATE under READ COMMITTED waits for no row that it does not change, a DELETE might."""
+        key = table.c.message_id
+        free = select(key).where(self.among(key, "ids"), *matches)
+        locked = connection.execute(self.locked(free, table), {"ids": list(ids)}).scalars().all()
+        if locked and isinstance(change, Delete):
+            connection.execute(self.remove_many(table), {"ids": locked})
+        elif locked:
+            connection.execute(change.where(self.among(key, "ids")), {**values, "ids": locked})
+        return set(locked)
 
     def _is_free(self, connection: Connection, table: Table, message_id: str) -> bool:
         """Whether nothing is to be locked, and the search for it would lock a gap."""

@@ -3,7 +3,7 @@
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
@@ -20,6 +20,7 @@ from sqlalchemy import (
     Insert,
     Integer,
     Interval,
+    MetaData,
     Table,
     Text,
     TextClause,
@@ -52,7 +53,7 @@ from delaystore.errors import (
     MessageBeingStoredError,
     StoreUnavailableError,
 )
-from delaystore.sql.columns import KEY, MESSAGE_KEY
+from delaystore.sql.columns import FAILURES, FAILURES_OF, KEY, MESSAGE_KEY
 from delaystore.sql.dialects.base import (
     CONNECT_TIMEOUT,
     LONGEST_IDLE,
@@ -476,6 +477,23 @@ class PostgreSqlDialect(StoreDialect):
         return bool(row.done) if row.done or row.there else None
 
     @override
+    def change_unclaimed_of(
+        self,
+        connection: Connection,
+        table: Table,
+        change: Change,
+        ids: Sequence[str],
+        matches: Sequence[ColumnElement[bool]],
+        values: Mapping[str, Any],
+        now: datetime,
+    ) -> Collection[str]:
+        """One statement: lock what is not locked, and change that."""
+        key = table.c.message_id
+        free = select(key).where(self.among(key, "ids"), *matches).with_for_update(skip_locked=True).cte("free")
+        changed = change.where(key.in_(select(free.c.message_id))).returning(key)
+        return set(connection.execute(changed, {**values, "ids": list(ids)}).scalars())
+
+    @override
     def time_checks(self) -> Sequence[str]:
         """A CHECK; infinity is such a time."""
         times = " AND ".join(
@@ -511,6 +529,26 @@ class PostgreSqlDialect(StoreDialect):
             if right == "INSERT":
                 name = quoted_name(shelves, connection.dialect)
                 execute_as_it_stands(connection, f"GRANT SELECT ON {name} TO {role}")
+
+    @override
+    def open_to_operators(self, connection: Connection, tables: Sequence[Table], table: Table) -> None:
+        rights = connection.execute(_RIGHTS, {"name": quoted_name(table, connection.dialect)}).all()
+        for given, wanted in (("DELETE", "SELECT, INSERT, UPDATE, DELETE"), ("SELECT", "SELECT")):
+            for role in [role for right, role in rights if right == given]:
+                for each in tables:
+                    name = quoted_name(each, connection.dialect)
+                    execute_as_it_stands(connection, f"GRANT {wanted} ON {name} TO {role}")
+
+    @override
+    def alter_shelves(self, connection: Connection, table: Table, shelves: Sequence[str]) -> None:
+        for shelf in shelves:
+            name = quoted_name(Table(shelf, MetaData(), schema=table.schema, quote=True), connection.dialect)
+            for statement in (
+                f"ALTER TABLE {name} ADD COLUMN IF NOT EXISTS {FAILURES} TEXT",
+                f'ALTER TABLE {name} ADD COLUMN IF NOT EXISTS {FAILURES_OF} TEXT COLLATE "C"',
+                f"CREATE INDEX ON {name} (next_attempt, message_id) WHERE failure_count > 0",
+            ):
+                execute_as_it_stands(connection, statement)
 
     @override
     def insert_alone(self, table: Table, shelves: Table) -> Insert:

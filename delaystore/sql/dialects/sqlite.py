@@ -3,7 +3,7 @@
 import fcntl
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -27,6 +27,7 @@ from sqlalchemy import (
     cast,
     delete,
     func,
+    literal_column,
     select,
 )
 from sqlalchemy.dialects import sqlite
@@ -196,6 +197,10 @@ class SqliteDialect(StoreDialect):
             yield
 
     @override
+    def last_part(self, text: ColumnElement[str], length: int) -> ColumnElement[str]:
+        return func.substr(text, literal_column(str(-length)), type_=text.type)
+
+    @override
     def change_unclaimed(
         self, connection: Connection, table: Table, change: Change, values: dict[str, Any], now: datetime
     ) -> bool | None:
@@ -205,6 +210,22 @@ class SqliteDialect(StoreDialect):
             return True
         there = select(table.c.message_id).where(row_with(table))
         return None if connection.execute(there, {"id": values["id"]}).first() is None else False
+
+    @override
+    def change_unclaimed_of(
+        self,
+        connection: Connection,
+        table: Table,
+        change: Change,
+        ids: Sequence[str],
+        matches: Sequence[ColumnElement[bool]],
+        values: Mapping[str, Any],
+        now: datetime,
+    ) -> Collection[str]:
+        """The lease is part of the statement's predicate."""
+        key = table.c.message_id
+        statement = change.where(self.among(key, "ids"), *matches, _unclaimed(table)).returning(key)
+        return set(connection.execute(statement, {**values, "ids": list(ids), "now": now}).scalars())
 
     @override
     def introduce(self, engine: Engine, lent: Connection) -> None:

@@ -10,11 +10,11 @@ from datetime import datetime, timedelta
 from typing_extensions import override
 
 from delaystore.clock import Clock
-from delaystore.errors import ConfigurationError
 from delaystore.filters import MessageFilter
 from delaystore.message import DelayedMessage, Position, check_destination, position_of, utc
 from delaystore.stores._allowances import check_max_rate
 from delaystore.stores._buckets import number_of, seconds_of, start_of
+from delaystore.stores._checks import check_number
 from delaystore.stores.abc import Page
 from delaystore.stores.memory._operations import Operations
 from delaystore.stores.memory._parking import park, unpark
@@ -240,9 +240,3 @@ class OperableInMemoryStore(OperableDelayedMessageStore):
         with waiting.lock:
             messages = [entry.message for entry in waiting.entries.values()]
         return messages if destination is None else [one for one in messages if one.destination == destination]
-
-
-def check_number(number: int, name: str) -> None:
-    """Raise ConfigurationError, which calls it `name`, unless `number` is a whole number from 1."""
-    if type(number) is not int or number < 1:
-        raise ConfigurationError(f"{name} must be a whole number from 1, not {number!r}")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from delaystore.errors import ConfigurationError
+from delaystore.stores._checks import check_new, taken
 from delaystore.stores.memory._waiting import WaitingMessages, rescheduled
 from delaystore.stores.operable import HELD_KEPT, Operation, OperationKind, OperationState
 
@@ -20,9 +20,8 @@ class Operations:
     def begin(self, operation: Operation) -> None:
         """Raises ConfigurationError for one that is not new."""
         if operation.operation_id in self._begun:
-            raise ConfigurationError(f"there is an operation {operation.operation_id!r} already; give each an id")
-        if operation != new(operation):
-            raise ConfigurationError(f"the operation {operation.operation_id!r} has begun already; begin a new one")
+            raise taken(operation)
+        check_new(operation)
         self._begun[operation.operation_id] = operation
 
     def get(self, operation_id: str) -> Operation | None:
@@ -67,18 +66,6 @@ class Operations:
     def _put(self, operation: Operation) -> Operation:
         self._begun[operation.operation_id] = operation
         return operation
-
-
-def new(operation: Operation) -> Operation:
-    """`operation` as it is before its first step."""
-    return Operation(
-        operation_id=operation.operation_id,
-        kind=operation.kind,
-        wanted=operation.wanted,
-        by=operation.by,
-        began=operation.began,
-        due_time=operation.due_time,
-    )
 
 
 def _change(operation: Operation, message_id: str, waiting: WaitingMessages) -> None:

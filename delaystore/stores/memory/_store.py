@@ -17,6 +17,7 @@ from delaystore.keys import KEY_PATIENCE, KeyRule
 from delaystore.message import DelayedMessage, Position, check_key, check_message_id, position_of, utc, waiting_until
 from delaystore.settings import TransactionMode, check_lease
 from delaystore.stores._buckets import number_of, seconds_of, start_of
+from delaystore.stores._checks import check_number
 from delaystore.stores._keys import patiently
 from delaystore.stores.abc import (
     REJECT,
@@ -26,7 +27,7 @@ from delaystore.stores.abc import (
     StoreStatus,
 )
 from delaystore.stores.memory._enlisted import EnlistedInMemoryStore, TransactionHooks, enlisted_in
-from delaystore.stores.memory._operable import OperableInMemoryStore, check_number
+from delaystore.stores.memory._operable import OperableInMemoryStore
 from delaystore.stores.memory._transaction import InMemoryTransaction
 from delaystore.stores.memory._waiting import WaitingMessages, copied, fetched, rescheduled
 

@@ -45,6 +45,11 @@ class Claims(ABC):
         """The parameters that tell removes and increments whose claim it is; row locks need none."""
         return {}
 
+    @property
+    def is_alone_in_writing(self) -> bool:
+        """Whether a first write would lock everybody out until the transaction ends."""
+        return False
+
     def written(self) -> None:  # noqa: B027 - most need not know
         """Note that the transaction has written something other than claims."""
 
@@ -176,6 +181,11 @@ class Leases(Claims):
     @override
     def identity(self) -> dict[str, Any]:
         return {"token": self._token}
+
+    @property
+    @override
+    def is_alone_in_writing(self) -> bool:
+        return self._committing
 
     @override
     def written(self) -> None:

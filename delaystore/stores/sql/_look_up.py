@@ -13,7 +13,7 @@ from delaystore.sql.errors import translated_errors
 from delaystore.stores._buckets import seconds_of, start_of
 from delaystore.stores.abc import COUNTED, Count, Page
 from delaystore.stores.sql._statements import Statements, search
-from delaystore.stores.sql.rows import has_position, to_message
+from delaystore.stores.sql.rows import has_position, to_shown_message
 
 
 class LookUp:
@@ -27,7 +27,7 @@ class LookUp:
     def get(self, message_id: str) -> DelayedMessage | None:
         check_message_id(message_id)
         row = self._execute(self._sql.get, {"id": message_id}).first()
-        return None if row is None else to_message(row, row.message_key)
+        return None if row is None else to_shown_message(row)
 
     def page(
         self,
@@ -41,7 +41,7 @@ class LookUp:
         """A page by the index of `next_attempt`, however far in."""
         if type(limit) is not int or limit < 1:
             raise ConfigurationError(f"limit must be a whole number from 1, not {limit!r}")
-        table = self._sql.keyed_table
+        table = self._sql.whole_table
         statement, position = search(self._sql.page, self._sql.page_behind, after)
         if destination is not None:
             check_destination(destination)
@@ -59,11 +59,11 @@ class LookUp:
         """
         rows = self._execute(statement, {"limit": limit + 1, **position}).all()
         if len(rows) <= limit:
-            return Page([to_message(row, row.message_key) for row in rows], None)
+            return Page([to_shown_message(row) for row in rows], None)
         end = next((number for number in range(limit, 0, -1) if has_position(rows[number - 1])), None)
         if end is None:
             return self._page(statement, position, 2 * limit)
-        return Page([to_message(row, row.message_key) for row in rows[:end]], position_of(rows[end - 1]))
+        return Page([to_shown_message(row) for row in rows[:end]], position_of(rows[end - 1]))
 
     def count(self, destination: str | None) -> int:
         """Count rows: the database reads the whole table or index for it."""

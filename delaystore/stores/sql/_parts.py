@@ -17,6 +17,7 @@ from delaystore.stores.sql._clock import StoreClock
 from delaystore.stores.sql._keyed import Keyed
 from delaystore.stores.sql._scan import DueScan
 from delaystore.stores.sql._statements import Statements
+from delaystore.stores.sql.beside import OperatingTables
 from delaystore.stores.sql.rows import to_row
 
 
@@ -31,6 +32,7 @@ class StoreParts:
     channel: str
     lease: timedelta
     keyed: Keyed
+    beside: OperatingTables
 
     def claims(self, connection: Callable[[], Connection], *, committing: bool, token: str | None = None) -> Claims:
         """The claims on what `connection` returns; `token` names the claimer where claims outlive their transaction."""

@@ -3,7 +3,7 @@
 import builtins
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -32,12 +32,14 @@ from delaystore.stores.abc import (
     Page,
     StoreStatus,
 )
+from delaystore.stores.operable import FailedDelivery, OperableTransaction
 from delaystore.stores.sql._claims import Claims
 from delaystore.stores.sql._listener import payload_of
 from delaystore.stores.sql._look_up import LookUp
 from delaystore.stores.sql._parts import StoreParts
 from delaystore.stores.sql._statements import search
 from delaystore.stores.sql._unreadable import stored_id, time_or_earliest
+from delaystore.stores.sql.beside import paused_names
 from delaystore.stores.sql.rows import Rows, position_of_row, to_message
 
 NOTIFY_WITHIN: Final = MAXIMUM_SLEEP + timedelta(seconds=5)
@@ -54,7 +56,7 @@ _OUTCOMES: Final[Mapping[bool | None, ManagementOutcome]] = {
 """By what `StoreDialect.change_unclaimed` returns."""
 
 
-class BoundSqlStore(ManagedDelayedMessageStore, KeyedDelayedMessageStore):
+class BoundSqlStore(ManagedDelayedMessageStore, KeyedDelayedMessageStore, OperableTransaction):
     """The store's interface on one connection; commit and rollback are its owner's."""
 
     def __init__(self, parts: StoreParts, connection: Connection, claims: Claims) -> None:
@@ -65,6 +67,12 @@ class BoundSqlStore(ManagedDelayedMessageStore, KeyedDelayedMessageStore):
         self._fetched: set[str] = set()
         self._unsettled: set[str] = set()
         self._earliest: datetime | None = None
+        self._deferred: list[Callable[[], object]] = []
+
+    @property
+    def parts(self) -> StoreParts:
+        """What all connections of the store share."""
+        return self._parts
 
     @property
     def connection(self) -> Connection:
@@ -184,21 +192,69 @@ class BoundSqlStore(ManagedDelayedMessageStore, KeyedDelayedMessageStore):
 
     @override
     def increment_failure_counts(self, failures: Sequence[tuple[DelayedMessage, datetime]]) -> int:
-        if not failures:
-            return 0
         self.written()
+        return self._show_again([(*each, {}) for each in failures], self._sql.increment, self._sql.increment_stored)
+
+    @override
+    def count_failures(self, failures: Sequence[FailedDelivery]) -> int:
+        self.written()
+        counted = [(each.message, each.next_attempt, {"line": each.attempt.line()}) for each in failures]
+        return self._show_again(counted, self._sql.count_failure, self._sql.count_failure_stored)
+
+    @override
+    def postpone(self, postponed: Sequence[tuple[DelayedMessage, datetime]]) -> int:
+        """Written last where a first write would lock everybody out while the rest of the batch is being sent."""
+        if self._claims.is_alone_in_writing and postponed:
+            self._deferred.append(lambda: self.postpone(postponed))
+            claimed = {"ids": [message.message_id for message, _ in postponed], **self._claims.identity()}
+            return len(self._execute(self._sql.claimed, claimed).all())
+        again = [(*each, dict[str, Any]()) for each in postponed]
+        return self._show_again(again, self._sql.postpone, self._sql.postpone_stored)
+
+    @override
+    def park_claimed(self, messages: Sequence[DelayedMessage]) -> Sequence[str]:
+        """As `postpone`, and then what was resumed meanwhile is shown again.
+
+        Elsewhere who resumes one of the destinations waits for the end of the transaction.
+        """
+        named = {message.destination for message in messages if stored_id(message) is None}
+        if not named:
+            return []
+        resumes_not = paused_names(self._parts.beside, self.now(), named).with_for_update(read=True)
+        paused = set(self._execute(resumes_not, {}).scalars())
+        chosen = {each.message_id: each for each in messages if each.destination in paused and stored_id(each) is None}
+        claimed = {"ids": list(chosen), **self._claims.identity()}
+        ours = list(self._execute(self._sql.claimed, claimed).scalars()) if chosen else []
+        if ours and self._claims.is_alone_in_writing:
+            parked = [chosen[message_id] for message_id in ours]
+            self._deferred.append(lambda: self._park_or_show(parked))
+        elif ours:
+            self._execute(self._sql.park_claimed, claimed)
+            self._unsettled.difference_update(ours)
+        return ours
+
+    def _park_or_show(self, messages: Sequence[DelayedMessage]) -> None:
+        with translated_errors():
+            self._parts.dialect.begin_writing(self.connection)
+        parked = set(self.park_claimed(messages))
+        self.postpone([(each, each.due_time) for each in messages if each.message_id not in parked])
+
+    def _show_again(
+        self, shown: Sequence[tuple[DelayedMessage, datetime, dict[str, Any]]], by_id: Update, by_stored_id: Update
+    ) -> int:
+        """Settle messages that are shown again at a time, by a statement that may take more values."""
         claimer = self._claims.identity()
         plain: list[dict[str, Any]] = []
         stored: list[dict[str, Any]] = []
-        for message, next_attempt in failures:
+        for message, next_attempt, more in shown:
             again, key = utc(next_attempt, "next_attempt"), stored_id(message)
             self._waits_until(again)
-            values = {"id": message.message_id if key is None else key, "new_next_attempt": again, **claimer}
+            values = {"id": message.message_id if key is None else key, "new_next_attempt": again, **claimer, **more}
             (plain if key is None else stored).append(values)
-        self._unsettled.difference_update(message.message_id for message, _ in failures)
-        count = self._execute(self._sql.increment, plain).rowcount if plain else 0
+        self._unsettled.difference_update(message.message_id for message, *_ in shown)
+        count = self._execute(by_id, plain).rowcount if plain else 0
         for values in stored:
-            count += self._execute(self._sql.increment_stored, values).rowcount
+            count += self._execute(by_stored_id, values).rowcount
         return count
 
     @override
@@ -279,6 +335,9 @@ class BoundSqlStore(ManagedDelayedMessageStore, KeyedDelayedMessageStore):
     def written(self) -> None:
         """Note that something is written on `connection`: a later fetch must not commit it."""
         self._claims.written()
+        deferred, self._deferred = self._deferred, []
+        for write in deferred:
+            write()
 
     def stored(self, earliest: datetime) -> None:
         """Messages were written through `connection`; their first next attempt is at `earliest`.
@@ -289,7 +348,12 @@ class BoundSqlStore(ManagedDelayedMessageStore, KeyedDelayedMessageStore):
         self._waits_until(earliest)
 
     def before_commit(self) -> None:
-        """Wake other processes' dispatchers, once, if a next attempt comes before they search by themselves."""
+        """Write what was to be written last; wake other processes' dispatchers, once.
+
+        These are woken if a next attempt comes before they search by themselves.
+        """
+        if self._deferred:
+            self.written()
         if not self._parts.dialect.has_notifications or self._earliest is None:
             return
         if self._earliest <= self.now() + NOTIFY_WITHIN:
@@ -298,6 +362,7 @@ class BoundSqlStore(ManagedDelayedMessageStore, KeyedDelayedMessageStore):
     def rolled_back(self) -> None:
         """After a rollback nothing is settled: all claims on what was fetched are to be ended."""
         self._unsettled |= self._fetched
+        self._deferred.clear()
 
     def release(self) -> None:
         """End claims on what was fetched and not settled, where the transaction's end has not."""

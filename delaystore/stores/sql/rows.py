@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from delaystore.errors import InvalidMessageError
+from delaystore.failures import FailedAttempt, failures_in
 from delaystore.message import (
     LATEST_DUE_TIME,
     DelayedMessage,
@@ -46,10 +47,10 @@ class Rows(Iterator[dict[str, Any]]):
         return row
 
 
-def to_message(row: Sequence[Any], key: str | None = None) -> DelayedMessage:
+def to_message(row: Sequence[Any], key: str | None = None, failures: Sequence[FailedAttempt] = ()) -> DelayedMessage:
     """The message of a row that begins with COLUMNS; an UnreadableMessage where it holds none.
 
-    `key`: of the row, where it was read: what is forwarded needs none.
+    `key`, `failures`: of the row, where they were read: what is forwarded needs none.
     """
     message_id, destination, due_time, next_attempt, failure_count, headers, properties, body, *_ = row
     try:
@@ -63,9 +64,15 @@ def to_message(row: Sequence[Any], key: str | None = None) -> DelayedMessage:
             properties=decode_mapping(properties),
             body=body,
             key=key,
+            failures=failures,
         )
     except (ValueError, InvalidMessageError) as error:
         return unreadable(dict(zip(NAMES, row, strict=False)), f"the stored message cannot be decoded: {error}")
+
+
+def to_shown_message(row: Any) -> DelayedMessage:
+    """The message of a row that also has its key, and failures: perhaps those of the message that it replaced."""
+    return to_message(row, row.message_key, failures_in(row.failures) if row.failures_of == row.message_id else ())
 
 
 def to_readable_message(row: Sequence[Any], key: str | None = None) -> DelayedMessage:

@@ -3,10 +3,10 @@
 from sqlalchemy import Column, Index, MetaData, Table
 
 from delaystore.message import MAX_MESSAGE_ID_BYTES
-from delaystore.sql.columns import COLUMNS, KEY, MESSAGE_KEY, in_order, key_columns
+from delaystore.sql.columns import COLUMNS, FAILURES, FAILURES_OF, KEY, MESSAGE_KEY, in_order, key_columns
 from delaystore.sql.dialects import StoreDialect
 from delaystore.sql.names import shelves_table_name
-from delaystore.sql.types import ExactText, UtcDateTime
+from delaystore.sql.types import ExactText, Json, UtcDateTime
 
 
 def delayed_table(name: str, schema: str | None, *, leases: bool, keys: bool = False) -> Table:
@@ -41,6 +41,23 @@ def delayed_table(name: str, schema: str | None, *, leases: bool, keys: bool = F
 def with_keys(table: Table) -> Table:
     """The same table with the columns of keys."""
     return delayed_table(table.name, table.schema, leases="claimed_by" in table.c, keys=True)
+
+
+def whole_table(table: Table, dialect: StoreDialect) -> Table:
+    """The same table with all its columns, also that of failures; those about sending and dispatching name it not.
+
+    The index of what has failed before holds nothing else, so that storing a message costs nothing more; where the
+    database cannot do that, it is of a column that is NULL for all the others.
+    """
+    whole = with_keys(table)
+    whole.append_column(Column(FAILURES, Json()))
+    whole.append_column(Column(FAILURES_OF, ExactText(MAX_MESSAGE_ID_BYTES)))
+    for column in dialect.failing_columns():
+        whole.append_column(column)
+    where = dialect.is_failing(whole)
+    order = dialect.failing_order(whole)
+    Index(f"{table.name}_failing", *order, postgresql_where=where, sqlite_where=where, _table=whole)
+    return whole
 
 
 def shelves_table(live: Table, dialect: StoreDialect) -> Table:

@@ -10,12 +10,21 @@ from sqlalchemy.schema import DropTable
 
 from delaystore.errors import StoreSetupError
 from delaystore.sql.dialects import STORE_DIALECTS, Claiming, StoreDialect, store_dialect_of
-from delaystore.sql.names import is_load_table, is_shelf, loads_table_name, shelves_table_name
+from delaystore.sql.names import (
+    derived_name,
+    is_load_table,
+    is_shelf,
+    loads_table_name,
+    operating_table_names,
+    shelves_table_name,
+)
 
 if TYPE_CHECKING:
     from alembic.script import ScriptDirectory
 
 _MIGRATIONS: Final = Path(__file__).parent / "migrations"
+OPERABLE: Final = "0004"
+"""The first version with the tables of what operators and dispatchers note."""
 HEAD: Final = max(path.name[1:5] for path in _MIGRATIONS.glob("versions/v*.py"))
 """The version this release works with: that of the newest migration, vNNNN_*.py."""
 
@@ -48,6 +57,12 @@ def upgrade(connection: Connection, table: Table, dialect: StoreDialect, *, lock
             return False
         _migrate(connection, table, dialect)
         return True
+
+
+def is_operable(connection: Connection, table: Table) -> bool:
+    """Whether there are the tables of what operators and dispatchers note."""
+    version = current_version(connection, table)
+    return version is not None and version >= OPERABLE
 
 
 def remove(connection: Connection, table: Table) -> None:
@@ -93,7 +108,8 @@ def _existing(connection: Connection, table: Table) -> list[Table]:
     dialect, inspector = store_dialect_of(connection), inspect(connection)
     loads, shelves = loads_table_name(table.name, dialect), shelves_table_name(table.name, dialect)
     made = (*load_tables(connection, table), *shelf_tables(connection, table))
-    names = (loads, *made, shelves, table.name, version_table_name(table))
+    beside = operating_table_names(table.name, dialect)
+    names = (loads, *made, shelves, *beside, table.name, version_table_name(table))
     return [_any_table(name, table.schema) for name in names if inspector.has_table(name, schema=table.schema)]
 
 
@@ -116,6 +132,7 @@ def leave_delaystore_alone(
     ours = stores | {f"{name}_version" for name in stores}
     for database in STORE_DIALECTS.values():
         ours |= {derived(name, database) for name in stores for derived in (loads_table_name, shelves_table_name)}
+        ours.update(*(operating_table_names(name, database) for name in stores))
 
     def include_object(
         item: Any, name: str | None, type_: Literal["table"] | str, reflected: bool, compare_to: Any
@@ -161,6 +178,11 @@ def _migrate(connection: Connection, table: Table, dialect: StoreDialect) -> Non
         "delaystore_leases": dialect.claiming is Claiming.LEASES,
         "delaystore_shelves": shelves_table_name(table.name, dialect) if dialect.has_shelves else None,
         "delaystore_opening": dialect.open_to_senders,
+        "delaystore_beside": operating_table_names(table.name, dialect),
+        "delaystore_began": derived_name(table.name, "_operations_began", dialect),
+        "delaystore_opening_to_operators": dialect.open_to_operators,
+        "delaystore_partial_indexes": not dialect.failing_columns(),
+        "delaystore_alter_shelves": lambda: dialect.alter_shelves(connection, table, shelf_tables(connection, table)),
         "delaystore_patiently": dialect.alter_patiently,
         "delaystore_storage_options": [*dialect.time_checks(), *dialect.storage_options()],
     }

@@ -32,13 +32,13 @@ from delaystore.stores.abc import (
     REJECT,
     Count,
     KeyedDelayedMessageStore,
-    ManagedDelayedMessageStore,
     ManagementOutcome,
     Page,
     StoreStatus,
     WakeUpCallback,
     WakeUpSubscription,
 )
+from delaystore.stores.operable import FailedDelivery
 from delaystore.stores.sql import setup
 from delaystore.stores.sql._claims import Leases
 from delaystore.stores.sql._clock import DatabaseClock, GivenClock, StoreClock
@@ -49,7 +49,9 @@ from delaystore.stores.sql._parts import StoreParts
 from delaystore.stores.sql._same_database import SameDatabase
 from delaystore.stores.sql._scan import DueScan
 from delaystore.stores.sql._statements import Statements
+from delaystore.stores.sql.beside import OperatingTables
 from delaystore.stores.sql.bound import NOTIFY_WITHIN, BoundSqlStore
+from delaystore.stores.sql.operating.store import OperableSqlStore
 from delaystore.stores.sql.rows import Rows
 from delaystore.stores.sql.schema import delayed_table
 from delaystore.stores.sql.shelves import ShelfLimits, Shelves
@@ -66,7 +68,7 @@ _LOOK_AHEAD: Final = 64 * 2**20
 """Bytes of bodies that `store_many` takes from a generator to see whether it has many messages."""
 
 
-class SqlDelayedMessageStore(ManagedDelayedMessageStore, KeyedDelayedMessageStore):
+class SqlDelayedMessageStore(OperableSqlStore, KeyedDelayedMessageStore):
     """Messages in a table of PostgreSQL, MariaDB, MySQL or SQLite.
 
     `database`: a SQLAlchemy URL, or an Engine of your own (which `close` leaves open).
@@ -172,6 +174,7 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore, KeyedDelayedMessageStor
             channel="delaystore_" + sha256(table.fullname.encode()).hexdigest()[:40],
             lease=self._lease,
             keyed=KEYED[self._dialect.claiming](statements, self._dialect, self.key_patience),
+            beside=OperatingTables.of(table, self._dialect),
         )
         self._endpoint = endpoint
 
@@ -358,6 +361,21 @@ class SqlDelayedMessageStore(ManagedDelayedMessageStore, KeyedDelayedMessageStor
     def increment_failure_counts(self, failures: Sequence[tuple[DelayedMessage, datetime]]) -> int:
         with self._one_call() as bound:
             return bound.increment_failure_counts(failures)
+
+    @override
+    def count_failures(self, failures: Sequence[FailedDelivery]) -> int:
+        with self._one_call() as bound:
+            return bound.count_failures(failures)
+
+    @override
+    def park_claimed(self, messages: Sequence[DelayedMessage]) -> Sequence[str]:
+        with self._one_call() as bound:
+            return bound.park_claimed(messages)
+
+    @override
+    def postpone(self, postponed: Sequence[tuple[DelayedMessage, datetime]]) -> int:
+        with self._one_call() as bound:
+            return bound.postpone(postponed)
 
     @override
     def next(self) -> datetime | None:

@@ -94,8 +94,7 @@ class FailureTests(StoreTests):
         self, operable: OperableDelayedMessageStore, colleague: OperableDelayedMessageStore
     ) -> None:
         operable.store_many(some_messages(2))
-        with block_of(operable) as block:
-            first, second = claimed(block, FAR), claimed(block, FAR)
+        with claims_of(operable) as (block, (first, second)):
             assert block.remove(second)
             failures = [
                 FailedDelivery(message=message, next_attempt=FAR, attempt=attempt("no"))
@@ -103,7 +102,7 @@ class FailureTests(StoreTests):
             ]
             assert block.count_failures(failures) == 1
         with block_of(colleague) as block:
-            assert block.count_failures(failures) == 0
+            assert block.count_failures(failures[1:]) == 0
         assert ids(operable.list().messages) == ["m0"]
 
     @needs("claims_outside_transactions")

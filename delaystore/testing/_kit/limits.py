@@ -167,13 +167,12 @@ class LimitTests(StoreTests):
         self, operable: OperableDelayedMessageStore, colleague: OperableDelayedMessageStore
     ) -> None:
         operable.store_many(some_messages(2))
-        with block_of(operable) as block:
-            first, second = claimed(block, FAR), claimed(block, FAR)
+        with claims_of(operable) as (block, (first, second)):
             assert block.remove(second)
             assert block.postpone([(first, FAR), (second, FAR), (a_message("x"), FAR)]) == 1
             assert block.postpone([]) == 0
         with block_of(colleague) as block:
-            assert block.postpone([(first, NOON)]) == 0
+            assert block.postpone([(second, NOON)]) == 0
         found = operable.get("m0")
         assert found is not None
         assert found.next_attempt == FAR

@@ -27,12 +27,15 @@ def block_of(store: OperableDelayedMessageStore) -> Iterator[OperableTransaction
 
 @contextmanager
 def claims_of(store: OperableDelayedMessageStore) -> Iterator[tuple[OperableTransaction, list[DelayedMessage]]]:
-    """A block, and the messages that it has claimed: all that are free, one by one, as a store may have no batches."""
+    """A block, and the messages that it has claimed: all that are free, in batches if the store has any.
+
+    What a block has locked, it may be shown again.
+    """
     with block_of(store) as block:
-        messages: list[DelayedMessage] = []
-        while (message := block.fetch_next_due_timeout(FAR)) is not None:
-            messages.append(message)
-        yield block, messages
+        messages: dict[str, DelayedMessage] = {}
+        while fresh := [each for each in block.fetch_due(FAR, 1000) if each.message_id not in messages]:
+            messages |= {each.message_id: each for each in fresh}
+        yield block, list(messages.values())
 
 
 def search_all(

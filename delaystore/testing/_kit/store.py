@@ -11,6 +11,7 @@ from delaystore.testing._kit.keys import KeyTests
 from delaystore.testing._kit.limits import LimitTests
 from delaystore.testing._kit.machine import StateMachineTests
 from delaystore.testing._kit.management import ManagementTests
+from delaystore.testing._kit.operable_machine import OperableMachineTests
 from delaystore.testing._kit.operations import OperationTests
 from delaystore.testing._kit.pauses import PauseTests
 from delaystore.testing._kit.reports import ReportTests
@@ -41,6 +42,7 @@ class StoreConformance(
     FailureTests,
     ReportTests,
     StateMachineTests,
+    OperableMachineTests,
 ):
     """The contracts of `delaystore.stores.abc` and `.operable` as a pytest class, for authors of stores to subclass.
 

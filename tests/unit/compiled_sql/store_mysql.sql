@@ -23,6 +23,9 @@ FROM (SELECT (timestampdiff(MICROSECOND, '1970-01-01', `my schema`.`sales_delaye
 FROM `my schema`.`sales_delayed`) AS numbered GROUP BY numbered.number ORDER BY numbered.number
 -- {'param_1': 1000000}
 
+-- # cancel_matching
+DELETE FROM `my schema`.`sales_delayed`
+
 -- # candidates
 SELECT STRAIGHT_JOIN found.next_attempt, found.message_id, length(`my schema`.`sales_delayed`.body) AS size
 FROM (SELECT `my schema`.`sales_delayed`.next_attempt AS next_attempt, `my schema`.`sales_delayed`.message_id AS message_id
@@ -37,9 +40,22 @@ FROM `my schema`.`sales_delayed`
 WHERE `my schema`.`sales_delayed`.next_attempt <= %(at)s AND `my schema`.`sales_delayed`.next_attempt >= %(after_next_attempt)s AND (`my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id) > (%(after_next_attempt)s, %(after_message_id)s) ORDER BY `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id
  LIMIT %(limit)s) AS found INNER JOIN `my schema`.`sales_delayed` FORCE INDEX (PRIMARY) ON found.message_id = `my schema`.`sales_delayed`.message_id ORDER BY found.next_attempt, found.message_id
 
+-- # claimed
+SELECT `my schema`.`sales_delayed`.message_id
+FROM `my schema`.`sales_delayed`
+WHERE `my schema`.`sales_delayed`.message_id IN (__[POSTCOMPILE_ids])
+
 -- # count
 SELECT count(*) AS count_1
 FROM `my schema`.`sales_delayed`
+
+-- # count_failure
+UPDATE `my schema`.`sales_delayed` SET next_attempt=%(new_next_attempt)s, failure_count=(`my schema`.`sales_delayed`.failure_count + %(failure_count_1)s), failures=right(concat(CASE WHEN (`my schema`.`sales_delayed`.failures_of = `my schema`.`sales_delayed`.message_id) THEN `my schema`.`sales_delayed`.failures ELSE %(param_1)s END, %(line)s), 8000), failures_of=`my schema`.`sales_delayed`.message_id WHERE `my schema`.`sales_delayed`.message_id = %(id)s
+-- {'failure_count_1': 1, 'param_1': ''}
+
+-- # count_failure_stored
+UPDATE `my schema`.`sales_delayed` SET next_attempt=%(new_next_attempt)s, failure_count=(`my schema`.`sales_delayed`.failure_count + %(failure_count_1)s), failures=right(concat(CASE WHEN (`my schema`.`sales_delayed`.failures_of = `my schema`.`sales_delayed`.message_id) THEN `my schema`.`sales_delayed`.failures ELSE %(param_1)s END, %(line)s), 8000), failures_of=`my schema`.`sales_delayed`.message_id WHERE `my schema`.`sales_delayed`.message_id = %(id)s
+-- {'failure_count_1': 1, 'param_1': ''}
 
 -- # count_some
 SELECT count(*) AS count_1
@@ -63,7 +79,7 @@ WHERE `my schema`.`sales_delayed`.next_attempt <= %(param_1)s AND `my schema`.`s
 -- {'param_2': 1}
 
 -- # get
-SELECT `my schema`.`sales_delayed`.message_id, `my schema`.`sales_delayed`.destination, `my schema`.`sales_delayed`.due_time, `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.failure_count, `my schema`.`sales_delayed`.headers, `my schema`.`sales_delayed`.properties, `my schema`.`sales_delayed`.body, `my schema`.`sales_delayed`.message_key
+SELECT `my schema`.`sales_delayed`.message_id, `my schema`.`sales_delayed`.destination, `my schema`.`sales_delayed`.due_time, `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.failure_count, `my schema`.`sales_delayed`.headers, `my schema`.`sales_delayed`.properties, `my schema`.`sales_delayed`.body, `my schema`.`sales_delayed`.message_key, `my schema`.`sales_delayed`.failures, `my schema`.`sales_delayed`.failures_of
 FROM `my schema`.`sales_delayed`
 WHERE `my schema`.`sales_delayed`.message_id = %(id)s
 
@@ -87,15 +103,27 @@ FROM `my schema`.`sales_delayed` FORCE INDEX (PRIMARY)
 WHERE `my schema`.`sales_delayed`.message_id IN (__[POSTCOMPILE_ids]) AND `my schema`.`sales_delayed`.next_attempt <= %(at)s ORDER BY `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id FOR UPDATE SKIP LOCKED
 
 -- # page
-SELECT `my schema`.`sales_delayed`.message_id, `my schema`.`sales_delayed`.destination, `my schema`.`sales_delayed`.due_time, `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.failure_count, `my schema`.`sales_delayed`.headers, `my schema`.`sales_delayed`.properties, `my schema`.`sales_delayed`.body, `my schema`.`sales_delayed`.message_key
+SELECT `my schema`.`sales_delayed`.message_id, `my schema`.`sales_delayed`.destination, `my schema`.`sales_delayed`.due_time, `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.failure_count, `my schema`.`sales_delayed`.headers, `my schema`.`sales_delayed`.properties, `my schema`.`sales_delayed`.body, `my schema`.`sales_delayed`.message_key, `my schema`.`sales_delayed`.failures, `my schema`.`sales_delayed`.failures_of
 FROM `my schema`.`sales_delayed` ORDER BY `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id
  LIMIT %(limit)s
 
 -- # page_behind
-SELECT `my schema`.`sales_delayed`.message_id, `my schema`.`sales_delayed`.destination, `my schema`.`sales_delayed`.due_time, `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.failure_count, `my schema`.`sales_delayed`.headers, `my schema`.`sales_delayed`.properties, `my schema`.`sales_delayed`.body, `my schema`.`sales_delayed`.message_key
+SELECT `my schema`.`sales_delayed`.message_id, `my schema`.`sales_delayed`.destination, `my schema`.`sales_delayed`.due_time, `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.failure_count, `my schema`.`sales_delayed`.headers, `my schema`.`sales_delayed`.properties, `my schema`.`sales_delayed`.body, `my schema`.`sales_delayed`.message_key, `my schema`.`sales_delayed`.failures, `my schema`.`sales_delayed`.failures_of
 FROM `my schema`.`sales_delayed`
 WHERE `my schema`.`sales_delayed`.next_attempt >= %(after_next_attempt)s AND (`my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id) > (%(after_next_attempt)s, %(after_message_id)s) ORDER BY `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id
  LIMIT %(limit)s
+
+-- # park
+UPDATE `my schema`.`sales_delayed` SET next_attempt=%(next_attempt)s
+
+-- # park_claimed
+UPDATE `my schema`.`sales_delayed` SET next_attempt=%(next_attempt)s WHERE `my schema`.`sales_delayed`.message_id IN (__[POSTCOMPILE_ids])
+
+-- # postpone
+UPDATE `my schema`.`sales_delayed` SET next_attempt=%(new_next_attempt)s WHERE `my schema`.`sales_delayed`.message_id = %(id)s
+
+-- # postpone_stored
+UPDATE `my schema`.`sales_delayed` SET next_attempt=%(new_next_attempt)s WHERE `my schema`.`sales_delayed`.message_id = %(id)s
 
 -- # remove_many
 DELETE waiting FROM JSON_TABLE(%(ids)s, '$[*]' COLUMNS (id VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS ids STRAIGHT_JOIN `my schema`.`sales_delayed` AS waiting FORCE INDEX (PRIMARY) ON waiting.message_id = CAST(ids.id AS BINARY)
@@ -103,30 +131,49 @@ DELETE waiting FROM JSON_TABLE(%(ids)s, '$[*]' COLUMNS (id VARCHAR(255) CHARACTE
 -- # remove_stored
 DELETE FROM `my schema`.`sales_delayed` WHERE `my schema`.`sales_delayed`.message_id = %(id)s
 
+-- # reschedule_matching
+UPDATE `my schema`.`sales_delayed` SET due_time=%(new_due_time)s, next_attempt=%(new_due_time)s, failure_count=%(failure_count)s
+-- {'failure_count': 0}
+
 -- # shelves
 
 
+-- # show
+SELECT `my schema`.`sales_delayed`.message_id, `my schema`.`sales_delayed`.destination, `my schema`.`sales_delayed`.due_time, `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.failure_count, `my schema`.`sales_delayed`.headers, `my schema`.`sales_delayed`.properties, `my schema`.`sales_delayed`.body, `my schema`.`sales_delayed`.message_key, `my schema`.`sales_delayed`.failures, `my schema`.`sales_delayed`.failures_of
+FROM `my schema`.`sales_delayed`
+WHERE `my schema`.`sales_delayed`.message_id IN (__[POSTCOMPILE_ids])
+
+-- # shown
+SELECT `my schema`.`sales_delayed`.message_id, `my schema`.`sales_delayed`.destination, `my schema`.`sales_delayed`.due_time, `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.failure_count, `my schema`.`sales_delayed`.headers, `my schema`.`sales_delayed`.properties, `my schema`.`sales_delayed`.body, `my schema`.`sales_delayed`.message_key, `my schema`.`sales_delayed`.failures, `my schema`.`sales_delayed`.failures_of
+FROM `my schema`.`sales_delayed`
+
 -- # status
 SELECT utc_timestamp(%(utc_timestamp_1)s) AS now, (CAST(@@GLOBAL.read_only AS CHAR) NOT IN ('0', 'OFF')) AS read_only, (SELECT min(ahead.due_time) AS min_1
-FROM (SELECT `my schema`.`sales_delayed`.due_time AS due_time
+FROM (SELECT `my schema`.`sales_delayed`.due_time AS due_time, `my schema`.`sales_delayed`.next_attempt AS next_attempt
 FROM `my schema`.`sales_delayed` ORDER BY `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id
  LIMIT %(param_1)s) AS ahead
-WHERE ahead.due_time >= %(param_2)s) AS first_due
+WHERE ahead.due_time >= %(param_2)s AND NOT (ahead.next_attempt >= %(param_3)s AND ahead.due_time < %(param_3)s)) AS first_due
 -- {'utc_timestamp_1': 6, 'param_1': 1000}
 
 -- # status_behind
 SELECT utc_timestamp(%(utc_timestamp_1)s) AS now, (CAST(@@GLOBAL.read_only AS CHAR) NOT IN ('0', 'OFF')) AS read_only, (SELECT min(ahead.due_time) AS min_1
-FROM (SELECT `my schema`.`sales_delayed`.due_time AS due_time
+FROM (SELECT `my schema`.`sales_delayed`.due_time AS due_time, `my schema`.`sales_delayed`.next_attempt AS next_attempt
 FROM `my schema`.`sales_delayed`
 WHERE `my schema`.`sales_delayed`.next_attempt >= %(after_next_attempt)s AND (`my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id) > (%(after_next_attempt)s, %(after_message_id)s) ORDER BY `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id
  LIMIT %(param_1)s) AS ahead
-WHERE ahead.due_time >= %(param_2)s) AS first_due
+WHERE ahead.due_time >= %(param_2)s AND NOT (ahead.next_attempt >= %(param_3)s AND ahead.due_time < %(param_3)s)) AS first_due
 -- {'utc_timestamp_1': 6, 'param_1': 1000}
+
+-- # unpark
+UPDATE `my schema`.`sales_delayed` SET next_attempt=`my schema`.`sales_delayed`.due_time
 
 -- # waits
 SELECT `my schema`.`sales_delayed`.message_id
 FROM `my schema`.`sales_delayed`
 WHERE `my schema`.`sales_delayed`.message_id = %(id)s
+
+-- # whole_table
+
 
 -- # keyed: find
 SELECT `my schema`.`sales_delayed`.message_id

@@ -22,9 +22,25 @@ SELECT numbered.number, count(*) AS messages
 FROM (SELECT floor(EXTRACT(epoch FROM "my schema"."sales_delayed".due_time) / CAST(%(seconds)s::BIGINT AS NUMERIC)) AS number, "my schema"."sales_delayed".destination AS destination
 FROM "my schema"."sales_delayed") AS numbered GROUP BY numbered.number ORDER BY numbered.number
 
+-- # cancel_matching
+DELETE FROM "my schema"."sales_delayed"
+
+-- # claimed
+SELECT "my schema"."sales_delayed".message_id
+FROM "my schema"."sales_delayed"
+WHERE "my schema"."sales_delayed".message_id = ANY (%(ids)s::VARCHAR[] COLLATE "C")
+
 -- # count
 SELECT count(*) AS count_1
 FROM "my schema"."sales_delayed"
+
+-- # count_failure
+UPDATE "my schema"."sales_delayed" SET next_attempt=%(new_next_attempt)s::TIMESTAMP WITH TIME ZONE, failure_count=("my schema"."sales_delayed".failure_count + %(failure_count_1)s::INTEGER), failures=right(CASE WHEN ("my schema"."sales_delayed".failures_of = "my schema"."sales_delayed".message_id) THEN "my schema"."sales_delayed".failures ELSE %(param_1)s::VARCHAR END || %(line)s::VARCHAR, 8000), failures_of="my schema"."sales_delayed".message_id WHERE "my schema"."sales_delayed".message_id = %(id)s::VARCHAR COLLATE "C"
+-- {'failure_count_1': 1, 'param_1': ''}
+
+-- # count_failure_stored
+UPDATE "my schema"."sales_delayed" SET next_attempt=%(new_next_attempt)s::TIMESTAMP WITH TIME ZONE, failure_count=("my schema"."sales_delayed".failure_count + %(failure_count_1)s::INTEGER), failures=right(CASE WHEN ("my schema"."sales_delayed".failures_of = "my schema"."sales_delayed".message_id) THEN "my schema"."sales_delayed".failures ELSE %(param_1)s::VARCHAR END || %(line)s::VARCHAR, 8000), failures_of="my schema"."sales_delayed".message_id WHERE "my schema"."sales_delayed".message_id = %(id)s::VARCHAR COLLATE "C"
+-- {'failure_count_1': 1, 'param_1': ''}
 
 -- # count_some
 SELECT count(*) AS count_1
@@ -74,7 +90,7 @@ WHERE "my schema"."sales_delayed".next_attempt <= %(param_1)s::TIMESTAMP WITH TI
 -- {'param_2': 1}
 
 -- # get
-SELECT "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".destination, "my schema"."sales_delayed".due_time, "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".failure_count, "my schema"."sales_delayed".headers, "my schema"."sales_delayed".properties, "my schema"."sales_delayed".body, "my schema"."sales_delayed".message_key
+SELECT "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".destination, "my schema"."sales_delayed".due_time, "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".failure_count, "my schema"."sales_delayed".headers, "my schema"."sales_delayed".properties, "my schema"."sales_delayed".body, "my schema"."sales_delayed".message_key, "my schema"."sales_delayed".failures, "my schema"."sales_delayed".failures_of
 FROM "my schema"."sales_delayed"
 WHERE "my schema"."sales_delayed".message_id = %(id)s::VARCHAR COLLATE "C"
 
@@ -120,15 +136,27 @@ FROM before) ON CONFLICT DO NOTHING RETURNING "my schema"."sales_delayed".messag
 FROM before LEFT OUTER JOIN stored ON true
 
 -- # page
-SELECT "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".destination, "my schema"."sales_delayed".due_time, "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".failure_count, "my schema"."sales_delayed".headers, "my schema"."sales_delayed".properties, "my schema"."sales_delayed".body, "my schema"."sales_delayed".message_key
+SELECT "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".destination, "my schema"."sales_delayed".due_time, "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".failure_count, "my schema"."sales_delayed".headers, "my schema"."sales_delayed".properties, "my schema"."sales_delayed".body, "my schema"."sales_delayed".message_key, "my schema"."sales_delayed".failures, "my schema"."sales_delayed".failures_of
 FROM "my schema"."sales_delayed" ORDER BY "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id
  LIMIT %(limit)s::INTEGER
 
 -- # page_behind
-SELECT "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".destination, "my schema"."sales_delayed".due_time, "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".failure_count, "my schema"."sales_delayed".headers, "my schema"."sales_delayed".properties, "my schema"."sales_delayed".body, "my schema"."sales_delayed".message_key
+SELECT "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".destination, "my schema"."sales_delayed".due_time, "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".failure_count, "my schema"."sales_delayed".headers, "my schema"."sales_delayed".properties, "my schema"."sales_delayed".body, "my schema"."sales_delayed".message_key, "my schema"."sales_delayed".failures, "my schema"."sales_delayed".failures_of
 FROM "my schema"."sales_delayed"
 WHERE ("my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id) > (%(after_next_attempt)s::TIMESTAMP WITH TIME ZONE, %(after_message_id)s::VARCHAR COLLATE "C") ORDER BY "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id
  LIMIT %(limit)s::INTEGER
+
+-- # park
+UPDATE "my schema"."sales_delayed" SET next_attempt=%(next_attempt)s::TIMESTAMP WITH TIME ZONE
+
+-- # park_claimed
+UPDATE "my schema"."sales_delayed" SET next_attempt=%(next_attempt)s::TIMESTAMP WITH TIME ZONE WHERE "my schema"."sales_delayed".message_id = ANY (%(ids)s::VARCHAR[] COLLATE "C")
+
+-- # postpone
+UPDATE "my schema"."sales_delayed" SET next_attempt=%(new_next_attempt)s::TIMESTAMP WITH TIME ZONE WHERE "my schema"."sales_delayed".message_id = %(id)s::VARCHAR COLLATE "C"
+
+-- # postpone_stored
+UPDATE "my schema"."sales_delayed" SET next_attempt=%(new_next_attempt)s::TIMESTAMP WITH TIME ZONE WHERE "my schema"."sales_delayed".message_id = %(id)s::VARCHAR COLLATE "C"
 
 -- # remove_located
 DELETE FROM ONLY "my schema"."sales_delayed" WHERE ctid = ANY (CAST(CAST(%(locations)s AS TEXT[]) AS TID[])) AND xmax = CAST(pg_current_xact_id() AS XID)
@@ -139,30 +167,49 @@ DELETE FROM "my schema"."sales_delayed" WHERE "my schema"."sales_delayed".messag
 -- # remove_stored
 DELETE FROM "my schema"."sales_delayed" WHERE "my schema"."sales_delayed".message_id = %(id)s::VARCHAR COLLATE "C"
 
+-- # reschedule_matching
+UPDATE "my schema"."sales_delayed" SET due_time=%(new_due_time)s::TIMESTAMP WITH TIME ZONE, next_attempt=%(new_due_time)s::TIMESTAMP WITH TIME ZONE, failure_count=%(failure_count)s::INTEGER
+-- {'failure_count': 0}
+
 -- # shelves
 
 
+-- # show
+SELECT "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".destination, "my schema"."sales_delayed".due_time, "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".failure_count, "my schema"."sales_delayed".headers, "my schema"."sales_delayed".properties, "my schema"."sales_delayed".body, "my schema"."sales_delayed".message_key, "my schema"."sales_delayed".failures, "my schema"."sales_delayed".failures_of
+FROM "my schema"."sales_delayed"
+WHERE "my schema"."sales_delayed".message_id = ANY (%(ids)s::VARCHAR[] COLLATE "C")
+
+-- # shown
+SELECT "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".destination, "my schema"."sales_delayed".due_time, "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".failure_count, "my schema"."sales_delayed".headers, "my schema"."sales_delayed".properties, "my schema"."sales_delayed".body, "my schema"."sales_delayed".message_key, "my schema"."sales_delayed".failures, "my schema"."sales_delayed".failures_of
+FROM "my schema"."sales_delayed"
+
 -- # status
 SELECT clock_timestamp() AS now, current_setting(%(current_setting_1)s::VARCHAR) = %(current_setting_2)s::VARCHAR AS read_only, (SELECT min(ahead.due_time) AS min_1
-FROM (SELECT "my schema"."sales_delayed".due_time AS due_time
+FROM (SELECT "my schema"."sales_delayed".due_time AS due_time, "my schema"."sales_delayed".next_attempt AS next_attempt
 FROM "my schema"."sales_delayed" ORDER BY "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id
  LIMIT %(param_1)s::INTEGER) AS ahead
-WHERE ahead.due_time >= %(param_2)s::TIMESTAMP WITH TIME ZONE) AS first_due
+WHERE ahead.due_time >= %(param_2)s::TIMESTAMP WITH TIME ZONE AND NOT (ahead.next_attempt >= %(param_3)s::TIMESTAMP WITH TIME ZONE AND ahead.due_time < %(param_3)s::TIMESTAMP WITH TIME ZONE)) AS first_due
 -- {'current_setting_1': 'transaction_read_only', 'current_setting_2': 'on', 'param_1': 1000}
 
 -- # status_behind
 SELECT clock_timestamp() AS now, current_setting(%(current_setting_1)s::VARCHAR) = %(current_setting_2)s::VARCHAR AS read_only, (SELECT min(ahead.due_time) AS min_1
-FROM (SELECT "my schema"."sales_delayed".due_time AS due_time
+FROM (SELECT "my schema"."sales_delayed".due_time AS due_time, "my schema"."sales_delayed".next_attempt AS next_attempt
 FROM "my schema"."sales_delayed"
 WHERE ("my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id) > (%(after_next_attempt)s::TIMESTAMP WITH TIME ZONE, %(after_message_id)s::VARCHAR COLLATE "C") ORDER BY "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id
  LIMIT %(param_1)s::INTEGER) AS ahead
-WHERE ahead.due_time >= %(param_2)s::TIMESTAMP WITH TIME ZONE) AS first_due
+WHERE ahead.due_time >= %(param_2)s::TIMESTAMP WITH TIME ZONE AND NOT (ahead.next_attempt >= %(param_3)s::TIMESTAMP WITH TIME ZONE AND ahead.due_time < %(param_3)s::TIMESTAMP WITH TIME ZONE)) AS first_due
 -- {'current_setting_1': 'transaction_read_only', 'current_setting_2': 'on', 'param_1': 1000}
+
+-- # unpark
+UPDATE "my schema"."sales_delayed" SET next_attempt="my schema"."sales_delayed".due_time
 
 -- # waits
 SELECT "my schema"."sales_delayed".message_id
 FROM "my schema"."sales_delayed"
 WHERE "my schema"."sales_delayed".message_id = %(id)s::VARCHAR COLLATE "C"
+
+-- # whole_table
+
 
 -- # keyed: find
 SELECT "my schema"."sales_delayed".message_id

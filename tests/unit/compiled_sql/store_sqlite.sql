@@ -27,6 +27,9 @@ FROM (SELECT (CAST(strftime(?, substr("sales_delayed".due_time, ?, ?)) AS INTEGE
 FROM "sales_delayed") AS numbered GROUP BY numbered.number ORDER BY numbered.number
 -- {'strftime_1': '%s', 'substr_1': 1, 'substr_2': 19}
 
+-- # cancel_matching
+DELETE FROM "sales_delayed"
+
 -- # claim_due
 UPDATE "sales_delayed" SET claimed_by=?, claimed_until=? WHERE "sales_delayed".message_id IN (SELECT summed.message_id
 FROM (SELECT sized.next_attempt AS next_attempt, sized.message_id AS message_id, sized.size AS size, sum(sized.size) OVER (ORDER BY sized.next_attempt, sized.message_id ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS total, row_number() OVER (ORDER BY sized.next_attempt, sized.message_id) AS number
@@ -47,9 +50,23 @@ WHERE "sales_delayed".next_attempt <= ? AND ("sales_delayed".next_attempt, "sale
 WHERE summed.total <= ? OR summed.number = ? ORDER BY summed.next_attempt, summed.message_id) RETURNING message_id, destination, due_time, next_attempt, failure_count, headers, properties, body
 -- {'param_1': 0, 'number_1': 1}
 
+-- # claimed
+SELECT "sales_delayed".message_id
+FROM "sales_delayed"
+WHERE "sales_delayed".message_id IN (SELECT anon_1.value
+FROM json_each(?) AS anon_1) AND "sales_delayed".claimed_by = ?
+
 -- # count
 SELECT count(*) AS count_1
 FROM "sales_delayed"
+
+-- # count_failure
+UPDATE "sales_delayed" SET next_attempt=?, failure_count=("sales_delayed".failure_count + ?), claimed_by=?, claimed_until=?, failures=substr(CASE WHEN ("sales_delayed".failures_of = "sales_delayed".message_id) THEN "sales_delayed".failures ELSE ? END || ?, -8000), failures_of="sales_delayed".message_id WHERE "sales_delayed".message_id = ? AND "sales_delayed".claimed_by = ?
+-- {'failure_count_1': 1, 'param_1': ''}
+
+-- # count_failure_stored
+UPDATE "sales_delayed" SET next_attempt=?, failure_count=("sales_delayed".failure_count + ?), claimed_by=?, claimed_until=?, failures=substr(CASE WHEN ("sales_delayed".failures_of = "sales_delayed".message_id) THEN "sales_delayed".failures ELSE ? END || ?, -8000), failures_of="sales_delayed".message_id WHERE (typeof("sales_delayed".message_id) || hex("sales_delayed".message_id)) = ? AND "sales_delayed".claimed_by = ?
+-- {'failure_count_1': 1, 'param_1': ''}
 
 -- # count_some
 SELECT count(*) AS count_1
@@ -78,7 +95,7 @@ FROM "sales_delayed"
 WHERE "sales_delayed".claimed_by IS NOT NULL
 
 -- # get
-SELECT "sales_delayed".message_id, "sales_delayed".destination, "sales_delayed".due_time, "sales_delayed".next_attempt, "sales_delayed".failure_count, "sales_delayed".headers, "sales_delayed".properties, "sales_delayed".body, "sales_delayed".message_key
+SELECT "sales_delayed".message_id, "sales_delayed".destination, "sales_delayed".due_time, "sales_delayed".next_attempt, "sales_delayed".failure_count, "sales_delayed".headers, "sales_delayed".properties, "sales_delayed".body, "sales_delayed".message_key, "sales_delayed".failures, "sales_delayed".failures_of
 FROM "sales_delayed"
 WHERE "sales_delayed".message_id = ?
 
@@ -97,17 +114,30 @@ INSERT INTO "sales_delayed" (message_id, destination, due_time, next_attempt, fa
 INSERT INTO "sales_delayed" (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body, claimed_by, claimed_until) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
 
 -- # page
-SELECT "sales_delayed".message_id, "sales_delayed".destination, "sales_delayed".due_time, "sales_delayed".next_attempt, "sales_delayed".failure_count, "sales_delayed".headers, "sales_delayed".properties, "sales_delayed".body, "sales_delayed".message_key
+SELECT "sales_delayed".message_id, "sales_delayed".destination, "sales_delayed".due_time, "sales_delayed".next_attempt, "sales_delayed".failure_count, "sales_delayed".headers, "sales_delayed".properties, "sales_delayed".body, "sales_delayed".message_key, "sales_delayed".failures, "sales_delayed".failures_of
 FROM "sales_delayed" ORDER BY "sales_delayed".next_attempt, "sales_delayed".message_id
  LIMIT ? OFFSET ?
 -- {'param_1': 0}
 
 -- # page_behind
-SELECT "sales_delayed".message_id, "sales_delayed".destination, "sales_delayed".due_time, "sales_delayed".next_attempt, "sales_delayed".failure_count, "sales_delayed".headers, "sales_delayed".properties, "sales_delayed".body, "sales_delayed".message_key
+SELECT "sales_delayed".message_id, "sales_delayed".destination, "sales_delayed".due_time, "sales_delayed".next_attempt, "sales_delayed".failure_count, "sales_delayed".headers, "sales_delayed".properties, "sales_delayed".body, "sales_delayed".message_key, "sales_delayed".failures, "sales_delayed".failures_of
 FROM "sales_delayed"
 WHERE ("sales_delayed".next_attempt, "sales_delayed".message_id) > (?, ?) ORDER BY "sales_delayed".next_attempt, "sales_delayed".message_id
  LIMIT ? OFFSET ?
 -- {'param_1': 0}
+
+-- # park
+UPDATE "sales_delayed" SET next_attempt=?, claimed_by=?, claimed_until=?
+
+-- # park_claimed
+UPDATE "sales_delayed" SET next_attempt=?, claimed_by=?, claimed_until=? WHERE "sales_delayed".message_id IN (SELECT anon_1.value
+FROM json_each(?) AS anon_1) AND "sales_delayed".claimed_by = ?
+
+-- # postpone
+UPDATE "sales_delayed" SET next_attempt=?, claimed_by=?, claimed_until=? WHERE "sales_delayed".message_id = ? AND "sales_delayed".claimed_by = ?
+
+-- # postpone_stored
+UPDATE "sales_delayed" SET next_attempt=?, claimed_by=?, claimed_until=? WHERE (typeof("sales_delayed".message_id) || hex("sales_delayed".message_id)) = ? AND "sales_delayed".claimed_by = ?
 
 -- # release
 UPDATE "sales_delayed" SET claimed_by=?, claimed_until=? WHERE "sales_delayed".claimed_by = ?
@@ -119,30 +149,50 @@ FROM json_each(?) AS anon_1) AND "sales_delayed".claimed_by = ?
 -- # remove_stored
 DELETE FROM "sales_delayed" WHERE (typeof("sales_delayed".message_id) || hex("sales_delayed".message_id)) = ? AND "sales_delayed".claimed_by = ?
 
+-- # reschedule_matching
+UPDATE "sales_delayed" SET due_time=?, next_attempt=?, failure_count=?, claimed_by=?, claimed_until=?
+-- {'failure_count': 0}
+
 -- # shelves
 
 
+-- # show
+SELECT "sales_delayed".message_id, "sales_delayed".destination, "sales_delayed".due_time, "sales_delayed".next_attempt, "sales_delayed".failure_count, "sales_delayed".headers, "sales_delayed".properties, "sales_delayed".body, "sales_delayed".message_key, "sales_delayed".failures, "sales_delayed".failures_of
+FROM "sales_delayed"
+WHERE "sales_delayed".message_id IN (SELECT anon_1.value
+FROM json_each(?) AS anon_1)
+
+-- # shown
+SELECT "sales_delayed".message_id, "sales_delayed".destination, "sales_delayed".due_time, "sales_delayed".next_attempt, "sales_delayed".failure_count, "sales_delayed".headers, "sales_delayed".properties, "sales_delayed".body, "sales_delayed".message_key, "sales_delayed".failures, "sales_delayed".failures_of
+FROM "sales_delayed"
+
 -- # status
 SELECT NULL AS now, 0 AS read_only, (SELECT min(ahead.due_time) AS min_1
-FROM (SELECT "sales_delayed".due_time AS due_time
+FROM (SELECT "sales_delayed".due_time AS due_time, "sales_delayed".next_attempt AS next_attempt
 FROM "sales_delayed" ORDER BY "sales_delayed".next_attempt, "sales_delayed".message_id
  LIMIT ? OFFSET ?) AS ahead
-WHERE ahead.due_time >= ?) AS first_due
+WHERE ahead.due_time >= ? AND NOT (ahead.next_attempt >= ? AND ahead.due_time < ?)) AS first_due
 -- {'param_1': 1000, 'param_2': 0}
 
 -- # status_behind
 SELECT NULL AS now, 0 AS read_only, (SELECT min(ahead.due_time) AS min_1
-FROM (SELECT "sales_delayed".due_time AS due_time
+FROM (SELECT "sales_delayed".due_time AS due_time, "sales_delayed".next_attempt AS next_attempt
 FROM "sales_delayed"
 WHERE ("sales_delayed".next_attempt, "sales_delayed".message_id) > (?, ?) ORDER BY "sales_delayed".next_attempt, "sales_delayed".message_id
  LIMIT ? OFFSET ?) AS ahead
-WHERE ahead.due_time >= ?) AS first_due
+WHERE ahead.due_time >= ? AND NOT (ahead.next_attempt >= ? AND ahead.due_time < ?)) AS first_due
 -- {'param_1': 1000, 'param_2': 0}
+
+-- # unpark
+UPDATE "sales_delayed" SET next_attempt="sales_delayed".due_time, claimed_by=?, claimed_until=?
 
 -- # waits
 SELECT "sales_delayed".message_id
 FROM "sales_delayed"
 WHERE "sales_delayed".message_id = ?
+
+-- # whole_table
+
 
 -- # keyed: find
 SELECT "sales_delayed".message_id

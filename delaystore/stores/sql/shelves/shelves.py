@@ -156,6 +156,7 @@ class Shelves:
         shelf.execute("ALTER TABLE {shelf} ADD PRIMARY KEY (message_id)")
         order = ", ".join(column.name for column in in_order(table))
         shelf.execute(f"CREATE INDEX ON {{shelf}} ({order})")
+        shelf.execute(f"CREATE INDEX ON {{shelf}} ({order}) WHERE failure_count > 0")
         shelf.execute("ANALYZE {shelf}")
         owner = shelf.execute(_OWNER).scalar()
         if owner is not None:  # our role is a member of that one

@@ -1,0 +1,3 @@
+"""The error queue, from the command line."""
+
+__all__: list[str] = []

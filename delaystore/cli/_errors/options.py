@@ -1,0 +1,73 @@
+"""The options that the commands of `delaystore errors` share, and what they name."""
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from delaystore.cli._arguments import parse_instant
+from delaystore.cli._options import environment_option
+from delaystore.settings import DelayedDeliverySettings
+
+if TYPE_CHECKING:
+    from delaystore.cli._endpoint import EndpointOptions
+    from delaystore.operations import ErrorFilter, ErrorQueue
+
+DEFAULT_ERROR_QUEUE = DelayedDeliverySettings().error_queue
+ErrorQueueName = Annotated[str, environment_option("--error-queue", "The error queue.", metavar="NAME")]
+"""Give it the default `DEFAULT_ERROR_QUEUE`."""
+Destination = Annotated[
+    str | None,
+    typer.Option("--destination", metavar="NAME", help="Only what was to go there; '' for what says nothing of it."),
+]
+Kind = Annotated[
+    str | None,
+    typer.Option("--kind", metavar="WORD", help="Only this kind of failure, as in Unroutable, or exception."),
+]
+Reason = Annotated[
+    str | None,
+    typer.Option("--reason", metavar="TEXT", help="Only this reason, as `list` shows it; ids and numbers may differ."),
+]
+Since = Annotated[str | None, typer.Option("--since", metavar="TIME", help="Only what failed at this time or later.")]
+Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only what failed before this time.")]
+
+
+def filter_of(
+    destination: str | None,
+    kind: str | None,
+    reason: str | None,
+    since: str | None,
+    until: str | None,
+    message_id: str | None = None,
+) -> "ErrorFilter":
+    """What the options say; an empty filter where none is given. Raises ConfigurationError."""
+    from delaystore.operations import ErrorFilter
+
+    return ErrorFilter(
+        destination=destination,
+        kind=kind,
+        reason=reason,
+        message_id=message_id,
+        since=None if since is None else parse_instant(since, "--since"),
+        until=None if until is None else parse_instant(until, "--until"),
+    )
+
+
+@contextmanager
+def open_errors(options: "EndpointOptions", error_queue: str, by: str | None = None) -> Iterator["ErrorQueue"]:
+    """The error queue, for the block. Where a store and an endpoint are given, changes are noted there, as of `by`.
+
+    ConfigurationError where no transport is given, or a SQLite file does not exist.
+    """
+    from delaystore.cli._endpoint import READING
+    from delaystore.operations import ErrorQueue
+
+    if not (options.store and options.endpoint):
+        with closing(options.open_transport(existing=True)) as transport:
+            yield ErrorQueue(transport, error_queue)
+        return
+    with options.open(replace(READING, error_queue=error_queue)) as opened:
+        operations = opened.delivery.operations
+        yield (operations if by is None else operations.acting_as(by)).errors

@@ -1,0 +1,76 @@
+"""`delaystore web`."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from delaystore.cli._options import Endpoint, Schema, StoreUrl, Table, TransportUrl, environment_option, url_option
+from delaystore.cli._output import say, tell
+from delaystore.errors import ConfigurationError
+
+
+def web(
+    host: Annotated[str, environment_option("--host", "The address to listen to.", group="web", metavar="HOST")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen to; 0: any that is free.")] = 8765,
+    show_bodies: Annotated[bool, typer.Option("--show-bodies", help="Show what is in messages.")] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Let nobody change anything.")] = False,
+    management: Annotated[
+        str | None,
+        url_option("--management", "The management API, for the cascade: http[s]://[user:password@]host:15672."),
+    ] = None,
+    cascade: Annotated[
+        str | None,
+        environment_option("--cascade", "Show this cascade of --transport, as in nservicebus-v2.", metavar="NAME"),
+    ] = None,
+    hash_password: Annotated[
+        bool, typer.Option("--hash-password", help="Ask for a password, print its hash for DELAYSTORE_WEB_USERS, end.")
+    ] = False,
+    store: StoreUrl = None,
+    endpoint: Endpoint = None,
+    schema: Schema = None,
+    table: Table = None,
+    transport: TransportUrl = None,
+) -> None:
+    """Serve the web page, and the JSON API at /api/v1.
+
+    Only this machine is let in, unless DELAYSTORE_WEB_USERS names users: NAME:ROLE:PASSWORD, separated by white space,
+    or @FILE; the role is read or operate. DELAYSTORE_WEB_TOKENS, TOKEN:ROLE, lets programs in. With --transport it
+    shows and replays the error queue; it dispatches nothing, and creates no table and no file.
+    """
+    if hash_password:
+        _print_hash()
+        return
+    from delaystore.cli._endpoint import EndpointOptions
+    from delaystore.web import Cascade, app
+    from delaystore.web.serving import address_of, listening, serve
+    from delaystore.web.users import accounts_from_environment
+
+    options = EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table, transport=transport)
+    shown = None
+    if cascade is not None or management is not None:
+        if transport is None or not transport.startswith("amqp"):
+            raise ConfigurationError("--cascade and --management go with a --transport of amqp:// or amqps://")
+        shown = Cascade(broker=transport, management=management, name=cascade or "nservicebus-v2")
+    with options.open() as opened, listening(host, port, protected=bool(accounts_from_environment())) as listener:
+        application = app(opened.delivery, show_bodies=show_bodies, read_only=read_only, cascade=shown)
+        serve(application, listener, lambda: say(f"serving {address_of(listener)} (Ctrl-C ends it)"))
+    say("stopped")
+
+
+def _print_hash() -> None:
+    from getpass import getpass
+
+    from delaystore.web.users import hashed
+
+    if sys.stdin is not None and sys.stdin.isatty():
+        password = getpass("Password: ")
+        if getpass("Again: ") != password:
+            raise ConfigurationError("the two passwords differ")
+    else:
+        password = sys.stdin.readline().rstrip("\n")
+    if not password:
+        raise ConfigurationError("the password is empty")
+    tell(hashed(password))

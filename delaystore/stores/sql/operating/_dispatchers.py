@@ -1,0 +1,126 @@
+"""Dispatchers that live, and what they did in each minute."""
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Table, delete, insert, select, update
+
+from delaystore.lateness import LatenessHistogram
+from delaystore.message import utc
+from delaystore.stores.operable import ACTIVITY_KEPT, ALIVE, Activity, DispatcherRecord
+from delaystore.stores.sql.operating._bound import Noun
+
+FORGOTTEN: Final = timedelta(hours=1)
+"""How long the record of a dispatcher that died is kept."""
+
+
+class Dispatchers(Noun):
+    """Those of one endpoint."""
+
+    def beat(self, record: DispatcherRecord, done: Sequence[Activity]) -> None:
+        """Write the record, and add what was done. Who has written a record alone adds to its rows."""
+        self.begin_writing()
+        table, known = self._tables.dispatchers, {"dispatcher_id": record.dispatcher_id}
+        self._upsert(table, known, {"beat": self._bound.now(), "record": _document(record)})
+        for activity in done:
+            self._add(record.dispatcher_id, activity)
+
+    def forget(self) -> None:
+        """Delete what is old."""
+        now, dispatchers, activity = self._bound.now(), self._tables.dispatchers, self._tables.activity
+        self._execute(delete(dispatchers).where(dispatchers.c.beat < now - FORGOTTEN))
+        self._execute(delete(activity).where(activity.c.minute < now - ACTIVITY_KEPT))
+
+    def retire(self, dispatcher_id: str) -> None:
+        """Forget one, if it is known; what it did stays."""
+        table = self._tables.dispatchers
+        self._execute(delete(table).where(table.c.dispatcher_id == dispatcher_id))
+
+    def alive(self) -> Sequence[DispatcherRecord]:
+        """By name and id."""
+        table = self._tables.dispatchers
+        rows = self._execute(select(table).where(table.c.beat >= self._bound.now() - ALIVE))
+        return sorted(map(_record, rows), key=lambda each: (each.name, each.dispatcher_id))
+
+    def activity(self, since: datetime) -> Sequence[Activity]:
+        """That of all together, by minute."""
+        table, minutes = self._tables.activity, dict[datetime, Activity]()
+        rows = self._execute(select(table).where(table.c.minute >= utc(since, "since")).order_by(table.c.minute))
+        for row in rows:
+            each = _activity(row)
+            minutes[each.minute] = minutes[each.minute] + each if each.minute in minutes else each
+        return list(minutes.values())
+
+    def _add(self, dispatcher_id: str, done: Activity) -> None:
+        table, known = self._tables.activity, {"minute": utc(done.minute, "minute"), "dispatcher_id": dispatcher_id}
+        row = self._execute(select(table).where(*_are(table, known))).first()
+        self._upsert(table, known, _counts(done if row is None else _activity(row) + done))
+
+    def _upsert(self, table: Table, known: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+        if not self._execute(update(table).where(*_are(table, known)).values(**values)).rowcount:
+            self._execute(insert(table), {**known, **values})
+
+
+def _are(table: Table, known: Mapping[str, Any]) -> list[ColumnElement[bool]]:
+    return [table.c[name] == value for name, value in known.items()]
+
+
+def _document(record: DispatcherRecord) -> str:
+    return json.dumps(
+        {
+            "name": record.name,
+            "host": record.host,
+            "pid": record.pid,
+            "version": record.version,
+            "since": record.since.isoformat(),
+            "rate": record.rate,
+            "breakers": dict(record.breakers),
+            "error_queue": record.error_queue,
+            "error_queue_depth": record.error_queue_depth,
+            "problem": record.problem,
+        }
+    )
+
+
+def _record(row: Any) -> DispatcherRecord:
+    """What another release has written may have more, or less."""
+    document = json.loads(row.record)
+    known = {name: document[name] for name in _OPTIONAL if name in document}
+    return DispatcherRecord(
+        dispatcher_id=row.dispatcher_id,
+        name=document["name"],
+        host=document["host"],
+        pid=document["pid"],
+        version=document["version"],
+        since=datetime.fromisoformat(document["since"]),
+        beat=row.beat,
+        **known,
+    )
+
+
+_OPTIONAL: Final = ("rate", "breakers", "error_queue", "error_queue_depth", "problem")
+
+
+def _counts(done: Activity) -> dict[str, Any]:
+    return {
+        "delivered": done.delivered,
+        "failed": done.failed,
+        "moved_to_error_queue": done.moved_to_error_queue,
+        "gave_way": done.gave_way,
+        "lateness": done.lateness.text(),
+        "by_destination": json.dumps(dict(done.by_destination)),
+    }
+
+
+def _activity(row: Any) -> Activity:
+    return Activity(
+        minute=row.minute,
+        delivered=row.delivered,
+        failed=row.failed,
+        moved_to_error_queue=row.moved_to_error_queue,
+        gave_way=row.gave_way,
+        lateness=LatenessHistogram.from_text(row.lateness),
+        by_destination=json.loads(row.by_destination),
+    )

@@ -1,0 +1,183 @@
+"""Operations on many messages: a row for each, and steps in the order of message_ids."""
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import ColumnElement, Delete, Update, func, insert, literal, select, update
+from sqlalchemy.exc import IntegrityError
+
+from delaystore.errors import InvalidMessageError
+from delaystore.filters import MessageFilter
+from delaystore.message import check_message_id
+from delaystore.sql.codec import decode_mapping
+from delaystore.stores._checks import check_new, check_number, taken
+from delaystore.stores.operable import HELD_KEPT, Operation, OperationKind, OperationState
+from delaystore.stores.sql.operating._bound import Noun
+from delaystore.stores.sql.operating._conditions import conditions
+from delaystore.stores.sql.operating._walk import Walk, walk
+
+
+class Operations(Noun):
+    """Those of one endpoint."""
+
+    def begin(self, operation: Operation) -> None:
+        """Raises ConfigurationError for one that is not new."""
+        check_new(operation)
+        try:
+            self._bound.connection.execute(insert(self._tables.operations), _row_of(operation))
+        except IntegrityError:
+            raise taken(operation) from None
+
+    def get(self, operation_id: str) -> Operation | None:
+        """None: there is none."""
+        return self._one(operation_id, locked=False)
+
+    def last(self, limit: int) -> Sequence[Operation]:
+        """The newest first."""
+        check_number(limit, "limit")
+        table = self._tables.operations
+        newest = select(table).order_by(table.c.began.desc(), table.c.operation_id.desc()).limit(limit)
+        return [_operation_of(row) for row in self._execute(newest)]
+
+    def end(self, operation_id: str) -> Operation | None:
+        """None: there is none."""
+        self.begin_writing()
+        operation = self._one(operation_id, locked=True)
+        if operation is None or operation.state is not OperationState.RUNNING:
+            return operation
+        return self._put(replace(operation, state=OperationState.ABANDONED, ended=self._bound.now()))
+
+    def advance(self, operation_id: str, examine: int) -> Operation | None:
+        """One step. The operation's row is locked: who else takes a step waits for the end of this one."""
+        check_number(examine, "examine")
+        self.begin_writing()
+        operation = self._one(operation_id, locked=True)
+        if operation is None or operation.state is not OperationState.RUNNING:
+            return operation
+        walked = self._ids(operation.after, examine)
+        wanted = [*walked.conditions, *conditions(operation.wanted, self._sql.whole_table, self._dialect)]
+        examined = examine if walked.end else self._count(walked)
+        matching = self._matching(operation.wanted, wanted)
+        changed = self._change(operation, matching, wanted)
+        held = self._still_there([each for each in matching if each not in changed], wanted)
+        advanced = replace(
+            operation,
+            after=walked.end or operation.after,
+            examined=operation.examined + examined,
+            changed=operation.changed + len(changed),
+            held=operation.held + len(held),
+            held_ids=(*operation.held_ids, *held)[:HELD_KEPT],
+        )
+        if walked.end is None:
+            advanced = replace(advanced, state=OperationState.DONE, ended=self._bound.now())
+        return self._put(advanced)
+
+    def _ids(self, after: str | None, examine: int) -> Walk[str]:
+        key = self._sql.whole_table.c.message_id
+        return walk(
+            lambda statement: self._execute(statement).scalars().all(),
+            select(key).order_by(key),
+            [] if after is None else [key > after],
+            examine,
+            lambda found: found if _is_id(found) else None,
+            lambda end: key <= literal(end, key.type),
+        )
+
+    def _count(self, walked: Walk[str]) -> int:
+        table = self._sql.whole_table
+        counted = select(func.count()).select_from(table).where(*walked.conditions)
+        return int(self._execute(counted).scalar_one())
+
+    def _matching(self, wanted: MessageFilter, matches: Sequence[ColumnElement[bool]]) -> Sequence[str]:
+        table = self._sql.whole_table
+        asked: list[ColumnElement[Any]] = [table.c.message_id, *([table.c.headers] if wanted.headers else [])]
+        rows: Sequence[Any] = self._execute(select(*asked).where(*matches).order_by(table.c.message_id)).all()
+        return [row[0] for row in rows if _is_id(row[0]) and (not wanted.headers or _has(wanted, row[1]))]
+
+    def _change(
+        self, operation: Operation, ids: Sequence[str], matches: Sequence[ColumnElement[bool]]
+    ) -> Collection[str]:
+        if not ids:
+            return ()
+        sql, bound = self._sql, self._bound
+        change: Delete | Update = sql.cancel_matching
+        values: dict[str, Any] = {}
+        if operation.kind is OperationKind.RESCHEDULE:
+            assert operation.due_time is not None
+            change, values = sql.reschedule_matching, {"new_due_time": operation.due_time}
+            bound.stored(operation.due_time)
+        return self._dialect.change_unclaimed_of(
+            bound.connection, sql.whole_table, change, ids, matches, values, bound.now()
+        )
+
+    def _still_there(self, ids: Sequence[str], matches: Sequence[ColumnElement[bool]]) -> Sequence[str]:
+        """Those that a dispatcher has, and has not removed meanwhile."""
+        if not ids:
+            return ()
+        key = self._sql.whole_table.c.message_id
+        found = select(key).where(self._dialect.among(key, "ids"), *matches).order_by(key)
+        return self._execute(found, {"ids": ids}).scalars().all()
+
+    def _one(self, operation_id: str, *, locked: bool) -> Operation | None:
+        table = self._tables.operations
+        found = select(table).where(table.c.operation_id == operation_id)
+        row = self._execute(found.with_for_update() if locked else found).first()
+        return None if row is None else _operation_of(row)
+
+    def _put(self, operation: Operation) -> Operation:
+        table = self._tables.operations
+        self._execute(update(table).where(table.c.operation_id == operation.operation_id).values(_row_of(operation)))
+        return operation
+
+
+def _is_id(value: object) -> bool:
+    try:
+        check_message_id(value)  # type: ignore[arg-type]  # SQLite has anything in any column
+    except InvalidMessageError:
+        return False
+    return True
+
+
+def _has(wanted: MessageFilter, headers: str | None) -> bool:
+    try:
+        return wanted.matches_headers(decode_mapping(headers))
+    except ValueError:
+        return False
+
+
+def _row_of(operation: Operation) -> dict[str, Any]:
+    return {
+        "operation_id": operation.operation_id,
+        "kind": operation.kind.value,
+        "wanted": json.dumps(operation.wanted.as_dict()),
+        "begun_by": operation.by,
+        "began": operation.began,
+        "due_time": operation.due_time,
+        "ended": operation.ended,
+        "state": operation.state.value,
+        "after_id": operation.after,
+        "examined": operation.examined,
+        "changed": operation.changed,
+        "held": operation.held,
+        "held_ids": json.dumps(list(operation.held_ids)),
+    }
+
+
+def _operation_of(row: Any) -> Operation:
+    return Operation(
+        operation_id=row.operation_id,
+        kind=OperationKind(row.kind),
+        wanted=MessageFilter.from_dict(json.loads(row.wanted)),
+        by=row.begun_by,
+        began=row.began,
+        due_time=row.due_time,
+        ended=row.ended,
+        state=OperationState(row.state),
+        after=row.after_id,
+        examined=row.examined,
+        changed=row.changed,
+        held=row.held,
+        held_ids=tuple(json.loads(row.held_ids)),
+    )

@@ -1,0 +1,129 @@
+"""What waits, searched and counted."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import BigInteger, ColumnElement, Row, Select, bindparam, func, literal, select
+
+from delaystore.filters import MessageFilter
+from delaystore.message import PARKED, Position, position_of, utc
+from delaystore.sql.codec import decode_mapping
+from delaystore.stores._buckets import seconds_of, start_of
+from delaystore.stores._checks import check_number
+from delaystore.stores.abc import Page
+from delaystore.stores.sql._statements import is_parked
+from delaystore.stores.sql.operating._bound import Noun
+from delaystore.stores.sql.operating._conditions import conditions
+from delaystore.stores.sql.operating._walk import Walk, walk
+from delaystore.stores.sql.rows import has_position, position_of_row, to_shown_message
+
+Rows = Sequence[Row[*tuple[Any, ...]]]
+
+
+class Search(Noun):
+    """Searches and counts. They go by an index where their transaction prefers that."""
+
+    def page(self, wanted: MessageFilter, after: Position | None, limit: int, examine: int) -> Page:
+        """See `OperableDelayedMessageStore.search`."""
+        check_number(limit, "limit")
+        check_number(examine, "examine")
+        walked = self.positions(_beginning(wanted, after), examine, failing=wanted.failing is True)
+        found = self._matching(wanted, walked, limit)
+        if len(found) <= limit:
+            return Page([to_shown_message(row) for row in found], walked.end)
+        end = next((number for number in range(limit, 0, -1) if has_position(found[number - 1])), None)
+        if end is None:
+            return self.page(wanted, after, 2 * limit, examine)
+        return Page([to_shown_message(row) for row in found[:end]], position_of_row(found[end - 1]))
+
+    def positions(
+        self, after: Position | None, examine: int, *more: ColumnElement[bool], failing: bool = False
+    ) -> Walk[Position]:
+        """A walk in the order of positions, of what has failed before alone if `failing`."""
+        table, dialect = self._sql.whole_table, self._dialect
+        order = dialect.failing_order(table) if failing else [table.c.next_attempt, table.c.message_id]
+        behind = [*([dialect.is_failing(table)] if failing else []), *more]
+        if after is not None:
+            behind.append(dialect.behind(order, _values(order, after)))
+        search = select(order[0].label("next_attempt"), order[1].label("message_id")).order_by(*order)
+        return walk(
+            lambda statement: self._execute(statement).all(),
+            search,
+            behind,
+            examine,
+            lambda row: position_of(row) if has_position(row) else None,
+            lambda end: dialect.up_to(order, _values(order, end)),
+        )
+
+    def _matching(self, wanted: MessageFilter, walked: Walk[Position], limit: int) -> Rows:
+        """The first `limit` and one of the rows that match, whole, in the order of positions."""
+        table = self._sql.whole_table
+        order = self._dialect.failing_order(table) if wanted.failing else [table.c.next_attempt, table.c.message_id]
+        matches = [*walked.conditions, *conditions(wanted, table, self._dialect)]
+        if not wanted.headers:
+            return self._execute(self._sql.shown.where(*matches).order_by(*order).limit(limit + 1)).all()
+        light = select(table.c.message_id, table.c.headers).where(*matches).order_by(*order)
+        ids = list(_with_headers(wanted, self._execute(light), limit + 1))
+        rows = {row.message_id: row for row in self._execute(self._sql.show, {"ids": ids})} if ids else {}
+        return [rows[message_id] for message_id in ids if message_id in rows]
+
+    def count_between(self, since: datetime, until: datetime, bucket: timedelta) -> Mapping[datetime, int]:
+        """By the index of next attempts."""
+        table, length = self._sql.table, bindparam("seconds", seconds_of(bucket), type_=BigInteger)
+        number = self._dialect.bucket(table.c.next_attempt, length).label("number")
+        is_between = (table.c.next_attempt >= utc(since, "since")) & (table.c.next_attempt < utc(until, "until"))
+        numbered = select(number).where(is_between).subquery("numbered")
+        counted = select(numbered.c.number, func.count().label("messages")).group_by(numbered.c.number)
+        rows = self._execute(counted.order_by(numbered.c.number))
+        return {start_of(int(row.number), bucket): row.messages for row in rows if row.number is not None}
+
+    def count_by_destination(self, most: int) -> Mapping[str, int]:
+        """Reads all."""
+        check_number(most, "most")
+        destination, count = self._sql.table.c.destination, func.count().label("messages")
+        counted = select(destination, count).group_by(destination).order_by(count.desc(), destination).limit(most)
+        return {row.destination: row.messages for row in self._execute(counted)}
+
+    def count_failing(self, at_most: int) -> int:
+        """By the index of what has failed."""
+        table = self._sql.whole_table
+        return self._count(select(literal(1)).select_from(table).where(self._dialect.is_failing(table)), at_most)
+
+    def count_parked(self, at_most: int) -> int:
+        """By the index of next attempts."""
+        table = self._sql.table
+        return self._count(select(literal(1)).select_from(table).where(is_parked(table)), at_most)
+
+    def _count(self, statement: Select[Any], at_most: int) -> int:
+        check_number(at_most, "at_most")
+        some = statement.limit(at_most).subquery("some")
+        return int(self._execute(select(func.count()).select_from(some)).scalar_one())
+
+
+def _beginning(wanted: MessageFilter, after: Position | None) -> Position | None:
+    """The point behind which the first one that matches may be: no next attempt comes before the due time."""
+    points = [after]
+    if wanted.since is not None:
+        points.append(Position(wanted.since, ""))
+    if wanted.paused:
+        points.append(Position(PARKED, ""))
+    return max((point for point in points if point is not None), default=None)
+
+
+def _values(order: Sequence[ColumnElement[Any]], position: Position) -> list[ColumnElement[Any]]:
+    return [literal(value, column.type) for value, column in zip(position, order, strict=True)]
+
+
+def _with_headers(wanted: MessageFilter, rows: Any, most: int) -> Iterator[str]:
+    """The ids of the first `most` rows whose headers match; those that cannot be read do not."""
+    for row in rows:
+        try:
+            headers = decode_mapping(row.headers)
+        except ValueError:
+            continue
+        if type(row.message_id) is str and wanted.matches_headers(headers):
+            yield row.message_id
+            most -= 1
+            if not most:
+                return

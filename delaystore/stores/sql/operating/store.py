@@ -1,0 +1,194 @@
+"""What operators need of a SQL store: each call a transaction of its own, or, where much may be changed, a few."""
+
+import time
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import Final
+
+from typing_extensions import override
+
+from delaystore.filters import MessageFilter
+from delaystore.message import Position
+from delaystore.sql.errors import translated_errors
+from delaystore.stores.abc import Page
+from delaystore.stores.operable import (
+    EXAMINED,
+    STEP,
+    Activity,
+    Allowance,
+    AuditEntry,
+    Destination,
+    DispatcherRecord,
+    OperableDelayedMessageStore,
+    Operation,
+)
+from delaystore.stores.sql import setup
+from delaystore.stores.sql.operating._bound import Bound
+from delaystore.stores.sql.operating._changes import Changes
+from delaystore.stores.sql.operating._destinations import Destinations
+from delaystore.stores.sql.operating._dispatchers import Dispatchers
+from delaystore.stores.sql.operating._operations import Operations
+from delaystore.stores.sql.operating._parking import Parking
+from delaystore.stores.sql.operating._search import Search
+
+ASKED_AGAIN: Final = 30.0
+"""Seconds after which tables of an earlier release are asked again whether they are upgraded."""
+TIDIED: Final = 60.0
+"""Seconds after which a beat deletes again what is old."""
+
+
+class OperableSqlStore(OperableDelayedMessageStore):
+    """The operable part of SqlDelayedMessageStore."""
+
+    _is_operable = False
+    _ask_from = 0.0
+    _tidy_from = 0.0
+
+    @abstractmethod
+    def _one_call(self) -> AbstractContextManager[Bound]: ...
+
+    @abstractmethod
+    def _looking_up(self) -> AbstractContextManager[Bound]: ...
+
+    @property
+    @override
+    def is_operable(self) -> bool:
+        """Asked once where it is so, and each half minute where it is not."""
+        if not self._is_operable and time.monotonic() >= self._ask_from:
+            with self._one_call() as bound, translated_errors():
+                self._is_operable = setup.is_operable(bound.connection, bound.parts.statements.table)
+            self._ask_from = time.monotonic() + ASKED_AGAIN
+        return self._is_operable
+
+    @override
+    def search(
+        self,
+        wanted: MessageFilter,
+        *,
+        after: Position | None = None,
+        limit: int = 100,
+        examine: int = EXAMINED,
+    ) -> Page:
+        """By the index of next attempts, or by that of what has failed."""
+        with self._looking_up() as bound:
+            return Search(bound).page(wanted, after, limit, examine)
+
+    @override
+    def count_between(self, since: datetime, until: datetime, bucket: timedelta) -> Mapping[datetime, int]:
+        with self._looking_up() as bound:
+            return Search(bound).count_between(since, until, bucket)
+
+    @override
+    def count_by_destination(self, most: int = 1_000) -> Mapping[str, int]:
+        with self._one_call() as bound:
+            return Search(bound).count_by_destination(most)
+
+    @override
+    def count_failing(self, at_most: int) -> int:
+        with self._looking_up() as bound:
+            return Search(bound).count_failing(at_most)
+
+    @override
+    def count_parked(self, at_most: int) -> int:
+        with self._looking_up() as bound:
+            return Search(bound).count_parked(at_most)
+
+    @override
+    def begin_operation(self, operation: Operation) -> None:
+        with self._one_call() as bound:
+            Operations(bound).begin(operation)
+
+    @override
+    def advance_operation(self, operation_id: str, examine: int = STEP) -> Operation | None:
+        with self._looking_up() as bound:
+            return Operations(bound).advance(operation_id, examine)
+
+    @override
+    def end_operation(self, operation_id: str) -> Operation | None:
+        with self._one_call() as bound:
+            return Operations(bound).end(operation_id)
+
+    @override
+    def operation(self, operation_id: str) -> Operation | None:
+        with self._one_call() as bound:
+            return Operations(bound).get(operation_id)
+
+    @override
+    def operations(self, limit: int = 20) -> Sequence[Operation]:
+        with self._one_call() as bound:
+            return Operations(bound).last(limit)
+
+    @override
+    def destinations(self) -> Sequence[Destination]:
+        with self._one_call() as bound:
+            return Destinations(bound).all()
+
+    @override
+    def pause(self, destination: str, *, by: str, until: datetime | None = None) -> None:
+        with self._one_call() as bound:
+            Destinations(bound).pause(destination, by, until)
+
+    @override
+    def resume(self, destination: str, *, by: str) -> bool:
+        """Waits for passes of dispatchers that have just parked messages for it."""
+        with self._one_call() as bound:
+            return Destinations(bound).resume(destination, by)
+
+    @override
+    def limit_rate(self, destination: str, max_rate: float | None, *, by: str) -> None:
+        with self._one_call() as bound:
+            Destinations(bound).limit(destination, max_rate, by)
+
+    @cached_property
+    def _parking(self) -> Parking:
+        return Parking(self._looking_up)
+
+    @override
+    def park(self, until: datetime, at_most: int = STEP) -> int:
+        return self._parking.park(until, at_most)
+
+    @override
+    def unpark(self, at_most: int = STEP) -> int:
+        return self._parking.unpark(at_most)
+
+    @override
+    def allowance(self, destination: str, wanted: int) -> Allowance:
+        with self._one_call() as bound:
+            return Destinations(bound).allowance(destination, wanted)
+
+    @override
+    def beat(self, record: DispatcherRecord, done: Sequence[Activity] = ()) -> None:
+        with self._one_call() as bound:
+            Dispatchers(bound).beat(record, done)
+        if time.monotonic() >= self._tidy_from:
+            self._tidy_from = time.monotonic() + TIDIED
+            with self._one_call() as bound:
+                Dispatchers(bound).forget()
+
+    @override
+    def retire(self, dispatcher_id: str) -> None:
+        with self._one_call() as bound:
+            Dispatchers(bound).retire(dispatcher_id)
+
+    @override
+    def dispatchers(self) -> Sequence[DispatcherRecord]:
+        with self._one_call() as bound:
+            return Dispatchers(bound).alive()
+
+    @override
+    def activity(self, since: datetime) -> Sequence[Activity]:
+        with self._one_call() as bound:
+            return Dispatchers(bound).activity(since)
+
+    @override
+    def note_change(self, entry: AuditEntry) -> None:
+        with self._one_call() as bound:
+            Changes(bound).note(entry)
+
+    @override
+    def changes(self, limit: int = 100, before: datetime | None = None) -> Sequence[AuditEntry]:
+        with self._one_call() as bound:
+            return Changes(bound).last(limit, before)

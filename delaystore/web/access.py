@@ -1,0 +1,140 @@
+"""Who may ask for what: decided once, ahead of every page and every answer of the API."""
+
+import asyncio
+import inspect
+from base64 import b64decode
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from delaystore.errors import DelaystoreError
+from delaystore.web.calls import Calls
+from delaystore.web.errors import Refusal, answer_error, answer_refusal
+from delaystore.web.origin import why_not_local, why_not_own
+from delaystore.web.paths import is_api, is_public
+from delaystore.web.users import USER, Account, Accounts, Role, User
+
+Dependency = Callable[[Request], User | Response | Awaitable[User | Response | None] | None]
+"""Of a host application: whoever asks; None: nobody is logged in; a Response, as a redirect to a login, is sent."""
+
+READING: Final = frozenset({"GET", "HEAD"})
+_PAUSE: Final = 0.5
+"""Seconds that a wrong password costs whoever tries."""
+_LOCAL: Final = User("", Role.OPERATE)
+_CHALLENGE: Final = {"WWW-Authenticate": 'Basic realm="delaystore", charset="UTF-8"'}
+_NOBODY: Final = "This page is open to this machine only, as no user is configured: set DELAYSTORE_WEB_USERS."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guard:
+    """Who is let in. `users` and `tokens` empty: there are none; `authenticate` None: the host does not say who asks.
+
+    `read_only`: nobody changes anything.
+    """
+
+    users: Accounts
+    tokens: tuple[Account, ...] = ()
+    authenticate: Dependency | None = None
+    read_only: bool = False
+    calls: Calls = field(default_factory=Calls)
+
+    async def user_of(self, request: Request) -> User | Response:
+        """Whoever asks, with what they may do; or the answer that the host gives in place of ours. Raises Refusal."""
+        user = await self._whoever(request)
+        if self.read_only and isinstance(user, User):
+            return User(user.name, Role.READ)
+        return user
+
+    async def _whoever(self, request: Request) -> User | Response:
+        kind, _, credentials = request.headers.get("authorization", "").partition(" ")
+        if is_api(request) and kind.lower() == "bearer":
+            return self._bearer(credentials.strip())
+        if is_api(request) and self.authenticate is not None and not self.users:
+            raise Refusal(401, "The API takes a token: Authorization: Bearer TOKEN.", {"WWW-Authenticate": "Bearer"})
+        if self.users and (self.authenticate is None or is_api(request)):
+            return await self._basic(kind, credentials)
+        if self.authenticate is not None:
+            return await self._host_says(request, self.authenticate)
+        why = why_not_local(request)
+        if why is not None:
+            raise Refusal(403, f"{_NOBODY} This request is refused because {why}.")
+        return _LOCAL
+
+    def _bearer(self, token: str) -> User:
+        accepted = [account for account in self.tokens if account.accepts(token)]  # all are compared, always
+        if not accepted:
+            raise Refusal(401, "This token is not known.", {"WWW-Authenticate": "Bearer"})
+        return accepted[0].user
+
+    async def _basic(self, kind: str, credentials: str) -> User:
+        if kind.lower() != "basic":
+            raise Refusal(401, "Log in with a name and a password.", _CHALLENGE)
+        name, password = _decoded(credentials)
+        user = self.users.known(name, password) or await self.calls(lambda: self.users.log_in(name, password))
+        if user is None:
+            await asyncio.sleep(_PAUSE)
+            raise Refusal(401, "Name or password are wrong.", _CHALLENGE)
+        return user
+
+    @staticmethod
+    async def _host_says(request: Request, dependency: Dependency) -> User | Response:
+        answer = dependency(request)
+        user = await answer if inspect.isawaitable(answer) else answer
+        if user is None:
+            raise Refusal(401, "Log in first.")
+        return user
+
+
+class Access:
+    """Lets requests to `app` that `guard` lets in; puts the user into the scope.
+
+    Whatever is no GET is a change: it needs the role operate, and must come from a page of ours or from a program.
+    """
+
+    def __init__(self, app: ASGIApp, guard: Guard) -> None:
+        self._app = app
+        self._guard = guard
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """An ASGI application."""
+        answer = None
+        if scope["type"] == "http" and not is_public(scope):
+            request = Request(scope)
+            try:
+                answer = await self._let_in(request)
+            except HTTPException as error:
+                answer = await answer_refusal(request, error)
+            except DelaystoreError as error:
+                answer = await answer_error(request, error)
+        await (answer or self._app)(scope, receive, send)
+
+    async def _let_in(self, request: Request) -> Response | None:
+        """The answer of the host, in place of ours; None: the request may go on. Raises HTTPException."""
+        user = await self._guard.user_of(request)
+        if isinstance(user, Response):
+            return user
+        request.scope[USER] = user
+        if request.method not in READING:
+            _check_change(request, user)
+        return None
+
+
+def _check_change(request: Request, user: User) -> None:
+    why = why_not_own(request)
+    if why is not None:
+        raise Refusal(403, f"Nothing was changed, because {why}.")
+    if not user.may_operate:
+        raise Refusal(403, "You may look, and change nothing: that takes the role operate.")
+
+
+def _decoded(credentials: str) -> tuple[str, str]:
+    try:
+        name, _, password = b64decode(credentials, validate=True).decode().partition(":")
+    except ValueError:
+        return "", ""
+    return name, password

@@ -1,0 +1,76 @@
+"""One call of the API, as a route and as a part of the document."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from delaystore.web.paths import API
+
+Schema = Mapping[str, Any]
+PROBLEMS: Final = (400, 401, 403, 503)
+"""The statuses that every call may answer with."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One call. `path`: below the API's own, as in OpenAPI; the parameter at its end may hold slashes.
+
+    `query`: the parameters, each with its schema; `body` and `answer`: schemas of JSON. `status`: all with which
+    that answer comes. `refusals`: further statuses, with a problem document.
+    """
+
+    method: str
+    path: str
+    name: str
+    summary: str
+    do: Callable[[Request], Awaitable[Response]]
+    answer: Schema
+    query: Mapping[str, Schema] = field(default_factory=dict)
+    body: Schema | None = None
+    status: Sequence[int] = (200,)
+    refusals: Sequence[int] = ()
+
+    @property
+    def route(self) -> Route:
+        """For Starlette."""
+        head, brace, parameter = self.path.partition("{")
+        path = f"{head}{{{parameter.removesuffix('}')}:path}}" if parameter.endswith("}") else self.path
+        return Route(API + (path if brace else self.path), self.do, methods=[self.method])
+
+    def document(self) -> dict[str, Any]:
+        """For OpenAPI: the operation object."""
+        found: dict[str, Any] = {
+            "operationId": self.name,
+            "summary": self.summary,
+            "parameters": [*self._path_parameters(), *map(_query_parameter, self.query.items())],
+            "responses": {
+                **{str(status): _content("Done.", self.answer) for status in self.status},
+                **{
+                    str(status): {"$ref": "#/components/responses/Problem"}
+                    for status in sorted({*PROBLEMS, *self.refusals} - set(self.status))
+                },
+            },
+        }
+        if self.body is not None:
+            found["requestBody"] = {"required": True, "content": {"application/json": {"schema": self.body}}}
+        return found
+
+    def _path_parameters(self) -> list[dict[str, Any]]:
+        names = [part.partition("}")[0] for part in self.path.split("{")[1:]]
+        return [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
+
+
+def _query_parameter(named: tuple[str, Schema]) -> dict[str, Any]:
+    name, schema = named
+    described = {key: value for key, value in schema.items() if key != "description"}
+    more = {"style": "form", "explode": True} if schema.get("type") == "array" else {}
+    found = {"name": name, "in": "query", "schema": described, **more}
+    return {**found, "description": schema["description"]} if "description" in schema else found
+
+
+def _content(description: str, schema: Schema) -> dict[str, Any]:
+    return {"description": description, "content": {"application/json": {"schema": schema}}}

@@ -1,0 +1,231 @@
+"""The error queue: groups, messages, replay, discard."""
+
+from base64 import b64encode
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from delaystore import documents
+from delaystore.operations.error_groups import ErrorFilter
+from delaystore.operations.failed_message import FailedMessage
+from delaystore.web import failed, shown
+from delaystore.web.api.call import Call
+from delaystore.web.api.given import Given, given_with
+from delaystore.web.api.messages import limit_of
+from delaystore.web.api.schemas import COUNT, FLAG, TEXT, TIME, known, ref, shape, some
+from delaystore.web.errors import Refusal
+from delaystore.web.paths import API, href
+from delaystore.web.site import site_of
+from delaystore.web.works import Work
+
+
+async def groups(request: Request) -> Response:
+    """By destination, kind and reason."""
+    found = await site_of(request).look(request, failed.groups, failed.PATIENCE)
+    if found is None:
+        return JSONResponse({"groups": [], "depth": 0, "examined": 0})
+    listed = [documents.record(group) for group in found.groups]
+    return JSONResponse({"groups": listed, "depth": found.depth, "examined": found.examined})
+
+
+async def messages(request: Request) -> Response:
+    """Those that match, the oldest first."""
+    query = request.query_params
+    skip = query.get("skip", "0")
+    if not skip.isdecimal():
+        raise Refusal(400, f"skip must be a whole number, not {skip[:20]!r}.")
+    wanted, limit = failed.wanted_of(query), limit_of(query, 100)
+    found = await site_of(request).look(
+        request, lambda operations: failed.page(operations, wanted, int(skip), limit), failed.PATIENCE
+    )
+    listed = [_document(message) for message in found.messages]
+    return JSONResponse({"messages": listed, "depth": found.depth, "next_skip": found.next_skip})
+
+
+async def get(request: Request) -> Response:
+    """One of them, with what it was."""
+    site, message_id = site_of(request), request.path_params["message_id"]
+    message = await site.look(request, lambda operations: failed.message(operations, message_id), failed.PATIENCE)
+    if message is None:
+        raise Refusal(404, f"No message {message_id!r} is among the first in the error queue.")
+    content = {"headers": documents.plain(message.headers), "properties": documents.plain(message.properties)}
+    return JSONResponse({**_document(message), **content, **(_body(message) if site.show_bodies else {})})
+
+
+async def replay(request: Request) -> Response:
+    """Send the originals again, in the background."""
+    given = (await given_with(request)).only("filter", "to", "limit")
+    work = failed.begin(request, "replay", _filter(given), given.text("to"), _limit(given))
+    return _begun(request, work)
+
+
+async def discard(request: Request) -> Response:
+    """Remove them for good, in the background."""
+    given = (await given_with(request)).only("filter", "limit")
+    return _begun(request, failed.begin(request, "discard", _filter(given), limit=_limit(given)))
+
+
+async def work(request: Request) -> Response:
+    """How far it is."""
+    found = site_of(request).works.get(request.path_params["work_id"])
+    if found is None:
+        raise Refusal(404, "This process knows of no such work; the changes say what was done.")
+    return JSONResponse(_work(found))
+
+
+def _filter(given: Given) -> ErrorFilter:
+    given.required("filter", "{} means all that failed")
+    return ErrorFilter.from_dict(given.objects("filter"))
+
+
+def _limit(given: Given) -> int | None:
+    limit = given.number("limit")
+    if limit is not None and (limit != int(limit) or limit < 1):
+        raise Refusal(400, f"The limit must be a whole number from 1, not {limit}.")
+    return None if limit is None else int(limit)
+
+
+def _begun(request: Request, begun: Work) -> Response:
+    return JSONResponse(_work(begun), 202, {"Location": href(request, f"{API}/works/{begun.work_id}")})
+
+
+def _work(found: Work) -> dict[str, Any]:
+    return {
+        "work_id": found.work_id,
+        "about": found.about,
+        "by": found.by,
+        "done": found.done,
+        "running": found.running,
+        "result": found.result,
+        "problem": found.problem,
+    }
+
+
+def _document(message: FailedMessage) -> dict[str, Any]:
+    left_out = ("headers", "properties", "body")
+    return {name: value for name, value in documents.record(message.without_body()).items() if name not in left_out}
+
+
+def _body(message: FailedMessage) -> dict[str, Any]:
+    body = message.body or b""
+    text = shown.as_text(body)
+    return {"body_base64": b64encode(body).decode()} if text is None else {"body": text}
+
+
+_FAILED: Final = {
+    "message_id": TEXT,
+    "destination": known(TEXT),
+    "kind": TEXT,
+    "reason": TEXT,
+    "failed_at": known(TIME),
+    "due_time": known(TIME),
+    "failures": COUNT,
+    "size": COUNT,
+    "obstacle": known(TEXT),
+}
+_WANTED: Final = {
+    "destination": {**TEXT, "description": "Where it was to go; empty: nothing says."},
+    "kind": TEXT,
+    "reason": {**TEXT, "description": "Of the same group: ids and numbers aside."},
+    "message_id": TEXT,
+}
+_FILTER: Final = shape({**_WANTED, "since": TIME, "until": TIME}, optional=(*_WANTED, "since", "until"), closed=True)
+_LIMIT: Final = {"type": "integer", "minimum": 1}
+_WORK: Final = shape(
+    {
+        "work_id": TEXT,
+        "about": TEXT,
+        "by": TEXT,
+        "done": COUNT,
+        "running": FLAG,
+        "result": known(TEXT),
+        "problem": known(TEXT),
+    }
+)
+SCHEMAS: Final = {
+    "FailedMessage": shape(
+        {**_FAILED, "headers": {"type": "object"}, "properties": {"type": "object"}, "body": TEXT, "body_base64": TEXT},
+        optional=("headers", "properties", "body", "body_base64"),
+    ),
+    "Work": _WORK,
+}
+CALLS: Final = (
+    Call(
+        method="GET",
+        path="/errors",
+        name="errorGroups",
+        summary="What is in the error queue, by destination, kind and reason; of the oldest 5,000.",
+        do=groups,
+        answer=shape(
+            {
+                "groups": some(
+                    shape(
+                        {
+                            "destination": known(TEXT),
+                            "kind": TEXT,
+                            "reason": TEXT,
+                            "count": COUNT,
+                            "first": known(TIME),
+                            "last": known(TIME),
+                            "example": TEXT,
+                            "message_id": TEXT,
+                            "stuck": COUNT,
+                        }
+                    )
+                ),
+                "depth": COUNT,
+                "examined": COUNT,
+            }
+        ),
+    ),
+    Call(
+        method="GET",
+        path="/errors/messages",
+        name="errorMessages",
+        summary="Failed messages that match, the oldest first, without their content.",
+        do=messages,
+        query={**_WANTED, "skip": COUNT, "limit": {**_LIMIT, "maximum": 1000}},
+        answer=shape({"messages": some(ref("FailedMessage")), "depth": COUNT, "next_skip": known(COUNT)}),
+    ),
+    Call(
+        method="GET",
+        path="/errors/messages/{message_id}",
+        name="errorMessage",
+        summary="One failed message; its body only where the server shows bodies.",
+        do=get,
+        answer=ref("FailedMessage"),
+        refusals=(404,),
+    ),
+    Call(
+        method="POST",
+        path="/errors/replay",
+        name="replay",
+        summary="Send the originals of what matches to their destinations, or all `to` another, in the background.",
+        do=replay,
+        body=shape({"filter": _FILTER, "to": TEXT, "limit": _LIMIT}, optional=("to", "limit"), closed=True),
+        answer=ref("Work"),
+        status=(202,),
+        refusals=(413, 415),
+    ),
+    Call(
+        method="POST",
+        path="/errors/discard",
+        name="discard",
+        summary="Remove what matches from the error queue for good, in the background.",
+        do=discard,
+        body=shape({"filter": _FILTER, "limit": _LIMIT}, optional=("limit",), closed=True),
+        answer=ref("Work"),
+        status=(202,),
+        refusals=(413, 415),
+    ),
+    Call(
+        method="GET",
+        path="/works/{work_id}",
+        name="work",
+        summary="How far a replay or a discard is, or what came of it; of the process that is asked.",
+        do=work,
+        answer=ref("Work"),
+        refusals=(404,),
+    ),
+)

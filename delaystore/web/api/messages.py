@@ -1,0 +1,182 @@
+"""Messages: send, get, search, cancel, reschedule."""
+
+from functools import partial
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from delaystore import documents
+from delaystore.errors import DuplicateMessageError
+from delaystore.message import PROPERTY_TYPES, DelayedMessage, new_message_id
+from delaystore.operations import Operations
+from delaystore.stores.abc import ManagementOutcome
+from delaystore.web.api.call import Call
+from delaystore.web.api.given import Given, given_with
+from delaystore.web.api.schemas import FLAG, TEXT, TIME, known, ref, shape, some
+from delaystore.web.errors import Refusal
+from delaystore.web.forms import filter_of, position_of, text_of
+from delaystore.web.site import site_of
+
+_NEW: Final = (
+    "destination", "body", "body_base64", "delay", "at", "headers", "properties", "message_id", "key", "on_key",
+    "max_wait",
+)  # fmt: skip
+_MOST: Final = 1_000
+
+
+async def send(request: Request) -> Response:
+    """Store a message; with a message_id of its own, again as often as the sender likes."""
+    site, given = site_of(request), (await given_with(request)).only(*_NEW)
+    own_id = given.text("message_id")
+    message_id = new_message_id() if own_id is None else own_id
+    try:
+        stored_id = await site.calls(
+            partial(
+                site.delivery.send,
+                given.required_text("destination"),
+                given.body(),
+                **given.when(),
+                headers=given.objects("headers"),
+                properties=_properties(given),
+                message_id=message_id,
+                key=given.text("key"),
+                on_key=given.text("on_key"),
+                max_wait=given.duration("max_wait"),
+            )
+        )
+    except DuplicateMessageError:
+        if own_id is None:
+            raise
+        return JSONResponse({"message_id": message_id, "stored": False})
+    stored = stored_id == message_id
+    return JSONResponse({"message_id": stored_id, "stored": stored}, 201 if stored else 200)
+
+
+def _properties(given: Given) -> dict[str, Any]:
+    properties = dict(given.objects("properties"))
+    for name, kind in PROPERTY_TYPES.items():
+        if kind is not str and kind is not int and name in properties:
+            properties[name] = Given(properties).time(name)
+    return properties
+
+
+async def search(request: Request) -> Response:
+    """A page of what matches; `next` says where to go on, and is null at the end only: a page may be short."""
+    query = request.query_params
+    wanted, after = filter_of(query), position_of(text_of(query, "after"))
+    page = await site_of(request).ask(request, Operations.search, wanted, after=after, limit=limit_of(query, 100))
+    found = [documents.summary(message) for message in page.messages]
+    return JSONResponse({"messages": found, "next": None if page.next_key is None else str(page.next_key)})
+
+
+async def get(request: Request) -> Response:
+    """One message."""
+    site, message_id = site_of(request), request.path_params["message_id"]
+    message = await site.calls(partial(site.delivery.get, message_id))
+    if message is None:
+        raise _gone(message_id)
+    return JSONResponse(_document(message, with_body=site.show_bodies))
+
+
+async def cancel(request: Request) -> Response:
+    """Delete it."""
+    message_id = request.path_params["message_id"]
+    return _answer(message_id, await site_of(request).ask(request, Operations.cancel_one, message_id))
+
+
+async def reschedule(request: Request) -> Response:
+    """Give it a new due time; a delay of 0 sends it now."""
+    when = (await given_with(request)).only("delay", "at").when()
+    message_id = request.path_params["message_id"]
+    return _answer(message_id, await site_of(request).ask(request, Operations.reschedule_one, message_id, **when))
+
+
+def limit_of(query: Any, default: int) -> int:
+    """How many are wanted, at most. Raises Refusal."""
+    text = query.get("limit", str(default))
+    if not text.isdecimal() or not 1 <= int(text) <= _MOST:
+        raise Refusal(400, f"The limit must be a whole number from 1 to {_MOST:,}, not {text[:20]!r}.")
+    return int(text)
+
+
+def _document(message: DelayedMessage, *, with_body: bool) -> dict[str, Any]:
+    found = {**documents.waiting(message), "parked": message.is_parked, "failures": documents.field(message.failures)}
+    hidden = () if with_body else ("body", "body_base64")
+    return {name: value for name, value in found.items() if name not in hidden}
+
+
+def _answer(message_id: str, outcome: ManagementOutcome) -> Response:
+    if outcome is ManagementOutcome.NOT_FOUND:
+        raise _gone(message_id)
+    if outcome is ManagementOutcome.BEING_DISPATCHED:
+        raise Refusal(409, f"Nothing was changed: a dispatcher is just forwarding message {message_id}.")
+    return JSONResponse({"message_id": message_id})
+
+
+def _gone(message_id: str) -> Refusal:
+    return Refusal(404, f"No message {message_id!r} waits here.")
+
+
+_LIMIT: Final = {"type": "integer", "minimum": 1, "maximum": _MOST}
+_ID: Final = shape({"message_id": TEXT})
+CALLS: Final = (
+    Call(
+        method="POST",
+        path="/messages",
+        name="send",
+        summary="Store a message until it is due. 200: one of this message_id, or key, waits already.",
+        do=send,
+        body=ref("NewMessage"),
+        answer=shape({"message_id": TEXT, "stored": FLAG}),
+        status=(201, 200),
+        refusals=(409, 413, 415),
+    ),
+    Call(
+        method="GET",
+        path="/messages",
+        name="search",
+        summary="A page of what waits and matches; a page may be short although more match: go on with `next`.",
+        do=search,
+        query={
+            "destination": TEXT,
+            "since": {**TIME, "description": "Due at this time or later; without an offset it is UTC."},
+            "until": {**TIME, "description": "Due before this time."},
+            "id_prefix": TEXT,
+            "header": {**some(TEXT), "description": "NAME=VALUE, as often as wanted."},
+            "failing": FLAG,
+            "paused": FLAG,
+            "after": {**TEXT, "description": "The `next` of the page before."},
+            "limit": _LIMIT,
+        },
+        answer=shape({"messages": some(ref("Summary")), "next": known(TEXT)}),
+    ),
+    Call(
+        method="GET",
+        path="/messages/{message_id}",
+        name="get",
+        summary="One waiting message; its body only where the server shows bodies.",
+        do=get,
+        answer=ref("Message"),
+        refusals=(404,),
+    ),
+    Call(
+        method="DELETE",
+        path="/messages/{message_id}",
+        name="cancel",
+        summary="Delete a waiting message, unless a dispatcher has it.",
+        do=cancel,
+        answer=_ID,
+        refusals=(404, 409),
+    ),
+    Call(
+        method="PATCH",
+        path="/messages/{message_id}",
+        name="reschedule",
+        summary="Give a waiting message a new due time, unless a dispatcher has it; a delay of 0 sends it now.",
+        do=reschedule,
+        body=ref("When"),
+        answer=_ID,
+        refusals=(404, 409, 413, 415),
+    ),
+)

@@ -1,0 +1,69 @@
+"""How the endpoint is, and who changed what."""
+
+from datetime import datetime
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from delaystore import documents
+from delaystore.operations import Operations
+from delaystore.web.api.call import Call
+from delaystore.web.api.messages import limit_of
+from delaystore.web.api.schemas import TIME, ref, shape, some
+from delaystore.web.forms import text_of, time_of
+from delaystore.web.site import site_of
+
+_PATIENCE: Final = 6.0
+
+
+async def health(request: Request) -> Response:
+    """Whether messages are stored and forwarded; 503: they are not."""
+    overview = await site_of(request).readings.overview(_PATIENCE)
+    problems = list(overview.problems)
+    return JSONResponse({"healthy": not problems, "problems": problems}, 503 if problems else 200)
+
+
+async def overview(request: Request) -> Response:
+    """All that the first screen shows."""
+    return JSONResponse((await site_of(request).readings.overview(_PATIENCE)).as_dict())
+
+
+async def changes(request: Request) -> Response:
+    """Who changed what."""
+    before: datetime | None = time_of(text_of(request.query_params, "before"), "before")
+    found = await site_of(request).ask(request, Operations.changes, limit_of(request.query_params, 100), before)
+    return JSONResponse({"changes": [documents.record(each) for each in found]})
+
+
+CALLS: Final = (
+    Call(
+        method="GET",
+        path="/health",
+        name="health",
+        summary="Whether messages are stored and forwarded; 503: they are not, and why.",
+        do=health,
+        answer=ref("Health"),
+        status=(200, 503),
+    ),
+    Call(
+        method="GET",
+        path="/overview",
+        name="overview",
+        summary="How the endpoint is doing; null: the store did not answer in time, or cannot tell.",
+        do=overview,
+        answer=ref("Overview"),
+    ),
+    Call(
+        method="GET",
+        path="/changes",
+        name="changes",
+        summary="The last changes that were made, the newest first.",
+        do=changes,
+        query={
+            "limit": {"type": "integer", "minimum": 1, "maximum": 1000},
+            "before": {**TIME, "description": "Only from before this time."},
+        },
+        answer=shape({"changes": some(ref("Change"))}),
+    ),
+)

@@ -1,0 +1,140 @@
+"""The application: routes, who may use them, and what they share."""
+
+import os
+from collections.abc import Sequence
+from typing import Final
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from delaystore.delivery import DelayedDelivery
+from delaystore.errors import ConfigurationError, DelaystoreError
+from delaystore.web.access import Access, Dependency, Guard
+from delaystore.web.api import document
+from delaystore.web.api.document import CALLS
+from delaystore.web.cascade import Cascade
+from delaystore.web.errors import answer_error, answer_fault, answer_refusal
+from delaystore.web.hardening import Hardening
+from delaystore.web.pages import Pages, Screen
+from delaystore.web.paths import API, STATIC
+from delaystore.web.readings import Readings
+from delaystore.web.screens import bulk, changes, destinations, errors, messages, overview, work
+from delaystore.web.screens import cascade as cascade_screen
+from delaystore.web.signing import Signer
+from delaystore.web.site import Site
+from delaystore.web.users import TOKENS_VARIABLE, accounts_from_environment, accounts_of, tokens_of
+
+SECRET_VARIABLE: Final = "DELAYSTORE_WEB_SECRET"  # noqa: S105 - a variable's name
+SCREENS: Final = (
+    Screen("Overview", "/"),
+    Screen("Messages", "/messages"),
+    Screen("Bulk", "/bulk"),
+    Screen("Errors", "/errors"),
+    Screen("Destinations", "/destinations"),
+    Screen("Changes", "/changes"),
+)
+CASCADE: Final = Screen("Cascade", "/cascade")
+LOOKS: Final = (
+    ("/", overview.show),
+    ("/events", overview.events),
+    ("/messages", messages.listed),
+    ("/message", messages.one),
+    ("/bulk", bulk.choose),
+    ("/bulk/preview", bulk.preview),
+    ("/operation", bulk.operation),
+    ("/errors", errors.groups),
+    ("/errors/messages", errors.messages),
+    ("/errors/message", errors.one),
+    ("/destinations", destinations.listed),
+    ("/cascade", cascade_screen.show),
+    ("/changes", changes.listed),
+    ("/work", work.show),
+)
+CHANGES: Final = (
+    ("/message/cancel", messages.cancel),
+    ("/message/send-now", messages.send_now),
+    ("/message/reschedule", messages.reschedule),
+    ("/bulk/begin", bulk.begin),
+    ("/operation/resume", bulk.resume),
+    ("/operation/abandon", bulk.abandon),
+    ("/errors/replay", errors.replay),
+    ("/errors/discard", errors.discard),
+    ("/destinations/pause", destinations.pause),
+    ("/destinations/resume", destinations.resume),
+    ("/destinations/limit", destinations.limit),
+)
+
+
+def app(
+    delivery: DelayedDelivery,
+    *,
+    users: str | None = None,
+    tokens: str | None = None,
+    authenticate: Dependency | None = None,
+    secret: str | None = None,
+    title: str | None = None,
+    show_bodies: bool = False,
+    read_only: bool = False,
+    cascade: Cascade | None = None,
+) -> Starlette:
+    """The web page of `delivery`'s endpoint, and its JSON API at /api/v1: an ASGI application.
+
+    Serve it, or mount it under any prefix: `app.mount("/delays", delaystore.web.app(delivery))`. It neither starts nor
+    closes `delivery`, and calls it in threads.
+
+    `users`: `NAME:ROLE:PASSWORD`, separated by white space, the role being read or operate; `@FILE`: in that file.
+    `tokens`: `TOKEN:ROLE`, likewise, for programs. None: what DELAYSTORE_WEB_USERS and DELAYSTORE_WEB_TOKENS say.
+    `authenticate`: your own login in place of `users`: gets the request, returns a User, None for nobody, or a Response
+    to be sent, such as a redirect; it may be async, and raise HTTPException.
+    Without any of these only this machine is let in, by the name localhost.
+    `secret`: what forms are signed with, the same in all processes that serve this page; None: DELAYSTORE_WEB_SECRET,
+    or one of its own. `title`: what the page calls itself; None: the endpoint's name.
+    `show_bodies`: show what is in messages. `read_only`: nobody changes anything. `cascade` None: shows none.
+
+    Raises ConfigurationError for what cannot work.
+    """
+    if not isinstance(delivery, DelayedDelivery):
+        raise ConfigurationError(
+            f"the web page takes a DelayedDelivery, not {type(delivery).__name__}; beside an AsyncDelayedDelivery make "
+            "one with a store of its own: it is used in threads, and connects when it is first used"
+        )
+    signer = Signer(secret or os.environ.get(SECRET_VARIABLE))
+    screens = SCREENS if cascade is None else (*SCREENS[:-1], CASCADE, SCREENS[-1])
+    site = Site(
+        delivery=delivery,
+        pages=Pages(title or delivery.operations.endpoint, signer, screens),
+        readings=Readings(lambda: delivery.operations),
+        show_bodies=show_bodies,
+        cascade=cascade,
+    )
+    guard = Guard(
+        users=accounts_from_environment() if users is None else accounts_of(users),
+        tokens=tokens_of(os.environ.get(TOKENS_VARIABLE) if tokens is None else tokens),
+        authenticate=authenticate,
+        read_only=read_only,
+        calls=site.calls,
+    )
+    application = Starlette(
+        routes=_routes(),
+        middleware=[Middleware(Hardening), Middleware(Access, guard)],
+        exception_handlers={
+            HTTPException: answer_refusal,
+            DelaystoreError: answer_error,
+            Exception: answer_fault,
+        },
+    )
+    application.state.site = site
+    return application
+
+
+def _routes() -> Sequence[BaseRoute]:
+    return [
+        Mount(STATIC, StaticFiles(packages=[("delaystore.web", "static")]), name="static"),
+        *(Route(path, look, methods=["GET"]) for path, look in LOOKS),
+        *(call.route for call in CALLS),
+        Route(f"{API}/openapi.json", document.show, methods=["GET"]),
+        *(Route(path, change, methods=["POST"]) for path, change in CHANGES),
+    ]

@@ -1,0 +1,125 @@
+"""Destinations, as pages and the API have them: what is known of each, and how it is changed."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from starlette.requests import Request
+
+from delaystore.errors import ConfigurationError, StoreUnavailableError
+from delaystore.message import check_destination
+from delaystore.operations import Operations, Overview
+from delaystore.operations.overview import RECENT
+from delaystore.stores.operable import Destination
+from delaystore.web.shown import counted
+from delaystore.web.site import Site, site_of
+from delaystore.web.works import Work
+
+_PATIENCE: Final = 10.0
+_COUNTING: Final = 5.0
+"""Seconds that are waited for the backlog, which reads all that waits; then it is unknown."""
+_MOMENT: Final = 2.0
+"""Seconds that a change is waited for: most have ended by then."""
+_TICK: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One destination. `waiting` None: not counted. `rate`: delivered a second. `state` None: nobody changed it."""
+
+    name: str
+    waiting: int | None
+    rate: float | None
+    state: Destination | None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of a destination. `about`: while it goes on; `done`: what became of the messages."""
+
+    about: str
+    told: str
+    done: str
+    do: Callable[[Operations, Callable[[int], None]], int]
+
+
+def paused(name: str, until: datetime | None) -> Change:
+    """Pause it. Raises InvalidMessageError for a name that is none."""
+    check_destination(name)
+    return Change(
+        f"Pausing {name}",
+        f"{name} is paused.",
+        "parked",
+        lambda operations, progress: operations.pause(name, until=until, progress=progress),
+    )
+
+
+def resumed(name: str) -> Change:
+    """Resume it. Raises InvalidMessageError for a name that is none."""
+    check_destination(name)
+    return Change(
+        f"Resuming {name}",
+        f"{name} is resumed.",
+        "shown again",
+        lambda operations, progress: operations.resume(name, progress=progress),
+    )
+
+
+async def rows_of(request: Request) -> tuple[list[Row], Overview]:
+    """All that messages wait for, or that were delivered to lately, or that somebody changed, the fullest first."""
+    site = site_of(request)
+    overview, backlog = await asyncio.gather(site.readings.overview(_PATIENCE), _backlog(site))
+    states = {each.name: each for each in await site.ask(request, Operations.destinations)}
+    rates, waiting = _rates(overview), backlog or {}
+    names = sorted({*waiting, *rates, *states}, key=lambda name: (-waiting.get(name, 0), name))
+    rows = [
+        Row(
+            name,
+            None if backlog is None else waiting.get(name, 0),
+            None if overview.activity is None else rates.get(name, 0.0),
+            states.get(name),
+        )
+        for name in names
+    ]
+    return rows, overview
+
+
+async def begin_change(request: Request, change: Change) -> Work:
+    """Begin it in the background, and wait a moment for its end. Raises ConfigurationError where it has failed."""
+    site = site_of(request)
+    operations = site.operations(request)
+    work = Work(about=change.about, by=operations.by, path="/destinations")
+
+    def do(progress: Callable[[int], None]) -> str:
+        count = change.do(operations, progress)
+        progress(count)
+        site.readings.forget()
+        return f"{counted(count, 'message')} {change.done}"
+
+    site.works.begin(work, do)
+    end = asyncio.get_running_loop().time() + _MOMENT
+    while work.running and asyncio.get_running_loop().time() < end:
+        await asyncio.sleep(_TICK)
+    if work.problem is not None:
+        raise ConfigurationError(work.problem)
+    return work
+
+
+async def _backlog(site: Site) -> Mapping[str, int] | None:
+    try:
+        return await site.readings.backlog(_COUNTING)
+    except StoreUnavailableError:
+        return None
+
+
+def _rates(overview: Overview) -> Mapping[str, float]:
+    if overview.activity is None or overview.now is None:
+        return {}
+    totals: dict[str, int] = {}
+    for each in overview.activity:
+        if each.minute >= overview.now - RECENT:
+            for name, count in each.by_destination.items():
+                totals[name] = totals.get(name, 0) + count
+    return {name: count / RECENT.total_seconds() for name, count in totals.items()}

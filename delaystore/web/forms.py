@@ -1,0 +1,98 @@
+"""What people write into forms, as filters and times. Times without an offset are UTC."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from starlette.datastructures import ImmutableMultiDict
+
+from delaystore.errors import InvalidMessageError
+from delaystore.filters import MessageFilter
+from delaystore.message import Position
+from delaystore.times import parse_duration
+
+Fields = ImmutableMultiDict[str, Any]
+FILTERS: Final = ("destination", "since", "until", "id_prefix", "header", "failing", "paused")
+"""The fields of a filter."""
+_ANSWERS: Final[Mapping[str, bool | None]] = {"": None, "yes": True, "no": False, "true": True, "false": False}
+
+
+def text_of(fields: Fields, name: str) -> str:
+    """What a field says, without white space around; empty: nothing."""
+    given = fields.get(name, "")
+    return given.strip() if isinstance(given, str) else ""
+
+
+def id_of(fields: Fields, name: str = "id") -> str:
+    """What a field of ours says, exactly as it is: an id, or a destination, may begin with white space."""
+    given = fields.get(name, "")
+    return given if isinstance(given, str) else ""
+
+
+def time_of(text: str, name: str) -> datetime | None:
+    """ISO 8601, in UTC where it has no offset; None: empty. Raises InvalidMessageError, which calls it `name`."""
+    if not text:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidMessageError(f"{name} {text!r} is no time; write 2027-01-31T09:00, or with an offset") from None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def due_of(fields: Fields) -> tuple[timedelta | None, datetime | None]:
+    """What the fields `delay` and `at` say; just one of them. Raises InvalidMessageError, ConfigurationError."""
+    delay, at = text_of(fields, "delay"), time_of(text_of(fields, "at"), "the new due time")
+    if bool(delay) is (at is not None):
+        raise InvalidMessageError("say when: write a delay, such as 2h30m, or choose a time; one of them")
+    return (parse_duration(delay, "the delay") if delay else None), at
+
+
+def filter_of(fields: Fields) -> MessageFilter:
+    """The filter that the fields say; empty ones say nothing. Raises InvalidMessageError."""
+    return MessageFilter(
+        destination=text_of(fields, "destination") or None,
+        since=time_of(text_of(fields, "since"), "due from"),
+        until=time_of(text_of(fields, "until"), "due before"),
+        id_prefix=text_of(fields, "id_prefix") or None,
+        headers=dict(_header(line) for each in fields.getlist("header") for line in each.splitlines() if line.strip()),
+        failing=_answer(fields, "failing"),
+        paused=_answer(fields, "paused"),
+    )
+
+
+def query_of(wanted: MessageFilter) -> dict[str, Any]:
+    """The inverse of `filter_of`."""
+    document = wanted.as_dict()
+    headers = document.pop("headers", {})
+    answers = {name: "yes" if value else "no" for name, value in document.items() if isinstance(value, bool)}
+    return {**document, **answers, "header": [f"{name}={value}" for name, value in headers.items()]}
+
+
+def typed(fields: Fields) -> dict[str, str]:
+    """What was typed, as it was, to be shown again."""
+    return {name: "\n".join(map(str, fields.getlist(name))) for name in FILTERS}
+
+
+def position_of(text: str) -> Position | None:
+    """Where a page goes on; None: at the beginning. Raises InvalidMessageError."""
+    if not text:
+        return None
+    try:
+        return Position.parse(text)
+    except ValueError:
+        raise InvalidMessageError(f"{text[:80]!r} is no place to go on from; follow a page's own link") from None
+
+
+def _answer(fields: Fields, name: str) -> bool | None:
+    text = text_of(fields, name)
+    if text not in _ANSWERS:
+        raise InvalidMessageError(f"{name} must be yes or no, not {text!r}")
+    return _ANSWERS[text]
+
+
+def _header(line: str) -> tuple[str, str]:
+    name, mark, value = line.strip().partition("=")
+    if not mark or not name:
+        raise InvalidMessageError(f"header {line.strip()!r} is not of the form NAME=VALUE")
+    return name, value

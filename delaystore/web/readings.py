@@ -1,0 +1,92 @@
+"""What many readers look at: asked for once, and shared by all of them."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from datetime import UTC, datetime, timedelta
+from time import monotonic
+from typing import Final, Generic, TypeVar
+
+from delaystore.errors import StoreUnavailableError
+from delaystore.operations import Operations, Overview
+
+Answer = TypeVar("Answer")
+
+FRESH: Final = 2.0
+"""Seconds for which what was read is shown to others."""
+_OVERVIEW_TIMEOUT: Final = 4.0
+_SHARE: Final = 20
+"""What takes long to read is read again after this many times as long at the soonest."""
+_WEEK: Final = timedelta(days=7)
+_HOUR: Final = timedelta(hours=1)
+
+
+class Shared(Generic[Answer]):
+    """What `ask` answers, asked in a thread: once at a time, however many wait for it."""
+
+    def __init__(self, ask: Callable[[], Answer], fresh: float = FRESH) -> None:
+        self._ask = ask
+        self._least = fresh
+        self._lock = threading.Lock()
+        self._future: Future[Answer] | None = None
+        self._fresh_until = 0.0
+
+    async def __call__(self, patience: float) -> Answer:
+        """The answer, at most as old as what it cost; raises as `ask`, StoreUnavailableError where it takes longer."""
+        future = asyncio.wrap_future(self._current())
+        try:
+            return await asyncio.wait_for(asyncio.shield(future), patience)
+        except TimeoutError:
+            future.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # somebody else asks again
+            raise StoreUnavailableError(f"there was no answer within {patience:g} seconds") from None
+
+    def forget(self) -> None:
+        """Have the next one ask again, as something was changed."""
+        with self._lock:
+            self._fresh_until = 0.0
+
+    def _current(self) -> "Future[Answer]":
+        with self._lock:
+            if self._future is None or (self._future.done() and monotonic() >= self._fresh_until):
+                self._future = Future()
+                thread = threading.Thread(target=self._run, args=(self._future,), name="delaystore-web", daemon=True)
+                thread.start()
+            return self._future
+
+    def _run(self, future: "Future[Answer]") -> None:
+        began = monotonic()
+        try:
+            answer = self._ask()
+        except BaseException as error:
+            self._rest(began)
+            future.set_exception(error)
+        else:
+            self._rest(began)
+            future.set_result(answer)
+
+    def _rest(self, began: float) -> None:
+        with self._lock:
+            self._fresh_until = (now := monotonic()) + max(self._least, _SHARE * (now - began))
+
+
+class Readings:
+    """What the first screen and the destinations show."""
+
+    def __init__(self, operations: Callable[[], Operations]) -> None:
+        self.overview: Shared[Overview] = Shared(lambda: operations().overview(_OVERVIEW_TIMEOUT))
+        self.due: Shared[Mapping[datetime, int]] = Shared(lambda: _due(operations()), 10.0)
+        self.backlog: Shared[Mapping[str, int]] = Shared(lambda: operations().backlog(200), 5.0)
+
+    def forget(self) -> None:
+        """Read everything anew, as something was changed."""
+        for shared in (self.overview, self.due, self.backlog):
+            shared.forget()
+
+
+def _due(operations: Operations) -> Mapping[datetime, int]:
+    now = operations.now()
+    first = now.replace(minute=0, second=0, microsecond=0)
+    counts = operations.due(first, first + _WEEK, _HOUR)
+    hours = (first + number * _HOUR for number in range(int(_WEEK / _HOUR)))
+    return {hour: counts.get(hour.astimezone(UTC), 0) for hour in hours}

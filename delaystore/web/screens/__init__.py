@@ -1,0 +1,3 @@
+"""The screens, a module each."""
+
+__all__: list[str] = []

@@ -1,0 +1,119 @@
+"""Changes of all messages that match: choose, preview, confirm, watch, and see what came of it."""
+
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from delaystore.errors import DelaystoreError
+from delaystore.operations import Operations
+from delaystore.stores.operable import Operation, OperationKind, OperationState
+from delaystore.web.changing import fields_of
+from delaystore.web.errors import Refusal
+from delaystore.web.following import follow, previewed
+from delaystore.web.forms import Fields, due_of, filter_of, id_of, query_of, text_of, typed
+from delaystore.web.site import site_of
+
+_SHOWN: Final = 20
+
+
+async def choose(request: Request) -> Response:
+    """The form, and the last operations."""
+    site = site_of(request)
+    operations = await site.ask(request, Operations.operations, _SHOWN)
+    return site.pages.page(
+        request,
+        "bulk.html",
+        here="/bulk",
+        typed=typed(request.query_params),
+        chosen=text_of(request.query_params, "kind") or OperationKind.CANCEL.value,
+        operations=operations,
+        problem=None,
+        preview=None,
+    )
+
+
+async def preview(request: Request) -> Response:
+    """What would be changed, and the button that changes it. It changes nothing itself."""
+    site, fields = site_of(request), request.query_params
+    form: dict[str, Any] = {
+        "here": "/bulk",
+        "typed": typed(fields),
+        "chosen": text_of(fields, "kind"),
+        "operations": (),
+        "delay": text_of(fields, "delay"),
+        "at": text_of(fields, "at"),
+    }
+    try:
+        wanted = filter_of(fields)
+        _check(_kind_of(fields), fields)
+    except DelaystoreError as error:
+        return site.pages.page(request, "bulk.html", status=400, **{**form, "problem": str(error), "preview": None})
+    found = await site.ask(request, previewed, wanted)
+    return site.pages.page(request, "bulk.html", **form, preview=found, query=query_of(wanted), problem=None)
+
+
+async def begin(request: Request) -> Response:
+    """Keep the operation in the store, and have it run."""
+    site, fields = site_of(request), await fields_of(request)
+    operation = await site.ask(request, begun, fields)
+    follow(site, site.operations(request), operation)
+    return site.pages.then(request, "/operation", {"id": operation.operation_id})
+
+
+def begun(operations: Operations, fields: Fields) -> Operation:
+    """The operation that a form asks for, kept and not run yet."""
+    wanted = filter_of(fields)
+    if _kind_of(fields) is OperationKind.CANCEL:
+        return operations.begin_cancel(wanted)
+    delay, at = due_of(fields)
+    return operations.begin_reschedule(wanted, delay=delay, at=at)
+
+
+async def operation(request: Request) -> Response:
+    """One operation: how far it is, or what came of it."""
+    site = site_of(request)
+    operation_id = request.query_params.get("id", "")
+    found = await site.ask(request, Operations.operation, operation_id)
+    if found is None:
+        raise Refusal(404, f"There is no operation {operation_id!r}.")
+    return site.pages.page(
+        request,
+        "operation.html",
+        here="/bulk",
+        operation=found,
+        waiting=(await site.readings.overview(10)).waiting,
+        work=site.works.on(operation_id),
+        running=found.state is OperationState.RUNNING,
+        query=query_of(found.wanted),
+    )
+
+
+async def resume(request: Request) -> Response:
+    """Go on with an operation that nobody works on any more."""
+    site, operation_id = site_of(request), id_of(await fields_of(request))
+    found = await site.ask(request, Operations.operation, operation_id)
+    if found is None:
+        raise Refusal(404, f"There is no operation {operation_id!r}.")
+    follow(site, site.operations(request), found)
+    return site.pages.then(request, "/operation", {"id": operation_id})
+
+
+async def abandon(request: Request) -> Response:
+    """End an operation where it is."""
+    site, operation_id = site_of(request), id_of(await fields_of(request))
+    if await site.ask(request, Operations.abandon, operation_id) is None:
+        raise Refusal(404, f"There is no operation {operation_id!r}.")
+    return site.pages.then(request, "/operation", {"id": operation_id}, "It is ended. What it changed stays changed.")
+
+
+def _kind_of(fields: Fields) -> OperationKind:
+    try:
+        return OperationKind(text_of(fields, "kind"))
+    except ValueError:
+        raise Refusal(400, "Cancel or reschedule? The form says neither.") from None
+
+
+def _check(kind: OperationKind, fields: Fields) -> None:
+    if kind is OperationKind.RESCHEDULE:
+        due_of(fields)

@@ -1,0 +1,84 @@
+"""The error queue: what could not be forwarded, by groups, and what becomes of it."""
+
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from delaystore.web import failed, shown
+from delaystore.web.changing import fields_of
+from delaystore.web.errors import Refusal
+from delaystore.web.forms import text_of
+from delaystore.web.screens.messages import SHOWN
+from delaystore.web.site import site_of
+
+PAGE: Final = 50
+
+
+async def groups(request: Request) -> Response:
+    """By destination, kind and reason, the largest first."""
+    site = site_of(request)
+    why_none = failed.why_none(site)
+    found = None if why_none else await site.look(request, failed.groups, failed.PATIENCE)
+    return site.pages.page(
+        request,
+        "errors.html",
+        here="/errors",
+        found=found,
+        why_none=why_none,
+        queue=None if why_none else site.delivery.operations.errors.name,
+        works=[each for each in site.works.running() if each.path == "/errors"],
+    )
+
+
+async def messages(request: Request) -> Response:
+    """Those of a group, the oldest first."""
+    site, query = site_of(request), request.query_params
+    skip = int(query["skip"]) if query.get("skip", "").isdecimal() else 0
+    wanted = failed.wanted_of(query)
+    found = await site.look(request, lambda operations: failed.page(operations, wanted, skip, PAGE), failed.PATIENCE)
+    return site.pages.page(
+        request,
+        "error_messages.html",
+        here="/errors",
+        found=found,
+        wanted=wanted,
+        query=wanted.as_dict(),
+        skip=skip,
+    )
+
+
+async def one(request: Request) -> Response:
+    """One failed message."""
+    site, message_id = site_of(request), request.query_params.get("id", "")
+    message = await site.look(request, lambda operations: failed.message(operations, message_id), failed.PATIENCE)
+    if message is None:
+        raise Refusal(404, f"No message {message_id!r} is among the first in the error queue.")
+    bodies = shown.bodies(message.body or b"", SHOWN) if site.show_bodies else None
+    return site.pages.page(
+        request,
+        "error_message.html",
+        here="/errors",
+        message=message,
+        bodies=bodies,
+        more=max(0, message.size - SHOWN),
+    )
+
+
+async def replay(request: Request) -> Response:
+    """Send the originals of what matches again."""
+    fields = await fields_of(request)
+    work = failed.begin(request, "replay", failed.wanted_of(fields), text_of(fields, "to") or None, _limit(fields))
+    return site_of(request).pages.then(request, "/work", {"id": work.work_id})
+
+
+async def discard(request: Request) -> Response:
+    """Remove what matches for good."""
+    fields = await fields_of(request)
+    work = failed.begin(request, "discard", failed.wanted_of(fields), limit=_limit(fields))
+    return site_of(request).pages.then(request, "/work", {"id": work.work_id})
+
+
+def _limit(fields: Any) -> int | None:
+    """1 for a form about one message: others may have its id."""
+    return 1 if text_of(fields, "only") else None

@@ -1,0 +1,123 @@
+"""Values as pages show them to people."""
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from markupsafe import Markup
+
+from delaystore.cascades.spans import span_text
+from delaystore.stores.abc import Count
+
+NOTHING: Final = "\N{EN DASH}"
+"""In place of what is not known."""
+_HEX_WIDTH: Final = 16
+
+
+def number(value: float | Count | None) -> str:
+    """`1,234`, `about 1,230,000`, `12.5`; NOTHING for None."""
+    if value is None:
+        return NOTHING
+    if isinstance(value, Count):
+        if value.exact:
+            return f"{value.messages:,}"
+        return f"about {round(value.messages, 3 - len(str(value.messages))):,}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    digits = 0 if value >= 100 or value == int(value) else 1 if value >= 1 else 2
+    return f"{value:,.{digits}f}"
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 message`, `2 messages`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def span(value: timedelta | float | None) -> str:
+    """`2 d 3 h`, `8 s`, `512 ms`; NOTHING for None. A float: seconds."""
+    if value is None:
+        return NOTHING
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    return span_text(round(seconds * 1000) if seconds < 10 else round(seconds) * 1000)
+
+
+def instant(value: datetime | None) -> str | Markup:
+    """`2026-11-24 05:30:12`, UTC, for people and for programs."""
+    if value is None:
+        return NOTHING
+    time = value.astimezone(UTC)
+    return Markup('<time datetime="{}">{}</time>').format(time.isoformat(), f"{time:%Y-%m-%d %H:%M:%S}")
+
+
+def from_now(value: datetime | None, now: datetime | None) -> str:
+    """`in 2 h 3 min`, `5 s ago`, `now`."""
+    if value is None or now is None:
+        return ""
+    distance = value - now
+    if abs(distance) < timedelta(seconds=1):
+        return "now"
+    return f"in {span(distance)}" if distance > timedelta(0) else f"{span(-distance)} ago"
+
+
+def field_time(value: datetime | None) -> str:
+    """For a field of the type datetime-local."""
+    return "" if value is None else f"{value.astimezone(UTC):%Y-%m-%dT%H:%M:%S}"
+
+
+def as_text(body: bytes) -> str | None:
+    """The body as text; None: it is none."""
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def as_json(body: bytes) -> str | None:
+    """The body as JSON with line breaks; None: it is none."""
+    try:
+        found = json.loads(body)
+        return json.dumps(found, indent=2, ensure_ascii=False) if isinstance(found, dict | list) else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def as_hex(body: bytes) -> str:
+    """The body in hexadecimal, with its printable characters beside."""
+    lines = (body[begin : begin + _HEX_WIDTH] for begin in range(0, len(body), _HEX_WIDTH))
+    return "\n".join(
+        f"{n * _HEX_WIDTH:06x}  {line.hex(' '):<{3 * _HEX_WIDTH}} "
+        + "".join(chr(byte) if 32 <= byte < 127 else "." for byte in line)
+        for n, line in enumerate(lines)
+    )
+
+
+def bodies(body: bytes, most: int) -> dict[str, str]:
+    """The first `most` bytes as each of what they can be shown as, the best first."""
+    start = body[:most]
+    cuts = (start, start[:-1], start[:-2], start[:-3]) if len(body) > most else (start,)  # within a character, perhaps
+    text = next((text for text in map(as_text, cuts) if text is not None), None)
+    found = {"JSON": as_json(body) if len(body) <= most else None, "Text": text, "Hex": as_hex(start)}
+    return {name: text for name, text in found.items() if text is not None}
+
+
+def value_text(value: Any) -> str:
+    """A header's or property's value on one line."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return value.decode(errors="backslashreplace")
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return str(dict(value) if isinstance(value, Mapping) else value)
+
+
+FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
+    "number": number,
+    "counted": counted,
+    "span": span,
+    "instant": instant,
+    "from_now": from_now,
+    "field_time": field_time,
+    "value_text": value_text,
+}

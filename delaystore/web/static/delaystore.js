@@ -1,0 +1,96 @@
+// Makes the pages livelier; all of them work without it, but for the refresh of the first one.
+"use strict";
+
+/** Replace what is in `target` by `html`, from our own server; what is open stays open, what has the focus keeps it. */
+function replace(target, html) {
+  const open = new Set([...target.querySelectorAll("details[open][id]")].map((each) => each.id));
+  const focused = target.contains(document.activeElement) ? document.activeElement : null;
+  const address = focused && focused.getAttribute("href");
+  const summary = focused && focused.tagName === "SUMMARY" && focused.parentElement.id;
+  target.innerHTML = html;
+  for (const id of open) {
+    const details = document.getElementById(id);
+    if (details) details.open = true;
+  }
+  if (address) {
+    const link = [...target.querySelectorAll("a")].find((each) => each.getAttribute("href") === address);
+    if (link) link.focus({ preventScroll: true });
+  } else if (summary) {
+    const details = document.getElementById(summary);
+    if (details) details.querySelector("summary").focus({ preventScroll: true });
+  }
+  localTimes(target);
+}
+
+/** The first screen, as the server tells it; not while nobody looks. */
+function follow(target) {
+  let source = null;
+  const listen = () => {
+    if (document.hidden || source) return;
+    source = new EventSource(target.dataset.events);
+    source.addEventListener("overview", (event) => replace(target, event.data));
+  };
+  const rest = () => {
+    if (source) source.close();
+    source = null;
+  };
+  document.addEventListener("visibilitychange", () => (document.hidden ? rest() : listen()));
+  window.addEventListener("pagehide", rest);
+  window.addEventListener("pageshow", listen);
+  listen();
+}
+
+/** The progress of something: ask for the same page again, until it asks for that no more. */
+async function refresh(main) {
+  const pause = Number(main.dataset.refresh);
+  if (!pause) return;
+  await new Promise((done) => setTimeout(done, pause));
+  try {
+    const answer = await fetch(location.href, { credentials: "same-origin", headers: { Accept: "text/html" } });
+    if (answer.ok) {
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const fresh = page.querySelector("main");
+      if (fresh.dataset.refresh) main.dataset.refresh = fresh.dataset.refresh;
+      else delete main.dataset.refresh;
+      replace(main, fresh.innerHTML);
+    }
+  } catch {
+    // the server is away for a moment
+  }
+  refresh(main);
+}
+
+/** Times are UTC; the reader's own stand beside, when pointed at. */
+function localTimes(target) {
+  for (const time of target.querySelectorAll("time")) {
+    time.title = new Date(time.dateTime).toLocaleString(undefined, { dateStyle: "full", timeStyle: "long" });
+  }
+}
+
+/** A form is sent once, however often its button is pressed. */
+document.addEventListener("submit", (event) => {
+  if (event.target.dataset.sent) event.preventDefault();
+  if (event.target.method === "post") event.target.dataset.sent = "yes";
+});
+
+/** One menu is open at a time, and Escape closes it. */
+document.addEventListener("click", (event) => {
+  for (const menu of document.querySelectorAll("details.act[open]")) {
+    if (!menu.contains(event.target)) menu.open = false;
+  }
+});
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "Escape") return;
+  for (const menu of document.querySelectorAll("details.act[open]")) {
+    menu.open = false;
+    menu.querySelector("summary").focus();
+  }
+});
+window.addEventListener("pageshow", () => {
+  for (const form of document.querySelectorAll("form[data-sent]")) delete form.dataset.sent;
+});
+
+localTimes(document);
+const live = document.querySelector("[data-events]");
+if (live) follow(live);
+refresh(document.querySelector("main"));

@@ -1,0 +1,96 @@
+"""What goes on in the background after the answer was given: in threads of this process, told about on pages."""
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final
+
+from delaystore.errors import ConfigurationError, DelaystoreError
+from delaystore.message import new_message_id
+
+logger = logging.getLogger("delaystore.web")
+
+_KEPT: Final = 100
+"""Works that are remembered."""
+_MOST: Final = 8
+"""Works at the same time."""
+
+
+class StoppedError(DelaystoreError):
+    """The process is about to end."""
+
+
+@dataclass(slots=True)
+class Work:
+    """One thing that goes on. `about`: of what, as a heading. `subject`: what it is done to, as an operation's id."""
+
+    about: str
+    by: str
+    subject: str = ""
+    path: str = "/"
+    """The page to go on to."""
+    work_id: str = field(default_factory=new_message_id)
+    began: datetime = field(default_factory=lambda: datetime.now(UTC))
+    done: int = 0
+    result: str | None = None
+    """What came of it, a sentence; None: it goes on, or has failed."""
+    problem: str | None = None
+    """Why it has failed; None: it has not."""
+
+    @property
+    def running(self) -> bool:
+        """Whether it goes on."""
+        return self.result is None and self.problem is None
+
+
+class Works:
+    """The works of one application, the newest last."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._works: list[Work] = []
+        self._stopping = threading.Event()
+
+    def begin(self, work: Work, do: Callable[[Callable[[int], None]], str]) -> Work:
+        """Have a thread `do` the work: it calls what it is given with the count so far, and returns the result.
+
+        Raises ConfigurationError where too many go on.
+        """
+        with self._lock:
+            if sum(each.running for each in self._works) >= _MOST:
+                raise ConfigurationError(f"{_MOST} changes are going on already; wait until one has ended")
+            self._works = [*self._works[-_KEPT + 1 :], work]
+        threading.Thread(target=self._run, args=(work, do), name="delaystore-web-work", daemon=True).start()
+        return work
+
+    def get(self, work_id: str) -> Work | None:
+        """The work of that id; None: this process does not know it."""
+        return next((each for each in self._works if each.work_id == work_id), None)
+
+    def on(self, subject: str) -> Work | None:
+        """What goes on about `subject` in this process; None: nothing."""
+        return next((each for each in self._works if each.running and each.subject == subject), None)
+
+    def running(self) -> Sequence[Work]:
+        """All that go on, the newest first."""
+        return [each for each in reversed(self._works) if each.running]
+
+    def stop(self) -> None:
+        """Have each end after its present step."""
+        self._stopping.set()
+
+    def _run(self, work: Work, do: Callable[[Callable[[int], None]], str]) -> None:
+        def progress(count: int) -> None:
+            work.done = count
+            if self._stopping.is_set():
+                raise StoppedError("the web page's process was ended; what was changed stays changed")
+
+        try:
+            work.result = do(progress)
+        except DelaystoreError as error:
+            work.problem = str(error)
+        except Exception:
+            logger.exception("%s failed", work.about)
+            work.problem = "this is a mistake in delaystore; the server's log has the details"

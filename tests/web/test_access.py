@@ -1,0 +1,225 @@
+"""Who is let in, and who may change what."""
+
+from datetime import timedelta
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Mount
+
+from delaystore.delivery import AsyncDelayedDelivery, DelayedDelivery
+from delaystore.errors import ConfigurationError
+from delaystore.stores import InMemoryDelayedMessageStore
+from delaystore.web import Role, User, app
+from delaystore.web.application import CHANGES, LOOKS
+from delaystore.web.hardening import HEADERS
+from delaystore.web.users import accounts_of, hashed, tokens_of
+from tests.web.pages import TOKENS, USERS, Page, browser, post
+
+PATHS = [path for path, _ in (*LOOKS, *CHANGES)]
+
+
+@pytest.mark.parametrize(
+    ("client", "host", "headers"),
+    [
+        (("192.0.2.7", 1), "127.0.0.1:8765", {}),
+        (("127.0.0.1", 1), "rebound.example:8765", {}),
+        (("127.0.0.1", 1), "localhost.example", {}),
+        (("127.0.0.1", 1), "127.0.0.1:8765", {"X-Forwarded-For": "192.0.2.7"}),
+        (("127.0.0.1", 1), "127.0.0.1:8765", {"Forwarded": "for=192.0.2.7"}),
+    ],
+)
+def test_without_a_user_only_this_machine_is_let_in(
+    delivery: DelayedDelivery, client: tuple[str, int], host: str, headers: dict[str, str]
+) -> None:
+    stranger = browser(app(delivery), client=client, host=host, headers=headers)
+    for path in (*PATHS, "/api/v1/health", "/nothing"):
+        answer = stranger.get(path)
+        assert answer.status_code == 403, path
+        assert "sales" not in answer.text or not path.startswith("/api")
+    assert stranger.post("/message/cancel", data={"id": "1"}).status_code == 403
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:8765", "localhost:8765", "[::1]:8765", "localhost"])
+def test_this_machine_is_let_in_by_its_own_names(delivery: DelayedDelivery, host: str) -> None:
+    assert browser(app(delivery), host=host).get("/").status_code == 200
+    assert browser(app(delivery), host=host, client=("::ffff:127.0.0.1", 1)).get("/").status_code == 200
+
+
+def test_each_page_and_each_change_wants_a_password(delivery: DelayedDelivery) -> None:
+    stranger = browser(app(delivery, users=USERS))
+    for path in (*PATHS, "/api/v1/health", "/nothing"):
+        for answer in (stranger.get(path), stranger.post(path), stranger.get(path, auth=("ada", "wrong"))):
+            assert answer.status_code == 401, path
+            assert answer.headers["www-authenticate"].startswith("Basic ")
+    assert stranger.get("/static/delaystore.css").status_code == 200
+
+
+def test_users_come_from_the_environment(delivery: DelayedDelivery, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DELAYSTORE_WEB_USERS", USERS)
+    page = app(delivery)
+    assert browser(page).get("/").status_code == 401
+    assert "ada" in browser(page, user="ada", client=("192.0.2.7", 1), host="delays.example").get("/").text
+
+
+def test_a_password_may_be_given_as_a_hash_and_in_a_file(delivery: DelayedDelivery, tmp_path: object) -> None:
+    file = tmp_path / "users"  # type: ignore[operator]
+    file.write_text(f"ada:operate:{hashed('lovelace')}\ngrace:read:hopper\n")
+    page = app(delivery, users=f"@{file}")
+    for _ in range(2):  # the second time it is remembered
+        assert browser(page, user="ada").get("/").status_code == 200
+        assert browser(page).get("/", auth=("ada", "hopper")).status_code == 401
+        assert browser(page, user="grace").get("/").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("ada:operate", "entry 1 is not of the form NAME:ROLE:PASSWORD"),
+        ("ada:operate:x grace:admin:secret", "entry 2 is not of the form"),
+        ("ada:operate:x ada:read:secret", "entry 2 names 'ada' again"),
+        ("ada:operate:scrypt$secret", "a broken hash"),
+        ("@/nowhere", "cannot be read: No such file"),
+    ],
+)
+def test_wrong_users_are_told_without_their_passwords(text: str, said: str) -> None:
+    with pytest.raises(ConfigurationError, match="DELAYSTORE_WEB_USERS") as caught:
+        accounts_of(text)
+    assert said in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("text", "said"), [("brief:read", "shorter than 16"), ("0123456789abcdef", "TOKEN:ROLE")])
+def test_wrong_tokens_are_told_without_them(text: str, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said) as caught:
+        tokens_of(text)
+    assert text.partition(":")[0] not in str(caught.value)
+
+
+def test_who_may_look_changes_nothing(delivery: DelayedDelivery) -> None:
+    message_id = delivery.send("billing", b"x", delay=timedelta(hours=1))
+    reader = browser(app(delivery, users=USERS), user="grace")
+    page = reader.get("/message", params={"id": message_id})
+    assert "Cancel" not in Page(page.text).text
+    for path, _ in CHANGES:
+        answer = reader.post(path, data={"id": message_id, "name": "billing"})
+        assert answer.status_code == 403
+        assert "takes the role operate" in answer.text
+    assert delivery.get(message_id) is not None
+    assert not delivery.operations.changes()
+
+
+def test_a_page_that_is_read_only_is_so_for_everybody(delivery: DelayedDelivery) -> None:
+    operator = browser(app(delivery, users=USERS, read_only=True), user="ada")
+    assert operator.post("/message/cancel", data={"id": "1"}).status_code == 403
+
+
+def test_a_change_takes_the_token_of_this_browser_and_user(delivery: DelayedDelivery) -> None:
+    message_id = delivery.send("billing", b"x", delay=timedelta(hours=1))
+    page = app(delivery, users=f"{USERS} joan:operate:clarke")
+    ada, other = browser(page, user="ada"), browser(page)
+    other.client.auth = httpx.BasicAuth("joan", "clarke")
+    own = Page(ada.get("/message", params={"id": message_id}).text).csrf
+    somebody_else_s = Page(other.get("/message", params={"id": message_id}).text).csrf
+    for token in ({}, {"csrf": ""}, {"csrf": "x" * 43}, {"csrf": somebody_else_s}):
+        answer = ada.post("/message/cancel", data={"id": message_id, **token})
+        assert answer.status_code == 403
+        assert "Nothing was changed" in answer.text
+    stolen = browser(page, user="ada")  # the token without the cookie
+    assert stolen.post("/message/cancel", data={"id": message_id, "csrf": own}).status_code == 403
+    assert delivery.get(message_id) is not None
+    assert ada.post("/message/cancel", data={"id": message_id, "csrf": own}, follow_redirects=False).status_code == 303
+    assert delivery.get(message_id) is None
+    (change,) = delivery.operations.changes()
+    assert (change.by, change.action, change.count) == ("ada", "cancel", 1)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"Origin": "https://elsewhere.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"},
+     {"Sec-Fetch-Site": "same-site"}],
+)  # fmt: skip
+def test_another_site_s_page_changes_nothing_even_with_a_token(
+    delivery: DelayedDelivery, headers: dict[str, str]
+) -> None:
+    message_id = delivery.send("billing", b"x", delay=timedelta(hours=1))
+    ada = browser(app(delivery, users=USERS), user="ada")
+    token = Page(ada.get("/message", params={"id": message_id}).text).csrf
+    answer = ada.post("/message/cancel", data={"id": message_id, "csrf": token}, headers=headers)
+    assert answer.status_code == 403
+    assert delivery.get(message_id) is not None
+    own = {"Origin": "http://127.0.0.1:8765", "Sec-Fetch-Site": "same-origin"}
+    answer = ada.post("/message/cancel", data={"id": message_id, "csrf": token}, headers=own, follow_redirects=False)
+    assert answer.status_code == 303
+
+
+def test_two_processes_with_one_secret_know_each_other_s_forms(delivery: DelayedDelivery) -> None:
+    message_id = delivery.send("billing", b"x", delay=timedelta(hours=1))
+    first, second = (browser(app(delivery, secret="x" * 32)) for _ in range(2))
+    token = Page(first.get("/message", params={"id": message_id}).text).csrf
+    second.client.cookies = first.client.cookies
+    assert second.post("/message/cancel", data={"id": message_id, "csrf": token}).status_code == 200
+    assert delivery.get(message_id) is None
+
+
+def test_the_host_s_own_login_says_who_asks(delivery: DelayedDelivery) -> None:
+    async def whoever(request: Request) -> User | Response | None:
+        match request.headers.get("x-user"):
+            case None:
+                return None
+            case "guest":
+                return RedirectResponse("/login")
+            case "barred":
+                raise HTTPException(403, "You are barred.")
+            case name:
+                return User(name, Role.OPERATE)
+
+    page = app(delivery, authenticate=whoever, tokens=TOKENS)
+    host = Starlette(routes=[Mount("/delays", page)])
+    assert browser(host).get("/delays/").status_code == 401
+    assert browser(host).get("/delays/", headers={"x-user": "guest"}, follow_redirects=False).status_code == 307
+    barred = browser(host).get("/delays/", headers={"x-user": "barred"})
+    assert barred.status_code == 403
+    assert "You are barred." in barred.text
+    joan = browser(host, headers={"x-user": "joan"})
+    assert "joan" in joan.get("/delays/").text
+    assert post(joan, "/delays/destinations/pause", "/delays/destinations", name="billing").status_code == 303
+    assert delivery.operations.changes()[0].by == "joan"
+    assert joan.get("/delays/api/v1/health").status_code == 401  # its login may be a cookie, which others' pages use
+    bearer = {"Authorization": "Bearer 0123456789abcdef-read"}
+    assert browser(host).get("/delays/api/v1/health", headers=bearer).status_code == 200
+
+
+def test_every_answer_is_hardened(delivery: DelayedDelivery) -> None:
+    here = browser(app(delivery))
+    for path in ("/", "/nothing", "/static/delaystore.css", "/api/v1/health", "/message"):
+        answer = here.get(path)
+        for name, value in HEADERS.items():
+            assert answer.headers[name] == value, path
+        assert answer.headers["cache-control"] == "no-store"
+    assert "unsafe" not in HEADERS["Content-Security-Policy"]
+    style = next(each["href"] for each in Page(here.get("/").text).all("link") if each["rel"] == "stylesheet")
+    assert "immutable" in here.get(style).headers["cache-control"]
+    cookie = here.get("/").headers.get("set-cookie") or browser(app(delivery)).get("/").headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=lax" in cookie
+
+
+def test_pages_hold_no_script_and_no_style_of_their_own(delivery: DelayedDelivery) -> None:
+    message_id = delivery.send("billing", b"{}", delay=timedelta(hours=1))
+    here = browser(app(delivery, show_bodies=True))
+    for path in ("/", "/messages", f"/message?id={message_id}", "/bulk", "/destinations", "/changes", "/nothing"):
+        page = Page(here.get(path).text)
+        assert all("src" in each for each in page.all("script"))
+        assert not page.all("style")
+        for tag, attributes in page.elements:
+            assert "style" not in attributes, (path, tag)
+            assert not [name for name in attributes if name.startswith("on")], (path, tag)
+
+
+def test_what_an_event_loop_needs_is_refused_with_a_remedy() -> None:
+    with pytest.raises(ConfigurationError, match="takes a DelayedDelivery, not AsyncDelayedDelivery"):
+        app(AsyncDelayedDelivery("sales", InMemoryDelayedMessageStore()))  # type: ignore[arg-type]

@@ -1,0 +1,282 @@
+"""The JSON API, against its own document: every answer is validated by it."""
+
+import re
+from base64 import b64encode
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+import pytest
+from jsonschema import Draft202012Validator
+from openapi_spec_validator import validate
+from starlette.routing import Route
+
+from delaystore.delivery import DelayedDelivery
+from delaystore.web import app
+from delaystore.web.api.document import CALLS, document
+from delaystore.web.paths import API
+from tests.web.pages import TOKENS, USERS, Browser, browser
+from tests.web.test_pages import until_done
+
+HOUR = timedelta(hours=1)
+DOCUMENT = document(API)
+seen: set[tuple[str, str, int]] = set()
+
+
+class Program:
+    """What calls the API, and holds each answer to the document."""
+
+    def __init__(self, here: Browser) -> None:
+        self.here = here
+
+    def __call__(self, method: str, path: str, *, status: int = 200, json: Any = None, **more: Any) -> Any:
+        answer = self.here.request(method, API + path, json=json, **more)
+        assert answer.status_code == status, answer.text
+        template = next(each for each in sorted(DOCUMENT["paths"], key=len) if matches(each, path, method))
+        call = DOCUMENT["paths"][template][method.lower()]
+        if status < 400 and json is not None:
+            check(call["requestBody"]["content"]["application/json"]["schema"], json)
+        described = call["responses"][str(status)]
+        if "$ref" in described:
+            described = DOCUMENT["components"]["responses"]["Problem"]
+        kind = answer.headers["content-type"]
+        check(described["content"][kind]["schema"], answer.json())
+        seen.add((method, template, status))
+        return answer.json()
+
+
+def matches(template: str, path: str, method: str) -> bool:
+    pattern = re.sub(r"\{[^}]*\}", ".+", template)
+    return re.fullmatch(pattern, path.partition("?")[0]) is not None and method.lower() in DOCUMENT["paths"][template]
+
+
+def check(schema: Any, instance: Any) -> None:
+    whole = {**schema, "components": DOCUMENT["components"]}
+    Draft202012Validator(whole, format_checker=Draft202012Validator.FORMAT_CHECKER).validate(instance)
+
+
+@pytest.fixture
+def call(delivery: DelayedDelivery) -> Program:
+    bearer = {"Authorization": "Bearer 0123456789abcdef-operate"}
+    return Program(browser(app(delivery, users=USERS, tokens=TOKENS, show_bodies=True), headers=bearer))
+
+
+def test_the_document_is_openapi_and_names_every_route(delivery: DelayedDelivery) -> None:
+    page = app(delivery)
+    validate(browser(page).get(f"{API}/openapi.json").json())
+    routes = {
+        (method, re.sub(r":path\}", "}", route.path.removeprefix(API)))
+        for route in page.routes
+        if isinstance(route, Route) and route.path.startswith(API) and not route.path.endswith("openapi.json")
+        for method in (route.methods or set()) - {"HEAD"}
+    }
+    documented = {(method.upper(), path) for path, methods in DOCUMENT["paths"].items() for method in methods}
+    assert routes == documented
+    assert len({each.name for each in CALLS}) == len(CALLS)
+
+
+def test_the_document_says_where_the_api_is(delivery: DelayedDelivery) -> None:
+    from starlette.applications import Starlette
+    from starlette.routing import Mount
+
+    host = Starlette(routes=[Mount("/delays", app(delivery))])
+    found = browser(host).get(f"/delays{API}/openapi.json").json()
+    assert found["servers"] == [{"url": f"/delays{API}"}]
+
+
+def test_messages_are_sent_read_changed_and_cancelled(call: Program, delivery: DelayedDelivery) -> None:
+    new = {
+        "destination": "billing",
+        "body": "Grüße",
+        "delay": "2h30m",
+        "headers": {"tenant": "a", "attempt": 1},
+        "properties": {"content_type": "text/plain", "timestamp": "2026-01-02T03:04:05+00:00"},
+        "message_id": "a/b?c",
+    }
+    assert call("POST", "/messages", json=new, status=201) == {"message_id": "a/b?c", "stored": True}
+    assert call("POST", "/messages", json=new) == {"message_id": "a/b?c", "stored": False}
+    assert delivery.count() == 1
+    found = call("GET", "/messages/a%2Fb%3Fc")
+    assert found["body"] == "Grüße"
+    assert found["headers"] == new["headers"]
+    assert found["properties"] == new["properties"]
+    call("PATCH", "/messages/a%2Fb%3Fc", json={"at": "2031-01-01T00:00:00Z"})
+    assert call("GET", "/messages/a%2Fb%3Fc")["due_time"] == "2031-01-01T00:00:00+00:00"
+    call("PATCH", "/messages/a%2Fb%3Fc", json={"delay": 0})
+    call("DELETE", "/messages/a%2Fb%3Fc")
+    for method in ("GET", "DELETE"):
+        assert call(method, "/messages/a%2Fb%3Fc", status=404)["detail"] == "No message 'a/b?c' waits here."
+    call("PATCH", "/messages/a%2Fb%3Fc", json={"delay": 0}, status=404)
+    assert [each.by for each in delivery.operations.changes()] == ["robot"] * 3
+
+
+def test_bodies_may_be_binary_and_are_hidden_unless_allowed(call: Program, delivery: DelayedDelivery) -> None:
+    encoded = b64encode(b"\x00\xff").decode()
+    sent = call("POST", "/messages", json={"destination": "q", "body_base64": encoded, "delay": 9}, status=201)
+    assert call("GET", f"/messages/{sent['message_id']}")["body_base64"] == encoded
+    hidden = Program(browser(app(delivery)))
+    assert not {"body", "body_base64"} & hidden("GET", f"/messages/{sent['message_id']}").keys()
+
+
+def test_a_message_with_a_key_that_waits_is_kept(call: Program) -> None:
+    new = {"destination": "q", "delay": 9, "key": "k"}
+    first = call("POST", "/messages", json={**new, "on_key": "keep"}, status=201)
+    assert call("POST", "/messages", json={**new, "on_key": "keep"}) == {**first, "stored": False}
+    call("POST", "/messages", json=new, status=409)
+
+
+def test_messages_are_searched_page_by_page(call: Program, delivery: DelayedDelivery) -> None:
+    for number in range(25):
+        delivery.send(f"q{number % 2}", b"x", delay=HOUR, headers={"n": number}, message_id=f"m{number:02}")
+    found, after = [], ""
+    while after is not None:
+        page = call("GET", f"/messages?destination=q1&limit=5&after={after.replace('+', '%2B')}")
+        found += [each["message_id"] for each in page["messages"]]
+        after = page["next"]
+    assert found == [f"m{number:02}" for number in range(1, 25, 2)]
+    assert [each["message_id"] for each in call("GET", "/messages?header=n=7&failing=false")["messages"]] == ["m07"]
+    until = (datetime.now(UTC) + timedelta(minutes=1)).isoformat().replace("+", "%2B")
+    assert call("GET", f"/messages?until={until}")["messages"] == []
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "Destination is missing."),
+        ({"destination": "q"}, "Give exactly one of delay"),
+        ({"destination": "q", "delay": 1, "at": "2030-01-01T00:00:00Z"}, "Give exactly one of delay"),
+        ({"destination": "q", "delay": True}, "Delay must be a number"),
+        ({"destination": "q", "delay": -1}, "negative"),
+        ({"destination": "q", "delay": "soon"}, "is no duration"),
+        ({"destination": "q", "at": "2030-01-01T00:00:00"}, "has no offset"),
+        ({"destination": 7, "delay": 1}, "Destination must be text"),
+        ({"destination": "", "delay": 1}, "Destination is empty."),
+        ({"destination": "q", "delay": 1, "bdoy": "x"}, "Unknown field 'bdoy'"),
+        ({"destination": "q", "delay": 1, "body": "a", "body_base64": "YQ=="}, "one of body and body_base64"),
+        ({"destination": "q", "delay": 1, "body_base64": "%"}, "is no base64"),
+        ({"destination": "q", "delay": 1, "properties": {"colour": "red"}}, "unknown property"),
+        ({"destination": "q", "delay": 1, "message_id": "x" * 300}, "at most 255"),
+        ([1], "must be a JSON object"),
+    ],
+)
+def test_what_cannot_be_sent_is_told_in_one_sentence(call: Program, given: Any, said: str) -> None:
+    detail = call("POST", "/messages", json=given, status=400)["detail"]
+    assert said.lower() in detail.lower()
+    assert "\n" not in detail
+    assert detail.endswith(".")
+
+
+def test_half_a_character_is_told_and_does_no_harm(call: Program) -> None:
+    headers = {"Content-Type": "application/json"}
+    for new in (r'{"destination": "q", "delay": 1, "body": "\ud800"}', r'{"destination": "\ud800", "delay": 1}',
+                r'{"\ud800": 1}', r'{"destination": "q", "delay": "\ud800"}'):  # fmt: skip
+        assert call.here.post(f"{API}/messages", content=new, headers=headers).status_code == 400
+
+
+@pytest.mark.parametrize("text", ["", "{", "NaN", '{"delay": Infinity}', '{"delay": 1e999}', "[" * 100_000])
+def test_what_is_no_json_is_refused(call: Program, text: str) -> None:
+    headers = {"Content-Type": "application/json"}
+    answer = call.here.post(f"{API}/messages", content=text, headers=headers)
+    assert answer.status_code == 400
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_what_is_sent_by_another_site_s_form_is_refused(call: Program, delivery: DelayedDelivery) -> None:
+    new = '{"destination": "q", "delay": 1}'
+    for headers in ({"Content-Type": "text/plain"}, {"Content-Type": "application/x-www-form-urlencoded"}, {}):
+        assert call.here.post(f"{API}/messages", content=new, headers=headers).status_code == 415
+    elsewhere = {"Content-Type": "application/json", "Origin": "https://elsewhere.example"}
+    assert call.here.post(f"{API}/messages", content=new, headers=elsewhere).status_code == 403
+    assert delivery.count() == 0
+
+
+def test_a_request_that_is_too_large_is_refused(call: Program) -> None:
+    new = {"destination": "q", "delay": 1, "body": "x" * 17_000_000}
+    assert "larger than" in call("POST", "/messages", json=new, status=413)["detail"]
+
+
+def test_many_are_changed_and_watched(call: Program, delivery: DelayedDelivery) -> None:
+    for number in range(30):
+        delivery.send(f"q{number % 3}", b"x", delay=HOUR)
+    wanted = {"filter": {"destination": "q1"}}
+    previewed = call("POST", "/operations/preview", json=wanted)
+    assert (previewed["count"], previewed["complete"], len(previewed["sample"])) == (10, True, 5)
+    begun = call("POST", "/operations", json={"kind": "cancel", **wanted}, status=202)
+    until_done(call.here, f"/operation?id={begun['operation_id']}")
+    done = call("GET", f"/operations/{begun['operation_id']}")
+    assert (done["state"], done["changed"], done["by"]) == ("done", 10, "robot")
+    begun = call("POST", "/operations", json={"kind": "reschedule", "delay": 9, **wanted}, status=202)
+    assert call("GET", "/operations")["operations"][0]["operation_id"] == begun["operation_id"]
+    left = delivery.operations.begin_cancel(_everything()).operation_id  # nobody runs it
+    call("POST", f"/operations/{left}", json={}, status=202)
+    until_done(call.here, f"/operation?id={left}")
+    left = delivery.operations.begin_cancel(_everything()).operation_id
+    assert call("DELETE", f"/operations/{left}")["state"] == "abandoned"
+    for method, body in (("GET", None), ("DELETE", None), ("POST", {})):
+        call(method, "/operations/unknown", json=body, status=404)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"kind": "cancel"}, "Filter is missing; {} means all that waits."),
+        ({"kind": "delete", "filter": {}}, "must be cancel or reschedule"),
+        ({"kind": "reschedule", "filter": {}}, "exactly one of delay"),
+        ({"kind": "cancel", "filter": {"dest": "q"}}, "unknown filter 'dest'"),
+        ({"kind": "cancel", "filter": {"since": "2030-01-01"}}, "no time zone"),
+    ],
+)
+def test_what_cannot_be_changed_is_told(
+    call: Program, delivery: DelayedDelivery, given: dict[str, Any], said: str
+) -> None:
+    assert said.lower() in call("POST", "/operations", json=given, status=400)["detail"].lower()
+    assert not delivery.operations.operations()
+
+
+def test_destinations_are_paused_limited_and_resumed(call: Program, delivery: DelayedDelivery) -> None:
+    delivery.send("billing", b"x", delay=0)
+    assert call("POST", "/destinations/pause", json={"destination": "billing"}) == {"count": 1, "complete": True}
+    call("POST", "/destinations/limit", json={"destination": "billing", "max_rate": 7.5})
+    (found,) = call("GET", "/destinations")["destinations"]
+    assert (found["name"], found["waiting"], found["paused"], found["max_rate"]) == ("billing", 1, True, 7.5)
+    assert found["by"] == "robot"
+    call("POST", "/destinations/limit", json={"destination": "billing", "max_rate": None})
+    call("POST", "/destinations/limit", json={"destination": "billing", "max_rate": -1}, status=400)
+    assert call("POST", "/destinations/resume", json={"destination": "billing"}) == {"count": 1, "complete": True}
+    changes = call("GET", "/changes?limit=2")["changes"]
+    assert [each["action"] for each in changes] == ["resume", "limit"]
+    call("GET", "/changes?limit=0", status=400)
+
+
+def test_health_and_overview(call: Program, delivery: DelayedDelivery) -> None:
+    assert call("GET", "/health") == {"healthy": True, "problems": []}
+    assert call("GET", "/overview")["endpoint"] == "sales"
+    delivery.send("billing", b"x", delay=HOUR)
+    call.here.client.headers["x"] = "y"
+    fresh = Program(browser(app(delivery)))
+    assert "No dispatcher is running" in fresh("GET", "/health", status=503)["problems"][0]
+
+
+def test_a_token_reads_or_operates(delivery: DelayedDelivery) -> None:
+    page = app(delivery, users=USERS, tokens=TOKENS)
+    reader = Program(browser(page, headers={"Authorization": "Bearer 0123456789abcdef-read"}))
+    reader("GET", "/messages")
+    reader("POST", "/messages", json={"destination": "q", "delay": 1}, status=403)
+    Program(browser(page, headers={"Authorization": "Bearer wrong"}))("GET", "/messages", status=401)
+    Program(browser(page))("GET", "/messages", status=401)
+    Program(browser(page, user="ada"))("GET", "/messages")
+    pages = httpx.Headers({"Authorization": "Bearer 0123456789abcdef-operate"})
+    assert browser(page, headers=pages).get("/").status_code == 401  # for programs only
+
+
+def test_an_unknown_address_is_told_as_a_problem(call: Program) -> None:
+    for method, path, status in (("GET", "/nothing", 404), ("PUT", "/messages", 405)):
+        answer = call.here.request(method, API + path)
+        assert answer.status_code == status
+        assert answer.json()["status"] == status
+
+
+def _everything() -> Any:
+    from delaystore.filters import EVERYTHING
+
+    return EVERYTHING

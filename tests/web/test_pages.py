@@ -1,0 +1,273 @@
+"""What the pages show, and what their forms do."""
+
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+
+from delaystore.delivery import DelayedDelivery
+from delaystore.errors import StoreUnavailableError
+from delaystore.message import PARKED
+from delaystore.stores import InMemoryDelayedMessageStore
+from delaystore.web import app
+from tests.web.pages import Browser, Page, browser, post
+
+EVIL = "<script>alert('x')</script>\"><img src=x onerror=alert(1)>"
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def here(delivery: DelayedDelivery) -> Browser:
+    return browser(app(delivery, show_bodies=True))
+
+
+def until_done(here: Browser, address: str) -> str:
+    """The text of an operation's page, once it has ended."""
+    for _ in range(100):
+        page = here.get(address)
+        if "data-refresh" not in page.text:
+            return Page(page.text).text
+        time.sleep(0.05)
+    raise AssertionError(page.text)
+
+
+def test_the_first_screen_says_how_it_is(delivery: DelayedDelivery, here: Browser) -> None:
+    delivery.send("billing", b"x", delay=HOUR)
+    page = Page(here.get("/").text)
+    assert "Waiting" in page.text
+    bars = [each["href"] for each in page.all("a") if "since=" in each["href"]]
+    assert len(bars) == 1 + 8 or len(bars) == 1 + 7  # the hour, and the days
+    assert "1 message" in Page(here.get(bars[0]).text).text or "billing" in Page(here.get(bars[0]).text).text
+
+
+def test_whatever_a_message_holds_stays_text(delivery: DelayedDelivery, here: Browser) -> None:
+    delivery.send(
+        EVIL,
+        f'{{"a": "{EVIL[:27]}"}}'.encode(),
+        delay=timedelta(minutes=1),
+        headers={EVIL: EVIL},
+        properties={"type": EVIL, "app_id": EVIL},
+        message_id=EVIL,
+    )
+    delivery.operations.acting_as(EVIL).limit_rate(EVIL, 5)
+    delivery.operations.acting_as(EVIL).begin_cancel(_filter(id_prefix=EVIL))
+    operation = delivery.operations.operations()[0].operation_id
+    paths: list[tuple[str, dict[str, str]]] = [
+        ("/", {}),
+        ("/messages", {}),
+        ("/messages", {"destination": EVIL, "id_prefix": EVIL, "header": f"{EVIL}={EVIL}"}),
+        ("/messages", {"since": EVIL}),
+        ("/message", {"id": EVIL}),
+        ("/message", {"id": f"{EVIL}2"}),
+        ("/bulk", {"destination": EVIL, "kind": EVIL}),
+        ("/bulk/preview", {"destination": EVIL, "kind": "cancel"}),
+        ("/bulk/preview", {"kind": "reschedule", "delay": EVIL}),
+        ("/operation", {"id": operation}),
+        ("/destinations", {"name": EVIL}),
+        ("/changes", {}),
+    ]
+    for path, query in paths:
+        answer = here.get(path, params=query)
+        page = Page(answer.text)
+        assert answer.status_code in (200, 400, 404), path
+        assert all("src" in each for each in page.all("script")), path
+        assert [each for each in page.all("img") if each["src"] == "x"] == [], path
+        assert "<script>alert" not in answer.text, path
+        if path != "/":
+            assert "<script>alert" in page.text or EVIL in str(page.elements), (path, query)
+
+
+def test_messages_are_filtered_and_come_page_by_page(delivery: DelayedDelivery, here: Browser) -> None:
+    now = datetime.now(UTC)
+    for number in range(120):
+        delivery.send(
+            f"queue{number % 2}", b"x", at=now + HOUR + timedelta(seconds=number), headers={"n": number},
+            message_id=f"m{number:03}",
+        )  # fmt: skip
+    address, found = "/messages?destination=queue1", []
+    while address:
+        page = Page(here.get(address).text)
+        found += [each["href"] for each in page.all("a") if each.get("class") == "id"]
+        address = next((each["href"] for each in page.all("a") if each.get("rel") == "next"), "")
+    assert found == [f"/message?id=m{number:03}" for number in range(1, 120, 2)]
+    for query in ({"header": "n=7"}, {"id_prefix": "m007"}, {"header": "n=7", "destination": "queue1"}):
+        page = Page(here.get("/messages", params=query).text)
+        assert [each["href"] for each in page.all("a") if each.get("class") == "id"] == ["/message?id=m007"]
+    assert "Nothing waits that matches." in here.get("/messages", params={"failing": "yes"}).text
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ({"since": "tomorrow"}, "is no time"),
+        ({"header": "x"}, "is not of the form NAME=VALUE"),
+        ({"after": "x"}, "is no place to go on from"),
+        ({"failing": "perhaps"}, "must be yes or no"),
+        ({"since": "2030-01-01T00:00", "until": "2029-01-01T00:00"}, "Nothing is due from"),
+    ],
+)
+def test_what_cannot_be_is_told_above_the_form(here: Browser, query: dict[str, str], said: str) -> None:
+    answer = here.get("/messages", params=query)
+    assert answer.status_code == 400
+    assert said in Page(answer.text).text
+    name, value = next(iter(query.items()))
+    if name != "after":
+        assert name == "failing" or value[:19] in answer.text  # what was typed is still there
+
+
+def test_a_message_is_shown_whole(delivery: DelayedDelivery, here: Browser) -> None:
+    delivery.send("billing", '{"name": "Köln"}'.encode(), delay=HOUR, headers={"a": 1}, message_id="m/1?&")
+    text = Page(here.get("/message", params={"id": "m/1?&"}).text).text
+    for part in ("billing", "JSON", "Text", "Hex", '"name": "Köln"', "7b 22 6e 61 6d 65"):
+        assert part in text
+    hidden = browser(app(delivery)).get("/message", params={"id": "m/1?&"}).text
+    assert "Köln" not in hidden
+    assert "Bodies are hidden" in hidden
+    assert here.get("/message", params={"id": "other"}).status_code == 404
+
+
+def test_one_message_is_rescheduled_sent_and_cancelled(delivery: DelayedDelivery, here: Browser) -> None:
+    message_id = delivery.send("billing", b"x", delay=HOUR)
+    page = f"/message?id={message_id}"
+    answer = post(here, "/message/reschedule", page, id=message_id, at="2030-05-06T07:08")
+    assert answer.status_code == 303
+    assert "has a new due time" in here.get(answer.headers["location"]).text
+    assert "has a new due time" not in here.get(answer.headers["location"]).text  # told once
+    message = delivery.get(message_id)
+    assert message is not None
+    assert message.due_time == datetime(2030, 5, 6, 7, 8, tzinfo=UTC)
+    assert post(here, "/message/reschedule", page, id=message_id, delay="soon").status_code == 400
+    assert post(here, "/message/send-now", page, id=message_id).status_code == 303
+    message = delivery.get(message_id)
+    assert message is not None
+    assert message.due_time < datetime.now(UTC) + timedelta(minutes=1)
+    assert post(here, "/message/cancel", page, id=message_id).headers["location"] == "/messages"
+    assert delivery.get(message_id) is None
+    assert [each.action for each in delivery.operations.changes()] == ["cancel", "send-now", "reschedule"]
+
+
+def test_many_are_changed_after_a_preview(delivery: DelayedDelivery, here: Browser) -> None:
+    for number in range(30):
+        delivery.send(f"queue{number % 3}", b"x", delay=HOUR)
+    preview = "/bulk/preview?kind=cancel&destination=queue1"
+    page = Page(here.get(preview).text)
+    assert "10 messages" in page.text
+    assert delivery.count() == 30
+    fields = {each["name"]: each["value"] for each in page.all("input") if each.get("type") == "hidden"}
+    answer = here.post("/bulk/begin", data=fields, follow_redirects=False)
+    assert answer.status_code == 303
+    assert "10 messages cancelled" in until_done(here, answer.headers["location"])
+    assert delivery.count() == 20
+    preview = "/bulk/preview?kind=reschedule&destination=queue2&at=2031-01-01T00:00&delay="
+    fields = {
+        each["name"]: each["value"]
+        for each in Page(here.get(preview).text).all("input")
+        if each.get("type") == "hidden"
+    }
+    answer = here.post("/bulk/begin", data=fields, follow_redirects=False)
+    assert "10 messages rescheduled" in until_done(here, answer.headers["location"])
+    assert delivery.operations.preview(_filter(since=datetime(2031, 1, 1, tzinfo=UTC))).count == 10
+
+
+def test_what_a_killed_process_began_is_resumed_or_ended(delivery: DelayedDelivery, here: Browser) -> None:
+    delivery.send("billing", b"x", delay=HOUR)
+    for way, said in (("resume", "Done: 1 message cancelled"), ("abandon", "Ended early: 0 messages changed")):
+        operation = delivery.operations.begin_cancel(_filter(destination="billing"))  # nobody runs it
+        page = f"/operation?id={operation.operation_id}"
+        assert "Nobody works on it here" in here.get(page).text
+        assert post(here, f"/operation/{way}", page, id=operation.operation_id).status_code == 303
+        assert said in until_done(here, page)
+    assert here.get("/operation?id=unknown").status_code == 404
+
+
+def test_destinations_are_paused_limited_and_resumed(delivery: DelayedDelivery, here: Browser) -> None:
+    delivery.send("billing", b"x", delay=0)
+    assert post(here, "/destinations/pause", "/destinations", name="billing").status_code == 303
+    text = Page(here.get("/destinations").text).text
+    assert "billing is paused. 1 message parked." in text
+    parked = delivery.list(destination="billing").messages[0]
+    assert parked.next_attempt == PARKED
+    assert "paused" in Page(here.get("/messages", params={"paused": "yes"}).text).text
+    assert post(here, "/destinations/limit", "/destinations", name="billing", max_rate="12.5").status_code == 303
+    assert "at most 12.5/s" in Page(here.get("/destinations").text).text
+    assert post(here, "/destinations/limit", "/destinations", name="billing", max_rate="fast").status_code == 400
+    assert post(here, "/destinations/limit", "/destinations", name="billing", max_rate="").status_code == 303
+    assert post(here, "/destinations/resume", "/destinations", name="billing").status_code == 303
+    assert "billing is resumed. 1 message shown again." in Page(here.get("/destinations").text).text
+    assert not delivery.list(destination="billing").messages[0].is_parked
+    text = Page(here.get("/changes").text).text
+    for action in ("pause", "limit", "resume"):
+        assert action in text
+
+
+@pytest.mark.parametrize("make", ["fastapi", "starlette", "nested"])
+def test_every_address_is_under_the_prefix(delivery: DelayedDelivery, make: str) -> None:
+    message_id = delivery.send("billing", b"x", delay=HOUR)
+    host: Any = FastAPI()
+    prefix = "/delays"
+    if make == "nested":
+        inner = FastAPI()
+        inner.mount("/delays", app(delivery))
+        host.mount("/ops", inner)
+        prefix = "/ops/delays"
+    else:
+        host.mount("/delays", app(delivery))
+    here = browser(host)
+    for path in ("/", "/messages", f"/message?id={message_id}", "/bulk", "/destinations", "/changes", "/nothing"):
+        page = Page(here.get(prefix + path).text)
+        addresses = [
+            each[name]
+            for _, each in page.elements
+            for name in ("href", "src", "action", "data-events")
+            if name in each and not each[name].startswith("#")
+        ]
+        assert addresses
+        assert all(each.startswith(f"{prefix}/") for each in addresses), (path, addresses)
+    assert here.get(f"{prefix}/static/delaystore.js").status_code == 200
+    answer = post(here, f"{prefix}/message/cancel", f"{prefix}/message?id={message_id}", id=message_id)
+    assert answer.headers["location"] == f"{prefix}/messages"
+    assert f"Path={prefix}" in answer.headers["set-cookie"]
+
+
+class Down(InMemoryDelayedMessageStore):
+    """A store that can be down."""
+
+    down = False
+
+    def __getattribute__(self, name: str) -> Any:
+        asks = ("search", "get", "now", "status", "count_between", "destinations", "changes", "operations")
+        if name in asks and type(self).down:
+            raise StoreUnavailableError("the database cannot be reached: connection refused")
+        return super().__getattribute__(name)
+
+
+def test_a_store_that_is_down_is_told_on_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    with DelayedDelivery("sales", Down()) as delivery:
+        here = browser(app(delivery))
+        monkeypatch.setattr(Down, "down", True)
+        for path in ("/", "/messages", "/message?id=1", "/bulk", "/destinations", "/changes", "/api/v1/messages"):
+            answer = here.get(path)
+            assert answer.status_code == 503, path
+            assert "connection refused" in answer.text
+            assert "Traceback" not in answer.text
+        monkeypatch.setattr(Down, "down", False)
+        assert here.get("/messages").status_code == 200
+
+
+def test_a_form_that_is_too_large_is_refused(here: Browser) -> None:
+    assert post(here, "/message/cancel", id="x" * 200_000).status_code == 413
+
+
+@pytest.mark.parametrize("content_type", ["text/plain", "multipart/form-data; boundary=x", "application/json"])
+def test_a_form_of_another_kind_is_no_form_of_ours(here: Browser, content_type: str) -> None:
+    token = Page(here.get("/destinations").text).csrf
+    answer = here.post("/message/cancel", content=f"id=1&csrf={token}", headers={"Content-Type": content_type})
+    assert answer.status_code == 403
+
+
+def _filter(**given: Any) -> Any:
+    from delaystore.filters import MessageFilter
+
+    return MessageFilter(**given)
