@@ -99,6 +99,11 @@ class OperableSqlStore(OperableDelayedMessageStore):
         with self._looking_up() as bound:
             return Search(bound).count_failing(at_most)
 
+    def first_due_of_failing(self) -> datetime | None:
+        """The earliest due time of what has failed before, of the first thousand by next attempt; None: nothing has."""
+        with self._looking_up() as bound:
+            return Search(bound).first_due_of_failing()
+
     @override
     def count_parked(self, at_most: int) -> int:
         with self._looking_up() as bound:
