@@ -64,6 +64,7 @@ class AsyncOperations:
     resume = awaited(Operations.resume)
     limit_rate = awaited(Operations.limit_rate)
     destinations = awaited(Operations.destinations)
+    note = awaited(Operations.note)
     backlog = awaited(Operations.backlog)
     now = awaited(Operations.now)
     due = awaited(Operations.due)
