@@ -1,5 +1,6 @@
 """What waits, searched and counted."""
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -37,6 +38,18 @@ class Search(Noun):
         if end is None:
             return self.page(wanted, after, 2 * limit, examine)
         return Page([to_shown_message(row) for row in found[:end]], position_of_row(found[end - 1]))
+
+    def count(self, wanted: MessageFilter, after: Position | None, examine: int) -> tuple[int, Position | None]:
+        """See `OperableDelayedMessageStore.count_matching`. Reads no bodies, and headers where they are compared."""
+        check_number(examine, "examine")
+        walked = self.positions(_beginning(wanted, after), examine, failing=wanted.failing is True)
+        table = self._sql.whole_table
+        matches = [*walked.conditions, *conditions(wanted, table, self._dialect)]
+        if not wanted.headers:
+            counted = select(func.count()).select_from(table).where(*matches)
+            return int(self._execute(counted).scalar_one()), walked.end
+        rows = self._execute(select(table.c.message_id, table.c.headers).where(*matches))
+        return sum(1 for _ in _with_headers(wanted, rows, sys.maxsize)), walked.end
 
     def positions(
         self, after: Position | None, examine: int, *more: ColumnElement[bool], failing: bool = False

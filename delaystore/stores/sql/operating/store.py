@@ -77,6 +77,14 @@ class OperableSqlStore(OperableDelayedMessageStore):
             return Search(bound).page(wanted, after, limit, examine)
 
     @override
+    def count_matching(
+        self, wanted: MessageFilter, *, after: Position | None = None, examine: int = EXAMINED
+    ) -> tuple[int, Position | None]:
+        """As `search`, but the database counts."""
+        with self._looking_up() as bound:
+            return Search(bound).count(wanted, after, examine)
+
+    @override
     def count_between(self, since: datetime, until: datetime, bucket: timedelta) -> Mapping[datetime, int]:
         with self._looking_up() as bound:
             return Search(bound).count_between(since, until, bucket)
