@@ -1,5 +1,6 @@
 """What waits, searched and counted."""
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -7,12 +8,13 @@ from typing import Any
 from sqlalchemy import BigInteger, ColumnElement, Row, Select, bindparam, func, literal, select
 
 from delaystore.filters import MessageFilter
-from delaystore.message import PARKED, Position, position_of, utc
+from delaystore.message import EARLIEST_DUE_TIME, PARKED, Position, position_of, utc
 from delaystore.sql.codec import decode_mapping
+from delaystore.sql.types import UtcDateTime
 from delaystore.stores._buckets import seconds_of, start_of
 from delaystore.stores._checks import check_number
 from delaystore.stores.abc import Page
-from delaystore.stores.sql._statements import is_parked
+from delaystore.stores.sql._statements import LOOK_AHEAD, is_parked
 from delaystore.stores.sql.operating._bound import Noun
 from delaystore.stores.sql.operating._conditions import conditions
 from delaystore.stores.sql.operating._walk import Walk, walk
@@ -45,6 +47,18 @@ class Search(Noun):
         if end is None:
             return self._page(wanted, after, 2 * limit, examine)
         return Page([to_shown_message(row) for row in found[:end]], position_of_row(found[end - 1]))
+
+    def count(self, wanted: MessageFilter, after: Position | None, examine: int) -> tuple[int, Position | None]:
+        """See `OperableDelayedMessageStore.count_matching`. Reads no bodies, and headers where they are compared."""
+        check_number(examine, "examine")
+        walked = self.positions(_beginning(wanted, after), examine, failing=wanted.failing is True)
+        table = self._sql.whole_table
+        matches = [*walked.conditions, *conditions(wanted, table, self._dialect)]
+        if not wanted.headers:
+            counted = select(func.count()).select_from(table).where(*matches)
+            return int(self._execute(counted).scalar_one()), walked.end
+        rows = self._execute(select(table.c.message_id, table.c.headers).where(*matches))
+        return sum(1 for _ in _with_headers(wanted, rows, sys.maxsize)), walked.end
 
     def positions(
         self, after: Position | None, examine: int, *more: ColumnElement[bool], failing: bool = False
@@ -98,6 +112,15 @@ class Search(Noun):
         """By the index of what has failed."""
         table = self._sql.whole_table
         return self._count(select(literal(1)).select_from(table).where(self._dialect.is_failing(table)), at_most)
+
+    def first_due_of_failing(self) -> datetime | None:
+        """The earliest due time of what has failed before and is shown first again; parked messages do not count."""
+        table = self._sql.whole_table
+        shown = select(table.c.due_time).where(self._dialect.is_failing(table), ~is_parked(table))
+        ahead = shown.order_by(*self._dialect.failing_order(table)).limit(LOOK_AHEAD).subquery("ahead")
+        is_time = ahead.c.due_time >= literal(EARLIEST_DUE_TIME, UtcDateTime)
+        first = self._execute(select(func.min(ahead.c.due_time)).where(is_time)).scalar()
+        return first if isinstance(first, datetime) else None  # or it was written by hand
 
     def count_parked(self, at_most: int) -> int:
         """By the index of next attempts."""
