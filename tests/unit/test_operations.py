@@ -455,3 +455,24 @@ def test_the_error_queue_takes_no_operable_store_but_a_transport() -> None:
     assert DelayedDelivery("shop", FiveMethodStore(), transport).operations.errors.discard().done == 1
     with pytest.raises(ConfigurationError, match="takes a transport"):
         _ = DelayedDelivery("shop", FiveMethodStore()).operations.errors
+
+
+def test_the_error_queue_is_awaited_and_its_changes_are_noted(store: CountingStore) -> None:
+    transport = InMemoryTransport()
+    transport.declare("error")
+    transport.send([message("a", destination="error"), message("b", destination="error")], None, 1)
+
+    async def work() -> None:
+        async with AsyncDelayedDelivery("sales", store, transport) as delivery:
+            errors = delivery.operations.acting_as("anna").errors
+            assert (errors.name, await errors.depth()) == ("error", 2)
+            assert (await errors.groups()).groups[0].count == 2
+            assert [one.message_id for one in (await errors.messages()).messages] == ["a", "b"]
+            assert await errors.get("c") is None
+            assert (await errors.replay()).left
+            assert (await errors.discard(limit=1)).done == 1
+            assert (await errors.discard(stopping=lambda: True)).interrupted
+            noted = [(each.by, each.action, each.count) for each in await delivery.operations.changes()]
+            assert noted == [("anna", "discard", 1)]
+
+    asyncio.run(work())
