@@ -69,6 +69,17 @@ def test_the_guides_observer_counts_what_is_dispatched() -> None:
     assert names["metrics"].most_late >= 0
 
 
+def test_the_guides_operations_are_as_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (program,) = (block for block in blocks("docs/guide.md", "python") if "delivery.operations" in block)
+    monkeypatch.chdir(tmp_path)
+    exec(program, {})
+    told = capsys.readouterr().out.splitlines()
+    assert [told[0], told[2]] == ["3", "3 0"]
+    assert "('ada', 'reschedule', 3)" in told[-1]
+
+
 def test_the_guides_keys_are_as_it_says(postgresql_url: str) -> None:
     (program,) = (block for block in blocks("docs/guide.md", "python") if "on_key" in block)
     exec(program, {})
