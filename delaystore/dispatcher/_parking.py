@@ -90,3 +90,16 @@ class Parking:
     def _call(self, purpose: str) -> Call:
         """No call of the passes: that it is slow, or fails, is told as this thread's own."""
         return Call(purpose, self._context.settings.store_timeout.total_seconds())
+
+
+def show_what_resumes(context: DispatchContext) -> None:
+    """Show all that is parked of destinations that are resuming, by now. Raises what the store raises."""
+    context.destinations.forget()
+    context.destinations.read()
+    store = context.operability.found
+    if store is None or not any(each.resuming for each in context.destinations.all):
+        return
+    while True:
+        with context.store_calls.call("showing parked messages again"):
+            if not store.unpark(STEP):
+                return
