@@ -1,15 +1,22 @@
 """`delaystore cancel` and `reschedule`: safe while a dispatcher runs."""
 
-from collections.abc import Mapping
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from delaystore.cli import _filters as filters
+from delaystore.cli._acting import By, acting
 from delaystore.cli._arguments import parse_due
-from delaystore.cli._options import At, Delay, Endpoint, Json, Key, Schema, StoreUrl, Table, id_or_key
+from delaystore.cli._bulk import BulkChange, DryRun, Resume, Yes
+from delaystore.cli._options import At, Delay, Destination, Endpoint, Json, Key, Schema, StoreUrl, Table, id_or_key
 from delaystore.cli._output import print_document, say, tell
 from delaystore.errors import ConfigurationError
 from delaystore.stores.abc import ManagementOutcome
+from delaystore.stores.operable import OperationKind
+
+if TYPE_CHECKING:
+    from delaystore.operations import Operations
 
 _WHY_NOT = {
     ManagementOutcome.BEING_DISPATCHED: "being dispatched",
@@ -20,23 +27,43 @@ _WHY_NOT = {
 def cancel(
     message_ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="The ids of the messages.")] = None,
     key: Annotated[list[str] | None, typer.Option(metavar="KEY", help="A message's key; repeatable.")] = None,
+    destination: Destination = None,
+    since: filters.Since = None,
+    until: filters.Until = None,
+    id_prefix: filters.IdPrefix = None,
+    header: filters.Headers = None,
+    failing: filters.Failing = False,
+    paused: filters.Paused = False,
+    every: filters.All = False,
+    dry_run: DryRun = False,
+    resume: Resume = None,
+    yes: Yes = False,
+    by: By = None,
     store: StoreUrl = None,
     endpoint: Endpoint = None,
     schema: Schema = None,
     table: Table = None,
     as_json: Json = False,
 ) -> None:
-    """Cancel waiting messages. Exit code 1: one is being dispatched, or does not wait here.
+    """Cancel waiting messages: by their ids or keys, or all that match a filter.
 
-    Creates no table and no file.
+    By filter it works in steps, from which it can be resumed, and what is stored meanwhile may or may not be cancelled.
+    Exit code 1: a message is being dispatched, and was left alone, or (by id or key) does not wait here. Creates no
+    table and no file.
     """
-    if not message_ids and not key:
-        raise ConfigurationError("which messages? pass their ids, or --key KEY")
+    wanted = filters.filter_of(destination, since, until, id_prefix, header, failing=failing, paused=paused)
+    bulk = BulkChange(OperationKind.CANCEL, wanted, dry_run=dry_run, resume=resume, yes=yes, as_json=as_json)
+    is_bulk = bulk.is_meant(named=bool(message_ids or key), every=every)
     from delaystore.cli._endpoint import EndpointOptions
 
     with EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table).open() as opened:
+        operations = acting(opened, by)
+        if is_bulk:
+            bulk.make(opened, operations, lambda: operations.begin_cancel(wanted))
+            return
         outcomes = [({"message_id": each}, opened.delivery.cancel(each)) for each in message_ids or ()]
         outcomes += [({"key": each}, opened.delivery.cancel(key=each)) for each in key or ()]
+        _note(operations, "cancel", outcomes)
     if as_json:
         print_document({"results": [{**named, "outcome": outcome.value} for named, outcome in outcomes]})
     else:
@@ -50,22 +77,46 @@ def reschedule(
     key: Key = None,
     delay: Delay = None,
     at: At = None,
+    destination: Destination = None,
+    since: filters.Since = None,
+    until: filters.Until = None,
+    id_prefix: filters.IdPrefix = None,
+    header: filters.Headers = None,
+    failing: filters.Failing = False,
+    paused: filters.Paused = False,
+    every: filters.All = False,
+    dry_run: DryRun = False,
+    resume: Resume = None,
+    yes: Yes = False,
+    by: By = None,
     store: StoreUrl = None,
     endpoint: Endpoint = None,
     schema: Schema = None,
     table: Table = None,
     as_json: Json = False,
 ) -> None:
-    """Give a waiting message a new due time. Exit code 1: it is being dispatched, or does not wait here.
+    """Give a waiting message, or all that match a filter, a new due time and fresh retries.
 
-    Creates no table and no file.
+    By filter all get the same time. It works in steps, from which it can be resumed, and what is stored meanwhile may
+    or may not be rescheduled. Exit code 1: a message is being dispatched, and was left alone, or (by id or key) does
+    not wait here. Creates no table and no file.
     """
-    after, instant = parse_due(delay, at)
-    named = id_or_key(message_id, key)
+    wanted = filters.filter_of(destination, since, until, id_prefix, header, failing=failing, paused=paused)
+    bulk = BulkChange(OperationKind.RESCHEDULE, wanted, dry_run=dry_run, resume=resume, yes=yes, as_json=as_json)
+    is_bulk = bulk.is_meant(named=message_id is not None or key is not None, every=every)
+    if resume is not None and not (delay is None and at is None):
+        raise ConfigurationError("an operation that is resumed has its due time already; leave out --delay and --at")
+    after, instant = (None, None) if resume is not None else parse_due(delay, at)
     from delaystore.cli._endpoint import EndpointOptions
 
     with EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table).open() as opened:
+        operations = acting(opened, by)
+        if is_bulk:
+            bulk.make(opened, operations, lambda: operations.begin_reschedule(wanted, delay=after, at=instant))
+            return
+        named = id_or_key(message_id, key)
         outcome = opened.delivery.reschedule(message_id, key=key, delay=after, at=instant)
+        _note(operations, "reschedule", [(named, outcome)])
     if as_json:
         print_document({**named, "outcome": outcome.value})
     else:
@@ -73,12 +124,25 @@ def reschedule(
     _exit_unless_done(outcome)
 
 
+def _note(
+    operations: "Operations", action: str, outcomes: Sequence[tuple[Mapping[str, str], ManagementOutcome]]
+) -> None:
+    """Note what was changed, where the store keeps that."""
+    done = [named for named, outcome in outcomes if outcome is ManagementOutcome.DONE]
+    if done and operations.are_available:
+        for named in done:
+            operations.note(action, f"message {_name(named)}", 1)
+
+
 def _report(outcome: ManagementOutcome, named: Mapping[str, str], done: str) -> None:
-    name = named.get("message_id") or f"key {named['key']}"
     if outcome is ManagementOutcome.DONE:
-        tell(f"{done}: {name}")
+        tell(f"{done}: {_name(named)}")
     else:
-        say(f"{_WHY_NOT[outcome]}: {name}")
+        say(f"{_WHY_NOT[outcome]}: {_name(named)}")
+
+
+def _name(named: Mapping[str, str]) -> str:
+    return named.get("message_id") or f"key {named['key']}"
 
 
 def _exit_unless_done(*outcomes: ManagementOutcome) -> None:

@@ -87,7 +87,7 @@ class EndpointOptions:
             store = stack.enter_context(closing(self.open_store()))
             if existing or not settings.automatic_setup:
                 require_file(self.store or "", may_create=existing)
-            transport = None if self.transport is None else stack.enter_context(closing(self.open_transport()))
+            transport = None if self.transport is None else stack.enter_context(closing(self._opened(settings)))
             if native and (transport is None or transport.longest_native_delay is None):
                 raise ConfigurationError(
                     "--native needs a --transport that delays natively, as amqp://HOST?delays=nservicebus-v2"
@@ -110,6 +110,9 @@ class EndpointOptions:
             if not dry_run:
                 raise
             say(f"note: {error}")
+
+    def _opened(self, settings: DelayedDeliverySettings) -> Transport:
+        return self.open_transport(existing=not settings.automatic_setup)
 
     def _check_lasting(self, url: str, what: str, instead: str) -> None:
         if not self.memory and url.partition(":")[0].partition("+")[0].lower() == "memory":

@@ -82,7 +82,7 @@ def report_endpoints(store: str | None, schema: str | None, timeout: str, *, all
 
     if all_schemas and schema is not None:
         raise ConfigurationError("--schema and --all-schemas are both given; pass one of them")
-    patience = Patience(timeout)
+    patience, schema = Patience(timeout), schema or None
     with closing(EndpointOptions(store=store).open_store()) as opened:
         require_file(store or "")
         if not isinstance(opened, SqlDelayedMessageStore):

@@ -33,6 +33,10 @@ class ProgressBar:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Leave the bar as it is, so that lines may follow; may be called twice."""
         self._progress.stop()
 
     def show(self, step: str, done: int, total: int | None) -> None:

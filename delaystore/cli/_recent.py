@@ -61,8 +61,12 @@ COLUMNS: Final = ("last", "delivered", "failed", "to error queue", "rate", "late
 
 
 def rate_text(rate: float) -> str:
-    """Messages a second, for people."""
-    return f"{rate:,.0f}/s" if rate >= 10 or not rate else f"{rate:.2g}/s"
+    """Messages a second for people, or a minute or an hour where it is less than one in ten."""
+    for unit, seconds in (("s", 1), ("min", 60), ("h", 3600)):
+        if rate * seconds >= 0.1:
+            each = rate * seconds
+            return f"{each:,.0f}/{unit}" if each >= 10 else f"{each:.2g}/{unit}"
+    return "0/s"
 
 
 def _lateness(lateness: LatenessHistogram, percent: int) -> str:

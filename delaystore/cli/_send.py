@@ -1,7 +1,6 @@
 """`delaystore send`."""
 
 from collections.abc import Mapping
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -172,22 +171,25 @@ def send(
             print_document({"message_id": sent})
         else:
             tell(sent)
-        _warn_of_nobody(opened.transport, destination)
-
-
-def _warn_of_nobody(transport: Transport | None, destination: str) -> None:
-    """A line, where the transport knows that nothing takes messages for `destination`."""
-    if transport is None:
-        return
-    from delaystore.calls import Question
-
-    asked = Question("looking for the queue", lambda: transport.reaches(destination), _LOOKING)
-    with suppress(TransportError, StoreError):  # an outage says nothing of the name
-        if asked.answer() is False:
+        if opened.transport is not None and not _may_reach(opened.transport, transport or "", destination):
             say(
                 f"warning: nothing takes messages for {destination!r} at present; if that is so when this one is due, "
                 "it goes to the error queue"
             )
+
+
+def _may_reach(transport: Transport, url: str, destination: str) -> bool:
+    """False: the transport knows that nothing takes messages for `destination`; an outage says nothing of it."""
+    from delaystore.calls import Question
+    from delaystore.cli._files import missing_file
+
+    if missing_file(url) is not None:
+        return False
+    asked = Question("looking for the queue", lambda: transport.reaches(destination), _LOOKING)
+    try:
+        return asked.answer() is not False
+    except (TransportError, StoreError):
+        return True
 
 
 def _refuse(given: Mapping[str, object], why: str) -> None:

@@ -84,7 +84,7 @@ def _problems(report: StoreReport) -> Iterator[tuple[str, str]]:
 def _error_queue(seen: "Overview") -> str:
     if seen.error_queue_depth is not None:
         return f"{seen.error_queue}: {seen.error_queue_depth:,}"
-    return f"{seen.error_queue}: it is unknown how many are in it; --transport asks"
+    return f"{seen.error_queue}: it is unknown how many are in it{'' if seen.remarks else '; --transport asks'}"
 
 
 def _counted(count: "Count") -> str:

@@ -14,15 +14,19 @@ from delaystore.cli._changing import cancel, reschedule
 from delaystore.cli._count import count
 from delaystore.cli._delays.app import delays_app
 from delaystore.cli._demo import demo
+from delaystore.cli._destinations import changes, destinations
 from delaystore.cli._dispatch import dispatch
 from delaystore.cli._endpoints import endpoints
 from delaystore.cli._errors.app import errors_app
+from delaystore.cli._export import export
 from delaystore.cli._health import health
 from delaystore.cli._listing import list_messages
 from delaystore.cli._load.command import load
 from delaystore.cli._migrate.app import migrate_app
+from delaystore.cli._operations import operations_app
 from delaystore.cli._options import ENVIRONMENT_PREFIX
 from delaystore.cli._output import ReaderGoneError, drop_unwritable_output, say, show_any_character
+from delaystore.cli._pausing import limit, pause, resume
 from delaystore.cli._receive import receive
 from delaystore.cli._send import send
 from delaystore.cli._setup import setup
@@ -96,6 +100,12 @@ for name, command in (
     ("count", count),
     ("cancel", cancel),
     ("reschedule", reschedule),
+    ("export", export),
+    ("pause", pause),
+    ("resume", resume),
+    ("limit", limit),
+    ("destinations", destinations),
+    ("changes", changes),
     ("receive", receive),
     ("status", status),
     ("endpoints", endpoints),
@@ -104,6 +114,7 @@ for name, command in (
 ):
     app.command(name)(command)
 app.add_typer(errors_app, name="errors")
+app.add_typer(operations_app, name="operations")
 app.add_typer(delays_app, name="delays")
 app.add_typer(migrate_app, name="migrate")
 

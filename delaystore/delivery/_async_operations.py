@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from delaystore.bridge import in_thread
+from delaystore.delivery._async_errors import AsyncErrorQueue
 from delaystore.delivery._awaited import awaited
 from delaystore.delivery._delivery import DelayedDelivery
 from delaystore.filters import MessageFilter
@@ -63,6 +64,7 @@ class AsyncOperations:
     resume = awaited(Operations.resume)
     limit_rate = awaited(Operations.limit_rate)
     destinations = awaited(Operations.destinations)
+    note = awaited(Operations.note)
     backlog = awaited(Operations.backlog)
     now = awaited(Operations.now)
     due = awaited(Operations.due)
@@ -74,6 +76,11 @@ class AsyncOperations:
         while (chunk := await self._call(lambda _: chunks.next())) is not None:
             for message in chunk:
                 yield message
+
+    @property
+    def errors(self) -> AsyncErrorQueue:
+        """As `Operations.errors`, awaited."""
+        return AsyncErrorQueue(self._call_delivery, self._operations.errors)
 
     async def overview(self, timeout: float = 5.0) -> Overview:
         """As `Operations.overview`."""

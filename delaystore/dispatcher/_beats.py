@@ -31,6 +31,7 @@ class Beats:
         self._context = context
         self._id = str(uuid4())
         self._known_as = known_as
+        self._version = version("delaystore")
         self._since: datetime | None = None
         self._delivered = deque([(time.monotonic(), context.tally.total.delivered)])
         self._depth = ErrorQueueDepth(context.transport, context.error_queue.name)
@@ -65,7 +66,7 @@ class Beats:
             name=self._known_as,
             host=socket.gethostname(),
             pid=os.getpid(),
-            version=version("delaystore"),
+            version=self._version,
             since=self._since,
             beat=now,
             rate=self._rate(),

@@ -4,6 +4,7 @@ import time
 from datetime import datetime, timedelta
 from typing import Final
 
+from delaystore.calls import Call
 from delaystore.dispatcher._context import DispatchContext
 from delaystore.dispatcher._destinations import is_paused
 from delaystore.dispatcher._ticker import Ticker
@@ -62,7 +63,7 @@ class Parking:
     def _unpark(self, store: OperableDelayedMessageStore) -> None:
         shown = 0
         while not self.ticker.ended:
-            with self._context.store_calls.call("showing parked messages again"):
+            with self._call("showing parked messages again"):
                 step = store.unpark(STEP)
             shown += step
             if not step:
@@ -76,12 +77,29 @@ class Parking:
     def _park(self, store: OperableDelayedMessageStore, now: datetime) -> None:
         until = now + AHEAD + self._context.settings.handover_horizon
         while not self.ticker.ended:
-            with self._context.store_calls.call("parking messages of paused destinations"):
+            with self._call("parking messages of paused destinations"):
                 if not store.park(until, STEP):
                     self._park_at = time.monotonic() + PARK_EVERY
                     return
             time.sleep(BREATHER)
 
     def _now(self) -> datetime:
-        with self._context.store_calls.call("asking for the time"):
+        with self._call("asking for the time"):
             return self._context.store.now()
+
+    def _call(self, purpose: str) -> Call:
+        """No call of the passes: that it is slow, or fails, is told as this thread's own."""
+        return Call(purpose, self._context.settings.store_timeout.total_seconds())
+
+
+def show_what_resumes(context: DispatchContext) -> None:
+    """Show all that is parked of destinations that are resuming, by now. Raises what the store raises."""
+    context.destinations.forget()
+    context.destinations.read()
+    store = context.operability.found
+    if store is None or not any(each.resuming for each in context.destinations.all):
+        return
+    while True:
+        with context.store_calls.call("showing parked messages again"):
+            if not store.unpark(STEP):
+                return

@@ -8,6 +8,7 @@ from typing import Any, Final
 from delaystore.calls import in_background
 from delaystore.dispatcher._context import DispatchContext
 from delaystore.dispatcher._loop import DispatchLoop
+from delaystore.dispatcher._parking import show_what_resumes
 from delaystore.dispatcher._passes import DispatchPass
 from delaystore.dispatcher._wakeup import WakeUp
 from delaystore.dispatcher.health import STATUS_TIMEOUT, DispatchReport, Health, with_counts
@@ -144,11 +145,12 @@ class Dispatcher:
     def dispatch_due(self) -> DispatchReport:
         """Forward what is due now, in the calling thread, and return what was done: for tests and for cron.
 
-        It ends early when the broker stops answering.
+        It ends early when the broker stops answering. What was parked for a destination that resumes is due, too.
         Raises TransportUnavailableError when the transport cannot send, and what the store raises.
         """
         seconds = self._settings.dispatch_timeout.total_seconds()
         WakeUp().pause(seconds, lambda: self._transport.unavailable() is None, poll=0.02)
+        show_what_resumes(self._context)
         result = self._passes.run()
         if result.outage is not None and not result.report.fetched:
             raise TransportUnavailableError(result.outage)

@@ -2,15 +2,22 @@
 
 from collections.abc import Callable
 from datetime import datetime
+from secrets import token_hex
+from typing import Final
 
 from delaystore.errors import ConfigurationError
 from delaystore.filters import MessageFilter
-from delaystore.message import new_message_id, waiting_until
+from delaystore.message import waiting_until
 from delaystore.operations._access import Access
 from delaystore.stores.operable import Operation, OperationKind, OperationState
+from delaystore.times import time_text
 
 OperationListener = Callable[[Operation], object]
 """Called after each step with the operation as it is. What it raises ends the run, which can be resumed."""
+
+
+_ID_BYTES: Final = 5
+"""Few, so that people can type the id. The store refuses one that is taken."""
 
 
 def begin(access: Access, kind: OperationKind, wanted: MessageFilter, due_time: datetime | None = None) -> Operation:
@@ -20,7 +27,7 @@ def begin(access: Access, kind: OperationKind, wanted: MessageFilter, due_time: 
         due_time = waiting_until(due_time, "the new due time")
     with access.call("beginning an operation"):
         operation = Operation(
-            operation_id=new_message_id(),
+            operation_id=token_hex(_ID_BYTES),
             kind=kind,
             wanted=wanted,
             by=access.by,
@@ -64,5 +71,5 @@ def abandon(access: Access, operation_id: str) -> Operation | None:
 
 
 def _about(operation: Operation) -> str:
-    when = "" if operation.due_time is None else f" to {operation.due_time.isoformat()}"
+    when = "" if operation.due_time is None else f" to {time_text(operation.due_time)}"
     return f"{operation.wanted}{when} (operation {operation.operation_id})"

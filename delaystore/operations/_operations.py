@@ -17,7 +17,13 @@ from delaystore.operations._search import Export, Preview
 from delaystore.operations.error_queue import ErrorQueue
 from delaystore.operations.overview import Overview
 from delaystore.stores.abc import ManagementOutcome, Page
-from delaystore.stores.operable import AuditEntry, Destination, Operation, OperationKind
+from delaystore.stores.operable import (
+    AuditEntry,
+    Destination,
+    OperableDelayedMessageStore,
+    Operation,
+    OperationKind,
+)
 
 
 class Operations:
@@ -48,6 +54,12 @@ class Operations:
         if not isinstance(by, str) or not by.strip():
             raise InvalidMessageError(f"who acts? {by!r} is no name")
         return Operations(replace(self._access, by=by), self._look)
+
+    @property
+    def are_available(self) -> bool:
+        """Whether the store offers them; False: it is of another kind, or its tables are of an earlier release."""
+        store = self._access.store
+        return isinstance(store, OperableDelayedMessageStore) and store.is_operable
 
     # what waits
 
@@ -205,6 +217,13 @@ class Operations:
         return ErrorQueue(self._access.transport, self._access.settings.error_queue, note=self._note_if_possible)
 
     # how it is, and who changed what
+
+    def note(self, action: str, about: str, count: int) -> None:
+        """Note a change that was made elsewhere, of so many messages. `action`: one word; `about`: what, for people.
+
+        A store that does not take it is told of in the log, and not raised.
+        """
+        self._access.note(action, about, count)
 
     def now(self) -> datetime:
         """The time by the store's clock, UTC."""

@@ -6,6 +6,7 @@ from datetime import datetime
 from delaystore.errors import InvalidMessageError
 from delaystore.message import check_destination, utc
 from delaystore.operations._access import Access
+from delaystore.times import time_text
 
 CountListener = Callable[[int], object]
 """Called as work goes on with how many messages are done. What it raises ends the work, which can be done again."""
@@ -20,7 +21,7 @@ def pause(access: Access, destination: str, until: datetime | None, listener: Co
         if until is not None and utc(until, "until") <= now:
             raise InvalidMessageError(f"until {until.isoformat()} is over already; give a time to come")
         store.pause(destination, by=access.by, until=until)
-    about = destination if until is None else f"{destination} until {until.isoformat()}"
+    about = destination if until is None else f"{destination} until {time_text(until)}"
     return _noted(access, "pause", about, _steps(access, "parking messages", lambda: store.park(now)), listener)
 
 

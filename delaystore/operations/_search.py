@@ -70,16 +70,17 @@ class Export:
     def __init__(self, access: Access, wanted: MessageFilter, after: Position | None) -> None:
         self._access = access
         self._wanted = wanted
-        self._after = after
         self._ended = False
         self._movable: set[str] = set()
+        self.after = after
+        """Where the next chunk begins; None: at the beginning, or, after the last one, there is none."""
 
     def next(self) -> Sequence[DelayedMessage] | None:
         """The next chunk, perhaps an empty one; None: that was all."""
         if self._ended:
             return None
-        page = search(self._access, self._wanted, self._after, _CHUNK)
-        self._after, self._ended = page.next_key, page.next_key is None
+        page = search(self._access, self._wanted, self.after, _CHUNK)
+        self.after, self._ended = page.next_key, page.next_key is None
         fresh = [message for message in page.messages if message.message_id not in self._movable]
         soon = self._access.store.now() + _MAY_MOVE
         self._movable.update(message.message_id for message in fresh if message.next_attempt <= soon)

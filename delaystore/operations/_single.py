@@ -4,6 +4,7 @@ from datetime import datetime
 
 from delaystore.operations._access import Access
 from delaystore.stores.abc import ManagementOutcome
+from delaystore.times import time_text
 
 
 def cancel(access: Access, message_id: str) -> ManagementOutcome:
@@ -21,7 +22,7 @@ def reschedule(access: Access, message_id: str, due_time: datetime, action: str)
         outcome = store.reschedule(message_id, due_time)
     if outcome is ManagementOutcome.DONE:
         access.wake_up(due_time)
-    return _noted(access, outcome, action, f"{message_id} to {due_time.isoformat()}")
+    return _noted(access, outcome, action, f"{message_id} to {time_text(due_time)}")
 
 
 def _noted(access: Access, outcome: ManagementOutcome, action: str, about: str) -> ManagementOutcome:

@@ -70,7 +70,11 @@ class ErrorQueue:
     def __init__(self, transport: Transport, name: str, *, note: Note = lambda _action, _about, _count: None) -> None:
         self._transport = transport
         self.name: Final = name
-        self._note = note
+        self.note: Final = note
+
+    def noting(self, note: Note) -> "ErrorQueue":
+        """The same queue, whose changes are noted so."""
+        return ErrorQueue(self._transport, self.name, note=note)
 
     def depth(self) -> int | None:
         """How many messages are in it; None: there is no such queue, or the transport cannot tell."""
@@ -165,7 +169,7 @@ class ErrorQueue:
             run.run(progress, stopping)
         finally:
             if run.report.done and not run.report.dry_run:
-                self._note(action, f"error queue {self.name}: {about}", run.report.done)
+                self.note(action, f"error queue {self.name}: {about}", run.report.done)
         return run.report
 
     def _look(self, visit: Callable[[FailedMessage], bool], examine: int) -> tuple[int, int]:

@@ -13,6 +13,7 @@ from delaystore.documents import field, record
 from delaystore.lateness import LatenessHistogram
 from delaystore.stores.abc import Count
 from delaystore.stores.operable import Activity, Destination, DispatcherRecord, Operation
+from delaystore.times import duration_text
 
 RECENT: Final = timedelta(minutes=5)
 """The time over which `Overview.rate` is measured."""
@@ -117,7 +118,7 @@ class Overview:
 
     def _of_dispatching(self) -> Iterator[str]:
         if self.overdue is not None and self.overdue >= OVERDUE_ALARM:
-            yield f"The oldest message has been due for {_about(self.overdue)}."
+            yield f"The oldest message has been due for {duration_text(self.overdue)}."
         if self.dispatchers is not None and not self.dispatchers and self.waiting is not None and self.waiting.messages:
             yield "No dispatcher is running, as far as they tell, and messages wait."
         for each in self.dispatchers or ():
@@ -143,7 +144,3 @@ def _minute(activity: Activity) -> dict[str, Any]:
 def _counted(count: Count) -> str:
     number = f"{count.messages:,} message{'' if count.messages == 1 else 's'}"
     return number if count.exact else f"More than {number}"
-
-
-def _about(span: timedelta) -> timedelta:
-    return timedelta(seconds=int(span.total_seconds()))

@@ -76,6 +76,7 @@ def test_a_child_dispatches_as_well(postgresql_url: str, rabbitmq_url: str, rabb
         send_numbered(delivery, 1)
         wait_until(lambda: delivery.count() == 0, "everything is forwarded")
         assert delivery.health().running
+        wait_until(lambda: os.getpid() in beating(store), "the child's dispatcher is known")
         delivery.close()
 
     with delivery:
@@ -85,8 +86,14 @@ def test_a_child_dispatches_as_well(postgresql_url: str, rabbitmq_url: str, rabb
         assert_ended_well(child)
         wait_until(lambda: delivery.count() == 0, "everything is forwarded")
         assert delivery.health().running
+        assert beating(store) == {os.getpid()}, "the child's has retired"
         sent = [message_id for child in range(3) for message_id in numbered(child)]
     assert_arrived(drain(rabbitmq_transport, DESTINATION), sent)
+
+
+def beating(store: SqlDelayedMessageStore) -> set[int]:
+    """The processes of dispatchers that live."""
+    return {each.pid for each in store.dispatchers()}
 
 
 @contextmanager

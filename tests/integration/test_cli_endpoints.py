@@ -138,3 +138,13 @@ def test_tables_of_tests_are_no_endpoints(sqlite_url: str) -> None:
         assert [one.table for one in found] == [store.table.name]
         assert Endpoint(found[0]).row() == ("", found[0].endpoint, "?", "?", "current")
     assert EndpointTable(table="_delayed", schema=None, version=HEAD).endpoint is None
+
+
+@pytest.mark.parametrize("command", ["health", "status"])
+def test_looking_makes_no_file_of_the_transport_either(run: CommandLine, tmp_path: Path, command: str) -> None:
+    missing = tmp_path / "queues.db"
+    transport = ("--transport", f"sqlite:///{missing}", "--endpoint", "sales")
+    assert f"there is no SQLite file '{missing}'" in run.refused(command, *transport)
+    sent = run("send", "q", *LATER, *transport)
+    assert (sent.code, sent.err.startswith("warning: nothing takes messages for 'q'")) == (0, True)
+    assert not missing.exists()

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from delaystore import DelayedDelivery
+from delaystore.stores.sql import SqlDelayedMessageStore
 from delaystore.testing._kit.messages import a_message
 from delaystore.transports import Transport, open_transport
 from tests.integration.cli import CommandLine, started
@@ -155,6 +157,21 @@ def test_a_mistake_is_one_line(run: CommandLine, arguments: list[str], says: str
 def test_a_missing_transport_is_one_line(run: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DELAYSTORE_TRANSPORT")
     assert "no transport is given" in run.refused("errors", "list")
+
+
+def test_changes_are_noted_in_the_store(run: CommandLine, sqlite_url: str) -> None:
+    given = ("--store", sqlite_url, "--endpoint", "shop", "--by", "anna")
+    delivery = DelayedDelivery("shop", SqlDelayedMessageStore(sqlite_url))
+    delivery.setup_infrastructure()
+    assert run("errors", "replay", "--destination", "billing", *given).code == 0
+    assert run("errors", "discard", "--destination", "sales", *given).code == 0
+    assert run("errors", "discard", "--destination", "nobody", *given).code == 0
+    noted = [(entry.by, entry.action, entry.about, entry.count) for entry in delivery.operations.changes()]
+    assert noted == [
+        ("anna", "discard", "error queue error: destination sales", 2),
+        ("anna", "replay", "error queue error: destination billing", 3),
+    ]
+    delivery.stop()
 
 
 @pytest.mark.parametrize(("answer", "left"), [(b"n\n", 6), (b"y\n", 0)])

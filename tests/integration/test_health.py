@@ -43,6 +43,34 @@ def failing_since_20_minutes(store: SqlDelayedMessageStore) -> None:
         transaction.increment_failure_count(failed, now + MINUTE)
 
 
+def test_what_failed_is_overdue_since_it_was_due_though_many_others_come_first(
+    store: SqlDelayedMessageStore, database_url: str, run: CommandLine
+) -> None:
+    """Its queue is full, and its next attempt is late; beside it there is traffic, a few seconds late."""
+    now = store.now()
+    store.store(failed := message(now, -80))
+    with store.transaction() as transaction:
+        assert transaction.fetch_due(now, 10) == [failed]
+        transaction.increment_failure_count(failed, now + 11 * MINUTE)
+    store.store_many([message(now, -3) for _ in range(1500)])
+    overdue = Dispatcher(store, InMemoryTransport(auto_declare=True)).health().oldest_overdue
+    assert overdue is not None
+    assert overdue >= timedelta(seconds=80)
+    told = run("health", "--store", database_url, "--endpoint", "sales", "--json", "--max-overdue", "60s")
+    assert (told.code, told.document["oldest_overdue"] >= 80) == (1, True)
+
+
+def test_what_a_paused_destination_keeps_is_not_overdue(store: SqlDelayedMessageStore) -> None:
+    now = store.now()
+    store.store_many([message(now, -3600, destination="closed") for _ in range(10)])
+    store.pause("closed", by="test")
+    dispatcher = Dispatcher(store, InMemoryTransport(auto_declare=True))
+    assert dispatcher.dispatch_due().parked == 10
+    health = dispatcher.health()
+    assert (health.oldest_overdue, health.paused, health.parked_now, health.backlog) == (None, ["closed"], 10, 10)
+    assert health.problems == ["the dispatcher of this process does not run"]
+
+
 def test_a_message_that_gives_way_is_overdue_since_it_was_due(
     store: SqlDelayedMessageStore, database_url: str, run: CommandLine
 ) -> None:

@@ -1,6 +1,7 @@
 """Looking into queues of RabbitMQ loses nothing, whatever their delivery limit."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pika
@@ -10,6 +11,7 @@ from delaystore.errors import TransportSetupError
 from delaystore.testing._kit.messages import a_message
 from delaystore.transports import RabbitMQTransport
 from delaystore.transports.abc import DELIVERED
+from tests.servers import RabbitMQVhosts
 
 COUNT = 12
 
@@ -84,3 +86,13 @@ def test_large_messages_are_taken_few_at_a_time(transport: RabbitMQTransport) ->
 def test_an_exchange_is_known_to_be_missing_only(transport: RabbitMQTransport) -> None:
     assert transport.reaches("/exchanges/amq.topic/any") is None
     assert transport.reaches("/exchanges/missing/any") is False
+
+
+def test_who_may_only_read_and_write_looks_without_loss(rabbitmq: RabbitMQVhosts, rabbitmq_url: str) -> None:
+    """Its limit may not be asked for, and counts as 20."""
+    declare(rabbitmq_url, {"x-queue-type": "quorum", "x-delivery-limit": 20})
+    batch = [a_message(f"m{number}", destination="error") for number in range(3)]
+    with rabbitmq.user(rabbitmq_url, write=".*", read=".*") as url, closing(RabbitMQTransport(url)) as transport:
+        assert transport.send(batch, None, 10) == [DELIVERED] * 3
+        for _ in range(25):
+            assert looked_at(transport) == ["m0", "m1", "m2"]

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from delaystore.cli._recent import Recent
+from delaystore.cli._recent import Recent, rate_text
 from delaystore.cli._status_screen import status_lines
 from delaystore.cli._store_report import Demands, StoreReport
 from delaystore.delivery import DelayedDelivery
@@ -135,6 +135,22 @@ def test_rates_and_lateness_are_of_the_last_minutes() -> None:
     assert last.row()[:5] == ("1 min", "225", "2", "0", "3/s")
     assert last.document()["lateness"]["p50"] == pytest.approx(0.5, rel=0.5)
     assert Recent.of([], NOW, 1).row() == ("1 min", "0", "0", "0", "0/s", "-", "-", "-")
+
+
+@pytest.mark.parametrize(
+    ("rate", "text"),
+    [
+        (0, "0/s"),
+        (1234.5, "1,234/s"),
+        (9.94, "9.9/s"),
+        (0.1, "0.1/s"),
+        (0.05, "3/min"),
+        (1 / 3600, "1/h"),
+        (1e-9, "0/s"),
+    ],
+)
+def test_a_slow_rate_is_told_by_the_minute_or_the_hour(rate: float, text: str) -> None:
+    assert rate_text(rate) == text
 
 
 @pytest.mark.parametrize(

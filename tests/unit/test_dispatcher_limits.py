@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from delaystore.dispatcher import Dispatcher, DispatchReport, _destinations, _limits
+from delaystore.dispatcher import Dispatcher, DispatchReport, _limits
 from delaystore.errors import StoreError
 from delaystore.stores.memory import InMemoryDelayedMessageStore
 from delaystore.stores.operable import Allowance
@@ -30,11 +30,6 @@ def store(clock: SettableClock) -> CountingStore:
 @pytest.fixture
 def transport() -> ScriptedTransport:
     return ScriptedTransport()
-
-
-@pytest.fixture(autouse=True)
-def eager(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_destinations, "READ_EVERY", 0.0)
 
 
 def test_what_is_granted_goes_and_the_others_come_when_they_may(

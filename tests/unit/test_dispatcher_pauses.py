@@ -38,9 +38,9 @@ def dispatcher(store: CountingStore, transport: ScriptedTransport) -> Dispatcher
     return Dispatcher(store, transport, settings(), endpoint="sales")
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Single passes follow one another at once: let each read the destinations."""
+    """Each pass reads what is paused, however short ago that was."""
     monkeypatch.setattr(_destinations, "READ_EVERY", 0.0)
 
 
@@ -71,7 +71,6 @@ def test_what_was_parked_comes_after_the_resume(
     store.pause("closed", by="me")
     dispatcher.dispatch_due()
     assert store.resume("closed", by="me")
-    assert store.unpark() == 2
     assert dispatcher.dispatch_due() == DispatchReport(fetched=2, delivered=2)
     assert transport.bodies("closed") == [b"a", b"b"]
 
@@ -99,7 +98,9 @@ def test_a_pause_that_is_over_parks_nothing_whoever_ends_it(
     store.store_many([message("a", "closed"), message("b", "closed", NOON + SECOND)])
     assert dispatcher.dispatch_due().parked == 1
     clock.advance(1)
-    assert dispatcher.dispatch_due() == DispatchReport(fetched=1, delivered=1)
+    assert dispatcher.dispatch_due() == DispatchReport(fetched=2, delivered=2)
+    assert transport.bodies("closed") == [b"a", b"b"]
+    assert store.destinations() == []
 
 
 def test_what_is_due_later_is_not_handed_over_to_a_native_delay(store: CountingStore) -> None:
@@ -148,13 +149,12 @@ def test_parking_is_undone_with_its_pass(transport: ScriptedTransport, clock: Se
 
 
 def test_a_dispatcher_that_has_slept_reads_the_pauses_before_it_fetches(
-    transport: ScriptedTransport, monkeypatch: pytest.MonkeyPatch
+    transport: ScriptedTransport,
 ) -> None:
-    monkeypatch.setattr(_destinations, "READ_EVERY", 0.5)
     store = CountingStore()
     with running(Dispatcher(store, transport, settings(poll_interval=3600), endpoint="sales")) as dispatcher:
         wait_until(lambda: store.asked["next"])
-        time.sleep(0.5)  # as old as what it knows may be
+        time.sleep(_destinations.READ_EVERY)  # as old as what it knows may be
         store.pause("closed", by="me")
         store.store(message("a", "closed", datetime.now(UTC)))
         dispatcher.wake_up()
@@ -180,6 +180,7 @@ def test_what_is_yet_to_fall_due_is_parked_beside_the_passes_and_shown_after_the
         assert next_attempt(store, "0") == now + 30 * SECOND
 
 
+@pytest.mark.usefixtures("eager")
 def test_a_pause_ends_at_its_time_though_nobody_resumes(transport: ScriptedTransport) -> None:
     store = CountingStore()
     with running(Dispatcher(store, transport, settings(poll_interval=3600), endpoint="sales")) as dispatcher:
@@ -206,6 +207,7 @@ def test_health_is_well_while_paused_messages_wait_though_long_overdue(
     assert health.problems == ["the dispatcher of this process does not run"]
 
 
+@pytest.mark.usefixtures("eager")
 def test_a_resume_is_obeyed_at_once_by_the_passes_of_the_loop(transport: ScriptedTransport) -> None:
     store = CountingStore()
     with running(Dispatcher(store, transport, settings(poll_interval=0.05), endpoint="sales")):

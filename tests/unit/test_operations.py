@@ -1,8 +1,11 @@
 """What operators do, on the store in memory."""
 
 import asyncio
+import csv
+import io
 import logging
 import time
+from base64 import b64decode
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,8 +15,9 @@ import pytest
 from delaystore import AsyncDelayedDelivery, DelayedDelivery, ManagementOutcome, MessageFilter
 from delaystore.errors import ConfigurationError, InvalidMessageError, StoreSetupError, StoreUnavailableError
 from delaystore.filters import EVERYTHING
-from delaystore.message import PARKED
+from delaystore.message import PARKED, DelayedMessage
 from delaystore.operations import ErrorFilter, Operations
+from delaystore.operations.exports import ExportFormat
 from delaystore.stores.abc import Count, StoreStatus
 from delaystore.stores.operable import (
     STEP,
@@ -93,6 +97,14 @@ def test_what_a_dispatcher_tries_meanwhile_is_exported_once(
     store.increment_failure_count(claimed, NOON + HOUR)
     rest = [each.message_id for each in export]
     assert sorted(rest) == [f"billing-{number:05}" for number in range(1, 1_201)]
+
+
+def test_what_readers_of_csv_would_change_is_in_base64() -> None:
+    for body, encoded in ((b"a\nb", False), (b"a\r\nb", True), (b"\0", True), (b"\xff", True), (b"", False)):
+        sent = DelayedMessage(message_id="m", destination="billing", due_time=NOON, body=body)
+        (row,) = csv.DictReader(io.StringIO((ExportFormat.CSV.head + ExportFormat.CSV.line(sent)).decode(), newline=""))
+        assert bool(row["body_base64"]) is encoded
+        assert (b64decode(row["body_base64"]) if encoded else row["body"].encode()) == body
 
 
 def test_a_preview_counts_and_shows_the_first(store: CountingStore, operations: Operations) -> None:
@@ -310,7 +322,7 @@ def test_an_overview_tells_all_that_is_known(
     assert overview.operations == [running]
     assert overview.problem is None
     assert overview.wrong == [
-        "The oldest message has been due for 1:00:00.",
+        "The oldest message has been due for 1h.",
         "3 messages could not be forwarded so far, and will be tried again.",
     ]
     document = overview.as_dict()
@@ -443,3 +455,24 @@ def test_the_error_queue_takes_no_operable_store_but_a_transport() -> None:
     assert DelayedDelivery("shop", FiveMethodStore(), transport).operations.errors.discard().done == 1
     with pytest.raises(ConfigurationError, match="takes a transport"):
         _ = DelayedDelivery("shop", FiveMethodStore()).operations.errors
+
+
+def test_the_error_queue_is_awaited_and_its_changes_are_noted(store: CountingStore) -> None:
+    transport = InMemoryTransport()
+    transport.declare("error")
+    transport.send([message("a", destination="error"), message("b", destination="error")], None, 1)
+
+    async def work() -> None:
+        async with AsyncDelayedDelivery("sales", store, transport) as delivery:
+            errors = delivery.operations.acting_as("anna").errors
+            assert (errors.name, await errors.depth()) == ("error", 2)
+            assert (await errors.groups()).groups[0].count == 2
+            assert [one.message_id for one in (await errors.messages()).messages] == ["a", "b"]
+            assert await errors.get("c") is None
+            assert (await errors.replay()).left
+            assert (await errors.discard(limit=1)).done == 1
+            assert (await errors.discard(stopping=lambda: True)).interrupted
+            noted = [(each.by, each.action, each.count) for each in await delivery.operations.changes()]
+            assert noted == [("anna", "discard", 1)]
+
+    asyncio.run(work())

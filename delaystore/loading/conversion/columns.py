@@ -8,7 +8,7 @@ from delaystore.errors import ConfigurationError
 from delaystore.loading.conversion.types import DataType, Field
 from delaystore.sql.columns import SENT
 
-MESSAGE_COLUMNS: Final = (*(column.name for column in SENT), "delay")
+MESSAGE_COLUMNS: Final = (*(column.name for column in SENT), "delay", "body_base64")
 UNREADABLE: Final = "delaystore_unreadable"
 """The column that says why a row of a file or export could not be read: it is rejected for that. Null: it could."""
 _NAMED: Final = 10

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from delaystore.errors import ConfigurationError
-from delaystore.loading.conversion._bodies import given_bodies, json_bodies
+from delaystore.loading.conversion._bodies import encoded_bodies, given_bodies, json_bodies
 from delaystore.loading.conversion._headers import (
     Entries,
     absent,
@@ -213,22 +213,27 @@ def _named(column: Column, name: str, reserved: Sequence[str] = ()) -> Entries:
 
 
 def _bodies(columns: Columns, unknown: Sequence[Column] | None, options: WriteOptions) -> MakeColumn:
-    column = columns.get("body")
+    column, encoded = columns.get("body"), columns.get("body_base64")
     if unknown is not None:
-        if column is not None:
+        if (given := column or encoded) is not None:
             raise ConfigurationError(
-                f"the option unknownColumns is body, and there is a column {column.name}; drop it, or say headers"
+                f"the option unknownColumns is body, and there is a column {given.name}; drop it, or say headers"
             )
         if not unknown:
             raise ConfigurationError("the option unknownColumns is body, and there are none; add those of the body")
         for other in unknown:
             check_json_type(other.type, other.name)
         return Bound(json_bodies, unknown, options.max_body_bytes)
+    if column is not None and not isinstance(column.type, BinaryType | StringType):
+        raise column.wrong("a body must be binary or string; cast it")
+    if encoded is not None:
+        if not isinstance(encoded.type, StringType):
+            raise encoded.wrong("a body in base64 must be string; cast it")
+        plain = None if column is None else column.index
+        return Bound(encoded_bodies, encoded.index, plain, options.max_body_bytes)
     if column is None:
         raise ConfigurationError(
             "no column is a body: name one body (binary or string), or make bodies of others by setting the option "
             f"unknownColumns to body; the columns are {columns}"
         )
-    if not isinstance(column.type, BinaryType | StringType):
-        raise column.wrong("a body must be binary or string; cast it")
     return Bound(given_bodies, column.index, options.max_body_bytes)

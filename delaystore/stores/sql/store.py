@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from hashlib import sha256
@@ -385,9 +386,12 @@ class SqlDelayedMessageStore(OperableSqlStore, KeyedDelayedMessageStore):
 
     @override
     def status(self) -> StoreStatus:
-        """As in the contract; whatever waits behind the first 1000 is not looked at."""
+        """As in the contract; whatever waits behind the first 1000, and has not failed, is not looked at."""
         with self._glancing() as bound:
-            return bound.status()
+            status = bound.status()
+        failing = self.first_due_of_failing() if self.is_operable else None
+        known = [time for time in (status.first_due, failing) if time is not None]
+        return replace(status, first_due=min(known, default=None))
 
     @override
     def get(self, message_id: str) -> DelayedMessage | None:

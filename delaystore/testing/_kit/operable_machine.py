@@ -180,7 +180,7 @@ def shown(messages: Sequence[DelayedMessage]) -> object:
 class OperableMachineTests(StoreTests):
     """Random histories of dispatchers and operators."""
 
-    operable_histories: ClassVar[int] = 20
+    operable_histories: ClassVar[int] = 10
     """How many; more find more."""
     operable_steps: ClassVar[int] = 25
 

@@ -74,6 +74,15 @@ def filters() -> st.SearchStrategy[MessageFilter]:
     )
 
 
+def count_all(operable: OperableDelayedMessageStore, wanted: MessageFilter, examine: int) -> int:
+    """All that match, counted so many messages at a time."""
+    total, after = operable.count_matching(wanted, examine=examine)
+    while after is not None:
+        count, after = operable.count_matching(wanted, after=after, examine=examine)
+        total += count
+    return total
+
+
 @needs("operations")
 class SearchTests(StoreTests):
     """A search finds what its filter says, page by page, in the order of positions."""
@@ -141,6 +150,7 @@ class SearchTests(StoreTests):
         def found(wanted: MessageFilter, limit: int, examine: int) -> None:
             expected = [message for message in everything if wanted.matches(message)]
             assert ids(search_all(operable, wanted, limit=limit, examine=examine)) == ids(expected)
+            assert count_all(operable, wanted, examine) == len(expected)
 
         found()
 

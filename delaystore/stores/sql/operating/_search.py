@@ -1,5 +1,6 @@
 """What waits, searched and counted."""
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -7,12 +8,13 @@ from typing import Any
 from sqlalchemy import BigInteger, ColumnElement, Row, Select, bindparam, func, literal, select
 
 from delaystore.filters import MessageFilter
-from delaystore.message import PARKED, Position, position_of, utc
+from delaystore.message import EARLIEST_DUE_TIME, PARKED, Position, position_of, utc
 from delaystore.sql.codec import decode_mapping
+from delaystore.sql.types import UtcDateTime
 from delaystore.stores._buckets import seconds_of, start_of
 from delaystore.stores._checks import check_number
 from delaystore.stores.abc import Page
-from delaystore.stores.sql._statements import is_parked
+from delaystore.stores.sql._statements import LOOK_AHEAD, is_parked
 from delaystore.stores.sql.operating._bound import Noun
 from delaystore.stores.sql.operating._conditions import conditions
 from delaystore.stores.sql.operating._walk import Walk, walk
@@ -25,17 +27,38 @@ class Search(Noun):
     """Searches and counts. They go by an index where their transaction prefers that."""
 
     def page(self, wanted: MessageFilter, after: Position | None, limit: int, examine: int) -> Page:
-        """See `OperableDelayedMessageStore.search`."""
+        """See `OperableDelayedMessageStore.search`. It looks at few first: where most match, they fill the page."""
         check_number(limit, "limit")
         check_number(examine, "examine")
+        few = min(examine, 2 * limit)
+        page = self._page(wanted, after, limit, few)
+        missing, examine = limit - len(page.messages), examine - few
+        if page.next_key is None or missing <= 0 or not examine:
+            return page
+        rest = self._page(wanted, page.next_key, missing, examine)
+        return Page([*page.messages, *rest.messages], rest.next_key)
+
+    def _page(self, wanted: MessageFilter, after: Position | None, limit: int, examine: int) -> Page:
         walked = self.positions(_beginning(wanted, after), examine, failing=wanted.failing is True)
         found = self._matching(wanted, walked, limit)
         if len(found) <= limit:
             return Page([to_shown_message(row) for row in found], walked.end)
         end = next((number for number in range(limit, 0, -1) if has_position(found[number - 1])), None)
         if end is None:
-            return self.page(wanted, after, 2 * limit, examine)
+            return self._page(wanted, after, 2 * limit, examine)
         return Page([to_shown_message(row) for row in found[:end]], position_of_row(found[end - 1]))
+
+    def count(self, wanted: MessageFilter, after: Position | None, examine: int) -> tuple[int, Position | None]:
+        """See `OperableDelayedMessageStore.count_matching`. Reads no bodies, and headers where they are compared."""
+        check_number(examine, "examine")
+        walked = self.positions(_beginning(wanted, after), examine, failing=wanted.failing is True)
+        table = self._sql.whole_table
+        matches = [*walked.conditions, *conditions(wanted, table, self._dialect)]
+        if not wanted.headers:
+            counted = select(func.count()).select_from(table).where(*matches)
+            return int(self._execute(counted).scalar_one()), walked.end
+        rows = self._execute(select(table.c.message_id, table.c.headers).where(*matches))
+        return sum(1 for _ in _with_headers(wanted, rows, sys.maxsize)), walked.end
 
     def positions(
         self, after: Position | None, examine: int, *more: ColumnElement[bool], failing: bool = False
@@ -45,7 +68,7 @@ class Search(Noun):
         order = dialect.failing_order(table) if failing else [table.c.next_attempt, table.c.message_id]
         behind = [*([dialect.is_failing(table)] if failing else []), *more]
         if after is not None:
-            behind.append(dialect.behind(order, _values(order, after)))
+            behind.append(dialect.behind(order, values_of(order, after)))
         search = select(order[0].label("next_attempt"), order[1].label("message_id")).order_by(*order)
         return walk(
             lambda statement: self._execute(statement).all(),
@@ -53,7 +76,7 @@ class Search(Noun):
             behind,
             examine,
             lambda row: position_of(row) if has_position(row) else None,
-            lambda end: dialect.up_to(order, _values(order, end)),
+            lambda end: dialect.up_to(order, values_of(order, end)),
         )
 
     def _matching(self, wanted: MessageFilter, walked: Walk[Position], limit: int) -> Rows:
@@ -90,6 +113,15 @@ class Search(Noun):
         table = self._sql.whole_table
         return self._count(select(literal(1)).select_from(table).where(self._dialect.is_failing(table)), at_most)
 
+    def first_due_of_failing(self) -> datetime | None:
+        """The earliest due time of what has failed before and is shown first again; parked messages do not count."""
+        table = self._sql.whole_table
+        shown = select(table.c.due_time).where(self._dialect.is_failing(table), ~is_parked(table))
+        ahead = shown.order_by(*self._dialect.failing_order(table)).limit(LOOK_AHEAD).subquery("ahead")
+        is_time = ahead.c.due_time >= literal(EARLIEST_DUE_TIME, UtcDateTime)
+        first = self._execute(select(func.min(ahead.c.due_time)).where(is_time)).scalar()
+        return first if isinstance(first, datetime) else None  # or it was written by hand
+
     def count_parked(self, at_most: int) -> int:
         """By the index of next attempts."""
         table = self._sql.table
@@ -111,7 +143,8 @@ def _beginning(wanted: MessageFilter, after: Position | None) -> Position | None
     return max((point for point in points if point is not None), default=None)
 
 
-def _values(order: Sequence[ColumnElement[Any]], position: Position) -> list[ColumnElement[Any]]:
+def values_of(order: Sequence[ColumnElement[Any]], position: Position) -> list[ColumnElement[Any]]:
+    """`position`, to be compared with the columns of an order."""
     return [literal(value, column.type) for value, column in zip(position, order, strict=True)]
 
 

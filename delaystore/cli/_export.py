@@ -1,0 +1,181 @@
+"""`delaystore export`: what waits, to a file or standard output, as `send --file` and `load` read it back."""
+
+import shlex
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, Protocol
+
+import typer
+
+from delaystore.cli import _filters as filters
+from delaystore.cli._arguments import parse_position
+from delaystore.cli._bulk import DryRun, preview
+from delaystore.cli._options import Destination, Endpoint, Json, Schema, StoreUrl, Table, required
+from delaystore.cli._output import counted, is_terminal, print_document, say, tell, write_bytes
+from delaystore.cli._signals import stop_requests
+from delaystore.errors import ConfigurationError, StoreError
+from delaystore.message import DelayedMessage, Position
+
+if TYPE_CHECKING:
+    from delaystore.operations import Export
+    from delaystore.operations.export_file import Exported
+    from delaystore.operations.exports import ExportFormat
+
+_STDOUT: Final = "-"
+
+
+class Format(StrEnum):
+    """How messages are written, as in `ExportFormat`."""
+
+    JSONL = "jsonl"
+    CSV = "csv"
+
+
+_ENDINGS: Final = {".jsonl": Format.JSONL, ".ndjson": Format.JSONL, ".csv": Format.CSV}
+
+
+class Sink(Protocol):
+    """Where messages go."""
+
+    @property
+    def exported(self) -> "Exported":
+        """What was written so far."""
+        ...
+
+    @property
+    def resumption(self) -> str:
+        """How to go on, where it is interrupted."""
+        ...
+
+    def write(self, chunk: Sequence[DelayedMessage], after: Position | None, /) -> None:
+        """Write messages; the next ones are behind `after`."""
+        ...
+
+
+def export(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="Where to; - is standard output. It must not be there yet.")
+    ] = _STDOUT,
+    destination: Destination = None,
+    since: filters.Since = None,
+    until: filters.Until = None,
+    id_prefix: filters.IdPrefix = None,
+    header: filters.Headers = None,
+    failing: filters.Failing = False,
+    paused: filters.Paused = False,
+    form: Annotated[
+        Format | None,
+        typer.Option("--format", help="JSON lines or CSV. Default: as the file's ending says, or JSON lines."),
+    ] = None,
+    after: Annotated[
+        str | None, typer.Option(metavar="KEY", help="Only what is behind this key, which an interrupted export told.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted export to FILE.")] = False,
+    dry_run: DryRun = False,
+    store: StoreUrl = None,
+    endpoint: Endpoint = None,
+    schema: Schema = None,
+    table: Table = None,
+    as_json: Json = False,
+) -> None:
+    """Write waiting messages, or those that match a filter, for `delaystore send --file` and `load`; removes none.
+
+    What is written is in FILE.part until all of it is. It is no snapshot: what is rescheduled or resumed meanwhile may
+    come twice, or not at all. Creates no table.
+    """
+    wanted = filters.filter_of(destination, since, until, id_prefix, header, failing=failing, paused=paused)
+    begin = parse_position(after, "--after")
+    if resume and (file == _STDOUT or begin is not None):
+        raise ConfigurationError(
+            "--resume goes on with a FILE, which knows how far it is; leave out --after, or --resume"
+        )
+    if as_json and file == _STDOUT and not dry_run:
+        raise ConfigurationError("--json reports on standard output, where the messages go; name a FILE")
+    name = required(endpoint, "endpoint", "--endpoint NAME", "DELAYSTORE_ENDPOINT")
+    from delaystore.cli._endpoint import EndpointOptions
+    from delaystore.operations.export_file import ExportFile
+    from delaystore.operations.exports import ExportFormat
+
+    chosen = ExportFormat(form or _ENDINGS.get(Path(file).suffix.lower(), Format.JSONL))
+    options = EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table)
+    with ExitStack() as stack:
+        opened = stack.enter_context(options.open())
+        operations = opened.delivery.operations
+        if dry_run:
+            preview(operations, wanted, as_json=as_json)
+            return
+        if file == _STDOUT:
+            printed = _Printed(chosen, headed=begin is None)
+            _run(operations.chunks(wanted, after=begin), printed, None, quiet=is_terminal())
+            return
+        sink = stack.enter_context(ExportFile(Path(file), chosen, name, wanted, resume=resume))
+        if not sink.is_complete:
+            total = None if wanted else opened.delivery.estimate_count().messages
+            _run(operations.chunks(wanted, after=sink.after or begin), sink, total)
+        sink.finish()
+    if as_json:
+        print_document({"file": file, "format": chosen.value, **asdict(sink.exported)})
+    else:
+        tell(f"exported: {counted(sink.exported.messages, 'message')} to {file}")
+        _say_what_matters(file, chosen, sink.exported)
+
+
+class _Printed:
+    """Standard output. `headed`: it begins with what files of that format begin with."""
+
+    def __init__(self, form: "ExportFormat", *, headed: bool) -> None:
+        from delaystore.operations.export_file import Exported
+
+        self._form = form
+        self.exported = Exported()
+        self.after: Position | None = None
+        if headed and form.head:
+            write_bytes(form.head)
+
+    def write(self, chunk: Sequence[DelayedMessage], after: Position | None, /) -> None:
+        from delaystore.operations.export_file import readable_of
+
+        write_bytes(b"".join(map(self._form.line, readable_of(chunk))))
+        self.exported = self.exported.with_chunk(chunk)
+        self.after = after
+
+    @property
+    def resumption(self) -> str:
+        return f"go on with --after {shlex.quote(str(self.after))}" if self.after else "begin again"
+
+
+class _StoppedError(Exception):
+    """A signal asked to stop, between two chunks."""
+
+
+def _run(chunks: "Export", sink: Sink, total: int | None, *, quiet: bool = False) -> None:
+    """Write all chunks. After a signal, or where the store fails, say how to go on; raises typer.Exit or StoreError."""
+    from delaystore.cli._progress_bar import ProgressBar
+
+    with ExitStack() as stack:
+        stop = stack.enter_context(stop_requests())
+        bar = None if quiet else stack.enter_context(ProgressBar(transient=True))
+        try:
+            while (chunk := chunks.next()) is not None:
+                sink.write(chunk, chunks.after)
+                if bar is not None:
+                    bar.show("exporting", sink.exported.messages, total)
+                if stop.made and chunks.after is not None:
+                    raise _StoppedError
+        except (_StoppedError, StoreError) as error:
+            if bar is not None:
+                bar.end()
+            say(f"interrupted: {counted(sink.exported.messages, 'message')} exported so far; {sink.resumption}")
+            if isinstance(error, StoreError):
+                raise
+            raise typer.Exit(stop.exit_code) from None
+
+
+def _say_what_matters(file: str, form: "ExportFormat", exported: "Exported") -> None:
+    if exported.unreadable:
+        say(f"warning: {counted(exported.unreadable, 'row')} hold no message, and are left out")
+    if exported.keyed or form.value == Format.CSV:
+        say(f"read it back with `delaystore send --file {shlex.quote(file)} --key-column key`")

@@ -1,0 +1,184 @@
+"""`delaystore pause`, `resume` and `limit`: what dispatchers do about a destination, while they run or not."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from delaystore import documents
+from delaystore.cli._acting import By, acting
+from delaystore.cli._arguments import parse_duration, parse_instant
+from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table
+from delaystore.cli._output import counted, print_document, say, tell
+from delaystore.cli._signals import stop_requests
+from delaystore.errors import ConfigurationError
+from delaystore.filters import MessageFilter
+from delaystore.times import time_text
+
+if TYPE_CHECKING:
+    from delaystore.operations import CountListener, Operations
+
+_LOOKED_FOR: Final = 2.0
+"""Seconds for which a message of the destination is looked for, at most."""
+_RATE: Final = re.compile(r"(\d+(?:\.\d+)?)(?:/([smh]))?", re.ASCII)
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600}
+
+Name = Annotated[str, typer.Argument(metavar="DESTINATION", help="A destination, as messages have it.")]
+
+
+def pause(
+    destination: Name,
+    until: Annotated[
+        str | None, typer.Option(metavar="TIME", help="When it resumes by itself. Default: `delaystore resume`.")
+    ] = None,
+    for_: Annotated[str | None, typer.Option("--for", metavar="DURATION", help="As --until: so long from now.")] = None,
+    by: By = None,
+    store: StoreUrl = None,
+    endpoint: Endpoint = None,
+    schema: Schema = None,
+    table: Table = None,
+    as_json: Json = False,
+) -> None:
+    """Pause a destination: within a second all dispatchers keep its messages, which wait, are late, and are not lost.
+
+    Others go on as ever. What is due is parked, by this command and by dispatchers; interrupted or not, it is paused.
+    Creates no table and no file.
+    """
+    if until is not None and for_ is not None:
+        raise ConfigurationError("--until and --for are both given; pass one of them")
+    span = None if for_ is None else parse_duration(for_, "--for")
+    instant = None if until is None else parse_instant(until, "--until")
+    from delaystore.cli._endpoint import EndpointOptions
+
+    with EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table).open() as opened:
+        operations = acting(opened, by)
+        if span is not None:
+            instant = opened.store.now() + span
+        with _watched("parking", "it is paused, and dispatchers park what is left") as show:
+            parked = operations.pause(destination, until=instant, progress=show)
+        nothing = _nothing_waits(operations, destination)
+    if as_json:
+        print_document({"destination": destination, "until": documents.instant(instant), "parked": parked})
+    else:
+        when = "" if instant is None else f" until {time_text(instant)}"
+        tell(f"paused{when}: {destination} ({counted(parked, 'due message')} parked)")
+    if nothing:
+        _warn(destination)
+
+
+def resume(
+    destination: Name,
+    by: By = None,
+    store: StoreUrl = None,
+    endpoint: Endpoint = None,
+    schema: Schema = None,
+    table: Table = None,
+    as_json: Json = False,
+) -> None:
+    """Resume a paused destination: what is parked goes, too. Exit code 1: it is not paused.
+
+    Interrupted, dispatchers go on with it. Creates no table and no file.
+    """
+    from delaystore.cli._endpoint import EndpointOptions
+
+    with EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table).open() as opened:
+        operations = acting(opened, by)
+        found = next((each for each in operations.destinations() if each.name == destination), None)
+        was_paused = found is not None and (found.paused or found.resuming)
+        with _watched("resuming", "it is resumed, and dispatchers go on with what is parked") as show:
+            shown = operations.resume(destination, progress=show)
+    if as_json:
+        print_document({"destination": destination, "was_paused": was_paused, "shown": shown})
+    elif was_paused:
+        tell(f"resumed: {destination} ({counted(shown, 'parked message')})")
+    else:
+        say(f"not paused: {destination}")
+    if not was_paused:
+        raise typer.Exit(1)
+
+
+def limit(
+    destination: Name,
+    max_rate: Annotated[
+        str,
+        typer.Option(
+            "--max-rate", metavar="RATE", help="The most messages: 200/s, 30/m, 1000/h, 200 (a second); none."
+        ),
+    ],
+    by: By = None,
+    store: StoreUrl = None,
+    endpoint: Endpoint = None,
+    schema: Schema = None,
+    table: Table = None,
+    as_json: Json = False,
+) -> None:
+    """Limit how many messages go to a destination, from all dispatchers together.
+
+    What is over the limit waits, and does not count as failed. Creates no table and no file.
+    """
+    rate = parse_rate(max_rate, "--max-rate")
+    from delaystore.cli._endpoint import EndpointOptions
+
+    with EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table).open() as opened:
+        operations = acting(opened, by)
+        operations.limit_rate(destination, rate)
+        nothing = rate is not None and _nothing_waits(operations, destination)
+    if as_json:
+        print_document({"destination": destination, "max_rate": rate})
+    else:
+        tell(f"no limit any more: {destination}" if rate is None else f"limited to {rate:g}/s: {destination}")
+    if nothing:
+        _warn(destination)
+
+
+def parse_rate(text: str, option: str) -> float | None:
+    """`200/s`, `30/m`, `1000/h`, or a number a second; `none` is None. ConfigurationError for anything else."""
+    cleaned = text.strip().lower()
+    if cleaned == "none":
+        return None
+    found = _RATE.fullmatch(cleaned)
+    if found is None:
+        raise ConfigurationError(f"{option} {text!r} is no rate; write 200/s, 30/m, 1000/h, or none")
+    return float(found[1]) / _SECONDS[found[2] or "s"]
+
+
+class _StoppedError(Exception):
+    """A signal asked to stop, between two steps."""
+
+
+@contextmanager
+def _watched(step: str, left: str) -> Iterator["CountListener"]:
+    """What shows progress. After a signal it ends the block: says what is `left`, and raises typer.Exit."""
+    from delaystore.cli._progress_bar import ProgressBar
+
+    with ProgressBar(transient=True) as bar, stop_requests() as stop:
+
+        def show(done: int) -> None:
+            bar.show(step, done, None)
+            if stop.made:
+                raise _StoppedError
+
+        try:
+            yield show
+        except _StoppedError:
+            bar.end()
+            say(f"interrupted: {left}")
+            raise typer.Exit(stop.exit_code) from None
+
+
+def _nothing_waits(operations: "Operations", destination: str) -> bool:
+    """Whether it is known that no message waits for it; looks for one a moment only."""
+    wanted, after, ends = MessageFilter(destination=destination), None, monotonic() + _LOOKED_FOR
+    while monotonic() < ends:
+        page = operations.search(wanted, after=after, limit=1)
+        after = page.next_key
+        if page.messages or after is None:
+            return not page.messages
+    return False
+
+
+def _warn(destination: str) -> None:
+    say(f"warning: no message waits for {destination!r} at present; is that its name?")

@@ -1,0 +1,131 @@
+"""A file that messages are exported to: complete under its name, or not there; interrupted, it can be resumed."""
+
+import json
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Self
+
+from delaystore.errors import ConfigurationError
+from delaystore.filters import MessageFilter
+from delaystore.message import DelayedMessage, Position, UnreadableMessage
+from delaystore.operations.exports import ExportFormat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """What was written so far. `keyed`: of these, messages with a key. `unreadable`: rows that hold no message."""
+
+    messages: int = 0
+    keyed: int = 0
+    unreadable: int = 0
+
+    def with_chunk(self, chunk: Sequence[DelayedMessage]) -> "Exported":
+        """And a chunk more."""
+        readable = readable_of(chunk)
+        return Exported(
+            messages=self.messages + len(readable),
+            keyed=self.keyed + sum(message.key is not None for message in readable),
+            unreadable=self.unreadable + len(chunk) - len(readable),
+        )
+
+
+def readable_of(chunk: Sequence[DelayedMessage]) -> Sequence[DelayedMessage]:
+    """Those of a chunk that can be written."""
+    return [message for message in chunk if not isinstance(message, UnreadableMessage)]
+
+
+class ExportFile:
+    """Writes to `PATH.part`, and notes in `PATH.part.json`, after each chunk, how far it is; renames at the end.
+
+    `resume`: go on with what was interrupted. Killed at any point, nothing is under PATH, and what is noted is written.
+    Raises ConfigurationError where `path` is there already, where an interrupted export is left and `resume` is not
+    given, and where there is none to resume, or one of something else; OSError.
+    """
+
+    def __init__(self, path: Path, form: ExportFormat, endpoint: str, wanted: MessageFilter, *, resume: bool) -> None:
+        self.path = path
+        self.part = path.with_name(f"{path.name}.part")
+        self._notes = path.with_name(f"{path.name}.part.json")
+        self._form = form
+        self._of: dict[str, Any] = {"endpoint": endpoint, "format": form.value, "filter": wanted.as_dict()}
+        self.exported = Exported()
+        self.after: Position | None = None
+        """Behind which to go on; None: at the beginning, unless it `is_complete`."""
+        self.is_complete = False
+        """Whether all is written, and `finish` remains."""
+        if path.exists():
+            raise ConfigurationError(f"{str(path)!r} is there already; remove it, or name another file")
+        self._stream = self._resumed() if resume else self._new()
+
+    def write(self, chunk: Sequence[DelayedMessage], after: Position | None) -> None:
+        """Append messages, and note `after`, behind which the next ones are; None: there are no more."""
+        self._stream.writelines(map(self._form.line, readable_of(chunk)))
+        self.exported = self.exported.with_chunk(chunk)
+        self.after, self.is_complete = after, after is None
+        self._note(self._stream)
+
+    @property
+    def resumption(self) -> str:
+        """How to go on with it, for people."""
+        return f"{str(self.part)!r} has them; the same command goes on with --resume"
+
+    def finish(self) -> None:
+        """All is written: from now on the file has its name."""
+        self._stream.close()
+        self.part.rename(self.path)
+        self._notes.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Leave what is written for a resumption; may be called twice, and after `finish`."""
+        with suppress(OSError):
+            self._stream.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _new(self) -> BinaryIO:
+        if self.part.exists():
+            raise ConfigurationError(
+                f"{str(self.part)!r} is left from an export that was interrupted; resume that, or remove the file"
+            )
+        stream = self.part.open("xb")
+        stream.write(self._form.head)
+        self._note(stream)
+        return stream
+
+    def _resumed(self) -> BinaryIO:
+        try:
+            notes = json.loads(self._notes.read_text(encoding="utf-8"))
+            stream = self.part.open("r+b")
+        except FileNotFoundError:
+            raise ConfigurationError(f"no export to {str(self.path)!r} was interrupted; begin one") from None
+        except ValueError:
+            raise ConfigurationError(f"{str(self._notes)!r} cannot be read; remove it and {str(self.part)!r}") from None
+        if {name: notes[name] for name in self._of} != self._of:
+            stream.close()
+            was = f"{MessageFilter.from_dict(notes['filter'])} of {notes['endpoint']!r} as {notes['format']}"
+            raise ConfigurationError(
+                f"the export to {str(self.path)!r} that was interrupted is of something else: {was}; give the same, "
+                f"or remove {str(self.part)!r}"
+            )
+        stream.truncate(notes["bytes"])  # what is behind was not noted
+        stream.seek(notes["bytes"])
+        self.exported = Exported(**notes["exported"])
+        self.is_complete = notes["complete"]
+        self.after = None if notes["after"] is None else Position.parse(notes["after"])
+        return stream
+
+    def _note(self, stream: BinaryIO) -> None:
+        stream.flush()
+        os.fsync(stream.fileno())
+        after = None if self.after is None else str(self.after)
+        far = {"after": after, "complete": self.is_complete, "bytes": stream.tell(), "exported": asdict(self.exported)}
+        fresh = self._notes.with_name(f"{self._notes.name}.new")
+        fresh.write_text(json.dumps({**self._of, **far}), encoding="utf-8")
+        fresh.replace(self._notes)

@@ -1,0 +1,333 @@
+"""Operations on the command line, in this process, on SQLite."""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from delaystore import DelayedDelivery, SqlDelayedMessageStore
+from delaystore.errors import StoreUnavailableError
+from delaystore.filters import EVERYTHING
+from delaystore.message import DelayedMessage
+from delaystore.operations import _search
+from delaystore.stores.operable import Operation
+from tests.integration.cli import CommandLine
+from tests.integration.sql_stores import message, opened
+
+HOUR = 3600
+
+
+@pytest.fixture
+def store(sqlite_url: str) -> Iterator[SqlDelayedMessageStore]:
+    with opened(sqlite_url) as store:
+        yield store
+
+
+@pytest.fixture
+def run(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    sqlite_url: str,
+    store: SqlDelayedMessageStore,
+) -> CommandLine:
+    """The command line, told its store by the environment."""
+    environment = {"DELAYSTORE_STORE": sqlite_url, "DELAYSTORE_ENDPOINT": "sales", "DELAYSTORE_BY": "ada"}
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    return CommandLine(capsys, environment)
+
+
+def fill(store: SqlDelayedMessageStore, count: int, destination: str = "billing", **fields: Any) -> None:
+    now = store.now()
+    fields = {"seconds": HOUR, **fields}
+    store.store_many(
+        message(now, message_id=f"{destination}-{number:05}", destination=destination, **fields)
+        for number in range(count)
+    )
+
+
+def test_those_that_match_are_cancelled(run: CommandLine, store: SqlDelayedMessageStore) -> None:
+    fill(store, 30, headers={"kind": "old"})
+    fill(store, 3, "shipping", headers={"kind": "old"})
+    dry = run("cancel", "--destination", "billing", "--header", "kind=old", "--dry-run")
+    assert dry.code == 0
+    assert "30 messages match: destination billing, header kind=old; nothing is changed\n" in dry.out
+    assert "billing-00004" in dry.out
+    assert "billing-00005" not in dry.out
+    assert "... and 25 more\n" in dry.out
+    assert store.count() == 33
+    result = run("cancel", "--destination", "billing", "--header", "kind=old")
+    assert (result.code, result.out) == (0, "cancelled: 30 messages (destination billing, header kind=old)\n")
+    assert result.err.startswith("operation ")
+    assert store.count() == 3
+    assert run("cancel", "--all").out == "cancelled: 3 messages (all messages)\n"
+
+
+def test_a_dry_run_and_a_change_are_told_as_json(run: CommandLine, store: SqlDelayedMessageStore) -> None:
+    fill(store, 7)
+    dry = run("reschedule", "--id-prefix", "billing-", "--delay", "2h", "--dry-run", "--json").document
+    assert (dry["count"], dry["dry_run"], dry["filter"]) == (7, True, {"id_prefix": "billing-"})
+    assert [each["message_id"] for each in dry["sample"]] == [f"billing-0000{number}" for number in range(5)]
+    done = run("reschedule", "--id-prefix", "billing-", "--at", "2100-01-01T00:00Z", "--json").document
+    assert (done["kind"], done["state"], done["changed"], done["by"]) == ("reschedule", "done", 7, "ada")
+    assert {each["due_time"] for each in run("list", "--json").document["messages"]} == {"2100-01-01T00:00:00+00:00"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["cancel"], "which messages? pass an ID, --key KEY, a filter such as --destination NAME, or --all"),
+        (["cancel", "--yes"], "which messages?"),
+        (["cancel", "x", "--destination", "billing"], "only one of these"),
+        (["cancel", "--all", "--failing"], "only one of these"),
+        (["cancel", "--resume", "x", "--all"], "only one of these"),
+        (["cancel", "x", "--dry-run"], "--dry-run goes with a filter"),
+        (["cancel", "--resume", "nothing"], "there is no operation 'nothing'; `delaystore operations` lists them"),
+        (["cancel", "--destination", ""], "destination is empty"),
+        (["cancel", "--since", "2027-01-01"], "has no time zone"),
+        (["cancel", "--since", "2027-01-02T00Z", "--until", "2027-01-01T00Z"], "nothing is due from"),
+        (["cancel", "--header", "kind"], "--header 'kind' is not of the form KEY=VALUE"),
+        (["cancel", "--header", "a=1", "--header", "a=2"], "named twice"),
+        (["reschedule", "--all"], "when is it due? pass --delay DURATION or --at TIME"),
+        (["reschedule", "--resume", "x", "--delay", "1h"], "leave out --delay and --at"),
+        (["pause", "billing", "--for", "1h", "--until", "2100-01-01T00Z"], "--until and --for are both given"),
+        (["pause", "billing", "--until", "2001-01-01T00Z"], "is over already"),
+        (["pause", "a\nb"], "control character"),
+        (["limit", "billing", "--max-rate", "fast"], "--max-rate 'fast' is no rate; write 200/s"),
+        (["limit", "billing", "--max-rate", "0"], "max_rate must be a number of messages a second"),
+        (["export", "--resume"], "--resume goes on with a FILE"),
+        (["export", "--json"], "name a FILE"),
+        (["export", "--after", "x"], "is no page key"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(run: CommandLine, arguments: list[str], says: str) -> None:
+    assert says in run.refused(*arguments)
+    assert run("changes", "--json").document == {"changes": []}
+
+
+def test_what_a_dispatcher_has_is_named(run: CommandLine, store: SqlDelayedMessageStore, sqlite_url: str) -> None:
+    fill(store, 3, seconds=0)
+    with opened(sqlite_url) as other, other.transaction() as claiming:
+        (claimed,) = claiming.fetch_due(other.now(), 1)
+        result = run("cancel", "--destination", "billing")
+        assert (result.code, result.out) == (1, "cancelled: 2 messages (destination billing)\n")
+        assert f"being dispatched, and left alone: 1 message: {claimed.message_id}\n" in result.err
+
+
+def begin_and_stop(run: CommandLine, store: SqlDelayedMessageStore, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The id of an operation that the store left in the middle."""
+    fill(store, 5_000)
+    advance, steps = SqlDelayedMessageStore.advance_operation, []
+
+    def fail_at_second(self: SqlDelayedMessageStore, operation_id: str, *more: Any) -> Operation | None:
+        steps.append(operation_id)
+        if len(steps) == 2:
+            raise StoreUnavailableError("gone")
+        return advance(self, operation_id, *more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SqlDelayedMessageStore, "advance_operation", fail_at_second)
+        result = run("cancel", "--destination", "billing")
+    assert result.code == 2
+    assert (
+        f"interrupted: 2,000 messages cancelled so far; go on with `delaystore cancel --resume {steps[0]}`"
+        in result.err
+    )
+    assert "error: gone" in result.err
+    return steps[0]
+
+
+def test_an_interrupted_operation_goes_on(
+    run: CommandLine, store: SqlDelayedMessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operation_id = begin_and_stop(run, store, monkeypatch)
+    assert store.count() == 3_000
+    (running,) = run("operations", "--json").document["operations"]
+    assert (running["operation_id"], running["state"], running["changed"]) == (operation_id, "running", 2_000)
+    assert f"does not reschedule; use `delaystore cancel --resume {operation_id}`" in run.refused(
+        "reschedule", "--resume", operation_id
+    )
+    result = run("cancel", "--resume", operation_id)
+    assert (result.code, result.out) == (0, "cancelled: 5,000 messages (destination billing)\n")
+    again = run("cancel", "--resume", operation_id)
+    assert (again.code, again.err) == (0, "it has ended already: done\n")
+    told = run("operations").out
+    assert operation_id in told
+    assert "done" in told
+
+
+def test_an_operation_is_abandoned(
+    run: CommandLine, store: SqlDelayedMessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operation_id = begin_and_stop(run, store, monkeypatch)
+    result = run("operations", "abandon", operation_id)
+    assert (result.code, result.out) == (0, f"abandoned: {operation_id} (2,000 messages were changed before)\n")
+    assert run("operations", "abandon", operation_id).code == 1
+    assert run("operations", "abandon", "nothing").code == 1
+    assert run("cancel", "--resume", operation_id).code == 1
+    assert store.count() == 3_000
+    assert [each["action"] for each in run("changes", "--json").document["changes"]] == ["abandon", "cancel"]
+
+
+def test_changes_by_id_are_noted_too(run: CommandLine, store: SqlDelayedMessageStore) -> None:
+    fill(store, 2)
+    store.store(message(store.now(), HOUR, "keyed", key="order-17"))
+    run("cancel", "billing-00000", "nothing", "--by", "grace")
+    run("reschedule", "billing-00001", "--delay", "2h")
+    run("cancel", "--key", "order-17")
+    changes = run("changes", "--json").document["changes"]
+    assert [(each["by"], each["action"], each["about"], each["count"]) for each in changes] == [
+        ("ada", "cancel", "message key order-17", 1),
+        ("ada", "reschedule", "message billing-00001", 1),
+        ("grace", "cancel", "message billing-00000", 1),
+    ]
+    assert "grace" in run("changes").out
+
+
+def test_a_destination_is_paused_limited_and_resumed(run: CommandLine, store: SqlDelayedMessageStore) -> None:
+    fill(store, 3, seconds=-1)
+    result = run("pause", "billing")
+    assert (result.code, result.out, result.err) == (0, "paused: billing (3 due messages parked)\n", "")
+    assert run("limit", "billing", "--max-rate", "30/m").out == "limited to 0.5/s: billing\n"
+    (paused,) = run("destinations", "--json").document["destinations"]
+    assert (paused["name"], paused["paused"], paused["max_rate"]) == ("billing", True, 0.5)
+    (counted,) = run("destinations", "--backlog", "--json").document["destinations"]
+    assert counted["waiting"] == 3
+    assert "paused" in run("destinations").out
+    assert run("cancel", "--paused", "--dry-run").out.startswith("3 messages match: paused")
+    assert run("resume", "billing").out == "resumed: billing (3 parked messages)\n"
+    again = run("resume", "billing")
+    assert (again.code, again.err) == (1, "not paused: billing\n")
+    assert run("limit", "billing", "--max-rate", "none").out == "no limit any more: billing\n"
+    assert run("destinations").out == "no destination is paused or limited\n"
+
+
+def test_a_mistyped_destination_is_paused_with_a_warning(run: CommandLine, store: SqlDelayedMessageStore) -> None:
+    fill(store, 3, seconds=-1)
+    result = run("pause", "biling", "--for", "2h", "--json")
+    assert result.code == 0
+    assert "no message waits for 'biling' at present; is that its name?" in result.err
+    until = datetime.fromisoformat(result.document["until"])
+    assert timedelta(hours=1.9) < until - datetime.now(UTC) <= timedelta(hours=2)
+    assert "no message waits for 'shiping'" in run("limit", "shiping", "--max-rate", "1").err
+
+
+def every_kind(now: datetime) -> Iterator[DelayedMessage]:
+    """Messages with all that files could change."""
+    headers = {
+        "text": 'a "b", c\n\r\tü☃', "empty": "", "no": None, "yes": True, "whole": 2**63 - 1, "float": 1.5,
+        "nan": float("inf"), "decimal": Decimal("1.50"), "bytes": b"\xff\0", "time": now,
+        "list": [1, [b"x", {"$y": 1}]], "$bytes": {"$bytes": "x"}, "": "no name", "a,b": "'",
+    }  # fmt: skip
+    properties = {"content_type": "a;b", "timestamp": now.replace(microsecond=0), "priority": 9, "expiration": "60000"}
+    bodies = [b"", b"text", "ü☃\u2028".encode(), b"\0\xff\xfe", b'line\nline\r\n"x",\0', b"\xef\xbb\xbfbom", b" "]
+    for number, body in enumerate(bodies):
+        yield message(now, HOUR + number, f'id "{number}",\n☃', body=body, headers=headers, properties=properties)
+    for destination in ("/queues/a%2Fb", "ü, ☃", " x "):
+        yield message(now, -HOUR, destination=destination)
+    yield message(now, HOUR, key='key "1",☃')
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "csv"])
+def test_what_is_exported_is_read_back_as_it_was(
+    run: CommandLine, store: SqlDelayedMessageStore, sqlite_url: str, tmp_path: Path, ending: str
+) -> None:
+    sent = list(every_kind(store.now()))
+    store.store_many(sent)
+    file = str(tmp_path / f"out.{ending}")
+    result = run("export", file)
+    assert (result.code, result.out) == (0, f"exported: {len(sent)} messages to {file}\n")
+    assert "--key-column key" in result.err
+    loaded = run("send", "--file", file, "--key-column", "key", "--endpoint", "copy", "--create")
+    assert loaded.code == 0, loaded
+    with DelayedDelivery("copy", SqlDelayedMessageStore(sqlite_url)) as copy:
+        found = {each.message_id: each for each in copy.operations.export(EVERYTHING)}
+    assert repr(found) == repr(
+        {each.message_id: each for each in sorted(sent, key=lambda each: (each.due_time, each.message_id))}
+    )
+    assert not list(tmp_path.glob("*.part*"))
+
+
+def test_an_export_without_keys_needs_no_option(
+    run: CommandLine, store: SqlDelayedMessageStore, tmp_path: Path
+) -> None:
+    fill(store, 3)
+    fill(store, 3, "shipping")
+    file = str(tmp_path / "out.jsonl")
+    told = run("export", file, "--destination", "billing", "--json")
+    assert told.document == {"file": file, "format": "jsonl", "messages": 3, "keyed": 0, "unreadable": 0}
+    assert run("send", "--file", file, "--endpoint", "copy", "--create").code == 0
+    assert run("count", "--endpoint", "copy").out == "3\n"
+    assert "is there already" in run.refused("export", file)
+
+
+def test_an_export_goes_to_standard_output(run: CommandLine, store: SqlDelayedMessageStore) -> None:
+    fill(store, 3)
+    lines = run("export").out.splitlines()
+    assert [json.loads(line)["message_id"] for line in lines] == ["billing-00000", "billing-00001", "billing-00002"]
+    head, *rest = run("export", "--format", "csv").out.splitlines()
+    assert head == "message_id,destination,due_time,body,body_base64,headers,properties,key"
+    assert len(rest) == 3
+
+
+def test_an_interrupted_export_never_looks_complete_and_goes_on(
+    run: CommandLine, store: SqlDelayedMessageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(store, 2_500)
+    file = tmp_path / "out.csv"
+    search, pages = _search.search, []
+
+    def fail_at_third(*arguments: Any) -> Any:
+        pages.append(arguments)
+        if len(pages) == 3:
+            raise StoreUnavailableError("gone")
+        return search(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_search, "search", fail_at_third)
+        result = run("export", str(file))
+    assert result.code == 2
+    assert "messages exported so far; " in result.err
+    assert "the same command goes on with --resume" in result.err
+    assert not file.exists()
+    part = tmp_path / "out.csv.part"
+    with part.open("ab") as torn:
+        torn.write(b'"billing-00' * 100_000)  # what a kill leaves behind what was noted
+    assert "left from an export that was interrupted" in run.refused("export", str(file))
+    assert "is of something else: all messages of 'sales' as csv" in run.refused(
+        "export", str(file), "--resume", "--destination", "x"
+    )
+    assert run("export", str(file), "--resume").out == f"exported: 2,500 messages to {file}\n"
+    ids = [line.split(",")[0] for line in file.read_text().splitlines()]
+    assert ids == ["message_id", *(f'"billing-{number:05}"' for number in range(2_500))]
+    assert list(tmp_path.glob("out*")) == [file]
+    assert "no export to" in run.refused("export", str(tmp_path / "other.csv"), "--resume")
+
+
+@pytest.mark.parametrize("command", ["cancel", "reschedule", "export", "pause", "resume", "limit", "operations"])
+def test_help_names_what_there_is(run: CommandLine, command: str) -> None:
+    assert run(command, "--help").code == 0
+
+
+def test_tables_fit_a_terminal_of_80_columns(
+    run: CommandLine, store: SqlDelayedMessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    destination = "orders.europe.germany.billing"
+    now = store.now()
+    for number in range(6):
+        store.store(message(now, number, f"0192b8a0-7c1e-7aaa-8bbb-{number:012}", destination=destination))
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("delaystore.cli._output.is_terminal", lambda: True)
+    sample = run("cancel", "--all", "--dry-run").out
+    run("pause", destination, "--for", "1h")
+    run("limit", destination, "--max-rate", "200/s")
+    run("cancel", "--destination", destination, "--id-prefix", "x")
+    tables = [sample, *(run(*each).out for each in (["destinations", "--backlog"], ["operations"], ["changes"]))]
+    for table in tables:
+        assert all(len(line) <= 80 for line in table.splitlines()), table
+    assert destination in sample
+    assert "…" in sample
