@@ -77,7 +77,7 @@ async def send_now(request: Request) -> Response:
     """Make it due."""
     message_id = id_of(await fields_of(request))
     outcome = await site_of(request).ask(request, Operations.send_now, message_id)
-    return _after(request, message_id, outcome, "is due now")
+    return _after(request, message_id, outcome, "is due now", gone=True)
 
 
 async def reschedule(request: Request) -> Response:
@@ -90,6 +90,7 @@ async def reschedule(request: Request) -> Response:
 
 
 def _after(request: Request, message_id: str, outcome: ManagementOutcome, done: str, *, gone: bool = False) -> Response:
+    """Tell what was done; `gone`: the message has no page any more, or will soon have none."""
     site = site_of(request)
     site.readings.forget()
     if outcome is ManagementOutcome.DONE:
