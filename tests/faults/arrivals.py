@@ -2,8 +2,18 @@
 
 from collections import Counter
 from collections.abc import Collection
+from typing import Any
+
+import pika
 
 from delaystore.transports.abc import ReceivedMessage, Transport
+
+
+def declare(rabbitmq_url: str, queue: str, **arguments: Any) -> None:
+    """A classic queue with arguments of our own."""
+    connection = pika.BlockingConnection(pika.URLParameters(rabbitmq_url))
+    connection.channel().queue_declare(queue, durable=True, arguments={f"x-{k}": v for k, v in arguments.items()})
+    connection.close()
 
 
 def receive_all(transport: Transport, queue: str, timeout: float = 1.0) -> list[ReceivedMessage]:

@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
-LAST_WITHOUT_KEYS: Final = "3fcc5eddaf452cc37adb171fc1849d1976812937"
-"""The commit after which tables were changed."""
+RELEASES: Final[Mapping[str, str]] = {
+    "0.1.0": "be2d3cc53fba45f20b4075431760d514ec5c9eb1",
+    "with keys": "6c147d68d68b0d3f693914670bb1ad9f7738fcc1",
+}
+"""By name, the commits after which tables were changed."""
 SENDER: Final = """
 import sys, time
 from delaystore import DelayedDelivery, SqlDelayedMessageStore
@@ -22,11 +25,11 @@ while True:
 
 
 class FormerRelease:
-    """The package as it was, unpacked in `folder`."""
+    """The package as it was at the commit of `release`, unpacked in `folder`."""
 
-    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, release: str, folder: Path, environment: Mapping[str, str]) -> None:
         archive = subprocess.run(
-            ["git", "archive", LAST_WITHOUT_KEYS, "delaystore"], cwd=ROOT, stdout=subprocess.PIPE, check=True
+            ["git", "archive", RELEASES[release], "delaystore"], cwd=ROOT, stdout=subprocess.PIPE, check=True
         )
         subprocess.run(["tar", "--extract", "--directory", folder], input=archive.stdout, check=True)
         self._folder = folder

@@ -18,7 +18,7 @@ from delaystore.settings import DelayedDeliverySettings
 from delaystore.sql.codec import decode_mapping
 from delaystore.stores.sql import SqlDelayedMessageStore
 from delaystore.transports import Transport
-from tests.faults.arrivals import assert_arrived, drain, receive_all
+from tests.faults.arrivals import assert_arrived, declare, drain, receive_all
 from tests.faults.backlog import DESTINATION, ENDPOINT, ids, message, messages, open_store
 from tests.faults.patience import PATIENCE, wait_until
 
@@ -71,13 +71,6 @@ def dispatching(store: SqlDelayedMessageStore, transport: Transport, **settings:
         yield dispatcher
     finally:
         assert dispatcher.stop(PATIENCE)
-
-
-def declare(rabbitmq_url: str, queue: str, **arguments: Any) -> None:
-    """A classic queue with arguments of our own."""
-    connection = pika.BlockingConnection(pika.URLParameters(rabbitmq_url))
-    connection.channel().queue_declare(queue, durable=True, arguments={f"x-{k}": v for k, v in arguments.items()})
-    connection.close()
 
 
 def delete(rabbitmq_url: str, queue: str) -> None:

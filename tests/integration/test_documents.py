@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from contextlib import closing
@@ -215,3 +216,21 @@ def test_make_targets_that_documents_name_exist() -> None:
     for document in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]:
         for target in re.findall(r"^make ([a-z-]+)", document.read_text(), re.MULTILINE):
             assert f"\n{target}:" in makefile, f"{document.name}: make {target}"
+
+
+def test_operating_runs_as_it_says(tmp_path: Path) -> None:
+    done = shell("\n".join(blocks("docs/operating.md", "bash")), tmp_path)
+    assert done.returncode == 0, done.stderr
+    for text in ("order-17", "order-18", "none is running", "limited to 200/s"):
+        assert text in done.stdout + done.stderr
+
+
+def test_the_unit_for_systemd_is_one(tmp_path: Path) -> None:
+    verifier = shutil.which("systemd-analyze")
+    if verifier is None:
+        pytest.skip("systemd is not installed")
+    (unit,) = blocks("docs/operating.md", "ini")
+    path = tmp_path / "delaystore@.service"
+    path.write_text(unit.replace("/opt/app/.venv/bin/delaystore", sys.executable))
+    done = subprocess.run([verifier, "verify", str(path)], capture_output=True, text=True, check=False)
+    assert (done.returncode, str(path) in done.stderr) == (0, False), done.stderr

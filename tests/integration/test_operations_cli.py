@@ -296,7 +296,7 @@ def test_an_interrupted_export_never_looks_complete_and_goes_on(
     assert not file.exists()
     part = tmp_path / "out.csv.part"
     with part.open("ab") as torn:
-        torn.write(b'"billing-00')  # what a kill leaves behind what was noted
+        torn.write(b'"billing-00' * 100_000)  # what a kill leaves behind what was noted
     assert "left from an export that was interrupted" in run.refused("export", str(file))
     assert "is of something else: all messages of 'sales' as csv" in run.refused(
         "export", str(file), "--resume", "--destination", "x"

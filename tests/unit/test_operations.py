@@ -1,8 +1,11 @@
 """What operators do, on the store in memory."""
 
 import asyncio
+import csv
+import io
 import logging
 import time
+from base64 import b64decode
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,8 +15,9 @@ import pytest
 from delaystore import AsyncDelayedDelivery, DelayedDelivery, ManagementOutcome, MessageFilter
 from delaystore.errors import ConfigurationError, InvalidMessageError, StoreSetupError, StoreUnavailableError
 from delaystore.filters import EVERYTHING
-from delaystore.message import PARKED
+from delaystore.message import PARKED, DelayedMessage
 from delaystore.operations import ErrorFilter, Operations
+from delaystore.operations.exports import ExportFormat
 from delaystore.stores.abc import Count, StoreStatus
 from delaystore.stores.operable import (
     STEP,
@@ -93,6 +97,14 @@ def test_what_a_dispatcher_tries_meanwhile_is_exported_once(
     store.increment_failure_count(claimed, NOON + HOUR)
     rest = [each.message_id for each in export]
     assert sorted(rest) == [f"billing-{number:05}" for number in range(1, 1_201)]
+
+
+def test_what_readers_of_csv_would_change_is_in_base64() -> None:
+    for body, encoded in ((b"a\nb", False), (b"a\r\nb", True), (b"\0", True), (b"\xff", True), (b"", False)):
+        sent = DelayedMessage(message_id="m", destination="billing", due_time=NOON, body=body)
+        (row,) = csv.DictReader(io.StringIO((ExportFormat.CSV.head + ExportFormat.CSV.line(sent)).decode(), newline=""))
+        assert bool(row["body_base64"]) is encoded
+        assert (b64decode(row["body_base64"]) if encoded else row["body"].encode()) == body
 
 
 def test_a_preview_counts_and_shows_the_first(store: CountingStore, operations: Operations) -> None:

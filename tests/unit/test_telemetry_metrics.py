@@ -1,6 +1,6 @@
 """OpenTelemetry's metrics of sending and dispatching, read by the SDK's own reader."""
 
-import time
+import threading
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
@@ -23,6 +23,7 @@ from delaystore.telemetry._lateness import CountedLateness, RecordedLateness
 from delaystore.testing import SettableClock
 from tests.dispatching import (
     NOON,
+    PATIENCE,
     REFUSED,
     UNROUTABLE,
     CountingStore,
@@ -30,6 +31,7 @@ from tests.dispatching import (
     ScriptedTransport,
     message,
     settings,
+    wait_until,
 )
 
 
@@ -252,27 +254,31 @@ def test_an_export_does_not_wait_for_a_store_that_hangs(
     reader: InMemoryMetricReader, provider: MeterProvider, clock: SettableClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class HangingStore(CountingStore):
-        seconds = 0.0
+        def __init__(self) -> None:
+            super().__init__(clock)
+            self.goes_on = threading.Event()
+            self.goes_on.set()
 
         def status(self) -> StoreStatus:
-            time.sleep(self.seconds)
+            assert self.goes_on.wait(PATIENCE)
             return super().status()
 
     monkeypatch.setattr(readings, "EVERY", 0.0)
-    monkeypatch.setattr(readings, "LONGEST_WAIT", 0.05)
-    monkeypatch.setattr(readings, "LONGEST_ANSWER", 0.4)
-    store = HangingStore(clock)
+    monkeypatch.setattr(readings, "LONGEST_WAIT", PATIENCE)
+    monkeypatch.setattr(readings, "LONGEST_ANSWER", 2.0)
+    store = HangingStore()
     store.store(message("a"))
     observer = OpenTelemetryMetrics("sales", meter_provider=provider)
     observer.watch(store)
-    available = []
-    for store.seconds in (0.0, 1.0, 1.0):
-        available.append(points(read(reader)["delaystore.store.available"]))
-    time.sleep(0.4)
-    found = read(reader)
-    assert available == [{(): 1}] * 3  # the former answer
-    assert points(found["delaystore.store.available"]) == {}
-    assert "delaystore.backlog" not in found
+    assert points(read(reader)["delaystore.store.available"]) == {(): 1}
+    monkeypatch.setattr(readings, "LONGEST_WAIT", 0.0)
+    store.goes_on.clear()
+    try:
+        assert points(read(reader)["delaystore.store.available"]) == {(): 1}  # the former answer
+        wait_until(lambda: points(read(reader)["delaystore.store.available"]) == {})
+        assert "delaystore.backlog" not in read(reader)
+    finally:
+        store.goes_on.set()
 
 
 def test_a_store_that_fails_is_not_available(

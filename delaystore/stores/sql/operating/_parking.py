@@ -7,25 +7,31 @@ and nothing is left only once a walk from the beginning has found nothing.
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
+from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Update, literal, select
 
-from delaystore.message import EARLIEST_DUE_TIME, PARKED, Position, position_of, utc
+from delaystore.message import EARLIEST_DUE_TIME, PARKED, Position, utc
 from delaystore.sql.types import UtcDateTime
 from delaystore.stores._checks import check_number
-from delaystore.stores.operable import EXAMINED, Destination
+from delaystore.stores.operable import Destination
 from delaystore.stores.sql._statements import is_parked
 from delaystore.stores.sql.operating._bound import Bound, Noun
 from delaystore.stores.sql.operating._destinations import Destinations
-from delaystore.stores.sql.operating._search import Search
-from delaystore.stores.sql.rows import has_position
+from delaystore.stores.sql.operating._search import values_of
+from delaystore.stores.sql.rows import has_position, position_of_row
 
 Opened = Callable[[], AbstractContextManager[Bound]]
-_FIRST_PARKED = Position(PARKED, "")
+_FIRST_PARKED: Final = Position(PARKED, "")
+LOOKED_AT: Final = 3
+"""How many rows a step looks at for each that it may change."""
 
 
 class _Step(Noun):
-    """One transaction of a walk: `found` of those it has looked at, `changed` of these, and where the next begins."""
+    """One transaction of a walk: `found` of those it has looked at, `changed` of these, and where the next begins.
+
+    `end` None: it has come to the end.
+    """
 
     found = changed = 0
     end: Position | None = None
@@ -34,25 +40,30 @@ class _Step(Noun):
         self,
         after: Position | None,
         at_most: int,
-        range_: Sequence[ColumnElement[bool]],
         matches: Sequence[ColumnElement[bool]],
+        is_wanted: Callable[[str], bool],
         change: Update,
     ) -> None:
-        """Change the first `at_most` rows that match, of a range of positions, and that nobody has claimed."""
+        """Change those among the next rows that match whose destination is wanted, and that nobody has claimed."""
         table = self._sql.whole_table
-        walked = Search(self._bound).positions(after, EXAMINED, *range_)
-        order = table.c.next_attempt, table.c.message_id
-        search = select(*order).where(*walked.conditions, *matches).order_by(*order).limit(at_most)
-        rows = [row for row in self._execute(search) if has_position(row)]
-        self.found, self.end = len(rows), walked.end
-        if len(rows) == at_most:
-            self.end = position_of(rows[-1])
-        if rows:
-            ids, now = [row.message_id for row in rows], self._bound.now()
-            changed = self._dialect.change_unclaimed_of(
-                self._bound.connection, table, change, ids, [*range_, *matches], {}, now
-            )
+        order = [table.c.next_attempt, table.c.message_id]
+        behind = [] if after is None else [self._dialect.behind(order, values_of(order, after))]
+        examine = LOOKED_AT * at_most
+        search = select(*order, table.c.destination).where(*behind, *matches).order_by(*order).limit(examine)
+        rows = self._execute(search).all()
+        wanted = [row for row in rows if is_wanted(row.destination) and has_position(row)]
+        last = wanted[at_most - 1] if len(wanted) > at_most else rows[-1] if len(rows) == examine else None
+        self.found, self.end = len(wanted), None if last is None else _further(last, after)
+        if wanted:
+            ids, now = [row.message_id for row in wanted[:at_most]], self._bound.now()
+            changed = self._dialect.change_unclaimed_of(self._bound.connection, table, change, ids, matches, {}, now)
             self.changed = len(changed)
+
+
+def _further(row: Any, after: Position | None) -> Position | None:
+    """The position of a row; None where it has none that lies further: the walk ends there."""
+    position = position_of_row(row)
+    return position if after is None or position > after else None
 
 
 class Parking:
@@ -86,12 +97,11 @@ class Parking:
             if not destinations.paused(lasting=False):
                 return None
             destinations.begin_writing()
-            names, table = destinations.paused(lasting=True), bound.parts.statements.whole_table
-            step, parked = _Step(bound), literal(PARKED, UtcDateTime)
-            range_ = [table.c.next_attempt <= literal(until, UtcDateTime), table.c.next_attempt < parked]
-            step.take(
-                self._parked_up_to, at_most, range_, [table.c.destination.in_(names)], bound.parts.statements.park
-            )
+            paused, sql, step = set(destinations.paused(lasting=True)), bound.parts.statements, _Step(bound)
+            next_attempt = sql.whole_table.c.next_attempt
+            last = bound.parts.dialect.undisclosed(literal(until, UtcDateTime))
+            due = [next_attempt <= last, next_attempt < literal(PARKED, UtcDateTime)]
+            step.take(self._parked_up_to, at_most, due, lambda name: name in paused, sql.park)
             return step
 
     def unpark(self, at_most: int) -> int:
@@ -124,12 +134,9 @@ class Parking:
 
     def _unpark(self, at_most: int) -> _Step:
         with self._opened() as bound:
-            sql, paused, step = bound.parts.statements, Destinations(bound).paused(lasting=False), _Step(bound)
-            table = sql.whole_table
-            range_ = [table.c.next_attempt >= literal(PARKED, UtcDateTime)]
-            matches = [is_parked(table), *([table.c.destination.not_in(paused)] if paused else [])]
+            paused, sql, step = set(Destinations(bound).paused(lasting=False)), bound.parts.statements, _Step(bound)
             after = self._shown_up_to or _FIRST_PARKED
-            step.take(after, at_most, range_, matches, sql.unpark)
+            step.take(after, at_most, [is_parked(sql.whole_table)], lambda name: name not in paused, sql.unpark)
             self._shown_up_to = step.end
             if step.changed:
                 bound.stored(EARLIEST_DUE_TIME)  # dispatchers search from the beginning

@@ -27,16 +27,25 @@ class Search(Noun):
     """Searches and counts. They go by an index where their transaction prefers that."""
 
     def page(self, wanted: MessageFilter, after: Position | None, limit: int, examine: int) -> Page:
-        """See `OperableDelayedMessageStore.search`."""
+        """See `OperableDelayedMessageStore.search`. It looks at few first: where most match, they fill the page."""
         check_number(limit, "limit")
         check_number(examine, "examine")
+        few = min(examine, 2 * limit)
+        page = self._page(wanted, after, limit, few)
+        missing, examine = limit - len(page.messages), examine - few
+        if page.next_key is None or missing <= 0 or not examine:
+            return page
+        rest = self._page(wanted, page.next_key, missing, examine)
+        return Page([*page.messages, *rest.messages], rest.next_key)
+
+    def _page(self, wanted: MessageFilter, after: Position | None, limit: int, examine: int) -> Page:
         walked = self.positions(_beginning(wanted, after), examine, failing=wanted.failing is True)
         found = self._matching(wanted, walked, limit)
         if len(found) <= limit:
             return Page([to_shown_message(row) for row in found], walked.end)
         end = next((number for number in range(limit, 0, -1) if has_position(found[number - 1])), None)
         if end is None:
-            return self.page(wanted, after, 2 * limit, examine)
+            return self._page(wanted, after, 2 * limit, examine)
         return Page([to_shown_message(row) for row in found[:end]], position_of_row(found[end - 1]))
 
     def count(self, wanted: MessageFilter, after: Position | None, examine: int) -> tuple[int, Position | None]:
@@ -59,7 +68,7 @@ class Search(Noun):
         order = dialect.failing_order(table) if failing else [table.c.next_attempt, table.c.message_id]
         behind = [*([dialect.is_failing(table)] if failing else []), *more]
         if after is not None:
-            behind.append(dialect.behind(order, _values(order, after)))
+            behind.append(dialect.behind(order, values_of(order, after)))
         search = select(order[0].label("next_attempt"), order[1].label("message_id")).order_by(*order)
         return walk(
             lambda statement: self._execute(statement).all(),
@@ -67,7 +76,7 @@ class Search(Noun):
             behind,
             examine,
             lambda row: position_of(row) if has_position(row) else None,
-            lambda end: dialect.up_to(order, _values(order, end)),
+            lambda end: dialect.up_to(order, values_of(order, end)),
         )
 
     def _matching(self, wanted: MessageFilter, walked: Walk[Position], limit: int) -> Rows:
@@ -134,7 +143,8 @@ def _beginning(wanted: MessageFilter, after: Position | None) -> Position | None
     return max((point for point in points if point is not None), default=None)
 
 
-def _values(order: Sequence[ColumnElement[Any]], position: Position) -> list[ColumnElement[Any]]:
+def values_of(order: Sequence[ColumnElement[Any]], position: Position) -> list[ColumnElement[Any]]:
+    """`position`, to be compared with the columns of an order."""
     return [literal(value, column.type) for value, column in zip(position, order, strict=True)]
 
 
