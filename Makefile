@@ -20,7 +20,7 @@ RUNTIME := $(VENV)/.installed-runtime
 DEVELOPMENT := $(VENV)/.installed-development
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-again test-mysql test-sqlalchemy matrix unit lint audit format types layers servers bench bench-quick soak chaos stalls dist clean
+.PHONY: help demo test test-again test-mysql test-sqlalchemy matrix unit lint audit format types layers servers bench bench-quick pictures soak chaos stalls dist clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' Makefile
@@ -70,6 +70,9 @@ bench: $(DEVELOPMENT) servers ## Measure everything, with its peers (long)
 
 bench-quick: $(DEVELOPMENT) servers ## Run every benchmark once with little data
 	$(BIN)/python -m benchmarks --quick $(ARGS)
+
+pictures: $(DEVELOPMENT) servers ## Make the documents' pictures of the web page anew
+	DELAYSTORE_PICTURES=docs/pictures $(BIN)/python -m pytest tests/web/test_browser.py -k pictures $(ARGS)
 
 soak: $(DEVELOPMENT) servers ## Run the long campaigns: full fault counts, millions of rows
 	DELAYSTORE_SOAK=1 $(BIN)/python -m pytest -m soak --timeout=7200 $(ARGS)

@@ -35,6 +35,7 @@ from benchmarks.questions import (
     send_near_millions,
     store_many,
     store_many_millions,
+    web_page_million,
 )
 from benchmarks.results import Question
 
@@ -59,6 +60,7 @@ QUESTIONS: Final[Sequence[Question]] = (
     store_many_millions.QUESTION,
     lookup_millions.QUESTION,
     lookup_millions_time.QUESTION,
+    web_page_million.QUESTION,
     memory.QUESTION,
     native_publish.QUESTION,
     native_celery.QUESTION,

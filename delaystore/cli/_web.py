@@ -7,6 +7,7 @@ import typer
 
 from delaystore.cli._options import Endpoint, Schema, StoreUrl, Table, TransportUrl, environment_option, url_option
 from delaystore.cli._output import say, tell
+from delaystore.cli._signals import stop_requests
 from delaystore.errors import ConfigurationError
 
 
@@ -45,7 +46,7 @@ def web(
         return
     from delaystore.cli._endpoint import EndpointOptions
     from delaystore.web import Cascade, app
-    from delaystore.web.serving import address_of, listening, serve
+    from delaystore.web.serving import PageServer, address_of, listening
     from delaystore.web.users import accounts_from_environment
 
     options = EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table, transport=transport)
@@ -56,7 +57,9 @@ def web(
         shown = Cascade(broker=transport, management=management, name=cascade or "nservicebus-v2")
     with options.open() as opened, listening(host, port, protected=bool(accounts_from_environment())) as listener:
         application = app(opened.delivery, show_bodies=show_bodies, read_only=read_only, cascade=shown)
-        serve(application, listener, lambda: say(f"serving {address_of(listener)} (Ctrl-C ends it)"))
+        server = PageServer(application, listener, lambda: say(f"serving {address_of(listener)} (Ctrl-C ends it)"))
+        with stop_requests(also=server.stop):
+            server.serve_until_stopped()
     say("stopped")
 
 

@@ -1,8 +1,8 @@
 """Serving the page by itself: one process, until it is asked to end."""
 
 import socket
-from collections.abc import Callable
-from types import FrameType
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import Final
 
 import uvicorn
@@ -53,34 +53,40 @@ def address_of(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
 
-def serve(app: Starlette, listener: socket.socket, ready: Callable[[], object]) -> None:
-    """Serve `app` until SIGINT or SIGTERM; `ready` is called once it answers. The second SIGINT ends it at once."""
-    config = uvicorn.Config(
-        app,
-        access_log=False,
-        log_config=None,
-        lifespan="off",
-        server_header=False,
-        timeout_graceful_shutdown=_GRACE,
-        ws="none",
-    )
-    _Server(config, app, ready).run(sockets=[listener])
+class PageServer(uvicorn.Server):
+    """Serves `app` at `listener`, in this process. `ready` is called once it answers. Whoever runs it takes signals."""
 
-
-class _Server(uvicorn.Server):
-    """Ends streams of events as soon as it is asked to end, which would otherwise keep it."""
-
-    def __init__(self, config: uvicorn.Config, app: Starlette, ready: Callable[[], object]) -> None:
+    def __init__(self, app: Starlette, listener: socket.socket, ready: Callable[[], object]) -> None:
+        config = uvicorn.Config(
+            app,
+            access_log=False,
+            log_config=None,
+            lifespan="off",
+            server_header=False,
+            timeout_graceful_shutdown=_GRACE,
+            ws="none",
+        )
         super().__init__(config)
         self._app = app
+        self._listener = listener
         self._ready = ready
+
+    def serve_until_stopped(self) -> None:
+        """Return once `stop` was called, and answers in progress were given."""
+        self.run(sockets=[self._listener])
+
+    def stop(self) -> None:
+        """End streams of events, which would go on otherwise, and then the server. Signal handlers may call it."""
+        self._app.state.site.stop()
+        self.should_exit = True
+
+    @override
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Leave signals alone: uvicorn would raise them again at the end, and SIGTERM would end the process."""
+        yield
 
     @override
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self._ready()
-
-    @override
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self._app.state.site.stop()
-        super().handle_exit(sig, frame)

@@ -35,11 +35,13 @@ def counted(count: int, noun: str) -> str:
 
 
 def span(value: timedelta | float | None) -> str:
-    """`2 d 3 h`, `8 s`, `512 ms`; NOTHING for None. A float: seconds."""
+    """`2 d 3 h`, `1.8 s`, `512 ms`; NOTHING for None. A float: seconds."""
     if value is None:
         return NOTHING
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
-    return span_text(round(seconds * 1000) if seconds < 10 else round(seconds) * 1000)
+    if 1 <= seconds < 10:
+        return f"{round(seconds, 1):g} s"
+    return span_text(round(seconds * 1000) if seconds < 1 else round(seconds) * 1000)
 
 
 def instant(value: datetime | None) -> str | Markup:

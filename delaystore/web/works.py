@@ -73,6 +73,11 @@ class Works:
         """What goes on about `subject` in this process; None: nothing."""
         return next((each for each in self._works if each.running and each.subject == subject), None)
 
+    def failed_on(self, subject: str) -> str | None:
+        """Why the last work about `subject` in this process has failed; None: it has not."""
+        last = next((each for each in reversed(self._works) if each.subject == subject), None)
+        return None if last is None else last.problem
+
     def running(self) -> Sequence[Work]:
         """All that go on, the newest first."""
         return [each for each in reversed(self._works) if each.running]

@@ -74,6 +74,7 @@ async def operation(request: Request) -> Response:
     """One operation: how far it is, or what came of it."""
     site = site_of(request)
     operation_id = request.query_params.get("id", "")
+    work = site.works.on(operation_id)  # asked first: where it has ended, the operation tells so
     found = await site.ask(request, Operations.operation, operation_id)
     if found is None:
         raise Refusal(404, f"There is no operation {operation_id!r}.")
@@ -83,7 +84,8 @@ async def operation(request: Request) -> Response:
         here="/bulk",
         operation=found,
         waiting=(await site.readings.overview(10)).waiting,
-        work=site.works.on(operation_id),
+        work=work,
+        problem=site.works.failed_on(operation_id),
         running=found.state is OperationState.RUNNING,
         query=query_of(found.wanted),
     )

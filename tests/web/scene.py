@@ -1,0 +1,117 @@
+"""An endpoint to look at: messages of a week, a dispatcher's last hour, failures; the same each time."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from random import Random
+
+from delaystore import DelayedDelivery, DelayedDeliverySettings, DelayedMessage, SqlDelayedMessageStore
+from delaystore.lateness import LatenessHistogram
+from delaystore.stores.operable import Activity, DispatcherRecord
+from delaystore.transports.rabbitmq.topology import topology_named
+from tests.integration.cascades import channel_to, declare, make_destination, send
+
+CASCADE = "custom:delay:14"
+EVIL = "<script>alert('queue')</script>"
+QUEUES = ("billing", "shipping", "reminders", "mail.newsletter")
+FULL = {"x-max-length": 1, "x-overflow": "reject-publish"}
+MESSAGES = 1_500
+_SECONDS_OF_A_WEEK = 7 * 86_400
+
+
+def fill(url: str) -> None:
+    """Store what waits: by day more than by night, and sooner more than later."""
+    with DelayedDelivery("sales", SqlDelayedMessageStore(url)) as delivery:
+        delivery.send_many(_week(delivery.operations.now()))
+        _last_hour(delivery)
+
+
+def make_queues(url: str) -> None:
+    """What the broker has: `full` takes nothing, and `gone` does not exist."""
+    with channel_to(url) as channel:
+        for name in QUEUES:
+            channel.queue_declare(name, durable=True)
+        channel.queue_declare("full", durable=True, arguments=FULL)
+        channel.basic_publish("", "full", b"in the way")
+
+
+def make_cascade(url: str) -> None:
+    """A cascade with messages in most of its levels."""
+    topology = topology_named(CASCADE)
+    with channel_to(url) as channel:
+        declare(channel, topology.layout())
+        make_destination(channel, topology, "invoices")
+        random = Random(3)
+        for _ in range(200):
+            send(channel, topology, 300 + 16_000 * random.random() ** 3, "invoices", b"later")
+
+
+@contextmanager
+def reminding(url: str) -> Iterator[DelayedDelivery]:
+    """The endpoint, to send something more; nothing is dispatched in this process."""
+    settings = DelayedDeliverySettings(automatic_setup=False)
+    with DelayedDelivery("sales", SqlDelayedMessageStore(url), settings=settings) as delivery:
+        yield delivery
+
+
+def _week(now: datetime) -> Iterator[DelayedMessage]:
+    random = Random(7)
+    number = 0
+    while number < MESSAGES:
+        due = now + timedelta(seconds=180 + _SECONDS_OF_A_WEEK * random.random() ** 1.5)
+        if random.random() > 0.15 + 0.85 * max(0.0, 1 - abs(due.hour - 13) / 8):
+            continue
+        number += 1
+        order = {
+            "order": 40_000 + number,
+            "customer": "Ada Lovelace",
+            "city": "Köln",
+            "lines": [{"sku": "A-7", "n": 2}],
+        }
+        yield DelayedMessage(
+            message_id=f"order-{40_000 + number}",
+            destination=random.choice(QUEUES),
+            due_time=due,
+            body=json.dumps(order).encode(),
+            headers={"tenant": random.choice(("north", "south")), "attempt": 1, "trace": f"4bf92f35{number:08x}"},
+            properties={"content_type": "application/json", "type": "OrderReminder"},
+        )
+
+
+def _last_hour(delivery: DelayedDelivery) -> None:
+    """As if a dispatcher elsewhere had worked for five hours."""
+    store = delivery._store
+    assert isinstance(store, SqlDelayedMessageStore)
+    now, random = store.now(), Random(11)
+    minute = now.replace(second=0, microsecond=0)
+    done = []
+    for ago in range(60, 0, -1):
+        busy = 1_900 if 14 < ago < 24 else 420
+        count = int(busy * (0.8 + 0.4 * random.random()))
+        lateness = LatenessHistogram()
+        slow = 0.25 if 14 < ago < 24 else 0.06
+        lateness.add(0.004 + abs(random.gauss(0.012, 0.006)) + (random.random() < 0.03) * slow for _ in range(count))
+        by_destination = {"billing": count // 2, "reminders": count // 3, "shipping": count - count // 2 - count // 3}
+        done.append(
+            Activity(
+                minute=minute - timedelta(minutes=ago),
+                delivered=count,
+                lateness=lateness,
+                by_destination=by_destination,
+            )
+        )
+    store.beat(
+        DispatcherRecord(
+            dispatcher_id="elsewhere",
+            name="worker-2",
+            host="worker-2.example",
+            pid=4117,
+            version="0.2.0",
+            since=now - timedelta(hours=5),
+            beat=now,
+            rate=3.6,
+            breakers={"fetch": "disarmed", "dispatch": "disarmed"},
+        ),
+        done,
+    )

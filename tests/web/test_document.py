@@ -1,0 +1,48 @@
+"""What docs/web.md says runs."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from delaystore import DelayedDelivery, SqlDelayedMessageStore
+from tests.integration.test_documents import blocks, shell
+from tests.servers.ports import free_port
+from tests.web.pages import browser
+
+
+def test_the_commands_run_and_curl_reaches_the_api(tmp_path: Path) -> None:
+    serve, calls = blocks("docs/web.md", "bash")
+    port = str(free_port())
+    asked = "curl -sf http://127.0.0.1:8765/api/v1/changes > /dev/null"
+    wait = f"for n in $(seq 300); do {asked} && break; sleep 0.1; done\n"
+    done = shell(f"{serve}page=$!\ntrap 'kill $page' EXIT\n{wait}{calls}".replace("8765", port), tmp_path)
+    assert done.returncode == 0, done.stderr
+    answers = decoded(done.stdout)
+    assert {"message_id": "invoice-7", "stored": True} in answers
+    assert any(each.get("body") == "pay me" for each in answers)
+    assert [each["message_id"] for each in answers[2]["messages"]] == ["invoice-7"]
+    assert [each["action"] for each in answers[-1]["changes"]][-1] == "reschedule"
+
+
+def decoded(text: str) -> list[Any]:
+    """The JSON documents that stand one behind the other."""
+    found, rest = [], text[text.index("{") :]
+    while rest:
+        document, end = json.JSONDecoder().raw_decode(rest)
+        found.append(document)
+        rest = rest[end:].lstrip()
+    return found
+
+
+def test_it_is_mounted_behind_the_application_s_own_login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (program,) = blocks("docs/web.md", "python")
+    names: dict[str, Any] = {}
+    exec(program, names)
+    with DelayedDelivery("sales", SqlDelayedMessageStore("sqlite:///app.db")), names["delivery"]:
+        page = names["app"]
+        assert browser(page).get("/delays/").status_code == 401
+        assert "may look" in browser(page, headers={"x-user": "grace"}).get("/delays/").text
+        assert "may change" in browser(page, headers={"x-user": "ada"}).get("/delays/").text

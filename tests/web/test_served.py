@@ -1,0 +1,122 @@
+"""`delaystore web`, as a process: where it listens, whom it lets in, how it ends."""
+
+import signal
+import socket
+import time
+from datetime import timedelta
+from threading import Thread
+
+import httpx
+import pytest
+
+from delaystore import DelayedDelivery, SqlDelayedMessageStore
+from delaystore.web.users import accounts_of
+from tests.integration.cli import CommandLine, started
+from tests.web.pages import TOKENS, USERS
+from tests.web.served import served
+
+
+@pytest.fixture
+def environment(sqlite_url: str) -> dict[str, str]:
+    with DelayedDelivery("sales", SqlDelayedMessageStore(sqlite_url)) as delivery:
+        delivery.send("billing", b"x", delay=timedelta(hours=1), message_id="m1")
+    return {"DELAYSTORE_STORE": sqlite_url, "DELAYSTORE_ENDPOINT": "sales"}
+
+
+@pytest.fixture
+def run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
+) -> CommandLine:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    return CommandLine(capsys, environment)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_serves_until_it_is_asked_to_end_and_ends_streams_then(
+    environment: dict[str, str], number: signal.Signals
+) -> None:
+    with served(environment=environment) as page:
+        assert page.line.startswith("serving http://127.0.0.1:")
+        assert "m1" in httpx.get(f"{page.url}/messages").text
+        events: list[str] = []
+
+        def listen() -> None:
+            with httpx.stream("GET", f"{page.url}/events", timeout=30) as stream:
+                events.extend(stream.iter_lines())
+
+        listener = Thread(target=listen)
+        listener.start()
+        while not any("event: overview" in line for line in events) and listener.is_alive():
+            time.sleep(0.05)
+            if events:
+                break
+        began = time.monotonic()
+        code, said = page.stop(number)
+        listener.join(10)
+        assert not listener.is_alive()
+        assert time.monotonic() - began < 10  # a stream would last 15 s
+        assert code == 0
+        assert said.splitlines() == ["stopped"]
+
+
+def test_the_stream_tells_what_changes(environment: dict[str, str]) -> None:
+    with served(environment=environment) as page, httpx.stream("GET", f"{page.url}/events", timeout=30) as stream:
+        assert stream.headers["content-type"].startswith("text/event-stream")
+        lines = stream.iter_lines()
+        first = [next(lines) for _ in range(8)]
+        assert first[0].startswith("retry: ")
+        assert "event: overview" in first
+        assert any(line.startswith("data: ") for line in first)
+        with DelayedDelivery("sales", SqlDelayedMessageStore(environment["DELAYSTORE_STORE"])) as delivery:
+            delivery.send("billing", b"x", delay=timedelta(hours=1))
+        assert any("<dd>2</dd>" in line for line in lines)
+
+
+def test_a_host_that_others_reach_takes_a_user(run: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    for host in ("0.0.0.0", "::", "192.0.2.1"):
+        assert "no user is configured; set DELAYSTORE_WEB_USERS" in run.refused("web", "--host", host)
+    monkeypatch.setenv("DELAYSTORE_WEB_USERS", "ada:boss:secret")
+    line = run.refused("web", "--host", "0.0.0.0")
+    assert "entry 1 is not of the form" in line
+    assert "secret" not in line
+
+
+def test_a_user_may_come_from_elsewhere(environment: dict[str, str]) -> None:
+    more = {"DELAYSTORE_WEB_USERS": USERS, "DELAYSTORE_WEB_TOKENS": TOKENS}
+    with served("--host", "0.0.0.0", environment={**environment, **more}) as page:
+        url = page.url.replace("0.0.0.0", "127.0.0.1")
+        assert httpx.get(f"{url}/").status_code == 401
+        assert httpx.get(f"{url}/", auth=("ada", "lovelace")).status_code == 200
+        bearer = {"Authorization": "Bearer 0123456789abcdef-read"}
+        assert httpx.get(f"{url}/api/v1/messages/m1", headers=bearer).json()["destination"] == "billing"
+
+
+def test_a_port_that_is_taken_is_told_in_one_line(run: CommandLine) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        line = run.refused("web", "--port", str(port))
+        assert f"127.0.0.1:{port} cannot be listened to: Address already in use; choose another --port" in line
+
+
+def test_what_is_missing_or_misplaced_is_told(run: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "go with a --transport of amqp://" in run.refused("web", "--cascade", "nservicebus-v2")
+    assert "--host nowhere.invalid leads nowhere" in _with_user(run, monkeypatch, "--host", "nowhere.invalid")
+    monkeypatch.delenv("DELAYSTORE_ENDPOINT")
+    assert "no endpoint is given" in run.refused("web")
+
+
+def _with_user(run: CommandLine, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> str:
+    monkeypatch.setenv("DELAYSTORE_WEB_USERS", USERS)
+    return run.refused("web", *arguments)
+
+
+def test_a_password_is_hashed(environment: dict[str, str]) -> None:
+    import subprocess
+
+    process = started(["web", "--hash-password"], environment, stdin=subprocess.PIPE)
+    hashed, _ = process.communicate("love lace\n", timeout=30)
+    assert process.returncode == 0
+    accounts = accounts_of(f"ada:read:{hashed.strip()}")
+    assert accounts.log_in("ada", "love lace") is not None
+    assert accounts.log_in("ada", "lovelace") is None
