@@ -169,9 +169,11 @@ def test_the_first_screen_refreshes_itself(page: Page, shop: Shop) -> None:
     page.goto("/")
     before = int(tile(page, "Waiting").replace(",", ""))
     with reminding(shop.store) as delivery:
-        delivery.send("billing", b"x", delay=timedelta(days=2))
-    expect(page.locator(".tile", has_text="Waiting").locator("dd")).to_have_text(f"{before + 1:,}", timeout=30_000)
-    assert page.locator("text=worker-1").count() == 1
+        for _ in range(100):
+            delivery.send("billing", b"x", delay=timedelta(days=2))
+    # some of the others may fall due meanwhile
+    until(lambda: int(tile(page, "Waiting").replace(",", "")) > before + 50)
+    expect(page.locator("td", has_text="worker-1").first).to_be_visible(timeout=30_000)
     page.locator("#by-day summary").click()
     expect(page.locator(".days li").first).to_be_visible()
     time.sleep(4.5)  # it is drawn anew meanwhile
