@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from delaystore import documents
-from delaystore.cli._output import counted, print_document, print_table, say, tell
+from delaystore.amounts import counted
+from delaystore.cli._output import print_document, print_table, say, tell
 from delaystore.cli._signals import stop_requests
 from delaystore.errors import ConfigurationError, StoreError
 from delaystore.filters import MessageFilter

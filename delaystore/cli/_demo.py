@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
+from delaystore.amounts import counted
 from delaystore.cli._options import Json, Schema, StoreUrl, TransportUrl
-from delaystore.cli._output import counted, print_document, print_table, say
+from delaystore.cli._output import print_document, print_table, say
 from delaystore.cli._signals import stop_requests
 
 

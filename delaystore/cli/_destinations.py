@@ -5,6 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from delaystore import documents
+from delaystore.amounts import limit_text
 from delaystore.cli._arguments import parse_instant
 from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table
 from delaystore.cli._output import print_document, print_table, tell
@@ -84,4 +85,4 @@ def _cells(told: Destination | None) -> tuple[str, str, str]:
     state = "resuming" if told.resuming else "paused" if told.paused else ""
     if told.paused_until is not None and told.paused:
         state = f"paused until {time_text(told.paused_until)}"
-    return state, "" if told.max_rate is None else f"{told.max_rate:g}/s", told.by
+    return state, "" if told.max_rate is None else limit_text(told.max_rate), told.by

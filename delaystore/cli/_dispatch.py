@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from typing_extensions import override
 
+from delaystore.amounts import counted
 from delaystore.cli._arguments import parse_duration
 from delaystore.cli._metrics import served_metrics
 from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table, TransportUrl, environment_option, required
-from delaystore.cli._output import counted, print_document, printable, say
+from delaystore.cli._output import print_document, printable, say
 from delaystore.cli._server_wait import when_reached
 from delaystore.cli._signals import stop_requests
 from delaystore.errors import (

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Final, Protocol
 
 import typer
 
+from delaystore.amounts import counted
 from delaystore.cli import _filters as filters
 from delaystore.cli._arguments import parse_position
 from delaystore.cli._bulk import DryRun, preview
 from delaystore.cli._options import Destination, Endpoint, Json, Schema, StoreUrl, Table, required
-from delaystore.cli._output import counted, is_terminal, print_document, say, tell, write_bytes
+from delaystore.cli._output import is_terminal, print_document, say, tell, write_bytes
 from delaystore.cli._signals import stop_requests
 from delaystore.errors import ConfigurationError, StoreError
 from delaystore.message import DelayedMessage, Position

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from delaystore.amounts import counted, roughly
 from delaystore.errors import DelaystoreError
 
 if TYPE_CHECKING:
@@ -126,17 +127,12 @@ def terminal_width() -> int:
     return shutil.get_terminal_size().columns
 
 
-def counted(number: int, noun: str) -> str:
-    """`1 message`, `2 messages`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def about(count: "Count", remark: str = "") -> str:
     """`12,345`, or of an estimate three digits and the remark: `about 10,200,000 (estimated; --exact counts)`."""
     if count.exact:
         return f"{count.messages:,}"
     estimated = "; ".join(filter(None, ("estimated", remark)))
-    return f"about {round(count.messages, 3 - len(str(count.messages))):,} ({estimated})"
+    return f"{roughly(count.messages)} ({estimated})"
 
 
 def printable(text: str) -> str:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from delaystore import documents
+from delaystore.amounts import counted, limit_text
 from delaystore.cli._acting import By, acting
 from delaystore.cli._arguments import parse_duration, parse_instant
 from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table
-from delaystore.cli._output import counted, print_document, say, tell
+from delaystore.cli._output import print_document, say, tell
 from delaystore.cli._signals import stop_requests
 from delaystore.errors import ConfigurationError
 from delaystore.filters import MessageFilter
@@ -129,7 +130,7 @@ def limit(
     if as_json:
         print_document({"destination": destination, "max_rate": rate})
     else:
-        tell(f"no limit any more: {destination}" if rate is None else f"limited to {rate:g}/s: {destination}")
+        tell(f"no limit any more: {destination}" if rate is None else f"limited to {limit_text(rate)}: {destination}")
     if nothing:
         _warn(destination)
 

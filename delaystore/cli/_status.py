@@ -9,8 +9,7 @@ import typer
 from delaystore import documents
 from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table, TransportUrl, environment_option
 from delaystore.cli._output import is_terminal, print_document, write
-from delaystore.cli._recent import WINDOWS, Recent
-from delaystore.cli._status_screen import status_lines
+from delaystore.cli._recent import WINDOWS
 from delaystore.cli._store_report import (
     Demands,
     ErrorQueue,
@@ -88,8 +87,7 @@ class _Status:
     def document(self) -> dict[str, Any]:
         """The same for JSON."""
         seen = self.report.overview
-        known = seen.activity is not None and seen.now is not None
-        recent = [Recent.of(seen.activity or (), seen.now, each).document() for each in WINDOWS] if seen.now else []
+        recent = [found.as_dict() for minutes in WINDOWS if (found := seen.recent(minutes)) is not None]
         problem = {} if self.report.problem is None else {"store": self.report.problem}
         return {
             "endpoint": seen.endpoint,
@@ -98,7 +96,7 @@ class _Status:
             "first_due": documents.instant(seen.first_due),
             "destinations": documents.field(seen.destinations),
             "dispatchers": documents.field(seen.dispatchers),
-            "recent": recent if known else None,
+            "recent": recent or None,
             "operations": documents.field(seen.operations),
             "tables": None if self.sizes is None else [asdict(size) for size in self.sizes],
             "remarks": [*seen.remarks, *([seen.problem] if seen.problem else [])],
@@ -107,6 +105,8 @@ class _Status:
 
     def lines(self) -> list[str]:
         """The same for people."""
+        from delaystore.cli._status_screen import status_lines
+
         return status_lines(self.report, self.demands, self.sizes)
 
 

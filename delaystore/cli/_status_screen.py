@@ -4,15 +4,16 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from delaystore.amounts import limit_text, rate_text, up_to
 from delaystore.cli._output import about, printable, table_lines
-from delaystore.cli._recent import COLUMNS, WINDOWS, Recent, rate_text
+from delaystore.cli._recent import COLUMNS, WINDOWS, recent_row
 from delaystore.cli._store_report import Demands, StoreReport
+from delaystore.operations.recent import Recent
 from delaystore.times import duration_text, time_text
 
 if TYPE_CHECKING:
     from delaystore.operations.overview import Overview
     from delaystore.sql.sizes import TableSize
-    from delaystore.stores.abc import Count
     from delaystore.stores.operable import Destination, DispatcherRecord
 
 _SIZES = ("rows", "dead rows", "data", "indexes")
@@ -27,7 +28,7 @@ def status_lines(report: StoreReport, demands: Demands, sizes: "Sequence[TableSi
         rows = [_dispatcher(each, seen.now) for each in seen.dispatchers]
         lines += ["", *table_lines(columns, rows, right=("since", "beat", "rate"))]
     if seen.activity is not None and seen.now is not None:
-        recent = [Recent.of(seen.activity, seen.now, minutes).row() for minutes in WINDOWS]
+        recent = [recent_row(Recent.of(seen.activity, seen.now, minutes)) for minutes in WINDOWS]
         lines += ["", *table_lines(COLUMNS, recent, right=COLUMNS)]
     if sizes:
         lines += ["", *table_lines(("table", *_SIZES), [_size(size) for size in sizes], right=_SIZES)]
@@ -45,7 +46,7 @@ def _facts(report: StoreReport, demands: Demands) -> Iterator[tuple[str, str]]:
     for name, count in (("failing", seen.failing), ("parked", seen.parked)):
         if count is not None:
             hint = "; delaystore list --failing shows them" if name == "failing" and count.messages else ""
-            yield name, _counted(count) + hint
+            yield name, up_to(count.messages, exact=count.exact) + hint
     for name, some in (("paused", seen.paused), ("limited", seen.limited)):
         if some:
             yield name, ", ".join(_destination(each) for each in some)
@@ -87,13 +88,9 @@ def _error_queue(seen: "Overview") -> str:
     return f"{seen.error_queue}: it is unknown how many are in it{'' if seen.remarks else '; --transport asks'}"
 
 
-def _counted(count: "Count") -> str:
-    return f"{count.messages:,}" if count.exact else f"{count.messages:,} or more"
-
-
 def _destination(one: "Destination") -> str:
     if not one.paused and one.max_rate is not None:
-        return f"{one.name} to {rate_text(one.max_rate)}"
+        return f"{one.name} to {limit_text(one.max_rate)}"
     return one.name if one.paused_until is None else f"{one.name} until {time_text(one.paused_until)}"
 
 

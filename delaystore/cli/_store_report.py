@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from delaystore.amounts import counted, up_to
 from delaystore.cli._options import environment_option
-from delaystore.cli._output import about, counted
+from delaystore.cli._output import about
 from delaystore.errors import ConfigurationError, StoreUnavailableError
 from delaystore.times import duration_text, parse_duration
 
@@ -105,7 +106,7 @@ class StoreReport:
         if self.no_dispatcher:
             yield "no dispatcher is running"
         if seen.failing is not None and seen.failing.messages:
-            yield f"{about(seen.failing)} failing"
+            yield f"{up_to(seen.failing.messages, exact=seen.failing.exact)} failing"
         if seen.paused:
             yield f"paused: {', '.join(each.name for each in seen.paused)}"
         if seen.error_queue_depth:

@@ -57,7 +57,8 @@ class AsyncDelayedDelivery:
             self._delivery: DelayedDelivery = BridgedDelivery(
                 endpoint, store, transport, settings, native=native, observer=observer
             )
-            self._status_check = None if transport is not None else LoopStatusCheck(store)
+            error_queue = (settings or DelayedDeliverySettings()).error_queue
+            self._status_check = None if transport is not None else LoopStatusCheck(store, error_queue)
         elif isinstance(store, InMemoryDelayedMessageStore):
             if native:
                 raise ConfigurationError("native=True takes an AsyncSqlDelayedMessageStore on an event loop")

@@ -74,9 +74,13 @@ class BridgedDelivery(DelayedDelivery):
 
 
 class LoopStatusCheck:
-    """Asks a store whose calls are bridged how it is, one question at a time, whoever stops waiting for the answer."""
+    """Asks a store whose calls are bridged how it is, one question at a time, whoever stops waiting for the answer.
 
-    def __init__(self, store: LoopStore) -> None:
+    `error_queue`: whose depth dispatchers have told it.
+    """
+
+    def __init__(self, store: LoopStore, error_queue: str) -> None:
+        self._error_queue = error_queue
         self._store = store.bridged
         self._status: asyncio.Task[StoreHealth] | None = None
         self._counts: asyncio.Task[StoreCounts] | None = None
@@ -114,7 +118,8 @@ class LoopStatusCheck:
 
     async def _ask_counts(self, seconds: float) -> StoreCounts:
         try:
-            return await bridged(_within, "counting what waits", seconds, lambda: counts_of(self._store))
+            ask = partial(counts_of, self._store, self._error_queue)
+            return await bridged(_within, "counting what waits", seconds, ask)
         except Exception:
             return StoreCounts()
 

@@ -297,7 +297,7 @@ class DelayedDelivery(Sender):
             on_change=listener_of("store", None if self._observer is None else self._observer.breaker_changed),
         )
         self._calls = StoreCalls(self._store_breaker, self._settings.store_timeout)
-        self._status_check = StatusCheck(self._store)
+        self._status_check = StatusCheck(self._store, self._settings.error_queue)
         self._operations = Operations(
             Access(
                 endpoint=self._endpoint,

@@ -201,7 +201,7 @@ class Dispatcher:
         self._lifecycle = threading.RLock()
         self._context = DispatchContext(self._store, self._transport, self._settings, self._observer)
         self._passes = DispatchPass(self._context)
-        self._status_check = StatusCheck(self._store)
+        self._status_check = StatusCheck(self._store, self._settings.error_queue)
 
     def _new_loop(self) -> DispatchLoop:
         return DispatchLoop(self._context, self._passes, self._name, self._known_as, self._loop)

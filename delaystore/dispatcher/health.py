@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from delaystore import documents
 from delaystore.dispatcher.breakers import BreakerState
 from delaystore.dispatcher.status_check import StoreCounts
 
@@ -148,7 +149,7 @@ class Health(DispatchReport):
 
     def as_dict(self) -> dict[str, Any]:
         """The same for JSON, with `healthy` and `problems`: durations in seconds, times in ISO 8601."""
-        own = {field.name: _as_json(getattr(self, field.name)) for field in fields(self)}
+        own = {field.name: documents.field(getattr(self, field.name)) for field in fields(self)}
         return {"healthy": self.healthy, "problems": list(self.problems), **own}
 
 
@@ -165,13 +166,3 @@ def with_counts(health: Health, counts: StoreCounts) -> Health:
         error_queue_depth=counts.error_queue_depth,
         dispatchers=counts.dispatchers,
     )
-
-
-def _as_json(value: object) -> object:
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, Mapping):
-        return dict(value)
-    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value

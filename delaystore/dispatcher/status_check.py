@@ -9,7 +9,7 @@ from typing import Final, Generic, TypeVar
 
 from delaystore.calls import Question
 from delaystore.stores.abc import Count, DelayedMessageStore, ManagedDelayedMessageStore
-from delaystore.stores.operable import OperableDelayedMessageStore
+from delaystore.stores.operable import DispatcherRecord, OperableDelayedMessageStore
 
 MOST_COUNTED: Final = 10_000
 """As many failing and parked messages are counted."""
@@ -37,21 +37,26 @@ class StoreHealth:
     counts: StoreCounts = field(default_factory=StoreCounts)
 
 
-def counts_of(store: DelayedMessageStore) -> StoreCounts:
-    """Ask `store` for what it can tell; raises its errors."""
+def counts_of(store: DelayedMessageStore, error_queue: str) -> StoreCounts:
+    """Ask `store` for what it can tell, also of the error queue of that name; raises its errors."""
     backlog = store.estimate_count() if isinstance(store, ManagedDelayedMessageStore) else None
     if not isinstance(store, OperableDelayedMessageStore) or not store.is_operable:
         return StoreCounts(backlog=backlog)
     dispatchers = store.dispatchers()
-    depths = [each.error_queue_depth for each in dispatchers if each.error_queue_depth is not None]
     return StoreCounts(
         backlog=backlog,
         failing=store.count_failing(MOST_COUNTED),
         paused=[each.name for each in store.destinations() if each.paused],
         parked_now=store.count_parked(MOST_COUNTED),
         dispatchers=len(dispatchers),
-        error_queue_depth=max(depths, default=None),
+        error_queue_depth=depth_told(dispatchers, error_queue),
     )
+
+
+def depth_told(dispatchers: Sequence[DispatcherRecord], error_queue: str) -> int | None:
+    """How many messages are in `error_queue`, as those dispatchers tell that use it; None: none of them knows."""
+    told = (each.error_queue_depth for each in dispatchers if each.error_queue == error_queue)
+    return max((depth for depth in told if depth is not None), default=None)
 
 
 class _Repeated(Generic[T]):
@@ -76,11 +81,11 @@ class _Repeated(Generic[T]):
 
 
 class StatusCheck:
-    """Asks one store, for a bounded time."""
+    """Asks one store, for a bounded time; `error_queue`: whose depth dispatchers have told it."""
 
-    def __init__(self, store: DelayedMessageStore) -> None:
+    def __init__(self, store: DelayedMessageStore, error_queue: str) -> None:
         self._status = _Repeated("asking for the status", lambda: store.status())
-        self._counts = _Repeated("counting what waits", lambda: counts_of(store))
+        self._counts = _Repeated("counting what waits", lambda: counts_of(store, error_queue))
 
     def health(self, timeout: timedelta | float) -> StoreHealth:
         """How the store is, asked for `timeout` (or seconds) at most; raises nothing.

@@ -6,14 +6,13 @@ from typing import Any, Final
 
 from delaystore.bridge import off_the_loop, on_a_loop
 from delaystore.calls import Call, Question
+from delaystore.dispatcher.status_check import MOST_COUNTED, depth_told
 from delaystore.operations._access import Access
 from delaystore.operations.overview import Overview
 from delaystore.stores.abc import Count, ManagedDelayedMessageStore
 from delaystore.stores.operable import OperableDelayedMessageStore, OperationState
 from delaystore.transports.abc import Transport
 
-_COUNTED: Final = 10_000
-"""Failing and parked messages are counted so far."""
 _HOUR: Final = timedelta(hours=1)
 _PURPOSE: Final = "asking for an overview"
 
@@ -42,9 +41,8 @@ class Look:
             except Exception as error:
                 late = "the broker does not answer in time" if depth.too_late else str(error) or type(error).__name__
                 remarks.append(f"It is unknown how many messages the error queue {queue!r} holds: {late}.")
-        told = (each.error_queue_depth for each in found.get("dispatchers") or () if each.error_queue == queue)
         if found.get("error_queue_depth") is None:
-            found["error_queue_depth"] = max((each for each in told if each is not None), default=None)
+            found["error_queue_depth"] = depth_told(found.get("dispatchers") or (), queue)
         return Overview(endpoint=access.endpoint, error_queue=queue, remarks=remarks, **found)
 
     def _asked(self, access: Access, timeout: float) -> dict[str, Any]:
@@ -97,4 +95,4 @@ def _ask(access: Access, found: dict[str, Any]) -> None:
         found["waiting"] = store.estimate_count()
     if isinstance(store, OperableDelayedMessageStore) and operable:
         for name, count in (("failing", store.count_failing), ("parked", store.count_parked)):
-            found[name] = Count(number := count(_COUNTED), exact=number < _COUNTED)
+            found[name] = Count(number := count(MOST_COUNTED), exact=number < MOST_COUNTED)

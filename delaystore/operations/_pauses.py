@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from datetime import datetime
 
+from delaystore.amounts import limit_text
 from delaystore.errors import InvalidMessageError
 from delaystore.message import check_destination, utc
 from delaystore.operations._access import Access
@@ -43,7 +44,7 @@ def limit_rate(access: Access, destination: str, max_rate: float | None) -> None
     store = access.operable()
     with access.call("limiting a destination"):
         store.limit_rate(destination, max_rate, by=access.by)
-    access.note("limit", destination if max_rate is None else f"{destination} to {max_rate:g}/s", 0)
+    access.note("limit", destination if max_rate is None else f"{destination} to {limit_text(max_rate)}", 0)
 
 
 def _steps(access: Access, purpose: str, step: Callable[[], int]) -> Iterator[int]:

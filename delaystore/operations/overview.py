@@ -7,16 +7,18 @@ from functools import reduce
 from operator import add
 from typing import Any, Final
 
+from delaystore.amounts import counted, up_to
 from delaystore.dispatcher.breakers import BreakerState
 from delaystore.dispatcher.health import OVERDUE_ALARM
 from delaystore.documents import field, record
 from delaystore.lateness import LatenessHistogram
+from delaystore.operations.recent import Recent
 from delaystore.stores.abc import Count
 from delaystore.stores.operable import Activity, Destination, DispatcherRecord, Operation
 from delaystore.times import duration_text
 
-RECENT: Final = timedelta(minutes=5)
-"""The time over which `Overview.rate` is measured."""
+RATE_OVER: Final = 5
+"""Minutes over which `Overview.rate` is measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,13 +53,17 @@ class Overview:
     remarks: Sequence[str] = ()
     """What else was found wrong while asking, in plain sentences."""
 
+    def recent(self, minutes: int) -> Recent | None:
+        """What was done in the last `minutes`, an hour's at most."""
+        if self.activity is None or self.now is None:
+            return None
+        return Recent.of(self.activity, self.now, minutes)
+
     @property
     def rate(self) -> float | None:
         """Messages delivered a second, over the last five minutes."""
-        if self.activity is None or self.now is None:
-            return None
-        since = self.now - RECENT
-        return sum(each.delivered for each in self.activity if each.minute >= since) / RECENT.total_seconds()
+        recent = self.recent(RATE_OVER)
+        return None if recent is None else recent.rate
 
     @property
     def lateness(self) -> LatenessHistogram | None:
@@ -131,16 +137,12 @@ class Overview:
 
     def _of_failures(self) -> Iterator[str]:
         if self.error_queue_depth:
-            yield f"The error queue {self.error_queue!r} holds {_counted(Count(self.error_queue_depth, exact=True))}."
+            yield f"The error queue {self.error_queue!r} holds {counted(self.error_queue_depth, 'message')}."
         if self.failing is not None and self.failing.messages:
-            yield f"{_counted(self.failing)} could not be forwarded so far, and will be tried again."
+            number = up_to(self.failing.messages, "message", exact=self.failing.exact)
+            yield f"{number} could not be forwarded so far, and will be tried again."
 
 
 def _minute(activity: Activity) -> dict[str, Any]:
     """With its rate, in messages a second."""
     return {**record(activity), "rate": activity.delivered / 60}
-
-
-def _counted(count: Count) -> str:
-    number = f"{count.messages:,} message{'' if count.messages == 1 else 's'}"
-    return number if count.exact else f"More than {number}"

@@ -6,9 +6,9 @@ from time import monotonic
 from typing import Final
 
 from delaystore.calls import Question
+from delaystore.dispatcher.status_check import counts_of
 from delaystore.errors import DelaystoreError
-from delaystore.stores.abc import DelayedMessageStore, ManagedDelayedMessageStore
-from delaystore.stores.operable import OperableDelayedMessageStore
+from delaystore.stores.abc import DelayedMessageStore
 from delaystore.telemetry._names import (
     BACKLOG,
     DISPATCHERS,
@@ -27,8 +27,6 @@ LONGEST_ANSWER: Final = 5.0
 """Seconds after which a question is given up."""
 LONGEST_WAIT: Final = 1.0
 """Seconds for which an export waits for an answer; then it gets the former one."""
-COUNTED: Final = 10_000
-"""Failing and parked messages are counted up to so many."""
 
 Reading = Mapping[str, float]
 """Values by the names of metrics; one that cannot be told is missing."""
@@ -65,13 +63,17 @@ class StoreReadings:
         store = self._store
         overdue = store.status().overdue
         found = {STORE_AVAILABLE.name: 1.0, OLDEST_OVERDUE.name: 0.0 if overdue is None else overdue.total_seconds()}
-        if isinstance(store, ManagedDelayedMessageStore):
-            found[BACKLOG.name] = store.estimate_count().messages
-        if isinstance(store, OperableDelayedMessageStore) and store.is_operable:
-            found |= _of_operable(store)
-        if ERROR_QUEUE_DEPTH.name not in found and (depth := self._depth()) is not None:
-            found[ERROR_QUEUE_DEPTH.name] = depth
-        return found
+        counts = counts_of(store, self._error_queue)
+        depth = self._depth() if counts.error_queue_depth is None else counts.error_queue_depth
+        told = {
+            BACKLOG: None if counts.backlog is None else counts.backlog.messages,
+            FAILING: counts.failing,
+            PARKED: counts.parked_now,
+            PAUSED: None if counts.paused is None else len(counts.paused),
+            DISPATCHERS: counts.dispatchers,
+            ERROR_QUEUE_DEPTH: depth,
+        }
+        return found | {metric.name: value for metric, value in told.items() if value is not None}
 
     def _depth(self) -> int | None:
         """How many messages are in the error queue, asked where no dispatcher has told it; None: that is unknown."""
@@ -79,18 +81,6 @@ class StoreReadings:
             return None if self._transport is None else self._transport.depth(self._error_queue)
         except DelaystoreError:
             return None
-
-
-def _of_operable(store: OperableDelayedMessageStore) -> dict[str, float]:
-    dispatchers = store.dispatchers()
-    depths = [each.error_queue_depth for each in dispatchers if each.error_queue_depth is not None]
-    found: dict[str, float] = {
-        FAILING.name: store.count_failing(COUNTED),
-        PARKED.name: store.count_parked(COUNTED),
-        PAUSED.name: sum(each.paused for each in store.destinations()),
-        DISPATCHERS.name: len(dispatchers),
-    }
-    return {**found, ERROR_QUEUE_DEPTH.name: max(depths)} if depths else found
 
 
 def _answer_to(question: Question[Reading]) -> Reading:

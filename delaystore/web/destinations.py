@@ -8,12 +8,12 @@ from typing import Final
 
 from starlette.requests import Request
 
+from delaystore.amounts import counted
 from delaystore.errors import ConfigurationError, StoreUnavailableError
 from delaystore.message import check_destination
 from delaystore.operations import Operations, Overview
-from delaystore.operations.overview import RECENT
+from delaystore.operations.overview import RATE_OVER
 from delaystore.stores.operable import Destination
-from delaystore.web.shown import counted
 from delaystore.web.site import Site, site_of
 from delaystore.web.works import Work
 
@@ -115,11 +115,5 @@ async def _backlog(site: Site) -> Mapping[str, int] | None:
 
 
 def _rates(overview: Overview) -> Mapping[str, float]:
-    if overview.activity is None or overview.now is None:
-        return {}
-    totals: dict[str, int] = {}
-    for each in overview.activity:
-        if each.minute >= overview.now - RECENT:
-            for name, count in each.by_destination.items():
-                totals[name] = totals.get(name, 0) + count
-    return {name: count / RECENT.total_seconds() for name, count in totals.items()}
+    recent = overview.recent(RATE_OVER)
+    return {} if recent is None else recent.rates

@@ -5,13 +5,13 @@ from typing import Any, Final
 
 from starlette.requests import Request
 
+from delaystore.amounts import counted
 from delaystore.errors import ConfigurationError, TransportError
 from delaystore.operations import Operations
 from delaystore.operations.error_groups import ErrorFilter
 from delaystore.operations.error_queue import ErrorGroups, ErrorPage
 from delaystore.operations.error_report import ErrorReport
 from delaystore.operations.failed_message import FailedMessage
-from delaystore.web.shown import counted
 from delaystore.web.site import Site, site_of
 from delaystore.web.works import Work
 

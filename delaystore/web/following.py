@@ -4,10 +4,10 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Final
 
+from delaystore.amounts import counted
 from delaystore.filters import MessageFilter
 from delaystore.operations import Operations, Preview
 from delaystore.stores.operable import Operation, OperationState
-from delaystore.web.shown import counted
 from delaystore.web.site import Site
 from delaystore.web.works import Work
 

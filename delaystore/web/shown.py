@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from markupsafe import Markup
 
+from delaystore.amounts import counted, roughly
 from delaystore.cascades.spans import span_text
 from delaystore.stores.abc import Count
 
@@ -20,18 +21,11 @@ def number(value: float | Count | None) -> str:
     if value is None:
         return NOTHING
     if isinstance(value, Count):
-        if value.exact:
-            return f"{value.messages:,}"
-        return f"about {round(value.messages, 3 - len(str(value.messages))):,}"
+        return f"{value.messages:,}" if value.exact else roughly(value.messages)
     if isinstance(value, int):
         return f"{value:,}"
     digits = 0 if value >= 100 or value == int(value) else 1 if value >= 1 else 2
     return f"{value:,.{digits}f}"
-
-
-def counted(count: int, noun: str) -> str:
-    """`1 message`, `2 messages`."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def span(value: timedelta | float | None) -> str:

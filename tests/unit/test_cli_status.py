@@ -5,7 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from delaystore.cli._recent import Recent, rate_text
+from delaystore.amounts import rate_text
+from delaystore.cli._recent import recent_row
 from delaystore.cli._status_screen import status_lines
 from delaystore.cli._store_report import Demands, StoreReport
 from delaystore.delivery import DelayedDelivery
@@ -13,6 +14,7 @@ from delaystore.failures import FailedAttempt
 from delaystore.filters import MessageFilter
 from delaystore.lateness import LatenessHistogram
 from delaystore.operations.overview import Overview
+from delaystore.operations.recent import Recent
 from delaystore.stores import InMemoryDelayedMessageStore
 from delaystore.stores.operable import Activity, DispatcherRecord, FailedDelivery
 from delaystore.times import duration_text, parse_duration, time_text
@@ -132,9 +134,9 @@ def test_rates_and_lateness_are_of_the_last_minutes() -> None:
     last, five, hour = (Recent.of([*minutes, late], NOW, length) for length in (1, 5, 60))
     assert (last.done.delivered, five.done.delivered, hour.done.delivered) == (225, 375, 525)
     assert last.rate == 225 / 75
-    assert last.row()[:5] == ("1 min", "225", "2", "0", "3/s")
-    assert last.document()["lateness"]["p50"] == pytest.approx(0.5, rel=0.5)
-    assert Recent.of([], NOW, 1).row() == ("1 min", "0", "0", "0", "0/s", "-", "-", "-")
+    assert recent_row(last)[:5] == ("1 min", "225", "2", "0", "3/s")
+    assert last.as_dict()["lateness"]["p50"] == pytest.approx(0.5, rel=0.5)
+    assert recent_row(Recent.of([], NOW, 1)) == ("1 min", "0", "0", "0", "0/s", "-", "-", "-")
 
 
 @pytest.mark.parametrize(

@@ -215,6 +215,24 @@ def test_an_error_queue_that_does_not_answer_holds_up_no_beat(store: CountingSto
     assert asked == ["error"]
 
 
+def test_health_tells_the_depth_of_its_own_error_queue(store: CountingStore, transport: ScriptedTransport) -> None:
+    for queue, depth in (("error", 2), ("other-errors", 9)):
+        store.beat(
+            DispatcherRecord(
+                dispatcher_id=queue,
+                name=queue,
+                host="here",
+                pid=1,
+                version="1",
+                since=NOON,
+                beat=NOON,
+                error_queue=queue,
+                error_queue_depth=depth,
+            )
+        )
+    assert make(store, transport).health().error_queue_depth == 2
+
+
 def test_what_cannot_be_told_is_kept_for_an_hour() -> None:
     recent = RecentActivity()
     told = [Activity(minute=NOON + timedelta(minutes=n), delivered=1) for n in range(100)]

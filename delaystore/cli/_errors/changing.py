@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from delaystore.amounts import counted
 from delaystore.cli._errors import options
 from delaystore.cli._errors.options import DEFAULT_ERROR_QUEUE, ErrorQueueName, filter_of, open_errors
 from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table, TransportUrl, environment_option
-from delaystore.cli._output import counted, print_document, say, tell
+from delaystore.cli._output import print_document, say, tell
 from delaystore.cli._signals import StopRequest, second_signal_ends, stop_requests
 from delaystore.errors import ConfigurationError, DelaystoreError
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from delaystore import documents
+from delaystore.amounts import counted
 from delaystore.cli._errors import options
 from delaystore.cli._errors.options import DEFAULT_ERROR_QUEUE, ErrorQueueName, filter_of, open_errors
 from delaystore.cli._options import Json, Schema, TransportUrl, Wide
 from delaystore.cli._output import (
     body_preview,
-    counted,
     is_terminal,
     print_document,
     print_rows,

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from delaystore.amounts import counted
 from delaystore.cli._arguments import parse_pair
 from delaystore.cli._files import missing_file, require_file
 from delaystore.cli._load import options as of_load
 from delaystore.cli._load.request import given_options, key_options, parse_columns, parse_kind
 from delaystore.cli._load.wording import options_as_typed
 from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table, TransportUrl, create_option, required
-from delaystore.cli._output import counted, say
+from delaystore.cli._output import say
 from delaystore.errors import DelaystoreError
 from delaystore.loading.options import AmbiguousTime, OnDuplicate, UnknownColumns
 

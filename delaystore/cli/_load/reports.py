@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from delaystore.amounts import counted
 from delaystore.cli._load.wording import as_typed
-from delaystore.cli._output import counted, print_document, say, tell
+from delaystore.cli._output import print_document, say, tell
 from delaystore.documents import instant
 
 if TYPE_CHECKING:

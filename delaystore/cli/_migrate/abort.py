@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from delaystore.amounts import counted
 from delaystore.cli._migrate import options
 from delaystore.cli._migrate.reports import (
     REJECTED_REMAIN,
@@ -15,7 +16,7 @@ from delaystore.cli._migrate.reports import (
     say_set_aside,
 )
 from delaystore.cli._options import Json
-from delaystore.cli._output import counted, say
+from delaystore.cli._output import say
 from delaystore.cli._signals import stop_requests
 from delaystore.errors import ConfigurationError
 

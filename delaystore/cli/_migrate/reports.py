@@ -5,7 +5,8 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from delaystore.cli._output import counted, print_document, print_table, say
+from delaystore.amounts import counted
+from delaystore.cli._output import print_document, print_table, say
 from delaystore.documents import instant
 from delaystore.errors import DelaystoreError
 from delaystore.times import time_text

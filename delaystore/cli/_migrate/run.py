@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from delaystore.amounts import counted
 from delaystore.cli._arguments import parse_duration
 from delaystore.cli._migrate import options
 from delaystore.cli._migrate.reports import (
@@ -17,7 +18,7 @@ from delaystore.cli._migrate.reports import (
     say_set_aside,
 )
 from delaystore.cli._options import Json, MaxRate, Patience
-from delaystore.cli._output import counted, say
+from delaystore.cli._output import say
 from delaystore.cli._signals import stop_requests
 from delaystore.errors import ConfigurationError
 

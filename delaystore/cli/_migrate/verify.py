@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from delaystore.amounts import counted
 from delaystore.cli._migrate import options
 from delaystore.cli._migrate.reports import (
     REJECTED_REMAIN,
@@ -13,7 +14,7 @@ from delaystore.cli._migrate.reports import (
     verification_document,
 )
 from delaystore.cli._options import Json
-from delaystore.cli._output import counted, say, tell
+from delaystore.cli._output import say, tell
 
 if TYPE_CHECKING:
     from delaystore.migrations.runner import Verification
