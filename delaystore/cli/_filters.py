@@ -18,7 +18,6 @@ Headers = Annotated[
 ]
 Failing = Annotated[bool, typer.Option("--failing", help="Only messages that could not be forwarded before.")]
 Paused = Annotated[bool, typer.Option("--paused", help="Only what would be due, but for its paused destination.")]
-All = Annotated[bool, typer.Option("--all", help="All messages, where nothing else is given.")]
 
 
 def filter_of(
