@@ -1,14 +1,18 @@
 """Whether the store can be operated: paused, limited, reported to."""
 
+import logging
 import time
 from collections.abc import Callable
 from typing import Final
 
+from delaystore.errors import StorePermissionError
 from delaystore.stores.abc import DelayedMessageStore
 from delaystore.stores.operable import OperableDelayedMessageStore
 
+logger = logging.getLogger("delaystore.dispatcher")
+
 ASK_EVERY: Final = 5.0
-"""Seconds after which a store whose tables are of an earlier release is asked again."""
+"""Seconds after which a store is asked again whose tables are of an earlier release, or whose rights are missing."""
 
 
 class Operability:
@@ -18,6 +22,7 @@ class Operability:
         self._store = store
         self._monotonic = monotonic
         self._not_before = 0.0
+        self._told = False
         self.found: OperableDelayedMessageStore | None = None
         """The store, as far as is known: it is operable; None: it is not, or was not asked yet."""
 
@@ -27,6 +32,19 @@ class Operability:
         if self.found is None and isinstance(store, OperableDelayedMessageStore):
             now = self._monotonic()
             if now >= self._not_before:
-                self.found = store if store.is_operable else None
+                self.found = store if self._may_be_operated(store) else None
                 self._not_before = now + ASK_EVERY
         return self.found
+
+    def _may_be_operated(self, store: OperableDelayedMessageStore) -> bool:
+        """False also where the rights to its tables are missing, as after an upgrade: messages go all the same."""
+        try:
+            if not store.is_operable:
+                return False
+            store.destinations()
+        except StorePermissionError as error:
+            if not self._told:
+                logger.warning("pauses and limits are not obeyed, and nothing is reported to the store: %s", error)
+            self._told = True
+            return False
+        return True

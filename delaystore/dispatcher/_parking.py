@@ -61,18 +61,15 @@ class Parking:
         return max(0.0, min([LOOK_EVERY, *((end - now).total_seconds() for end in ends)]))
 
     def _unpark(self, store: OperableDelayedMessageStore) -> None:
-        shown = 0
         while not self.ticker.ended:
             with self._call("showing parked messages again"):
                 step = store.unpark(STEP)
-            shown += step
             if not step:
                 self._unpark_at = time.monotonic() + UNPARK_EVERY
                 break
             self._wake.wake_up()
             time.sleep(BREATHER)
-        if shown:
-            self._context.destinations.forget()
+        self._context.destinations.forget()  # some may resume no longer
 
     def _park(self, store: OperableDelayedMessageStore, now: datetime) -> None:
         until = now + AHEAD + self._context.settings.handover_horizon

@@ -69,8 +69,8 @@ class Access:
 
     def note(self, action: str, about: str, count: int) -> None:
         """Note a change that was made. Where the store does not take the note, the log has it: the change is made."""
-        store = self.operable()
         try:
+            store = self.operable()
             with self.call("noting a change"):
                 store.note_change(AuditEntry(at=store.now(), by=self.by, action=action, about=about, count=count))
         except StoreError as error:

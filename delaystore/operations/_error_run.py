@@ -6,7 +6,8 @@ from typing import Final
 
 from typing_extensions import override
 
-from delaystore.errors import InvalidMessageError, TransportError
+from delaystore.address import named_queue, queue_or_none
+from delaystore.errors import InvalidMessageError, TransportError, UnsupportedMessageError
 from delaystore.message import DelayedMessage
 from delaystore.operations.error_groups import ErrorFilter
 from delaystore.operations.error_report import ErrorReport
@@ -132,6 +133,9 @@ class Replaying(ErrorRun):
         except InvalidMessageError as error:
             self.report.leave(str(error))
             return None
+        if is_same_queue(original.destination, self._name):  # it would lose why it is there, and come back
+            self.report.leave("it was to go to the error queue itself; give another destination")
+            return None
         reason = self._why_closed(original.destination)
         if reason is not None:
             self.report.leave(reason)
@@ -149,6 +153,14 @@ class Replaying(ErrorRun):
             self.report.perhaps_twice += 1
         if outcome.kind is OutcomeKind.UNSETTLED:
             self.report.problem = outcome.reason
+
+
+def is_same_queue(destination: str, queue: str) -> bool:
+    """Whether messages for `destination` go to `queue`, a name or an address."""
+    try:
+        return queue_or_none(destination) == named_queue(queue)
+    except UnsupportedMessageError:
+        return False
 
 
 class DryReplaying(Replaying):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from delaystore.errors import ConfigurationError
-from delaystore.operations._error_run import Discarding, DryReplaying, ErrorRun, Replaying
+from delaystore.operations._error_run import Discarding, DryReplaying, ErrorRun, Replaying, is_same_queue
 from delaystore.operations.error_groups import ErrorFilter, ErrorGroup, Grouping
 from delaystore.operations.error_report import ErrorReport
 from delaystore.operations.failed_message import FailedMessage, failed_message
@@ -142,7 +142,7 @@ class ErrorQueue:
         at than were there at the beginning. `dry_run`: send nothing, and tell what would be done, as far as is known.
         `stopping` is asked before each batch.
         """
-        if destination is not None and destination == self.name:
+        if destination is not None and is_same_queue(destination, self.name):
             raise ConfigurationError(f"{destination!r} is the error queue itself; name another destination")
         kind = DryReplaying if dry_run else Replaying
         run = kind(self._transport, self.name, wanted, limit, destination)

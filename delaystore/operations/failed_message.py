@@ -106,7 +106,7 @@ def failed_message(received: ReceivedMessage) -> FailedMessage:
     if ours:
         try:
             headers, properties, body = _unpacked(headers, properties, body)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:  # somebody else's JSON may be nested too deeply
             obstacle = f"what the error queue could not hold otherwise cannot be read: {error}"
     info = dict(headers)
     kind = str(info.get(EXCEPTION_TYPE, ""))

@@ -201,6 +201,19 @@ def test_messages_of_others_are_shown_and_replayed_where_they_failed(transport: 
     assert ids(received(transport, "billing", 1)) == ["unknown"]
 
 
+@pytest.mark.parametrize("transport", ["memory"], indirect=True)
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_what_was_to_go_to_the_error_queue_itself_stays_as_it_is(transport: Transport, dry_run: bool) -> None:
+    failed(transport, [a_message("one", destination="error"), a_message("two", destination="/queues/error")])
+    queue = ErrorQueue(transport, "error")
+    report = queue.replay(dry_run=dry_run)
+    assert (report.done, sum(report.left.values())) == (0, 2)
+    assert [one.destination for one in queue.messages().messages] == ["error", "/queues/error"]
+    with pytest.raises(ConfigurationError, match="the error queue itself"):
+        queue.replay(destination="/queues/error", dry_run=dry_run)
+    assert queue.replay(destination="billing").done == 2
+
+
 def test_stopping_ends_it_between_two_batches(transport: Transport) -> None:
     failed(transport, batch(500))
     queue = ErrorQueue(transport, "error")

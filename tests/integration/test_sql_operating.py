@@ -22,12 +22,14 @@ from delaystore.sql.names import BESIDE
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.operable import (
     EXAMINED,
+    Activity,
     DispatcherRecord,
     FailedDelivery,
     Operation,
     OperationKind,
     OperationState,
 )
+from delaystore.stores.sql.operating._destinations import Destinations
 from delaystore.stores.sql.shelves import ShelfLimits
 from tests.integration.sql_stores import message, opened
 from tests.integration.test_plans import kind, planned, scan_of
@@ -226,6 +228,51 @@ def test_dispatchers_may_do_what_they_must_after_an_upgrade(
         dispatcher.pause("billing", by=ME)
     with opened(urls[1]) as watcher:
         assert len(watcher.dispatchers()) == len(watcher.destinations()) == 1
+
+
+def test_the_owner_of_the_tables_may_use_what_another_role_has_added(
+    postgresql: PostgreSQLDatabases, postgresql_url: str
+) -> None:
+    first, second = unique("app"), unique("app")
+    old = postgresql.create_role(first, "s3cret", postgresql_url)
+    new = postgresql.create_role(second, "s3cret", postgresql_url, member_of=first)
+    with opened(postgresql_url) as database, database.engine.begin() as connection:
+        database.remove_infrastructure()
+        connection.execute(text(f"GRANT ALL ON SCHEMA public TO {first}"))
+    with opened(old) as owner:
+        downgrade(owner)
+        with opened(new):
+            pass
+        assert owner.is_operable
+        owner.pause("billing", by=ME)
+        assert [each.name for each in owner.destinations()] == ["billing"]
+
+
+@pytest.mark.parametrize("database_url", ["postgresql", "mariadb"], indirect=True)
+def test_who_ends_a_resume_waits_for_nobody_who_parks_for_another_destination(
+    store: SqlDelayedMessageStore, other: SqlDelayedMessageStore
+) -> None:
+    store.pause("billing", by=ME)
+    store.pause("sales", by=ME)
+    store.resume("sales", by=ME)
+    with other.transaction() as block, ThreadPoolExecutor() as pool:
+        Destinations(block).paused(lasting=True)
+        assert pool.submit(store.unpark).result(10) == 0
+        assert [each.name for each in store.destinations()] == ["billing"]
+
+
+def test_what_was_told_is_told_once_though_old_records_cannot_be_deleted(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(sqlite_url) as store:
+        now = store.now()
+        with store.engine.begin() as connection:
+            refuse = "BEFORE DELETE ON sales_delayed_dispatchers BEGIN SELECT RAISE(ABORT, 'no'); END"
+            connection.execute(text(f"CREATE TRIGGER refuse {refuse}"))
+        record = DispatcherRecord(dispatcher_id="d", name="n", host="h", pid=1, version="1", since=now, beat=now)
+        monkeypatch.setattr("delaystore.stores.sql.operating._dispatchers.FORGOTTEN", -timedelta(hours=1))
+        store.beat(record, [Activity(minute=now, delivered=1)])
+        assert [each.delivered for each in store.activity(now)] == [1]
 
 
 class ShelvingStore(SqlDelayedMessageStore):

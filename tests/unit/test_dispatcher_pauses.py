@@ -9,8 +9,12 @@ from typing import Any
 import pytest
 
 from delaystore.dispatcher import Dispatcher, DispatchReport, _destinations
-from delaystore.errors import StoreError
+from delaystore.dispatcher._context import DispatchContext
+from delaystore.dispatcher._parking import Parking
+from delaystore.dispatcher._wakeup import WakeUp
+from delaystore.errors import StoreError, StorePermissionError
 from delaystore.message import PARKED, DelayedMessage
+from delaystore.stores.operable import Destination
 from delaystore.testing import SettableClock
 from delaystore.transports.abc import Outcome, OutcomeKind
 from tests.dispatching import NOON, CountingStore, ScriptedTransport, message, running, settings, wait_until
@@ -219,3 +223,40 @@ def test_a_resume_is_obeyed_at_once_by_the_passes_of_the_loop(transport: Scripte
             store.unpark()
             wait_until(lambda: store.count() == 0)
     assert store.destinations() == []
+
+
+@pytest.mark.usefixtures("eager")
+def test_messages_go_although_the_rights_to_what_operators_note_are_missing(
+    transport: ScriptedTransport, clock: SettableClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    class ForeignStore(CountingStore):
+        granted = False
+
+        def destinations(self) -> Sequence[Destination]:
+            if not self.granted:
+                raise StorePermissionError("permission denied; grant the right")
+            return super().destinations()
+
+    store = ForeignStore(clock)
+    dispatcher = Dispatcher(store, transport, settings(), endpoint="sales")
+    store.pause("closed", by="me")
+    for message_id in "ab":
+        store.store(message(message_id))
+        assert dispatcher.dispatch_due().delivered == 1
+    assert caplog.text.count("permission denied") == 1
+    store.granted = True
+    dispatcher = Dispatcher(store, transport, settings(), endpoint="sales")
+    store.store(message("c", "closed"))
+    assert dispatcher.dispatch_due().parked == 1
+
+
+def test_a_pause_that_is_over_is_looked_at_once(
+    store: CountingStore, transport: ScriptedTransport, clock: SettableClock
+) -> None:
+    context = DispatchContext(store, transport, settings())
+    parking = Parking(context, "sales", WakeUp())
+    store.pause("closed", by="me", until=clock.now() + SECOND)
+    assert parking._look() == 1.0
+    clock.advance(1)
+    looks = [parking._look() for _ in range(3)]
+    assert looks[-1] > 1, "it would look again at once, and again"

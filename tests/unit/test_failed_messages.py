@@ -12,6 +12,7 @@ from typing_extensions import override
 from delaystore import DelayedDeliverySettings
 from delaystore.dispatcher._error_queue import ErrorQueue, Failure
 from delaystore.errors import InvalidMessageError, UnsupportedMessageError
+from delaystore.headers import EXCEPTION_TYPE, HEADERS_IN_BODY
 from delaystore.message import DelayedMessage, UnreadableMessage
 from delaystore.operations.failed_message import failed_message
 from delaystore.testing._kit.messages import NOON, a_message, exactly
@@ -160,3 +161,12 @@ def test_what_nobody_can_read_is_not_sent_again(changed: Mapping[str, Any]) -> N
     failed = failed_message(replace(received, headers={**received.headers, **changed}))
     with pytest.raises(InvalidMessageError, match="cannot be read"):
         failed.original()
+
+
+@pytest.mark.parametrize("body", [b"[" * 200_000, b'{"headers":' * 50_000], ids=["lists", "objects"])
+def test_what_somebody_nests_deeply_hides_no_other_message(body: bytes) -> None:
+    headers = {EXCEPTION_TYPE: "delaystore.Refused", HEADERS_IN_BODY: len(body)}
+    failed = failed_message(ReceivedMessage(message_id="m", body=body, headers=headers, properties={}))
+    assert failed.obstacle is not None
+    with pytest.raises(InvalidMessageError, match="cannot be read"):
+        failed.original("billing")

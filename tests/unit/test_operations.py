@@ -457,6 +457,19 @@ def test_the_error_queue_takes_no_operable_store_but_a_transport() -> None:
         _ = DelayedDelivery("shop", FiveMethodStore()).operations.errors
 
 
+def test_what_was_sent_again_is_reported_though_the_store_cannot_be_set_up(caplog: pytest.LogCaptureFixture) -> None:
+    class LostStore(CountingStore):
+        def setup_infrastructure(self) -> None:
+            raise StoreUnavailableError("nobody answers")
+
+    transport = InMemoryTransport()
+    transport.declare("billing")
+    transport.declare("error")
+    transport.send([message("a", destination="error", headers={"NServiceBus.FailedQ": "billing"})], None, 1)
+    assert DelayedDelivery("sales", LostStore(), transport).operations.errors.replay().done == 1
+    assert "is done, but not noted: nobody answers" in caplog.text
+
+
 def test_the_error_queue_is_awaited_and_its_changes_are_noted(store: CountingStore) -> None:
     transport = InMemoryTransport()
     transport.declare("error")

@@ -100,10 +100,10 @@ _ATTACHED: Final = text("SELECT inhrelid FROM pg_inherits WHERE inhparent = CAST
 """The shelves whose messages wait."""
 _RIGHTS: Final = text(
     "SELECT a.privilege_type, CASE WHEN a.grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END "
-    "FROM pg_class c CROSS JOIN aclexplode(c.relacl) a "
-    "WHERE c.oid = CAST(:name AS REGCLASS) AND a.grantee <> c.relowner"
+    "FROM pg_class c CROSS JOIN aclexplode(COALESCE(c.relacl, acldefault('r', c.relowner))) a "
+    "WHERE c.oid = CAST(:name AS REGCLASS) AND a.grantee <> CAST(current_user AS REGROLE)"
 )
-"""What roles may do with a table, but for its owner."""
+"""What roles may do with a table, its owner too, but for the one that asks, and owns what it makes."""
 _IDLE_LIMIT: Final = text("SELECT current_setting('idle_session_timeout', true)")
 """None before PostgreSQL 14, where the setting is new."""
 _SET_IDLE_LIMIT: Final = text("SELECT set_config('idle_session_timeout', :limit, false)")

@@ -61,6 +61,7 @@ class Destinations(Noun):
         max_rate = check_max_rate(max_rate)
         known = self._locked(name, by)
         self._put(known.destination, None if max_rate is None else self._forgiven(known), max_rate=max_rate)
+        self._forget(name)
 
     def allowance(self, name: str, wanted: int) -> Allowance:
         """What may go now counts as gone."""
@@ -89,14 +90,15 @@ class Destinations(Noun):
         return [each for each in self.all() if each.resuming]
 
     def end_resuming(self, shown: Sequence[Destination]) -> None:
-        """None of the messages of `shown` is parked any more. Forgets, too, what says nothing by now."""
+        """None of the messages of `shown` is parked any more. Forgets those that say nothing by now.
+
+        By name: a search would wait for other destinations' rows, which whoever parks has locked.
+        """
         table = self._tables.destinations
         for each in shown:
             same = (table.c.name == each.name) & (table.c.changed == each.changed) & (table.c.resuming == 1)
-            self._execute(update(table).where(same).values(resuming=0))
-        if shown:
-            says_nothing = (table.c.paused == 0) & (table.c.resuming == 0) & table.c.max_rate.is_(None)
-            self._execute(delete(table).where(says_nothing))
+            if self._execute(update(table).where(same).values(resuming=0)).rowcount:
+                self._forget(each.name)
 
     def _locked(self, name: str, by: str) -> _Known:
         """What is known of it, as of now, to be changed by `by`; its row, if there is one, is locked."""
@@ -106,6 +108,12 @@ class Destinations(Noun):
             return _Known(Destination(name=name, changed=now, by=by), None)
         known = _known(row, now)
         return known._replace(destination=replace(known.destination, changed=now, by=by))
+
+    def _forget(self, name: str) -> None:
+        """Delete its row if that says nothing."""
+        table = self._tables.destinations
+        says_nothing = (table.c.paused == 0) & (table.c.resuming == 0) & table.c.max_rate.is_(None)
+        self._execute(delete(table).where(table.c.name == name, says_nothing))
 
     def _row(self, name: str) -> Any:
         table = self._tables.destinations

@@ -1,5 +1,6 @@
 """What operators need of a SQL store: each call a transaction of its own, or, where much may be changed, a few."""
 
+import logging
 import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Final
 
 from typing_extensions import override
 
+from delaystore.errors import StoreError
 from delaystore.filters import MessageFilter
 from delaystore.message import Position
 from delaystore.sql.errors import translated_errors
@@ -33,6 +35,8 @@ from delaystore.stores.sql.operating._dispatchers import Dispatchers
 from delaystore.stores.sql.operating._operations import Operations
 from delaystore.stores.sql.operating._parking import Parking
 from delaystore.stores.sql.operating._search import Search
+
+log = logging.getLogger("delaystore.stores")
 
 ASKED_AGAIN: Final = 30.0
 """Seconds after which tables of an earlier release are asked again whether they are upgraded."""
@@ -178,8 +182,15 @@ class OperableSqlStore(OperableDelayedMessageStore):
             Dispatchers(bound).beat(record, done)
         if time.monotonic() >= self._tidy_from:
             self._tidy_from = time.monotonic() + TIDIED
+            self._forget_old()
+
+    def _forget_old(self) -> None:
+        """Raises nothing: the beat before is written, and whoever heard of a failure would write it again."""
+        try:
             with self._one_call() as bound:
                 Dispatchers(bound).forget()
+        except StoreError as error:
+            log.debug("what dispatchers told long ago is not deleted: %s; it is tried again", error)
 
     @override
     def retire(self, dispatcher_id: str) -> None:
