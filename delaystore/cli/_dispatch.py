@@ -11,7 +11,6 @@ import typer
 from typing_extensions import override
 
 from delaystore.amounts import counted
-from delaystore.cli._arguments import parse_duration
 from delaystore.cli._metrics import served_metrics
 from delaystore.cli._options import (
     DEFAULT_ERROR_QUEUE,
@@ -38,6 +37,7 @@ from delaystore.errors import (
 from delaystore.message import DelayedMessage, check_destination
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
 from delaystore.stores import DelayedMessageStore
+from delaystore.times import parse_duration
 from delaystore.transports import Transport
 
 if TYPE_CHECKING:

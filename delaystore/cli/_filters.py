@@ -5,9 +5,10 @@ from typing import Annotated
 
 import typer
 
-from delaystore.cli._arguments import parse_instant, parse_pair
+from delaystore.cli._arguments import parse_pair
 from delaystore.errors import ConfigurationError
 from delaystore.filters import MessageFilter
+from delaystore.times import parse_instant
 
 Since = Annotated[str | None, typer.Option(metavar="TIME", help="Only what is due at this time or later.")]
 Until = Annotated[str | None, typer.Option(metavar="TIME", help="Only what is due before this time.")]

@@ -4,7 +4,6 @@ from typing import Annotated
 
 import typer
 
-from delaystore.cli._arguments import parse_duration
 from delaystore.cli._delays.options import BrokerUrl, ManagementUrl
 from delaystore.cli._options import DEFAULT_ERROR_QUEUE, Endpoint, Json, Schema, StoreUrl, Table, TransportUrl
 from delaystore.cli._output import print_document, say, tell
@@ -17,6 +16,7 @@ from delaystore.cli._store_report import (
     told_error_queue_option,
 )
 from delaystore.errors import TransportError
+from delaystore.times import parse_duration
 
 
 def health(

@@ -11,13 +11,12 @@ import typer
 from delaystore import documents
 from delaystore.amounts import counted, limit_text
 from delaystore.cli._acting import By, acting
-from delaystore.cli._arguments import parse_duration, parse_instant
 from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table, environment_option
 from delaystore.cli._output import print_document, say, tell
 from delaystore.cli._signals import StoppedError, stop_requests
 from delaystore.errors import ConfigurationError
 from delaystore.filters import MessageFilter
-from delaystore.times import time_text
+from delaystore.times import parse_duration, parse_instant, time_text
 
 if TYPE_CHECKING:
     from delaystore.operations import CountListener, Operations

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from delaystore.cli._acting import acting
-from delaystore.cli._arguments import parse_instant
 from delaystore.cli._options import error_queue_option
+from delaystore.times import parse_instant
 
 if TYPE_CHECKING:
     from delaystore.cli._endpoint import EndpointOptions
