@@ -1,4 +1,4 @@
-"""Arguments as people write them: durations, points in time, headers."""
+"""Arguments as people write them: due times, positions, pairs, headers, addresses."""
 
 import json
 import math
@@ -7,8 +7,7 @@ from typing import Any, Final, NoReturn
 
 from delaystore.errors import ConfigurationError
 from delaystore.message import Position
-from delaystore.times import parse_duration as parse_duration
-from delaystore.times import parse_instant as parse_instant
+from delaystore.times import parse_duration, parse_instant
 
 _MAX_PORT: Final = 65535
 

@@ -1,6 +1,5 @@
 """A change of all messages that match a filter: previewed, confirmed, run with progress, resumed."""
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Annotated, Final
@@ -9,8 +8,8 @@ import typer
 
 from delaystore import documents
 from delaystore.amounts import counted
-from delaystore.cli._output import print_document, print_table, say, tell
-from delaystore.cli._signals import stop_requests
+from delaystore.cli._output import print_document, print_table, say, somebody_can_be_asked, tell
+from delaystore.cli._signals import StoppedError, stop_requests
 from delaystore.errors import ConfigurationError, StoreError
 from delaystore.filters import MessageFilter
 from delaystore.message import DelayedMessage
@@ -49,10 +48,6 @@ WORDS: Final = {
     OperationKind.CANCEL: Words("cancel", "cancelling", "cancelled"),
     OperationKind.RESCHEDULE: Words("reschedule", "rescheduling", "rescheduled"),
 }
-
-
-class _StoppedError(Exception):
-    """A signal asked to stop, between two steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +95,7 @@ class BulkChange:
 
     def _confirm(self, operations: "Operations") -> None:
         """On a terminal, ask before many messages are changed; raises typer.Exit where the answer is no."""
-        if not all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr)):
+        if not somebody_can_be_asked():
             return
         found = _counted(operations, self.wanted)
         if found.count <= ASKED:
@@ -135,11 +130,11 @@ class BulkChange:
                 last = now
                 bar.show(words.doing, now.examined, max(total, now.examined))
                 if stop.made and now.state is OperationState.RUNNING:
-                    raise _StoppedError
+                    raise StoppedError
 
             try:
                 ended = operations.run(operation.operation_id, watch)
-            except (_StoppedError, StoreError) as error:
+            except (StoppedError, StoreError) as error:
                 bar.end()
                 say(_interrupted(last))
                 if isinstance(error, StoreError):

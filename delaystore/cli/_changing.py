@@ -9,7 +9,19 @@ from delaystore.cli import _filters as filters
 from delaystore.cli._acting import By, acting
 from delaystore.cli._arguments import parse_due
 from delaystore.cli._bulk import BulkChange, DryRun, Resume, Yes
-from delaystore.cli._options import At, Delay, Destination, Endpoint, Json, Key, Schema, StoreUrl, Table, id_or_key
+from delaystore.cli._options import (
+    At,
+    Delay,
+    Destination,
+    Endpoint,
+    Json,
+    Key,
+    Schema,
+    StoreUrl,
+    Table,
+    all_option,
+    id_or_key,
+)
 from delaystore.cli._output import print_document, say, tell
 from delaystore.errors import ConfigurationError
 from delaystore.stores.abc import ManagementOutcome
@@ -34,7 +46,7 @@ def cancel(
     header: filters.Headers = None,
     failing: filters.Failing = False,
     paused: filters.Paused = False,
-    every: filters.All = False,
+    every: Annotated[bool, all_option("cancel")] = False,
     dry_run: DryRun = False,
     resume: Resume = None,
     yes: Yes = False,
@@ -84,7 +96,7 @@ def reschedule(
     header: filters.Headers = None,
     failing: filters.Failing = False,
     paused: filters.Paused = False,
-    every: filters.All = False,
+    every: Annotated[bool, all_option("reschedule")] = False,
     dry_run: DryRun = False,
     resume: Resume = None,
     yes: Yes = False,

@@ -6,11 +6,10 @@ import typer
 
 from delaystore import documents
 from delaystore.amounts import limit_text
-from delaystore.cli._arguments import parse_instant
 from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table
 from delaystore.cli._output import print_document, print_table, tell
 from delaystore.stores.operable import Destination
-from delaystore.times import time_text
+from delaystore.times import parse_instant, time_text
 
 
 def destinations(

@@ -11,9 +11,19 @@ import typer
 from typing_extensions import override
 
 from delaystore.amounts import counted
-from delaystore.cli._arguments import parse_duration
 from delaystore.cli._metrics import served_metrics
-from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table, TransportUrl, environment_option, required
+from delaystore.cli._options import (
+    DEFAULT_ERROR_QUEUE,
+    Endpoint,
+    Json,
+    Schema,
+    StoreUrl,
+    Table,
+    TransportUrl,
+    environment_option,
+    error_queue_option,
+    required,
+)
 from delaystore.cli._output import print_document, printable, say
 from delaystore.cli._server_wait import when_reached
 from delaystore.cli._signals import stop_requests
@@ -27,6 +37,7 @@ from delaystore.errors import (
 from delaystore.message import DelayedMessage, check_destination
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
 from delaystore.stores import DelayedMessageStore
+from delaystore.times import parse_duration
 from delaystore.transports import Transport
 
 if TYPE_CHECKING:
@@ -44,8 +55,8 @@ def dispatch(
         int, typer.Option(min=0, help="Retries before a message goes to the error queue.")
     ] = _DEFAULTS.number_of_retries,
     error_queue: Annotated[
-        str, typer.Option(metavar="NAME", help="Where undeliverable messages go.")
-    ] = _DEFAULTS.error_queue,
+        str, error_queue_option("Where undeliverable messages go.", "dispatch")
+    ] = DEFAULT_ERROR_QUEUE,
     mode: Annotated[
         TransactionMode, typer.Option(help="transaction_scope: exactly once, with SQL queues in the store's database.")
     ] = _DEFAULTS.transaction_mode,

@@ -14,9 +14,9 @@ from delaystore.amounts import counted
 from delaystore.cli import _filters as filters
 from delaystore.cli._arguments import parse_position
 from delaystore.cli._bulk import DryRun, preview
-from delaystore.cli._options import Destination, Endpoint, Json, Schema, StoreUrl, Table, required
+from delaystore.cli._options import Destination, Endpoint, Json, Schema, StoreUrl, Table, environment_option, required
 from delaystore.cli._output import is_terminal, print_document, say, tell, write_bytes
-from delaystore.cli._signals import stop_requests
+from delaystore.cli._signals import StoppedError, stop_requests
 from delaystore.errors import ConfigurationError, StoreError
 from delaystore.message import DelayedMessage, Position
 
@@ -69,7 +69,9 @@ def export(
     paused: filters.Paused = False,
     form: Annotated[
         Format | None,
-        typer.Option("--format", help="JSON lines or CSV. Default: as the file's ending says, or JSON lines."),
+        environment_option(
+            "--format", "JSON lines or CSV. Default: as the file's ending says, or JSON lines.", group="export"
+        ),
     ] = None,
     after: Annotated[
         str | None, typer.Option(metavar="KEY", help="Only what is behind this key, which an interrupted export told.")
@@ -148,10 +150,6 @@ class _Printed:
         return f"go on with --after {shlex.quote(str(self.after))}" if self.after else "begin again"
 
 
-class _StoppedError(Exception):
-    """A signal asked to stop, between two chunks."""
-
-
 def _run(chunks: "Export", sink: Sink, total: int | None, *, quiet: bool = False) -> None:
     """Write all chunks. After a signal, or where the store fails, say how to go on; raises typer.Exit or StoreError."""
     from delaystore.cli._progress_bar import ProgressBar
@@ -165,8 +163,8 @@ def _run(chunks: "Export", sink: Sink, total: int | None, *, quiet: bool = False
                 if bar is not None:
                     bar.show("exporting", sink.exported.messages, total)
                 if stop.made and chunks.after is not None:
-                    raise _StoppedError
-        except (_StoppedError, StoreError) as error:
+                    raise StoppedError
+        except (StoppedError, StoreError) as error:
             if bar is not None:
                 bar.end()
             say(f"interrupted: {counted(sink.exported.messages, 'message')} exported so far; {sink.resumption}")

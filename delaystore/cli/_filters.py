@@ -5,9 +5,10 @@ from typing import Annotated
 
 import typer
 
-from delaystore.cli._arguments import parse_instant, parse_pair
+from delaystore.cli._arguments import parse_pair
 from delaystore.errors import ConfigurationError
 from delaystore.filters import MessageFilter
+from delaystore.times import parse_instant
 
 Since = Annotated[str | None, typer.Option(metavar="TIME", help="Only what is due at this time or later.")]
 Until = Annotated[str | None, typer.Option(metavar="TIME", help="Only what is due before this time.")]
@@ -18,7 +19,6 @@ Headers = Annotated[
 ]
 Failing = Annotated[bool, typer.Option("--failing", help="Only messages that could not be forwarded before.")]
 Paused = Annotated[bool, typer.Option("--paused", help="Only what would be due, but for its paused destination.")]
-All = Annotated[bool, typer.Option("--all", help="All messages, where nothing else is given.")]
 
 
 def filter_of(

@@ -4,12 +4,19 @@ from typing import Annotated
 
 import typer
 
-from delaystore.cli._arguments import parse_duration
 from delaystore.cli._delays.options import BrokerUrl, ManagementUrl
-from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table, TransportUrl
+from delaystore.cli._options import DEFAULT_ERROR_QUEUE, Endpoint, Json, Schema, StoreUrl, Table, TransportUrl
 from delaystore.cli._output import print_document, say, tell
-from delaystore.cli._store_report import Demands, ErrorQueue, MaxOverdue, Patience, Timeout, require_dispatcher_option
+from delaystore.cli._store_report import (
+    Demands,
+    MaxOverdue,
+    Patience,
+    Timeout,
+    require_dispatcher_option,
+    told_error_queue_option,
+)
 from delaystore.errors import TransportError
+from delaystore.times import parse_duration
 
 
 def health(
@@ -23,7 +30,7 @@ def health(
     transport: TransportUrl = None,
     broker: BrokerUrl = None,
     management: ManagementUrl = None,
-    error_queue: ErrorQueue = "error",
+    error_queue: Annotated[str, told_error_queue_option("health")] = DEFAULT_ERROR_QUEUE,
     as_json: Json = False,
 ) -> None:
     """Say how many messages wait (over 100,000: about how many), what is overdue, failing and paused, in one line.

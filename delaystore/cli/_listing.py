@@ -31,8 +31,12 @@ _REASON: Final = 60
 
 def list_messages(
     destination: Destination = None,
-    since: filters.Since = None,
-    until: filters.Until = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only what is to be tried at this time or later.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only what is to be tried before this time.")
+    ] = None,
     id_prefix: filters.IdPrefix = None,
     header: filters.Headers = None,
     failing: filters.Failing = False,
@@ -50,8 +54,9 @@ def list_messages(
     """List what waits, the next to be tried first.
 
     A terminal gets a table that fits it; a file or pipe gets a line of names, then a line for each message, separated
-    by tabs. --id-prefix, --header, --failing and --paused read what waits until the page is full. --failing shows why
-    the last attempt failed. Creates no table and no file.
+    by tabs. --id-prefix, --header, --failing and --paused read what waits until the page is full; with them --since and
+    --until are about due times, as of other commands. --failing shows why the last attempt failed. Creates no table and
+    no file.
     """
     wanted = filters.filter_of(destination, since, until, id_prefix, header, failing=failing, paused=paused)
     start = parse_position(after, "--after")

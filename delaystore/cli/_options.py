@@ -7,8 +7,11 @@ from typing import Annotated, Any, Final
 import typer
 
 from delaystore.errors import ConfigurationError
+from delaystore.settings import DelayedDeliverySettings
 
 ENVIRONMENT_PREFIX: Final = "DELAYSTORE"
+DEFAULT_ERROR_QUEUE: Final = DelayedDeliverySettings().error_queue
+_ERROR_QUEUE: Final = f"{ENVIRONMENT_PREFIX}_ERROR_QUEUE"
 
 
 def environment_option(name: str, text: str, *, metavar: str | None = None, group: str = "", **more: Any) -> Any:
@@ -77,6 +80,17 @@ def create_option(command: str) -> Any:
     """--create of a command that stores messages."""
     text = "Make the endpoint's tables (and a SQLite file) where they are missing: for the first time."
     return environment_option("--create", text, group=command)
+
+
+def all_option(command: str) -> Any:
+    """--all of a command that changes messages."""
+    return environment_option("--all", "All messages, where nothing else is given.", group=command)
+
+
+def error_queue_option(text: str, command: str) -> Any:
+    """--error-queue, with the default DEFAULT_ERROR_QUEUE. DELAYSTORE_ERROR_QUEUE names it for all commands."""
+    own = f"{ENVIRONMENT_PREFIX}_{command}_ERROR_QUEUE".upper()
+    return typer.Option("--error-queue", envvar=[own, _ERROR_QUEUE], metavar="NAME", help=text)
 
 
 Wide = Annotated[bool, environment_option("--wide", "At a terminal: cut nothing, however wide the table gets.")]

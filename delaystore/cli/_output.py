@@ -63,6 +63,11 @@ def is_terminal() -> bool:
     return sys.stdout is not None and sys.stdout.isatty()
 
 
+def somebody_can_be_asked() -> bool:
+    """Whether a question on standard error reaches a terminal, and standard input has its answer."""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
+
+
 def print_rows(rows: Iterable[Sequence[str]]) -> None:
     """Print tab-separated cells for other programs, all rows at once. Raises OutputError."""
     text = "".join("\t".join(map(printable, row)) + "\n" for row in rows)

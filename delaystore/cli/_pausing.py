@@ -11,13 +11,12 @@ import typer
 from delaystore import documents
 from delaystore.amounts import counted, limit_text
 from delaystore.cli._acting import By, acting
-from delaystore.cli._arguments import parse_duration, parse_instant
-from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table
+from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table, environment_option
 from delaystore.cli._output import print_document, say, tell
-from delaystore.cli._signals import stop_requests
+from delaystore.cli._signals import StoppedError, stop_requests
 from delaystore.errors import ConfigurationError
 from delaystore.filters import MessageFilter
-from delaystore.times import time_text
+from delaystore.times import parse_duration, parse_instant, time_text
 
 if TYPE_CHECKING:
     from delaystore.operations import CountListener, Operations
@@ -35,7 +34,9 @@ def pause(
     until: Annotated[
         str | None, typer.Option(metavar="TIME", help="When it resumes by itself. Default: `delaystore resume`.")
     ] = None,
-    for_: Annotated[str | None, typer.Option("--for", metavar="DURATION", help="As --until: so long from now.")] = None,
+    for_: Annotated[
+        str | None, environment_option("--for", "As --until: so long from now.", metavar="DURATION", group="pause")
+    ] = None,
     by: By = None,
     store: StoreUrl = None,
     endpoint: Endpoint = None,
@@ -146,10 +147,6 @@ def parse_rate(text: str, option: str) -> float | None:
     return float(found[1]) / _SECONDS[found[2] or "s"]
 
 
-class _StoppedError(Exception):
-    """A signal asked to stop, between two steps."""
-
-
 @contextmanager
 def _watched(step: str, left: str) -> Iterator["CountListener"]:
     """What shows progress. After a signal it ends the block: says what is `left`, and raises typer.Exit."""
@@ -160,11 +157,11 @@ def _watched(step: str, left: str) -> Iterator["CountListener"]:
         def show(done: int) -> None:
             bar.show(step, done, None)
             if stop.made:
-                raise _StoppedError
+                raise StoppedError
 
         try:
             yield show
-        except _StoppedError:
+        except StoppedError:
             bar.end()
             say(f"interrupted: {left}")
             raise typer.Exit(stop.exit_code) from None

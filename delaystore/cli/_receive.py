@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from delaystore import documents
-from delaystore.cli._arguments import parse_duration
 from delaystore.cli._options import Json, Schema, TransportUrl
 from delaystore.cli._output import body_preview, print_document, tell, write
+from delaystore.times import parse_duration
 
 
 def receive(

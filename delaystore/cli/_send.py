@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from delaystore.cli._arguments import parse_due, parse_duration, parse_headers, parse_instant, parse_pair
+from delaystore.cli._arguments import parse_due, parse_headers, parse_pair
 from delaystore.cli._input import standard_input
 from delaystore.cli._load import options as of_load
 from delaystore.cli._load.request import given_options, key_options
@@ -31,6 +31,7 @@ from delaystore.keys import OnKey
 from delaystore.loading.options import AmbiguousTime, OnDuplicate, UnknownColumns
 from delaystore.message import PROPERTY_TYPES
 from delaystore.settings import DelayedDeliverySettings
+from delaystore.times import parse_duration, parse_instant
 from delaystore.transports import Transport
 
 _TYPED: Final = {"destination": "DESTINATION"}

@@ -5,7 +5,16 @@ from typing import Annotated
 
 import typer
 
-from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table, TransportUrl
+from delaystore.cli._options import (
+    DEFAULT_ERROR_QUEUE,
+    Endpoint,
+    Json,
+    Schema,
+    StoreUrl,
+    Table,
+    TransportUrl,
+    error_queue_option,
+)
 from delaystore.cli._output import print_document, tell
 from delaystore.errors import ConfigurationError
 from delaystore.settings import DelayedDeliverySettings
@@ -21,7 +30,7 @@ class QueueType(StrEnum):
 
 def setup(
     queue: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Create this queue too; repeatable.")] = None,
-    error_queue: Annotated[str, typer.Option(metavar="NAME", help="Where undeliverable messages go.")] = "error",
+    error_queue: Annotated[str, error_queue_option("Where undeliverable messages go.", "setup")] = DEFAULT_ERROR_QUEUE,
     queue_type: Annotated[
         QueueType | None,
         typer.Option(help="The type of --queue in RabbitMQ; a Celery worker declares classic ones. Default: quorum."),

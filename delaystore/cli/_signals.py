@@ -18,6 +18,10 @@ _SHOW_CURSOR: Final = b"\x1b[?25h"
 """For a terminal: a progress bar may have hidden the cursor."""
 
 
+class StoppedError(Exception):
+    """Somebody has asked to stop: raised between two steps, by what is called after each."""
+
+
 @dataclass(slots=True)
 class StopRequest:
     """Whether somebody has asked this process to stop."""

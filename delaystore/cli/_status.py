@@ -7,17 +7,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from delaystore import documents
-from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table, TransportUrl, environment_option
+from delaystore.cli._options import (
+    DEFAULT_ERROR_QUEUE,
+    Endpoint,
+    Json,
+    Schema,
+    StoreUrl,
+    Table,
+    TransportUrl,
+    environment_option,
+)
 from delaystore.cli._output import is_terminal, print_document, write
 from delaystore.cli._recent import WINDOWS
 from delaystore.cli._store_report import (
     Demands,
-    ErrorQueue,
     MaxOverdue,
     Patience,
     StoreReport,
     Timeout,
     require_dispatcher_option,
+    told_error_queue_option,
 )
 from delaystore.errors import ConfigurationError, StoreError
 from delaystore.times import parse_duration
@@ -38,7 +47,7 @@ def status(
     schema: Schema = None,
     table: Table = None,
     transport: TransportUrl = None,
-    error_queue: ErrorQueue = "error",
+    error_queue: Annotated[str, told_error_queue_option("status")] = DEFAULT_ERROR_QUEUE,
     as_json: Json = False,
 ) -> None:
     """Say how an endpoint is doing: what waits, fails and is paused, dispatchers, rates, lateness, tables.

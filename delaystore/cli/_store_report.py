@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from delaystore.amounts import counted, up_to
-from delaystore.cli._options import environment_option
+from delaystore.cli._options import environment_option, error_queue_option
 from delaystore.cli._output import about
 from delaystore.errors import ConfigurationError, StoreUnavailableError
 from delaystore.times import duration_text, parse_duration
@@ -26,9 +26,11 @@ MaxOverdue = Annotated[
 Timeout = Annotated[
     str, typer.Option(metavar="DURATION", help="How long the store may take to answer before that is unhealthy.")
 ]
-ErrorQueue = Annotated[
-    str, typer.Option(metavar="NAME", help="The error queue, whose depth is told where --transport is given.")
-]
+
+
+def told_error_queue_option(command: str) -> Any:
+    """--error-queue of a command that tells health."""
+    return error_queue_option("The error queue, whose depth is told where --transport is given.", command)
 
 
 def require_dispatcher_option(command: str) -> Any:

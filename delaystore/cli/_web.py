@@ -5,7 +5,17 @@ from typing import Annotated
 
 import typer
 
-from delaystore.cli._options import Endpoint, Schema, StoreUrl, Table, TransportUrl, environment_option, url_option
+from delaystore.cli._options import (
+    DEFAULT_ERROR_QUEUE,
+    Endpoint,
+    Schema,
+    StoreUrl,
+    Table,
+    TransportUrl,
+    environment_option,
+    error_queue_option,
+    url_option,
+)
 from delaystore.cli._output import say, tell
 from delaystore.cli._signals import stop_requests
 from delaystore.errors import ConfigurationError
@@ -34,6 +44,7 @@ def web(
     schema: Schema = None,
     table: Table = None,
     transport: TransportUrl = None,
+    error_queue: Annotated[str, error_queue_option("The error queue that it shows.", "web")] = DEFAULT_ERROR_QUEUE,
 ) -> None:
     """Serve the web page, and the JSON API at /api/v1.
 
@@ -44,7 +55,7 @@ def web(
     if hash_password:
         _print_hash()
         return
-    from delaystore.cli._endpoint import EndpointOptions
+    from delaystore.cli._endpoint import EndpointOptions, reading
     from delaystore.web import Cascade, app
     from delaystore.web.serving import PageServer, address_of, listening
     from delaystore.web.users import accounts_from_environment
@@ -55,7 +66,8 @@ def web(
         if transport is None or not transport.startswith("amqp"):
             raise ConfigurationError("--cascade and --management go with a --transport of amqp:// or amqps://")
         shown = Cascade(broker=transport, management=management, name=cascade or "nservicebus-v2")
-    with options.open() as opened, listening(host, port, protected=bool(accounts_from_environment())) as listener:
+    protected = bool(accounts_from_environment())
+    with options.open(reading(error_queue)) as opened, listening(host, port, protected=protected) as listener:
         application = app(opened.delivery, show_bodies=show_bodies, read_only=read_only, cascade=shown)
         server = PageServer(application, listener, lambda: say(f"serving {address_of(listener)} (Ctrl-C ends it)"))
         with stop_requests(also=server.stop):

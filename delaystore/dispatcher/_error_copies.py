@@ -8,8 +8,8 @@ from delaystore.dispatcher._batch import Batch
 from delaystore.dispatcher._error_queue import ErrorQueue, Failure
 from delaystore.dispatcher._failure_log import grouped
 from delaystore.dispatcher._forwarding import Forwarder, Sent
+from delaystore.dispatcher._next_attempts import NextAttempts
 from delaystore.dispatcher._on_their_way import OnTheirWay
-from delaystore.dispatcher._postponing import Postponing
 from delaystore.errors import InvalidMessageError
 from delaystore.message import DelayedMessage
 from delaystore.stores.abc import DelayedMessageStore
@@ -22,12 +22,12 @@ class ErrorCopies:
     """Sends the copies of a batch; threads may share it."""
 
     def __init__(
-        self, error_queue: ErrorQueue, forwarder: Forwarder, on_their_way: OnTheirWay, postponing: Postponing
+        self, error_queue: ErrorQueue, forwarder: Forwarder, on_their_way: OnTheirWay, next_attempts: NextAttempts
     ) -> None:
         self._error_queue = error_queue
         self._forwarder = forwarder
         self._on_their_way = on_their_way
-        self._postponing = postponing
+        self._next_attempts = next_attempts
 
     def send(self, tx: DelayedMessageStore, batch: Batch) -> None:
         """Send copies of what cannot be delivered. In an outage the messages stay as they were."""
@@ -57,7 +57,7 @@ class ErrorCopies:
             batch.moved.append(failure)
         elif outcome.kind is OutcomeKind.UNREADY or (on_its_way and batch.outage is None):
             waiting = replace(failure, reason=f"{failure.reason}; the error queue: {outcome.reason}")
-            self._postponing.give_way(batch, waiting, on_its_way=on_its_way)
+            self._next_attempts.give_way(batch, waiting, on_its_way=on_its_way)
         elif outcome.kind is OutcomeKind.UNSETTLED and batch.outage is not None:
             batch.leave_unsettled(failure.message, outcome.reason)
         else:

@@ -11,8 +11,8 @@ from delaystore.dispatcher._error_copies import ErrorCopies
 from delaystore.dispatcher._error_queue import Failure
 from delaystore.dispatcher._forwarding import Forwarder
 from delaystore.dispatcher._limits import Limits
+from delaystore.dispatcher._next_attempts import NextAttempts
 from delaystore.dispatcher._on_their_way import OnTheirWay, Underway
-from delaystore.dispatcher._postponing import Postponing
 from delaystore.dispatcher._retries import Deferrals
 from delaystore.message import DelayedMessage, UnreadableMessage
 from delaystore.stores.abc import DelayedMessageStore
@@ -42,9 +42,9 @@ class Settler:
         self._exactly_once = context.exactly_once
         self._forwarder = Forwarder(context)
         self._on_their_way = on_their_way
-        self._postponing = Postponing(context.settings, deferrals, random)
-        self._admission = Admission(context.destinations, limits, self._postponing.shown_at)
-        self._copies = ErrorCopies(context.error_queue, self._forwarder, on_their_way, self._postponing)
+        self._next_attempts = NextAttempts(context.settings, deferrals, random)
+        self._admission = Admission(context.destinations, limits, self._next_attempts.shown_at)
+        self._copies = ErrorCopies(context.error_queue, self._forwarder, on_their_way, self._next_attempts)
 
     def settle(self, tx: DelayedMessageStore, batch: Batch, long_outage: bool) -> None:
         """Forward `batch`, copy failures to the error queue, then remove and count; note it all in `batch`.
@@ -59,7 +59,7 @@ class Settler:
         self._copies.send(tx, batch)
         self._remove(tx, batch)
         batch.counting = True
-        self._postponing.write(tx, batch)
+        self._next_attempts.write(tx, batch)
         batch.counting = False
         self._admission.keep_back(batch)
         if self._exactly_once and batch.claims_lost:
@@ -108,7 +108,7 @@ class Settler:
             if known is None or self._is_gone(message, known):
                 others.append(message)
             elif not known.late.arrived:
-                self._postponing.give_way(batch, Failure(message, "Unsettled", NO_ANSWER_YET), on_its_way=True)
+                self._next_attempts.give_way(batch, Failure(message, "Unsettled", NO_ANSWER_YET), on_its_way=True)
             elif known.failed is None:
                 delivered.append(message)
             else:
@@ -131,7 +131,7 @@ class Settler:
         on_its_way = outcome.late is not None
         if outcome.kind is OutcomeKind.UNREADY or (on_its_way and batch.outage is None):
             failure = Failure(message, outcome.kind.value.capitalize(), outcome.reason)
-            self._postponing.give_way(batch, failure, on_its_way=on_its_way, at_most=soon)
+            self._next_attempts.give_way(batch, failure, on_its_way=on_its_way, at_most=soon)
         elif outcome.kind is OutcomeKind.UNSETTLED:
             batch.leave_unsettled(message, outcome.reason)
         elif outcome.kind is OutcomeKind.UNSUITED:
@@ -140,7 +140,7 @@ class Settler:
             batch.unsuited.append(message)
         elif outcome.kind is OutcomeKind.UNROUTABLE:
             batch.undeliverable.append(Failure(message, "Unroutable", outcome.reason))
-        elif self._postponing.has_retries(message):
+        elif self._next_attempts.has_retries(message):
             batch.refused.append(Failure(message, "Refused", outcome.reason))
         else:
             batch.undeliverable.append(Failure(message, "Refused", outcome.reason))
@@ -154,7 +154,7 @@ class Settler:
         if not batch.unsettled or batch.outage is not None or not (batch.answered or long_outage):
             return
         first = batch.unsettled[0]
-        self._postponing.defer(batch)
+        self._next_attempts.defer(batch)
         logger.warning(
             "no answer for %d messages while the broker is there; deferred, first %r to %r",
             batch.deferred,

@@ -11,7 +11,7 @@ from delaystore.message import DelayedMessage, Position
 from delaystore.operations import _bulk, _pauses, _search, _single
 from delaystore.operations._access import Access
 from delaystore.operations._bulk import OperationListener
-from delaystore.operations._looking import Look
+from delaystore.operations._inquiry import Inquiry
 from delaystore.operations._pauses import CountListener
 from delaystore.operations._search import Export, Preview
 from delaystore.operations.error_queue import ErrorQueue
@@ -35,9 +35,9 @@ class Operations:
     fails: what was changed until then stays changed, and the call can be made again.
     """
 
-    def __init__(self, access: Access, look: Look | None = None) -> None:
+    def __init__(self, access: Access, inquiry: Inquiry | None = None) -> None:
         self._access = access
-        self._look = look or Look()
+        self._inquiry = inquiry or Inquiry()
 
     @property
     def by(self) -> str:
@@ -53,7 +53,7 @@ class Operations:
         """The same, in somebody's name; without it changes are noted as of `user@host`."""
         if not isinstance(by, str) or not by.strip():
             raise InvalidMessageError(f"who acts? {by!r} is no name")
-        return Operations(replace(self._access, by=by), self._look)
+        return Operations(replace(self._access, by=by), self._inquiry)
 
     @property
     def are_available(self) -> bool:
@@ -247,7 +247,7 @@ class Operations:
 
     def overview(self, timeout: float = 5.0) -> Overview:
         """How the endpoint is doing; asks store and transport for about `timeout` seconds, and raises nothing."""
-        return self._look.overview(self._access, timeout)
+        return self._inquiry.overview(self._access, timeout)
 
     def _note_if_possible(self, action: str, about: str, count: int) -> None:
         with suppress(ConfigurationError):

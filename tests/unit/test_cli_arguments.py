@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from delaystore.cli._arguments import parse_duration, parse_instant
 from delaystore.errors import ConfigurationError
+from delaystore.times import parse_duration, parse_instant
 
 
 @pytest.mark.parametrize(

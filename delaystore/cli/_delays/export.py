@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from delaystore.cli._delays.options import DEFAULT_CASCADE, CascadeName
-from delaystore.cli._options import Json
+from delaystore.cli._options import Json, environment_option
 from delaystore.cli._output import print_document, say, write
 from delaystore.transports.rabbitmq.topology import CascadeTopology, topology_named
 
@@ -24,10 +24,11 @@ class Format(StrEnum):
 def export(
     form: Annotated[
         Format,
-        typer.Option(
+        environment_option(
             "--format",
-            help="Terraform JSON for the provider cyrilgdn/rabbitmq, a file for rabbitmqctl import_definitions, "
+            "Terraform JSON for the provider cyrilgdn/rabbitmq, a file for rabbitmqctl import_definitions, "
             "or a Mermaid diagram.",
+            group="delays_export",
         ),
     ],
     cascade: CascadeName = DEFAULT_CASCADE,

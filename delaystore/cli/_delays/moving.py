@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from delaystore.amounts import counted
-from delaystore.cli._arguments import parse_duration
 from delaystore.cli._delays.options import DEFAULT_CASCADE, BrokerUrl, CascadeName, DryRun, ManagementUrl
-from delaystore.cli._options import Json, MaxRate, Patience, required, url_option
+from delaystore.cli._options import Json, MaxRate, Patience, environment_option, required, url_option
 from delaystore.cli._output import print_document, print_table, say
 from delaystore.cli._signals import stop_requests
+from delaystore.times import parse_duration
 from delaystore.transports.rabbitmq.topology import topology_named
 from delaystore.transports.rabbitmq.topology.cascade import DueBy, Routing
 
@@ -48,12 +48,12 @@ _SHOWN = 20
 
 
 def migrate(
-    from_cascade: Annotated[str, typer.Option("--from", metavar="CASCADE", help="Where messages wait.")] = (
-        "nservicebus-v1"
-    ),
-    to_cascade: Annotated[str, typer.Option("--to", metavar="CASCADE", help="Where they shall wait.")] = (
-        "nservicebus-v2"
-    ),
+    from_cascade: Annotated[
+        str, environment_option("--from", "Where messages wait.", metavar="CASCADE", group="delays_migrate")
+    ] = "nservicebus-v1",
+    to_cascade: Annotated[
+        str, environment_option("--to", "Where they shall wait.", metavar="CASCADE", group="delays_migrate")
+    ] = "nservicebus-v2",
     due_by: DueByOption = DueBy.HEADERS,
     routing: RoutingOption = Routing.DIRECT,
     poison_queue: PoisonQueue = _POISON_QUEUE,

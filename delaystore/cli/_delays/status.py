@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from delaystore.amounts import counted
-from delaystore.cli._arguments import parse_duration
 from delaystore.cli._delays.options import DEFAULT_CASCADE, BrokerUrl, CascadeName, ManagementUrl, open_cascade
 from delaystore.cli._options import Json
 from delaystore.cli._output import print_document, print_table, printable, tell
+from delaystore.times import parse_duration
 
 if TYPE_CHECKING:
     from delaystore.cascades import CascadeStatus

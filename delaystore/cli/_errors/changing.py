@@ -1,16 +1,25 @@
 """`delaystore errors replay` and `discard`."""
 
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from delaystore.amounts import counted
+from delaystore.cli._acting import By
 from delaystore.cli._errors import options
-from delaystore.cli._errors.options import DEFAULT_ERROR_QUEUE, ErrorQueueName, filter_of, open_errors
-from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table, TransportUrl, environment_option
-from delaystore.cli._output import print_document, say, tell
+from delaystore.cli._errors.options import ErrorQueueName, filter_of, open_errors
+from delaystore.cli._options import (
+    DEFAULT_ERROR_QUEUE,
+    Endpoint,
+    Json,
+    Schema,
+    StoreUrl,
+    Table,
+    TransportUrl,
+    all_option,
+)
+from delaystore.cli._output import print_document, say, somebody_can_be_asked, tell
 from delaystore.cli._signals import StopRequest, second_signal_ends, stop_requests
 from delaystore.errors import ConfigurationError, DelaystoreError
 
@@ -21,13 +30,9 @@ if TYPE_CHECKING:
     Work = Callable[[ProgressListener, Callable[[], bool]], ErrorReport]
 
 MessageId = Annotated[str | None, typer.Argument(metavar="ID", help="One message, by its id.")]
-All = Annotated[bool, typer.Option("--all", help="All messages, where nothing else is given.")]
 Limit = Annotated[int | None, typer.Option(min=1, help="So many messages at most, the oldest first.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; say what would be done.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask, on a terminal.")]
-By = Annotated[
-    str | None, environment_option("--by", "In whose name the change is noted. Default: user@host.", metavar="NAME")
-]
 _SHOWN = 20
 """Destinations, and reasons, that are listed."""
 
@@ -39,7 +44,7 @@ def replay(
     reason: options.Reason = None,
     since: options.Since = None,
     until: options.Until = None,
-    every: All = False,
+    every: Annotated[bool, all_option("errors_replay")] = False,
     to: Annotated[
         str | None, typer.Option("--to", metavar="NAME", help="Send them there, and not to where they were to go.")
     ] = None,
@@ -82,7 +87,7 @@ def discard(
     reason: options.Reason = None,
     since: options.Since = None,
     until: options.Until = None,
-    every: All = False,
+    every: Annotated[bool, all_option("errors_discard")] = False,
     limit: Limit = None,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -124,7 +129,7 @@ def _wanted(wanted: "ErrorFilter", every: bool) -> "ErrorFilter":
 
 def _confirm(preview: Callable[[], "ErrorReport"], error_queue: str) -> None:
     """Ask a terminal; raises typer.Exit where the answer is no."""
-    if not all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr)):
+    if not somebody_can_be_asked():
         return
     found = preview().done
     if found and not typer.confirm(f"Discard {counted(found, 'message')} of {error_queue!r} for good?", err=True):

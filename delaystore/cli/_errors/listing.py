@@ -9,8 +9,8 @@ import typer
 from delaystore import documents
 from delaystore.amounts import counted
 from delaystore.cli._errors import options
-from delaystore.cli._errors.options import DEFAULT_ERROR_QUEUE, ErrorQueueName, filter_of, open_errors
-from delaystore.cli._options import Json, Schema, TransportUrl, Wide
+from delaystore.cli._errors.options import ErrorQueueName, filter_of, open_errors
+from delaystore.cli._options import DEFAULT_ERROR_QUEUE, Json, Schema, TransportUrl, Wide
 from delaystore.cli._output import (
     body_preview,
     is_terminal,

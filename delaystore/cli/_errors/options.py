@@ -2,21 +2,19 @@
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from delaystore.cli._arguments import parse_instant
-from delaystore.cli._options import environment_option
-from delaystore.settings import DelayedDeliverySettings
+from delaystore.cli._acting import acting
+from delaystore.cli._options import error_queue_option
+from delaystore.times import parse_instant
 
 if TYPE_CHECKING:
     from delaystore.cli._endpoint import EndpointOptions
     from delaystore.operations import ErrorFilter, ErrorQueue
 
-DEFAULT_ERROR_QUEUE = DelayedDeliverySettings().error_queue
-ErrorQueueName = Annotated[str, environment_option("--error-queue", "The error queue.", metavar="NAME")]
+ErrorQueueName = Annotated[str, error_queue_option("The error queue.", "errors")]
 """Give it the default `DEFAULT_ERROR_QUEUE`."""
 Destination = Annotated[
     str | None,
@@ -61,13 +59,13 @@ def open_errors(options: "EndpointOptions", error_queue: str, by: str | None = N
 
     ConfigurationError where no transport is given, or a SQLite file does not exist.
     """
-    from delaystore.cli._endpoint import READING
+    from delaystore.cli._endpoint import reading
     from delaystore.operations import ErrorQueue
 
+    settings = reading(error_queue)
     if not (options.store and options.endpoint):
         with closing(options.open_transport(existing=True)) as transport:
             yield ErrorQueue(transport, error_queue)
         return
-    with options.open(replace(READING, error_queue=error_queue)) as opened:
-        operations = opened.delivery.operations
-        yield (operations if by is None else operations.acting_as(by)).errors
+    with options.open(settings) as opened:
+        yield acting(opened, by).errors

@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from delaystore.cli._arguments import parse_duration, parse_pair
+from delaystore.cli._arguments import parse_pair
 from delaystore.cli._load.wording import NO_OTHERS, option_of
 from delaystore.errors import ConfigurationError
 from delaystore.keys import OnKey
+from delaystore.times import parse_duration
 
 if TYPE_CHECKING:
     from delaystore.loading.reading.files import Kind

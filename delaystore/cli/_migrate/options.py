@@ -8,11 +8,11 @@ from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
-from delaystore.cli._arguments import parse_instant
 from delaystore.cli._files import require_file
 from delaystore.cli._options import environment_option, required, url_option
 from delaystore.cli._signals import second_signal_ends
 from delaystore.errors import ConfigurationError, MigrationError
+from delaystore.times import parse_instant
 
 if TYPE_CHECKING:
     from delaystore.migrations.abc import MigrationSource, MigrationTarget

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from delaystore.amounts import counted
-from delaystore.cli._arguments import parse_duration
 from delaystore.cli._migrate import options
 from delaystore.cli._migrate.reports import (
     REJECTED_REMAIN,
@@ -21,6 +20,7 @@ from delaystore.cli._options import Json, MaxRate, Patience
 from delaystore.cli._output import say
 from delaystore.cli._signals import stop_requests
 from delaystore.errors import ConfigurationError
+from delaystore.times import parse_duration
 
 if TYPE_CHECKING:
     from delaystore.migrations.abc import MigrationSource, Report

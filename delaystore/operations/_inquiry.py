@@ -17,7 +17,7 @@ _HOUR: Final = timedelta(hours=1)
 _PURPOSE: Final = "asking for an overview"
 
 
-class Look:
+class Inquiry:
     """Asks an endpoint's store and transport how they are; what they do not answer in time stays None.
 
     The store is asked one question after the other, the quick ones first, by one thread: a store that hangs keeps that

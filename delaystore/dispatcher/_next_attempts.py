@@ -19,7 +19,7 @@ _LONGEST: Final = timedelta(seconds=LONGEST_GAP_PAST_RETRIES)
 """The longest that a message is not shown that is UNSETTLED while the broker answers others."""
 
 
-class Postponing:
+class NextAttempts:
     """Decides when messages are shown again, and writes it. Threads may share it.
 
     `random` gives numbers from 0 to 1.
