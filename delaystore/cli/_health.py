@@ -36,7 +36,7 @@ def health(
     """Say how many messages wait (over 100,000: about how many), what is overdue, failing and paused, in one line.
 
     With --transport, also how many messages the error queue holds. With --broker and --management, warns of an error
-    queue from which RabbitMQ 4 drops what is looked at too often. Exit code 1: the first is overdue for too long since
+    queue from which RabbitMQ 4 drops what is looked at too often. Exit code 1: the oldest is overdue for too long since
     it was due, or the store is read-only or does not answer in time; with --require-dispatcher also where none is
     running. Failing and paused messages are told, and are not unhealthy. Creates no table and no file.
     """

@@ -12,7 +12,7 @@ from delaystore.amounts import counted, up_to
 from delaystore.cli._options import environment_option, error_queue_option
 from delaystore.cli._output import about
 from delaystore.errors import ConfigurationError, StoreUnavailableError
-from delaystore.times import duration_text, parse_duration
+from delaystore.times import overdue_text, parse_duration
 
 if TYPE_CHECKING:
     from delaystore.cli._endpoint import OpenedEndpoint
@@ -59,12 +59,6 @@ class StoreReport:
         return list(self._faults(demands))
 
     @property
-    def lateness(self) -> str:
-        """What is overdue, in words."""
-        overdue = self.overview.overdue
-        return f"the first is overdue for {duration_text(overdue)}" if overdue else "nothing is overdue"
-
-    @property
     def no_dispatcher(self) -> bool:
         """Whether something is overdue, and no dispatcher tells that it runs."""
         return bool(self.overview.overdue) and self.overview.dispatchers is not None and not self.overview.dispatchers
@@ -91,14 +85,14 @@ class StoreReport:
             return self.problem
         waiting = self.overview.waiting
         told = "not counted in time how many are" if waiting is None else about(waiting)
-        return "; ".join([f"{told} waiting, {self.lateness}", *self._remarks()])
+        return "; ".join([f"{told} waiting, {overdue_text(self.overview.overdue)}", *self._remarks()])
 
     def _faults(self, demands: Demands) -> Iterator[str]:
         seen = self.overview
         if self.problem is not None:
             yield self.problem
         if seen.overdue is not None and seen.overdue > demands.max_overdue:
-            yield self.lateness
+            yield overdue_text(seen.overdue)
         if demands.dispatcher and not seen.dispatchers:
             known = seen.dispatchers is not None
             yield "no dispatcher is running" if known else "it is unknown whether a dispatcher is running"

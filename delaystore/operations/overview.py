@@ -15,7 +15,7 @@ from delaystore.lateness import LatenessHistogram
 from delaystore.operations.recent import Recent
 from delaystore.stores.abc import Count
 from delaystore.stores.operable import Activity, Destination, DispatcherRecord, Operation
-from delaystore.times import duration_text
+from delaystore.times import overdue_text
 
 RATE_OVER: Final = 5
 """Minutes over which `Overview.rate` is measured."""
@@ -124,7 +124,7 @@ class Overview:
 
     def _of_dispatching(self) -> Iterator[str]:
         if self.overdue is not None and self.overdue >= OVERDUE_ALARM:
-            yield f"The oldest message has been due for {duration_text(self.overdue)}."
+            yield f"{overdue_text(self.overdue).capitalize()}."
         if self.dispatchers is not None and not self.dispatchers and self.waiting is not None and self.waiting.messages:
             yield "No dispatcher is running, as far as they tell, and messages wait."
         for each in self.dispatchers or ():

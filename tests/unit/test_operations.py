@@ -322,7 +322,7 @@ def test_an_overview_tells_all_that_is_known(
     assert overview.operations == [running]
     assert overview.problem is None
     assert overview.wrong == [
-        "The oldest message has been due for 1h.",
+        "The oldest message is overdue for 1h.",
         "3 messages could not be forwarded so far, and will be tried again.",
     ]
     document = overview.as_dict()
