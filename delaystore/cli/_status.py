@@ -50,12 +50,13 @@ def status(
     error_queue: Annotated[str, told_error_queue_option("status")] = DEFAULT_ERROR_QUEUE,
     as_json: Json = False,
 ) -> None:
-    """Say how an endpoint is doing: what waits, fails and is paused, dispatchers, rates, lateness, tables.
+    """Show how an endpoint is doing, on one screen.
 
-    Without --endpoint: the endpoints of the database, a line each. Never reads all that waits: more than 100,000
-    messages are estimated, as are rows of tables; failing and parked ones are counted up to 10,000. A "?" is what the
-    database does not tell. --watch redraws it until Ctrl-C; with --json it prints a document a line. Exit code 1:
-    unhealthy, as for health. Creates no table and no file.
+    What waits, fails and is paused, dispatchers, rates, lateness, tables. Without --endpoint: the endpoints of the
+    database, a line each. Never reads all that waits: more than 100,000 messages are estimated, as are rows of tables;
+    failing and parked ones are counted up to 10,000. A "?" is what the database does not tell. --watch redraws it until
+    Ctrl-C; with --json it prints a document a line. Exit code 1: unhealthy, as for health. Creates no table and no
+    file.
     """
     demands = Demands(max_overdue=parse_duration(max_overdue, "--max-overdue"), dispatcher=require_dispatcher)
     seconds = parse_duration(every, "--every").total_seconds()
