@@ -19,6 +19,7 @@ from delaystore.headers import (
     RAW_PROPERTIES,
     STACK_TRACE,
     TIME_OF_FAILURE,
+    UNREAD_HEADERS,
 )
 from delaystore.message import DelayedMessage, utc
 from delaystore.sql.codec import decode_mapping
@@ -101,9 +102,11 @@ def failed_message(received: ReceivedMessage) -> FailedMessage:
     whose message nothing may be known but its content.
     """
     ours = _is_ours(received.headers)
-    obstacle = None
+    obstacle = _obstacle(received.headers)
     headers, properties, body = dict(received.headers), dict(received.properties), received.body
-    if ours:
+    if obstacle is not None:
+        headers = _shown(headers)
+    elif ours:
         try:
             headers, properties, body = _unpacked(headers, properties, body)
         except (ValueError, RecursionError) as error:  # somebody else's JSON may be nested too deeply
@@ -133,6 +136,31 @@ def failed_message(received: ReceivedMessage) -> FailedMessage:
         size=len(body),
         obstacle=obstacle,
     )
+
+
+def _obstacle(headers: Mapping[str, Any]) -> str | None:
+    """Why another program's headers cannot be sent as they were; None: they can, as far as is known."""
+    if UNREAD_HEADERS in headers:
+        return f"its headers cannot be read: {headers[UNREAD_HEADERS]}"
+    try:
+        return None if _names_are_text(headers) else "the name of one of its headers is no text"
+    except RecursionError:
+        return "its headers are nested too deeply"
+
+
+def _names_are_text(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(isinstance(name, str) and _names_are_text(item) for name, item in value.items())
+    return all(map(_names_are_text, value)) if isinstance(value, list) else True
+
+
+def _shown(headers: Mapping[Any, Any]) -> dict[str, Any]:
+    """For people: names that are no text with escapes, without values that hold others."""
+    return {
+        name if isinstance(name, str) else name.decode(errors="backslashreplace"): value
+        for name, value in headers.items()
+        if not isinstance(value, Mapping | list)
+    }
 
 
 def _is_ours(headers: Mapping[str, Any]) -> bool:

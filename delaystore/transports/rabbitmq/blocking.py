@@ -7,6 +7,7 @@ from typing import Any, Final
 from pika import exceptions
 
 from delaystore.errors import TransportUnansweredError, TransportUnavailableError
+from delaystore.transports.rabbitmq._lenient import LenientConnection
 from delaystore.transports.rabbitmq._sockets import drop_socket
 from delaystore.transports.rabbitmq.nodes import Node
 from delaystore.transports.rabbitmq.opening import open_connection
@@ -100,7 +101,12 @@ class BlockingConnections:
             except exceptions.AMQPError:
                 _close(connection)  # it ended while it was idle, and nobody answered heartbeats: its node may be well
         connection = open_connection(
-            self._broker, first=self._worked, last=self._failed, answer=self._answer, **self._parameters
+            self._broker,
+            first=self._worked,
+            last=self._failed,
+            answer=self._answer,
+            impl_class=LenientConnection,
+            **self._parameters,
         )
         try:
             with answered_within(connection, OPENING):

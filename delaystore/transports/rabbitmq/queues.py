@@ -9,7 +9,9 @@ from pika import exceptions
 
 from delaystore.address import named_queue
 from delaystore.errors import ConfigurationError, TransportError, TransportSetupError
+from delaystore.headers import UNREAD_HEADERS
 from delaystore.transports.abc import ReceivedMessage
+from delaystore.transports.rabbitmq._lenient import UnreadProperties
 from delaystore.transports.rabbitmq._properties import read_headers, read_properties
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.existence import queue_exists, ready_on
@@ -130,6 +132,12 @@ def receive(
                 deliveries = _collect(channel, name, min(limit, MAX_PREFETCH), timeout)
         except exceptions.ChannelClosed as error:
             raise TransportError(f"queue {name!r} cannot be received from: {reason_of(error)}") from None
+        for delivery in deliveries:
+            if isinstance(delivery.properties, UnreadProperties):
+                raise TransportError(
+                    f"queue {name!r} has a message whose headers cannot be read: "
+                    f"{delivery.properties.headers[UNREAD_HEADERS]}; take it out with another program"
+                )
         yield [read_delivery(delivery) for delivery in deliveries]
         if deliveries:
             with quiet_pika():
