@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from delaystore import documents
 from delaystore.cli._options import (
     DEFAULT_ERROR_QUEUE,
     Endpoint,
@@ -30,6 +29,9 @@ from delaystore.cli._store_report import (
 )
 from delaystore.errors import ConfigurationError, StoreError
 from delaystore.times import parse_duration
+
+_LEFT_OUT: Final = ("activity", "rate", "lateness")
+"""Of an overview: `recent` says more."""
 
 if TYPE_CHECKING:
     from delaystore.cli._endpoint import OpenedEndpoint
@@ -97,20 +99,17 @@ class _Status:
     def document(self) -> dict[str, Any]:
         """The same for JSON."""
         seen = self.report.overview
+        told = {name: value for name, value in seen.as_dict().items() if name not in _LEFT_OUT}
         recent = [found.as_dict() for minutes in WINDOWS if (found := seen.recent(minutes)) is not None]
-        problem = {} if self.report.problem is None else {"store": self.report.problem}
+        faults = self.report.faults(self.demands)
         return {
             "endpoint": seen.endpoint,
-            "now": documents.instant(seen.now),
-            **self.report.document(self.demands),
-            "first_due": documents.instant(seen.first_due),
-            "destinations": documents.field(seen.destinations),
-            "dispatchers": documents.field(seen.dispatchers),
+            "healthy": not faults,
+            "problems": list(faults),
+            **told,
             "recent": recent or None,
-            "operations": documents.field(seen.operations),
             "tables": None if self.sizes is None else [asdict(size) for size in self.sizes],
-            "remarks": [*seen.remarks, *([seen.problem] if seen.problem else [])],
-            **problem,
+            **({} if self.report.problem is None else {"store": self.report.problem}),
         }
 
     def lines(self) -> list[str]:

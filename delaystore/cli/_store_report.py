@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
@@ -19,6 +19,17 @@ if TYPE_CHECKING:
     from delaystore.operations.overview import Overview
 
 T = TypeVar("T")
+_TOLD: Final = (
+    "waiting",
+    "exact",
+    "oldest_overdue",
+    "failing",
+    "parked",
+    "paused",
+    "error_queue",
+    "error_queue_depth",
+)
+"""What `health --json` says of an overview."""
 
 MaxOverdue = Annotated[
     str, typer.Option(metavar="DURATION", help="How long a message may be overdue before that is unhealthy.")
@@ -69,14 +80,7 @@ class StoreReport:
         return {
             "healthy": not faults,
             "problems": list(faults),
-            "waiting": seen.waiting.messages if seen.waiting else None,
-            "exact": seen.waiting.exact if seen.waiting else None,
-            "oldest_overdue": seen.overdue.total_seconds() if seen.overdue else None,
-            "failing": seen.failing.messages if seen.failing else None,
-            "parked": seen.parked.messages if seen.parked else None,
-            "paused": None if seen.paused is None else [each.name for each in seen.paused],
-            "error_queue": seen.error_queue,
-            "error_queue_depth": seen.error_queue_depth,
+            **{name: value for name, value in seen.as_dict().items() if name in _TOLD},
             "dispatchers": None if seen.dispatchers is None else len(seen.dispatchers),
         }
 

@@ -93,25 +93,32 @@ class Overview:
         return [*self.problems, *self._of_failures(), *self.remarks]
 
     def as_dict(self) -> dict[str, Any]:
-        """The same for JSON: times in ISO 8601, durations in seconds, None where nothing is known."""
+        """The same for JSON: times in ISO 8601, durations in seconds, None where nothing is known.
+
+        `delaystore status --json` and `health --json` have what they say of it under the same names.
+        """
         activity = None if self.activity is None else [_minute(each) for each in self.activity]
         return {
             "endpoint": self.endpoint,
             "now": field(self.now),
             "wrong": list(self.wrong),
-            "waiting": field(self.waiting),
+            "waiting": None if self.waiting is None else self.waiting.messages,
+            "exact": None if self.waiting is None else self.waiting.exact,
             "first_due": field(self.first_due),
-            "overdue": field(self.overdue),
-            "failing": field(self.failing),
-            "parked": field(self.parked),
+            "oldest_overdue": self.overdue.total_seconds() if self.overdue else None,
+            "failing": None if self.failing is None else self.failing.messages,
+            "parked": None if self.parked is None else self.parked.messages,
+            "paused": None if self.paused is None else [each.name for each in self.paused],
+            "error_queue": self.error_queue,
+            "error_queue_depth": self.error_queue_depth,
             "destinations": field(self.destinations),
             "operations": field(self.operations),
             "dispatchers": field(self.dispatchers),
             "rate": self.rate,
             "lateness": field(self.lateness),
             "activity": activity,
-            "error_queue": {"name": self.error_queue, "depth": self.error_queue_depth},
-            "store": {"operable": self.operable, "read_only": self.read_only, "problem": self.problem},
+            "store": self.problem or self.read_only,
+            "operable": self.operable,
         }
 
     def _of_store(self) -> Iterator[str]:
