@@ -66,6 +66,11 @@ def duration_text(span: timedelta) -> str:
     return "".join(parts[first : first + 2])
 
 
+def overdue_text(overdue: timedelta | None) -> str:
+    """How long ago the oldest message was due that is not at its destination, in words; None or zero: there is none."""
+    return f"the oldest message is overdue for {duration_text(overdue)}" if overdue else "nothing is overdue"
+
+
 def time_text(instant: datetime | None) -> str:
     """A time for people, to the second, in UTC; nothing for None."""
     return "" if instant is None else f"{instant.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"

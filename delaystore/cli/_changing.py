@@ -57,7 +57,7 @@ def cancel(
     table: Table = None,
     as_json: Json = False,
 ) -> None:
-    """Cancel waiting messages: by their ids or keys, or all that match a filter.
+    """Cancel waiting messages, by id, key or filter.
 
     By filter it works in steps, from which it can be resumed, and what is stored meanwhile may or may not be cancelled.
     Exit code 1: a message is being dispatched, and was left alone, or (by id or key) does not wait here. Creates no
@@ -107,11 +107,11 @@ def reschedule(
     table: Table = None,
     as_json: Json = False,
 ) -> None:
-    """Give a waiting message, or all that match a filter, a new due time and fresh retries.
+    """Give waiting messages a new due time, by id, key or filter.
 
-    By filter all get the same time. It works in steps, from which it can be resumed, and what is stored meanwhile may
-    or may not be rescheduled. Exit code 1: a message is being dispatched, and was left alone, or (by id or key) does
-    not wait here. Creates no table and no file.
+    They get fresh retries, too. By filter all get the same time. It works in steps, from which it can be resumed, and
+    what is stored meanwhile may or may not be rescheduled. Exit code 1: a message is being dispatched, and was left
+    alone, or (by id or key) does not wait here. Creates no table and no file.
     """
     wanted = filters.filter_of(destination, since, until, id_prefix, header, failing=failing, paused=paused)
     bulk = BulkChange(OperationKind.RESCHEDULE, wanted, dry_run=dry_run, resume=resume, yes=yes, as_json=as_json)

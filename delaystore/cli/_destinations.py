@@ -22,9 +22,9 @@ def destinations(
     table: Table = None,
     as_json: Json = False,
 ) -> None:
-    """List the destinations that are paused or limited; with --backlog, all that messages wait for.
+    """List the destinations that are paused or limited.
 
-    Creates no table and no file.
+    With --backlog, all that messages wait for. Creates no table and no file.
     """
     from delaystore.cli._endpoint import EndpointOptions
 
@@ -55,7 +55,7 @@ def changes(
     table: Table = None,
     as_json: Json = False,
 ) -> None:
-    """List who changed what, and how many messages: the last changes first.
+    """List who changed what, the last changes first.
 
     Creates no table and no file.
     """

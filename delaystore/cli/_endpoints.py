@@ -26,9 +26,10 @@ def endpoints(
     schema: Schema = None,
     as_json: Json = False,
 ) -> None:
-    """List the endpoints of a database: what waits, live dispatchers, and whether tables need an upgrade.
+    """List the endpoints of a database.
 
-    A "?" is what the database does not tell in time, or to this user. Creates no table and no file.
+    What waits, live dispatchers, and whether tables need an upgrade. A "?" is what the database does not tell in time,
+    or to this user. Creates no table and no file.
     """
     report_endpoints(store, schema, timeout, all_schemas=all_schemas, as_json=as_json)
 

@@ -84,10 +84,10 @@ def export(
     table: Table = None,
     as_json: Json = False,
 ) -> None:
-    """Write waiting messages, or those that match a filter, for `delaystore send --file` and `load`; removes none.
+    """Write waiting messages to a file, all or by filter.
 
-    What is written is in FILE.part until all of it is. It is no snapshot: what is rescheduled or resumed meanwhile may
-    come twice, or not at all. Creates no table.
+    `delaystore send --file` and `load` read it back; it removes none. What is written is in FILE.part until all of it
+    is. It is no snapshot: what is rescheduled or resumed meanwhile may come twice, or not at all. Creates no table.
     """
     wanted = filters.filter_of(destination, since, until, id_prefix, header, failing=failing, paused=paused)
     begin = parse_position(after, "--after")

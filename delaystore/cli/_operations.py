@@ -25,10 +25,10 @@ def operations(
     table: Table = None,
     as_json: Json = False,
 ) -> None:
-    """List changes of many messages, the last one first: those that run, were interrupted, or have ended.
+    """List changes of many messages, the last one first.
 
-    A running one that nobody works on goes on with `delaystore cancel --resume ID`, or reschedule. Creates no table
-    and no file.
+    Those that run, were interrupted, or have ended. A running one that nobody works on goes on with `delaystore cancel
+    --resume ID`, or reschedule. Creates no table and no file.
     """
     from delaystore.cli._endpoint import EndpointOptions
 

@@ -44,10 +44,10 @@ def pause(
     table: Table = None,
     as_json: Json = False,
 ) -> None:
-    """Pause a destination: within a second all dispatchers keep its messages, which wait, are late, and are not lost.
+    """Pause a destination: its messages wait.
 
-    Others go on as ever. What is due is parked, by this command and by dispatchers; interrupted or not, it is paused.
-    Creates no table and no file.
+    Within a second all dispatchers keep them; they are late, and not lost. Others go on as ever. What is due is parked,
+    by this command and by dispatchers; interrupted or not, it is paused. Creates no table and no file.
     """
     if until is not None and for_ is not None:
         raise ConfigurationError("--until and --for are both given; pass one of them")
@@ -80,9 +80,9 @@ def resume(
     table: Table = None,
     as_json: Json = False,
 ) -> None:
-    """Resume a paused destination: what is parked goes, too. Exit code 1: it is not paused.
+    """Resume a paused destination: what is parked goes, too.
 
-    Interrupted, dispatchers go on with it. Creates no table and no file.
+    Exit code 1: it is not paused. Interrupted, dispatchers go on with it. Creates no table and no file.
     """
     from delaystore.cli._endpoint import EndpointOptions
 
@@ -117,9 +117,10 @@ def limit(
     table: Table = None,
     as_json: Json = False,
 ) -> None:
-    """Limit how many messages go to a destination, from all dispatchers together.
+    """Limit how many messages a second go to a destination.
 
-    What is over the limit waits, and does not count as failed. Creates no table and no file.
+    From all dispatchers together. What is over the limit waits, and does not count as failed. Creates no table and no
+    file.
     """
     rate = parse_rate(max_rate, "--max-rate")
     from delaystore.cli._endpoint import EndpointOptions

@@ -95,11 +95,11 @@ def send(
     transport: TransportUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Store a message for later, and print its id; with --on-key keep, that of the one that waits.
+    """Store a message for later, and print its id.
 
-    Say when with --delay or --at. With --transport, what that transport cannot carry is refused now, and a warning
-    tells of a queue that is not there. An endpoint without tables is an error, unless --create is given: for the first
-    time, as `delaystore setup` is.
+    With --on-key keep, the id is that of the one that waits. Say when with --delay or --at. With --transport, what that
+    transport cannot carry is refused now, and a warning tells of a queue that is not there. An endpoint without tables
+    is an error, unless --create is given: for the first time, as `delaystore setup` is.
 
     With --file, the rows of a file are messages, by the rules and with the options of `delaystore load`, but without
     Spark: up to some 100,000 of them, all or none.

@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from delaystore import documents
 from delaystore.cli._options import (
     DEFAULT_ERROR_QUEUE,
     Endpoint,
@@ -31,6 +30,9 @@ from delaystore.cli._store_report import (
 from delaystore.errors import ConfigurationError, StoreError
 from delaystore.times import parse_duration
 
+_LEFT_OUT: Final = ("activity", "rate", "lateness")
+"""Of an overview: `recent` says more."""
+
 if TYPE_CHECKING:
     from delaystore.cli._endpoint import OpenedEndpoint
     from delaystore.sql.sizes import TableSize
@@ -50,12 +52,13 @@ def status(
     error_queue: Annotated[str, told_error_queue_option("status")] = DEFAULT_ERROR_QUEUE,
     as_json: Json = False,
 ) -> None:
-    """Say how an endpoint is doing: what waits, fails and is paused, dispatchers, rates, lateness, tables.
+    """Show how an endpoint is doing, on one screen.
 
-    Without --endpoint: the endpoints of the database, a line each. Never reads all that waits: more than 100,000
-    messages are estimated, as are rows of tables; failing and parked ones are counted up to 10,000. A "?" is what the
-    database does not tell. --watch redraws it until Ctrl-C; with --json it prints a document a line. Exit code 1:
-    unhealthy, as for health. Creates no table and no file.
+    What waits, fails and is paused, dispatchers, rates, lateness, tables. Without --endpoint: the endpoints of the
+    database, a line each. Never reads all that waits: more than 100,000 messages are estimated, as are rows of tables;
+    failing and parked ones are counted up to 10,000. A "?" is what the database does not tell. --watch redraws it until
+    Ctrl-C; with --json it prints a document a line. Exit code 1: unhealthy, as for health. Creates no table and no
+    file.
     """
     demands = Demands(max_overdue=parse_duration(max_overdue, "--max-overdue"), dispatcher=require_dispatcher)
     seconds = parse_duration(every, "--every").total_seconds()
@@ -96,20 +99,17 @@ class _Status:
     def document(self) -> dict[str, Any]:
         """The same for JSON."""
         seen = self.report.overview
+        told = {name: value for name, value in seen.as_dict().items() if name not in _LEFT_OUT}
         recent = [found.as_dict() for minutes in WINDOWS if (found := seen.recent(minutes)) is not None]
-        problem = {} if self.report.problem is None else {"store": self.report.problem}
+        faults = self.report.faults(self.demands)
         return {
             "endpoint": seen.endpoint,
-            "now": documents.instant(seen.now),
-            **self.report.document(self.demands),
-            "first_due": documents.instant(seen.first_due),
-            "destinations": documents.field(seen.destinations),
-            "dispatchers": documents.field(seen.dispatchers),
+            "healthy": not faults,
+            "problems": list(faults),
+            **told,
             "recent": recent or None,
-            "operations": documents.field(seen.operations),
             "tables": None if self.sizes is None else [asdict(size) for size in self.sizes],
-            "remarks": [*seen.remarks, *([seen.problem] if seen.problem else [])],
-            **problem,
+            **({} if self.report.problem is None else {"store": self.report.problem}),
         }
 
     def lines(self) -> list[str]:

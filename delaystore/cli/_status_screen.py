@@ -64,7 +64,7 @@ def _times(seen: "Overview") -> Iterator[tuple[str, str]]:
         when = f"in {duration_text(ahead)}" if ahead > timedelta(0) else f"{duration_text(-ahead)} ago"
         yield "first due", f"{time_text(seen.first_due)}, {when}"
     if seen.overdue is not None:
-        yield "overdue", f"the first for {duration_text(seen.overdue)}" if seen.overdue else "nothing"
+        yield "overdue", f"the oldest for {duration_text(seen.overdue)}" if seen.overdue else "nothing"
 
 
 def _problems(report: StoreReport) -> Iterator[tuple[str, str]]:

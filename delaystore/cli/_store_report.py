@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
@@ -12,13 +12,24 @@ from delaystore.amounts import counted, up_to
 from delaystore.cli._options import environment_option, error_queue_option
 from delaystore.cli._output import about
 from delaystore.errors import ConfigurationError, StoreUnavailableError
-from delaystore.times import duration_text, parse_duration
+from delaystore.times import overdue_text, parse_duration
 
 if TYPE_CHECKING:
     from delaystore.cli._endpoint import OpenedEndpoint
     from delaystore.operations.overview import Overview
 
 T = TypeVar("T")
+_TOLD: Final = (
+    "waiting",
+    "exact",
+    "oldest_overdue",
+    "failing",
+    "parked",
+    "paused",
+    "error_queue",
+    "error_queue_depth",
+)
+"""What `health --json` says of an overview."""
 
 MaxOverdue = Annotated[
     str, typer.Option(metavar="DURATION", help="How long a message may be overdue before that is unhealthy.")
@@ -59,12 +70,6 @@ class StoreReport:
         return list(self._faults(demands))
 
     @property
-    def lateness(self) -> str:
-        """What is overdue, in words."""
-        overdue = self.overview.overdue
-        return f"the first is overdue for {duration_text(overdue)}" if overdue else "nothing is overdue"
-
-    @property
     def no_dispatcher(self) -> bool:
         """Whether something is overdue, and no dispatcher tells that it runs."""
         return bool(self.overview.overdue) and self.overview.dispatchers is not None and not self.overview.dispatchers
@@ -75,14 +80,7 @@ class StoreReport:
         return {
             "healthy": not faults,
             "problems": list(faults),
-            "waiting": seen.waiting.messages if seen.waiting else None,
-            "exact": seen.waiting.exact if seen.waiting else None,
-            "oldest_overdue": seen.overdue.total_seconds() if seen.overdue else None,
-            "failing": seen.failing.messages if seen.failing else None,
-            "parked": seen.parked.messages if seen.parked else None,
-            "paused": None if seen.paused is None else [each.name for each in seen.paused],
-            "error_queue": seen.error_queue,
-            "error_queue_depth": seen.error_queue_depth,
+            **{name: value for name, value in seen.as_dict().items() if name in _TOLD},
             "dispatchers": None if seen.dispatchers is None else len(seen.dispatchers),
         }
 
@@ -91,14 +89,14 @@ class StoreReport:
             return self.problem
         waiting = self.overview.waiting
         told = "not counted in time how many are" if waiting is None else about(waiting)
-        return "; ".join([f"{told} waiting, {self.lateness}", *self._remarks()])
+        return "; ".join([f"{told} waiting, {overdue_text(self.overview.overdue)}", *self._remarks()])
 
     def _faults(self, demands: Demands) -> Iterator[str]:
         seen = self.overview
         if self.problem is not None:
             yield self.problem
         if seen.overdue is not None and seen.overdue > demands.max_overdue:
-            yield self.lateness
+            yield overdue_text(seen.overdue)
         if demands.dispatcher and not seen.dispatchers:
             known = seen.dispatchers is not None
             yield "no dispatcher is running" if known else "it is unknown whether a dispatcher is running"

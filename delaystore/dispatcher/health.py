@@ -9,6 +9,7 @@ from typing import Any, Final
 from delaystore import documents
 from delaystore.dispatcher.breakers import BreakerState
 from delaystore.dispatcher.status_check import StoreCounts
+from delaystore.times import duration_text, overdue_text
 
 STATUS_TIMEOUT: Final = timedelta(seconds=5)
 """How long the store may take to say how it is."""
@@ -132,7 +133,7 @@ class Health(DispatchReport):
         """
         found = [f"the store: {self.store}"] if self.store is not None else []
         if self.slow_store_call is not None and self.slow_store_call >= SLOW_CALL_ALARM:
-            found.append(f"the store has not answered a call for {self.slow_store_call.total_seconds():.0f} s")
+            found.append(f"the store has not answered a call for {duration_text(self.slow_store_call)}")
         triggered = [name for name, state in self.breakers.items() if state == BreakerState.TRIGGERED]
         found += [f"the circuit breaker {name!r} has triggered" for name in triggered]
         return found + self._dispatching_problems() if self.dispatches else found
@@ -144,7 +145,7 @@ class Health(DispatchReport):
         if self.error_queue is not None:
             found.append(f"the error queue is not declared: {self.error_queue}")
         if self.oldest_overdue is not None and self.oldest_overdue >= OVERDUE_ALARM:
-            found.append(f"a message has been overdue for {self.oldest_overdue.total_seconds():.0f} s")
+            found.append(overdue_text(self.oldest_overdue))
         return found
 
     def as_dict(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from delaystore.lateness import LatenessHistogram
 from delaystore.operations.recent import Recent
 from delaystore.stores.abc import Count
 from delaystore.stores.operable import Activity, Destination, DispatcherRecord, Operation
-from delaystore.times import duration_text
+from delaystore.times import overdue_text
 
 RATE_OVER: Final = 5
 """Minutes over which `Overview.rate` is measured."""
@@ -93,25 +93,32 @@ class Overview:
         return [*self.problems, *self._of_failures(), *self.remarks]
 
     def as_dict(self) -> dict[str, Any]:
-        """The same for JSON: times in ISO 8601, durations in seconds, None where nothing is known."""
+        """The same for JSON: times in ISO 8601, durations in seconds, None where nothing is known.
+
+        `delaystore status --json` and `health --json` have what they say of it under the same names.
+        """
         activity = None if self.activity is None else [_minute(each) for each in self.activity]
         return {
             "endpoint": self.endpoint,
             "now": field(self.now),
             "wrong": list(self.wrong),
-            "waiting": field(self.waiting),
+            "waiting": None if self.waiting is None else self.waiting.messages,
+            "exact": None if self.waiting is None else self.waiting.exact,
             "first_due": field(self.first_due),
-            "overdue": field(self.overdue),
-            "failing": field(self.failing),
-            "parked": field(self.parked),
+            "oldest_overdue": self.overdue.total_seconds() if self.overdue else None,
+            "failing": None if self.failing is None else self.failing.messages,
+            "parked": None if self.parked is None else self.parked.messages,
+            "paused": None if self.paused is None else [each.name for each in self.paused],
+            "error_queue": self.error_queue,
+            "error_queue_depth": self.error_queue_depth,
             "destinations": field(self.destinations),
             "operations": field(self.operations),
             "dispatchers": field(self.dispatchers),
             "rate": self.rate,
             "lateness": field(self.lateness),
             "activity": activity,
-            "error_queue": {"name": self.error_queue, "depth": self.error_queue_depth},
-            "store": {"operable": self.operable, "read_only": self.read_only, "problem": self.problem},
+            "store": self.problem or self.read_only,
+            "operable": self.operable,
         }
 
     def _of_store(self) -> Iterator[str]:
@@ -124,7 +131,7 @@ class Overview:
 
     def _of_dispatching(self) -> Iterator[str]:
         if self.overdue is not None and self.overdue >= OVERDUE_ALARM:
-            yield f"The oldest message has been due for {duration_text(self.overdue)}."
+            yield f"{overdue_text(self.overdue).capitalize()}."
         if self.dispatchers is not None and not self.dispatchers and self.waiting is not None and self.waiting.messages:
             yield "No dispatcher is running, as far as they tell, and messages wait."
         for each in self.dispatchers or ():

@@ -119,7 +119,7 @@ def test_the_status_tells_sizes(filled: SqlDelayedMessageStore, run: CommandLine
     filled.store(message(filled.now(), -3600))
     told = run("status")
     assert told.code == 1
-    assert "health       unhealthy: the first is overdue for 1h\n" in told.out
+    assert "health       unhealthy: the oldest message is overdue for 1h\n" in told.out
 
 
 def test_tables_that_inherit_are_of_the_store(postgresql_store: SqlDelayedMessageStore) -> None:

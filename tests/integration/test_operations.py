@@ -260,7 +260,8 @@ def test_an_overview_on_a_database(store: SqlDelayedMessageStore, delivery: Dela
     assert overview.overdue is not None
     assert overview.overdue >= timedelta(seconds=HOUR)
     assert overview.wrong
-    assert overview.as_dict()["waiting"] == {"messages": 3, "exact": True}
+    document = overview.as_dict()
+    assert (document["waiting"], document["exact"]) == (3, True)
 
 
 def test_tables_that_are_missing_are_named(database_url: str) -> None:

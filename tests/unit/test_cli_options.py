@@ -29,3 +29,10 @@ def test_one_variable_names_the_error_queue_for_all_commands() -> None:
     taking = {command: variables for command, option, variables in options() if option == "--error-queue"}
     assert {"DELAYSTORE_DISPATCH", "DELAYSTORE_HEALTH", "DELAYSTORE_WEB", "DELAYSTORE_ERRORS_LIST"} <= set(taking)
     assert all(variables[-1] == "DELAYSTORE_ERROR_QUEUE" for variables in taking.values())
+
+
+def test_each_command_is_told_in_one_line_of_the_help() -> None:
+    every: Any = typer.main.get_command(app)
+    for group in (every, every.commands["errors"], every.commands["operations"]):
+        for name, command in group.commands.items():
+            assert not command.get_short_help_str(60).endswith("..."), name

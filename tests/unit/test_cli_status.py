@@ -60,12 +60,12 @@ def test_nothing_waits(delivery: DelayedDelivery) -> None:
 def test_what_is_overdue_and_that_nobody_dispatches_is_told(delivery: DelayedDelivery) -> None:
     delivery.send("billing", b"", at=datetime.now(UTC) - timedelta(minutes=3))
     told = report(delivery)
-    assert str(told) == "1 waiting, the first is overdue for 3m; no dispatcher is running"
+    assert str(told) == "1 waiting, the oldest message is overdue for 3m; no dispatcher is running"
     assert not told.faults(FIVE_MINUTES)
     assert told.faults(A_DISPATCHER) == ["no dispatcher is running"]
     assert "dispatchers  none is running, and messages are overdue\n" in screen(delivery)
     delivery.send("billing", b"", at=datetime.now(UTC) - timedelta(minutes=90))
-    assert report(delivery).faults(FIVE_MINUTES) == ["the first is overdue for 1h30m"]
+    assert report(delivery).faults(FIVE_MINUTES) == ["the oldest message is overdue for 1h30m"]
 
 
 def test_who_only_sends_is_healthy(delivery: DelayedDelivery) -> None:

@@ -322,7 +322,7 @@ def test_an_overview_tells_all_that_is_known(
     assert overview.operations == [running]
     assert overview.problem is None
     assert overview.wrong == [
-        "The oldest message has been due for 1h.",
+        "The oldest message is overdue for 1h.",
         "3 messages could not be forwarded so far, and will be tried again.",
     ]
     document = overview.as_dict()
@@ -331,7 +331,9 @@ def test_an_overview_tells_all_that_is_known(
     assert document["dispatchers"][0]["host"] == "web1"
     assert 0.1 < document["lateness"]["p50"] < 0.3
     assert document["activity"][0]["rate"] == 5
-    assert document["overdue"] == 3600
+    assert document["oldest_overdue"] == 3600
+    assert (document["waiting"], document["exact"], document["failing"], document["parked"]) == (5, True, 3, 2)
+    assert document["paused"] == ["shipping"]
 
 
 def test_an_overview_names_what_is_wrong_with_dispatchers_and_the_error_queue(store: CountingStore) -> None:
@@ -380,7 +382,7 @@ def test_an_overview_of_a_store_that_fails_says_so(store: CountingStore, operati
     store.error = StoreUnavailableError("gone")
     overview = operations.overview()
     assert (overview.problem, overview.now, overview.overdue) == ("gone", None, None)
-    assert overview.as_dict()["store"]["problem"] == "gone"
+    assert overview.as_dict()["store"] == "gone"
 
 
 def test_somebodys_own_store_has_no_operations_but_an_overview() -> None:

@@ -16,7 +16,7 @@ delays_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 
 @delays_app.callback()
 def delays(context: typer.Context) -> None:
-    """RabbitMQ's native delays: create a cascade of queues, verify it, and move what waits in it.
+    """Create, verify and empty cascades, RabbitMQ's native delays.
 
     Options are environment variables as well: DELAYSTORE_BROKER, DELAYSTORE_CASCADE, DELAYSTORE_MANAGEMENT.
     """

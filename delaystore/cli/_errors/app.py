@@ -11,7 +11,7 @@ errors_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 
 @errors_app.callback()
 def errors(context: typer.Context) -> None:
-    """The error queue: see what could not be forwarded and why, send it again, or discard it.
+    """See what is in the error queue; replay or discard it.
 
     Messages of NServiceBus' endpoints in the same queue are shown, too, and replayed to where they failed.
     """

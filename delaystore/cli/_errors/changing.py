@@ -59,7 +59,7 @@ def replay(
     table: Table = None,
     as_json: Json = False,
 ) -> None:
-    """Send messages of the error queue again: by id, or all that match.
+    """Send messages of the error queue again, by id or filter.
 
     Each goes to its destination as it was sent; once that is confirmed, it leaves the error queue. What its destination
     does not take stays. Interrupted or killed at any point, run it again: nothing is lost, and after a kill 200
@@ -100,9 +100,10 @@ def discard(
     table: Table = None,
     as_json: Json = False,
 ) -> None:
-    """Remove messages from the error queue for good: by id, or all that match. A terminal is asked before.
+    """Remove messages from the error queue for good.
 
-    With --store and --endpoint the change is noted there. Exit code 1: something that matches stays.
+    By id, or all that match. A terminal is asked before. With --store and --endpoint the change is noted there. Exit
+    code 1: something that matches stays.
     """
     wanted = _wanted(filter_of(destination, kind, reason, since, until, message_id), every)
     from delaystore.cli._endpoint import EndpointOptions

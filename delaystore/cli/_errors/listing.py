@@ -49,10 +49,11 @@ def list_errors(
     wide: Wide = False,
     as_json: Json = False,
 ) -> None:
-    """List what is in the error queue, grouped by destination, kind and reason.
+    """List what is in the error queue, in groups.
 
-    A terminal gets a table; a file or pipe gets a line of names, then a line for each group or message, separated by
-    tabs. Looking changes nothing. It ends after 20 s, and says so, where there are too many.
+    By destination, kind and reason. A terminal gets a table; a file or pipe gets a line of names, then a line for each
+    group or message, separated by tabs. Looking changes nothing. It ends after 20 s, and says so, where there are too
+    many.
     """
     from delaystore.cli._endpoint import EndpointOptions
     from delaystore.operations.error_documents import groups_document, page_document
@@ -79,9 +80,9 @@ def show(
     schema: Schema = None,
     as_json: Json = False,
 ) -> None:
-    """Show one message of the error queue, as it would be sent again. Exit code 1: it is not among the first 10,000.
+    """Show one message of the error queue, as it would be sent.
 
-    Looking changes nothing.
+    Exit code 1: it is not among the first 10,000. Looking changes nothing.
     """
     from delaystore.cli._endpoint import EndpointOptions
     from delaystore.operations.error_documents import failed_document

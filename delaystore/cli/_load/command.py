@@ -56,11 +56,11 @@ def load(
     transport: TransportUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Load files of messages into a store with Spark: all of them or none, each once.
+    """Load files of messages into a store with Spark.
 
-    An endpoint without tables is an error, unless --create is given: for the first time. Stopped or killed at any
-    point, nothing of it is seen; run it again with the same --load-id. With --transport, messages that it cannot carry
-    are rejected. Needs Java 17; see docs/spark.md for clusters.
+    All of them or none, each once. An endpoint without tables is an error, unless --create is given: for the first
+    time. Stopped or killed at any point, nothing of it is seen; run it again with the same --load-id. With --transport,
+    messages that it cannot carry are rejected. Needs Java 17; see docs/spark.md for clusters.
     """
     options = {
         "store": required(store, "store", "--store URL", "DELAYSTORE_STORE"),

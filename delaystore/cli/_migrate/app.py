@@ -15,9 +15,10 @@ migrate_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 
 @migrate_app.callback()
 def migrate(context: typer.Context) -> None:
-    """Move waiting messages out of a store: into RabbitMQ's native delays, or into another store, live.
+    """Move waiting messages out of a store, live.
 
-    Preview, run, verify, clean up. A run that stops goes on when it is run again; abort gives back what has not moved.
+    Into RabbitMQ's native delays, or into another store: preview, run, verify, clean up. A run that stops goes on when
+    it is run again; abort gives back what has not moved.
     """
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
