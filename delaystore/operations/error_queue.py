@@ -140,7 +140,7 @@ class ErrorQueue:
         lost: at worst the messages of one batch, 200 at most, are at their destination and still in the error queue.
         SQL queues move each batch in one transaction. What comes back meanwhile is not sent again: no more are looked
         at than were there at the beginning. `dry_run`: send nothing, and tell what would be done, as far as is known.
-        `stopping` is asked before each batch.
+        `stopping` is asked before each batch. Pauses and limits are a store's: what is sent again passes them by.
         """
         if destination is not None and is_same_queue(destination, self.name):
             raise ConfigurationError(f"{destination!r} is the error queue itself; name another destination")
