@@ -30,7 +30,7 @@ def grouped_reason(reason: str, message_id: str = "") -> str:
     text = reason.replace(f"'{message_id}'", "'#'")
     if len(message_id) >= _LONG_ID:
         text = text.replace(message_id, "#")
-    return " ".join(_NUMBER.sub("#", _ID.sub("#", text)).split())[:_LONGEST]
+    return " ".join(_NUMBER.sub("#", _ID.sub("#", text)).split())[:_LONGEST].rstrip()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ from delaystore.headers import (
     RAW_PROPERTIES,
     STACK_TRACE,
     TIME_OF_FAILURE,
+    UNDECODED,
     UNREAD_HEADERS,
 )
 from delaystore.message import DelayedMessage, utc
@@ -102,7 +103,7 @@ def failed_message(received: ReceivedMessage) -> FailedMessage:
     whose message nothing may be known but its content.
     """
     ours = _is_ours(received.headers)
-    obstacle = _obstacle(received.headers)
+    obstacle = _obstacle(received.headers, received.properties)
     headers, properties, body = dict(received.headers), dict(received.properties), received.body
     if obstacle is not None:
         headers = _shown(headers)
@@ -138,10 +139,12 @@ def failed_message(received: ReceivedMessage) -> FailedMessage:
     )
 
 
-def _obstacle(headers: Mapping[str, Any]) -> str | None:
+def _obstacle(headers: Mapping[str, Any], properties: Mapping[str, Any]) -> str | None:
     """Why another program's headers cannot be sent as they were; None: they can, as far as is known."""
     if UNREAD_HEADERS in headers:
         return f"its headers cannot be read: {headers[UNREAD_HEADERS]}"
+    if UNDECODED in headers or UNDECODED in properties:
+        return "its headers or properties are no JSON that this program wrote"
     try:
         return None if _names_are_text(headers) else "the name of one of its headers is no text"
     except RecursionError:

@@ -91,6 +91,17 @@ def test_everything_a_message_has_comes_out_in_batches(
     assert first == sorted(first)
 
 
+def test_what_is_parked_comes_out_to_be_sent_when_it_is_due(source: SqlSource, store: SqlDelayedMessageStore) -> None:
+    sent = [message(store.now(), seconds, message_id=f"m{seconds}") for seconds in (-5, 5)]
+    store.store_many(sent)
+    store.pause("billing", by="ada")
+    assert store.park(store.now() + timedelta(seconds=60)) == 2
+    run = begun(source)
+    assert {row.message.message_id: row.message for row in rows_of(source, run) if isinstance(row, Row)} == {
+        each.message_id: each for each in sent
+    }
+
+
 def test_a_run_is_remembered_as_it_was_begun(source: SqlSource, database_url: str) -> None:
     cutoff = START + timedelta(microseconds=7)
     assert source.run("sales") is None

@@ -11,6 +11,7 @@ from typing import ClassVar
 import pytest
 from sqlalchemy import Connection, event, inspect, text
 
+from delaystore.calls import Call
 from delaystore.errors import StoreSetupError
 from delaystore.failures import FailedAttempt
 from delaystore.filters import MessageFilter
@@ -30,6 +31,7 @@ from delaystore.stores.operable import (
     OperationState,
 )
 from delaystore.stores.sql.operating._destinations import Destinations
+from delaystore.stores.sql.operating._parking import LOOKED_AT
 from delaystore.stores.sql.shelves import ShelfLimits
 from tests.integration.sql_stores import message, opened
 from tests.integration.test_plans import kind, planned, scan_of
@@ -258,6 +260,32 @@ def test_who_ends_a_resume_waits_for_nobody_who_parks_for_another_destination(
     with other.transaction() as block, ThreadPoolExecutor() as pool:
         Destinations(block).paused(lasting=True)
         assert pool.submit(store.unpark).result(10) == 0
+        assert [each.name for each in store.destinations()] == ["billing"]
+
+
+class StepsOfCall(Call):
+    """Counts how often its time begins anew."""
+
+    begun = 0
+
+    def resume(self) -> None:
+        StepsOfCall.begun += 1
+        super().resume()
+
+
+def test_a_walk_past_a_million_parked_messages_is_no_call_that_takes_too_long(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(StepsOfCall, "begun", 0)
+    with opened(sqlite_url) as store:
+        store.store_many(message(store.now(), -1) for _ in range(20))
+        store.pause("billing", by=ME)
+        assert store.park(store.now()) == 20
+        store.pause("sales", by=ME)
+        store.resume("sales", by=ME)
+        with StepsOfCall("showing parked messages again", 30):
+            assert store.unpark(1) == 0
+        assert StepsOfCall.begun >= 20 // LOOKED_AT
         assert [each.name for each in store.destinations()] == ["billing"]
 
 

@@ -34,6 +34,7 @@ MESSAGE = FailedMessage(
         ("no order 7f3c9a52-1111-4222-8333-944445555666", "no order 00000000-0000-0000-0000-000000000000"),
         ("no node deadbeef0123", "no node 0123456789abcdef"),
         ("spaces  and\nlines", "spaces and lines"),
+        ("x" * 299 + " is cut at a space", "x" * 299 + " and another end"),
     ],
 )
 def test_reasons_that_differ_by_ids_and_numbers_are_one(one: str, another: str) -> None:

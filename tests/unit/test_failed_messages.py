@@ -12,7 +12,7 @@ from typing_extensions import override
 from delaystore import DelayedDeliverySettings
 from delaystore.dispatcher._error_queue import ErrorQueue, Failure
 from delaystore.errors import InvalidMessageError, UnsupportedMessageError
-from delaystore.headers import EXCEPTION_TYPE, HEADERS_IN_BODY
+from delaystore.headers import EXCEPTION_TYPE, HEADERS_IN_BODY, UNDECODED
 from delaystore.message import DelayedMessage, UnreadableMessage
 from delaystore.operations.failed_message import failed_message
 from delaystore.testing._kit.messages import NOON, a_message, exactly
@@ -161,6 +161,14 @@ def test_what_nobody_can_read_is_not_sent_again(changed: Mapping[str, Any]) -> N
     failed = failed_message(replace(received, headers={**received.headers, **changed}))
     with pytest.raises(InvalidMessageError, match="cannot be read"):
         failed.original()
+
+
+@pytest.mark.parametrize("field", ["headers", "properties"])
+def test_what_a_sql_queue_could_not_decode_is_not_sent_otherwise_than_it_was(field: str) -> None:
+    fields: dict[str, Any] = {"headers": {}, "properties": {}, field: {UNDECODED: "<xml/>"}}
+    failed = failed_message(ReceivedMessage(message_id="m", body=b"", **fields))
+    with pytest.raises(InvalidMessageError, match="no JSON"):
+        failed.original("billing")
 
 
 @pytest.mark.parametrize("body", [b"[" * 200_000, b'{"headers":' * 50_000], ids=["lists", "objects"])

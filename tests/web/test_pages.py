@@ -1,5 +1,6 @@
 """What the pages show, and what their forms do."""
 
+import threading
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -200,6 +201,24 @@ def test_destinations_are_paused_limited_and_resumed(delivery: DelayedDelivery, 
     text = Page(here.get("/changes").text).text
     for action in ("pause", "limit", "resume"):
         assert action in text
+
+
+def test_a_destination_is_not_said_to_be_paused_before_the_store_says_so(
+    here: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delaystore.web.destinations._MOMENT", 0.1)
+    asked, pause = threading.Event(), InMemoryDelayedMessageStore.pause
+
+    def hanging(*arguments: Any, **named: Any) -> None:
+        assert asked.wait(30)
+        pause(*arguments, **named)
+
+    monkeypatch.setattr(InMemoryDelayedMessageStore, "pause", hanging)
+    assert post(here, "/destinations/pause", name="billing").status_code == 303
+    text = Page(here.get("/destinations").text).text
+    asked.set()
+    assert "Pausing billing goes on" in text
+    assert "billing is paused" not in text
 
 
 @pytest.mark.parametrize("make", ["fastapi", "starlette", "nested"])

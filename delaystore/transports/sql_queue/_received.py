@@ -5,6 +5,7 @@ from typing import Any
 
 from sqlalchemy import Row
 
+from delaystore.headers import UNDECODED
 from delaystore.sql.codec import decode_mapping
 from delaystore.transports.abc import ReceivedMessage
 
@@ -21,4 +22,4 @@ def _decoded(text: str | None) -> Mapping[str, Any]:
     try:
         return decode_mapping(text)
     except ValueError:
-        return {"delaystore.raw": text}
+        return {UNDECODED: text}

@@ -50,8 +50,11 @@ async def limit(request: Request) -> Response:
 
 async def _change(request: Request, change: Change) -> Response:
     work = await begin_change(request, change)
-    result = "" if work.result is None else f" {work.result}."
-    return site_of(request).pages.then(request, "/destinations", None, change.told + result)
+    if work.result is not None:
+        told = f"{change.told} {work.result}."
+    else:  # that a message was parked, or shown, says that the change is made: a store may hang before
+        told = change.told if work.done else f"{change.about} goes on; the store has not answered yet."
+    return site_of(request).pages.then(request, "/destinations", None, told)
 
 
 def _rate(text: str) -> float | None:

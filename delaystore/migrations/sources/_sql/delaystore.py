@@ -1,6 +1,7 @@
 """The tables of delaystore's own SQL stores."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, ClassVar, Final
 
@@ -57,8 +58,9 @@ class DelaystoreShape(TableShape):
 
     @override
     def to_message(self, row: Mapping[str, Any], endpoint: str) -> DelayedMessage:
-        """All of the message, as a store would fetch it."""
-        return to_readable_message([row[name] for name in NAMES], row.get(MESSAGE_KEY))
+        """All of the message, as a store would fetch it; what is parked is shown: nobody may look for it elsewhere."""
+        message = to_readable_message([row[name] for name in NAMES], row.get(MESSAGE_KEY))
+        return replace(message, next_attempt=message.due_time) if message.is_parked else message
 
     @override
     def identity(self, row: Mapping[str, Any], endpoint: str) -> Identity:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Update, literal, select
 
+from delaystore.calls import elsewhere
 from delaystore.message import EARLIEST_DUE_TIME, PARKED, Position, utc
 from delaystore.sql.types import UtcDateTime
 from delaystore.stores._checks import check_number
@@ -66,6 +67,12 @@ def _further(row: Any, after: Position | None) -> Position | None:
     return position if after is None or position > after else None
 
 
+def _begin_anew() -> None:
+    """The next step may take as long as the one before: what has a time limit is a transaction, not a walk of many."""
+    with elsewhere():
+        pass
+
+
 class Parking:
     """Where the walks of one store are. `opened` opens a transaction that finds rows by index."""
 
@@ -89,6 +96,7 @@ class Parking:
                 if from_beginning:
                     return 0
                 from_beginning = True
+            _begin_anew()
 
     def _park(self, until: datetime, at_most: int) -> _Step | None:
         """None: no destination is paused."""
@@ -127,6 +135,7 @@ class Parking:
                 if from_beginning:
                     break
                 from_beginning, found = True, 0
+            _begin_anew()
         if not found:
             with self._opened() as bound:
                 Destinations(bound).end_resuming(resuming)
