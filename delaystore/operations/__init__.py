@@ -10,6 +10,7 @@ from delaystore.operations.error_queue import ErrorGroups, ErrorPage, ErrorQueue
 from delaystore.operations.error_report import ErrorReport
 from delaystore.operations.failed_message import FailedMessage
 from delaystore.operations.overview import Overview
+from delaystore.operations.recent import Recent
 
 __all__ = [
     "Access",
@@ -26,4 +27,5 @@ __all__ = [
     "Operations",
     "Overview",
     "Preview",
+    "Recent",
 ]

@@ -43,18 +43,8 @@ class SetUpStore(CountingStore):
 
 
 @pytest.fixture
-def clock() -> SettableClock:
-    return SettableClock()
-
-
-@pytest.fixture
 def store(clock: SettableClock) -> SetUpStore:
     return SetUpStore(clock)
-
-
-@pytest.fixture
-def transport() -> ScriptedTransport:
-    return ScriptedTransport()
 
 
 @pytest.fixture

@@ -15,11 +15,6 @@ from tests.dispatching import FiveMethodStore, ScriptedTransport, message, setti
 
 
 @pytest.fixture
-def clock() -> SettableClock:
-    return SettableClock()
-
-
-@pytest.fixture
 def store(clock: SettableClock) -> InMemoryDelayedMessageStore:
     return InMemoryDelayedMessageStore(clock)
 

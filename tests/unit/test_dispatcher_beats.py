@@ -45,11 +45,6 @@ def store() -> CountingStore:
     return CountingStore()
 
 
-@pytest.fixture
-def transport() -> ScriptedTransport:
-    return ScriptedTransport()
-
-
 def make(store: InMemoryDelayedMessageStore, transport: ScriptedTransport, **changes: Any) -> Dispatcher:
     return Dispatcher(store, transport, settings(poll_interval=0.05, **changes), endpoint="sales")
 

@@ -9,7 +9,6 @@ from delaystore.dispatcher import Dispatcher
 from delaystore.message import DelayedMessage
 from delaystore.stores.memory import InMemoryDelayedMessageStore
 from delaystore.stores.memory._transaction import InMemoryTransaction
-from delaystore.testing import SettableClock
 from delaystore.transports.abc import Outcome, OutcomeKind
 from tests.dispatching import (
     NOON,
@@ -24,21 +23,6 @@ from tests.dispatching import (
 )
 
 UNREADY = Outcome(OutcomeKind.UNREADY, "its leader is gone")
-
-
-@pytest.fixture
-def clock() -> SettableClock:
-    return SettableClock()
-
-
-@pytest.fixture
-def store(clock: SettableClock) -> CountingStore:
-    return CountingStore(clock)
-
-
-@pytest.fixture
-def transport() -> ScriptedTransport:
-    return ScriptedTransport()
 
 
 def last_failure(store: InMemoryDelayedMessageStore, message_id: str = "bad") -> tuple[str, str]:

@@ -17,21 +17,6 @@ from tests.dispatching import NOON, CountingStore, ScriptedTransport, message, r
 SECOND = timedelta(seconds=1)
 
 
-@pytest.fixture
-def clock() -> SettableClock:
-    return SettableClock()
-
-
-@pytest.fixture
-def store(clock: SettableClock) -> CountingStore:
-    return CountingStore(clock)
-
-
-@pytest.fixture
-def transport() -> ScriptedTransport:
-    return ScriptedTransport()
-
-
 def test_what_is_granted_goes_and_the_others_come_when_they_may(
     store: CountingStore, transport: ScriptedTransport, clock: SettableClock
 ) -> None:

@@ -39,11 +39,6 @@ def store() -> CountingStore:
     return CountingStore()
 
 
-@pytest.fixture
-def transport() -> ScriptedTransport:
-    return ScriptedTransport()
-
-
 def make(store: DelayedMessageStore, transport: ScriptedTransport, **changes: Any) -> Dispatcher:
     return Dispatcher(store, transport, settings(**changes), endpoint="sales")
 

@@ -87,18 +87,8 @@ class TransportWithDelays(ScriptedTransport):
 
 
 @pytest.fixture
-def clock() -> SettableClock:
-    return SettableClock()
-
-
-@pytest.fixture
 def store(clock: SettableClock) -> StoreWithABlock:
     return StoreWithABlock(clock)
-
-
-@pytest.fixture
-def transport() -> ScriptedTransport:
-    return ScriptedTransport()
 
 
 @pytest.fixture

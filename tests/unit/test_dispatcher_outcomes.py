@@ -41,21 +41,6 @@ LATER = timedelta(days=1)
 
 
 @pytest.fixture
-def clock() -> SettableClock:
-    return SettableClock()
-
-
-@pytest.fixture
-def store(clock: SettableClock) -> CountingStore:
-    return CountingStore(clock)
-
-
-@pytest.fixture
-def transport() -> ScriptedTransport:
-    return ScriptedTransport()
-
-
-@pytest.fixture
 def dispatcher(store: CountingStore, transport: ScriptedTransport) -> Dispatcher:
     return Dispatcher(store, transport, settings(), endpoint="sales")
 

@@ -48,21 +48,6 @@ def seconds(monkeypatch: pytest.MonkeyPatch) -> Seconds:
 
 
 @pytest.fixture
-def clock() -> SettableClock:
-    return SettableClock()
-
-
-@pytest.fixture
-def store(clock: SettableClock) -> CountingStore:
-    return CountingStore(clock)
-
-
-@pytest.fixture
-def transport() -> ScriptedTransport:
-    return ScriptedTransport()
-
-
-@pytest.fixture
 def dispatcher(store: CountingStore, transport: ScriptedTransport, seconds: Seconds) -> Dispatcher:
     return Dispatcher(store, transport, settings(number_of_retries=0), endpoint="sales")
 

@@ -37,16 +37,6 @@ HOUR = timedelta(hours=1)
 
 
 @pytest.fixture
-def clock() -> SettableClock:
-    return SettableClock()
-
-
-@pytest.fixture
-def store(clock: SettableClock) -> CountingStore:
-    return CountingStore(clock)
-
-
-@pytest.fixture
 def delivery(store: CountingStore) -> Iterator[DelayedDelivery]:
     with DelayedDelivery("sales", store) as delivery:
         yield delivery

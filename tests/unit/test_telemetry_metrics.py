@@ -47,21 +47,6 @@ def provider(reader: InMemoryMetricReader) -> Iterator[MeterProvider]:
     provider.shutdown()
 
 
-@pytest.fixture
-def clock() -> SettableClock:
-    return SettableClock()
-
-
-@pytest.fixture
-def store(clock: SettableClock) -> CountingStore:
-    return CountingStore(clock)
-
-
-@pytest.fixture
-def transport() -> ScriptedTransport:
-    return ScriptedTransport()
-
-
 def read(reader: InMemoryMetricReader) -> Mapping[str, Metric]:
     data = reader.get_metrics_data()
     assert data is not None
