@@ -14,6 +14,7 @@ from delaystore.loading.arrow import STAGED
 from delaystore.loading.options import OnDuplicate, StoreOptions, WriteOptions
 from delaystore.loading.staging import FinishedLoad, LoadKey, Owner, StagedAttempt, Staging, open_staging
 from delaystore.message import DelayedMessage
+from delaystore.sql.names import BESIDE
 from delaystore.stores.sql.rows import to_row
 
 DUE = datetime(2033, 5, 18, 3, 33, 20, 123456, tzinfo=UTC)
@@ -60,12 +61,15 @@ def load(
     return finished or staging.promote([staged(staging, messages)], on_duplicate)
 
 
+_BESIDE = re.compile(rf"(_shelves|_shelf_[0-9a-f]{{20}}|{'|'.join(BESIDE)})$")
+
+
 def tables(url: str) -> list[str]:
-    """The tables that are there, less the store's own and its shelves."""
+    """The tables that are there, less the store's own, those beside it, and its shelves."""
     engine = create_engine(url)
     try:
         names = inspect(engine).get_table_names()
     finally:
         engine.dispose()
     others = set(names) - {"sales_delayed", "sales_delayed_version"}
-    return sorted(name for name in others if re.search("_shel(ves|f_[0-9a-f]{20})$", name) is None)
+    return sorted(name for name in others if _BESIDE.search(name) is None)

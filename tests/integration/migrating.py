@@ -14,6 +14,7 @@ from delaystore.migrations.abc import Run, RunParameters, RunStatus
 from delaystore.migrations.sources._sql.delaystore import open_delaystore_source
 from delaystore.migrations.sources._sql.shape import TableShape
 from delaystore.migrations.sources._sql.source import SqlSource
+from delaystore.sql.names import BESIDE, SHELVES
 
 HOLDER = "this test"
 AWKWARD = 'Odd "T%me:`outs'
@@ -55,9 +56,10 @@ def dump(url: str, table: str) -> list[tuple[object, ...]]:
 
 
 def tables_of(url: str) -> set[str]:
-    """The tables that are there, less the one whose children are the shelves."""
+    """The tables that are there, less those beside the ones in which messages wait."""
     with connected(url) as connection:
-        return {name for name in inspect(connection).get_table_names() if not name.endswith("_shelves")}
+        names = inspect(connection).get_table_names()
+    return {name for name in names if not name.endswith((SHELVES, *BESIDE))}
 
 
 def count(url: str, table: str, where: str = "1 = 1") -> int:

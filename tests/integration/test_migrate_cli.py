@@ -102,7 +102,7 @@ def test_messages_go_from_postgresql_into_the_cascade_and_arrive(
     assert preview.code == 0, preview
     (found,) = preview.document["endpoints"]
     assert (found["count"], found["destinations"], found["immovable"]) == (252, {"billing": 252}, 0)
-    assert tables(postgresql_url) == {"sales_delayed", "sales_delayed_shelves", "sales_delayed_version"}
+    before = tables(postgresql_url)
     assert len(kept(postgresql_url)) == 252
 
     moved = run("migrate", "run", *ends, "--yes", "--json", "--batch-size", "50")
@@ -123,7 +123,7 @@ def test_messages_go_from_postgresql_into_the_cascade_and_arrive(
     assert "cannot be read" in verified.document["endpoints"][0]["remarks"][0]
     assert "completed" in run("migrate", "status", "--from", postgresql_url).out
     assert run("migrate", "cleanup", *ends).code == 0
-    assert tables(postgresql_url) == {"sales_delayed", "sales_delayed_shelves", "sales_delayed_version"}
+    assert tables(postgresql_url) == before
     assert "no run" in run("migrate", "status", "--from", postgresql_url).out
 
 

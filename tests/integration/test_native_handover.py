@@ -121,7 +121,7 @@ def test_a_message_whose_queue_does_not_exist_yet_stays_until_it_is_due(
 ) -> None:
     with delivery:
         delivery.send("later", b"pay", delay=5, message_id="a")
-        until(lambda: (found := delivery.get("a")) is not None and found.failure_count)
+        until(lambda: (found := delivery.get("a")) is not None and found.next_attempt > found.due_time)
         transport.declare("later")
         ((arrived, _),) = received(transport, "later", 1)
     assert DELAY_IN_SECONDS not in arrived.headers

@@ -47,6 +47,8 @@ def test_an_interrupted_cancel_says_how_far_it_is_and_goes_on(
     try:
         assert process.stderr is not None
         first = process.stderr.readline()
+        while store.count() == MANY and process.poll() is None:
+            time.sleep(0.005)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=PATIENCE)
     finally:
