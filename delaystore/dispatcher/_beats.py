@@ -44,6 +44,7 @@ class Beats:
         return BEAT_EVERY.total_seconds()
 
     def _retire(self) -> None:
+        self._depth.end()
         store = self._context.operability.found
         if store is not None and self._since is not None:
             self._tell(store)

@@ -3,13 +3,14 @@
 import os
 import socket
 import threading
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from delaystore.dispatcher import Dispatcher, _beats
+from delaystore.dispatcher import Dispatcher, _beats, _depth
 from delaystore.dispatcher._activity import MOST_MINUTES, RecentActivity, _add_lateness
 from delaystore.dispatcher._batch import Batch
 from delaystore.errors import StoreUnavailableError
@@ -208,6 +209,28 @@ def test_an_error_queue_that_does_not_answer_holds_up_no_beat(store: CountingSto
         answer.set()
         wait_until(lambda: dispatcher.health().error_queue_depth == 7)
     assert asked == ["error"]
+
+
+def test_the_transport_is_asked_for_nothing_once_the_dispatcher_has_stopped(
+    store: CountingStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who stops it closes the transport next, and would leave the connection of a late question open."""
+    monkeypatch.setattr(_depth, "ASK_EVERY", 0.0)
+    asked: list[str] = []
+    answered: list[str] = []
+
+    class SlowTransport(ScriptedTransport):
+        def depth(self, queue: str) -> int | None:
+            asked.append(queue)
+            time.sleep(0.1)
+            answered.append(queue)
+            return 7
+
+    with running(make(store, SlowTransport())):
+        wait_until(lambda: len(asked) > 2)
+    assert len(answered) == len(asked)
+    time.sleep(0.2)
+    assert len(answered) == len(asked)
 
 
 def test_health_tells_the_depth_of_its_own_error_queue(store: CountingStore, transport: ScriptedTransport) -> None:
