@@ -61,6 +61,10 @@ class Beats:
             raise
 
     def _record(self, now: datetime) -> DispatcherRecord:
+        obstacle = (
+            self._context.transport.unavailable()
+        )  # it may only now begin to connect, and the first beat is early
+        problem = None if self._since is None else obstacle
         self._since = self._since or now
         return DispatcherRecord(
             dispatcher_id=self._id,
@@ -74,7 +78,7 @@ class Beats:
             breakers=self._context.breakers.states(),
             error_queue=self._context.error_queue.name,
             error_queue_depth=self._depth.ask(),
-            problem=self._context.transport.unavailable(),
+            problem=problem,
         )
 
     def _rate(self) -> float:
