@@ -249,12 +249,22 @@ def test_destinations_are_paused_limited_and_resumed(call: Program, delivery: De
 
 
 def test_health_and_overview(call: Program, delivery: DelayedDelivery) -> None:
-    assert call("GET", "/health") == {"healthy": True, "problems": []}
+    assert call("GET", "/health") == {"healthy": True, "problems": [], "warnings": []}
     assert call("GET", "/overview")["endpoint"] == "sales"
     delivery.send("billing", b"x", delay=HOUR)
-    call.here.client.headers["x"] = "y"
     fresh = Program(browser(app(delivery)))
-    assert "No dispatcher is running" in fresh("GET", "/health", status=503)["problems"][0]
+    told = fresh("GET", "/health")
+    assert told["healthy"] is True
+    assert "No dispatcher is running" in told["warnings"][0]
+    told = fresh("GET", "/health?require_dispatcher=true", status=503)
+    assert told["problems"] == ["no dispatcher is running"]
+    fresh("GET", "/health?require_dispatcher=perhaps", status=400)
+
+
+def test_a_store_that_is_gone_is_unhealthy(delivery: DelayedDelivery) -> None:
+    page = browser(app(delivery))
+    delivery.close()
+    assert Program(page)("GET", "/health", status=503)["problems"]
 
 
 def test_a_token_reads_or_operates(delivery: DelayedDelivery) -> None:
