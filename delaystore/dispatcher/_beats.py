@@ -14,7 +14,6 @@ from delaystore.calls import Call
 from delaystore.dispatcher._context import DispatchContext
 from delaystore.dispatcher._depth import ErrorQueueDepth
 from delaystore.dispatcher._ticker import Ticker
-from delaystore.errors import DelaystoreError
 from delaystore.stores.operable import BEAT_EVERY, DispatcherRecord, OperableDelayedMessageStore
 
 logger = logging.getLogger("delaystore.dispatcher")
@@ -53,8 +52,8 @@ class Beats:
             self._depth.end()  # nobody waits for the broker's answer
             self._tell(store)
             store.retire(self._id)
-        except DelaystoreError as error:
-            logger.debug("what was done is not told: %s", error)
+        except Exception as error:
+            logger.warning("telling what was done fails: %s", error)
 
     def _beat(self) -> float:
         store = self._context.operability.ask()

@@ -3,6 +3,7 @@
 import re
 from base64 import b64encode
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -12,6 +13,7 @@ from openapi_spec_validator import validate
 from starlette.routing import Route
 
 from delaystore.delivery import DelayedDelivery
+from delaystore.stores import SqlDelayedMessageStore
 from delaystore.web import app
 from delaystore.web.api.document import CALLS, document
 from delaystore.web.paths import API
@@ -261,10 +263,15 @@ def test_health_and_overview(call: Program, delivery: DelayedDelivery) -> None:
     fresh("GET", "/health?require_dispatcher=perhaps", status=400)
 
 
-def test_a_store_that_is_gone_is_unhealthy(delivery: DelayedDelivery) -> None:
-    page = browser(app(delivery))
-    delivery.close()
-    assert Program(page)("GET", "/health", status=503)["problems"]
+def test_a_store_that_is_gone_is_unhealthy(tmp_path: Path) -> None:
+    file = tmp_path / "app.db"
+    store = SqlDelayedMessageStore(f"sqlite:///{file}")
+    with DelayedDelivery("sales", store) as delivery:
+        delivery.setup_infrastructure()
+        page = Program(browser(app(delivery)))
+        store.close()
+        file.write_bytes(b"no database, but as long as one has to be to be taken for one" * 20)
+        assert "not a database" in page("GET", "/health", status=503)["problems"][0]
 
 
 def test_a_token_reads_or_operates(delivery: DelayedDelivery) -> None:
