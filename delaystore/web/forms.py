@@ -61,6 +61,11 @@ def filter_of(fields: Fields) -> MessageFilter:
     )
 
 
+def flag_of(fields: Fields, name: str) -> bool:
+    """Whether a field says yes; False also where it is not given. Raises InvalidMessageError."""
+    return _answer(fields, name) or False
+
+
 def query_of(wanted: MessageFilter) -> dict[str, Any]:
     """The inverse of `filter_of`."""
     document = wanted.as_dict()

@@ -3,6 +3,7 @@
 import re
 from base64 import b64encode
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from threading import Event
 from typing import Any
 
@@ -14,7 +15,7 @@ from starlette.routing import Route
 
 from delaystore.delivery import DelayedDelivery
 from delaystore.errors import StoreUnavailableError
-from delaystore.stores import InMemoryDelayedMessageStore
+from delaystore.stores import InMemoryDelayedMessageStore, SqlDelayedMessageStore
 from delaystore.web import app
 from delaystore.web.api.document import CALLS, document
 from delaystore.web.paths import API
@@ -301,12 +302,27 @@ def test_destinations_are_paused_limited_and_resumed(call: Program, delivery: De
 
 
 def test_health_and_overview(call: Program, delivery: DelayedDelivery) -> None:
-    assert call("GET", "/health") == {"healthy": True, "problems": []}
+    assert call("GET", "/health") == {"healthy": True, "problems": [], "warnings": []}
     assert call("GET", "/overview")["endpoint"] == "sales"
     delivery.send("billing", b"x", delay=HOUR)
-    call.here.client.headers["x"] = "y"
     fresh = Program(browser(app(delivery)))
-    assert "No dispatcher is running" in fresh("GET", "/health", status=503)["problems"][0]
+    told = fresh("GET", "/health")
+    assert told["healthy"] is True
+    assert "No dispatcher is running" in told["warnings"][0]
+    told = fresh("GET", "/health?require_dispatcher=true", status=503)
+    assert told["problems"] == ["no dispatcher is running"]
+    fresh("GET", "/health?require_dispatcher=perhaps", status=400)
+
+
+def test_a_store_that_is_gone_is_unhealthy(tmp_path: Path) -> None:
+    file = tmp_path / "app.db"
+    store = SqlDelayedMessageStore(f"sqlite:///{file}")
+    with DelayedDelivery("sales", store) as delivery:
+        delivery.setup_infrastructure()
+        page = Program(browser(app(delivery)))
+        store.close()
+        file.write_bytes(b"no database, but as long as one has to be to be taken for one" * 20)
+        assert "not a database" in page("GET", "/health", status=503)["problems"][0]
 
 
 def test_a_token_reads_or_operates(delivery: DelayedDelivery) -> None:
