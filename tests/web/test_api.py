@@ -4,6 +4,7 @@ import re
 from base64 import b64encode
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import httpx
@@ -13,10 +14,12 @@ from openapi_spec_validator import validate
 from starlette.routing import Route
 
 from delaystore.delivery import DelayedDelivery
-from delaystore.stores import SqlDelayedMessageStore
+from delaystore.errors import StoreUnavailableError
+from delaystore.stores import InMemoryDelayedMessageStore, SqlDelayedMessageStore
 from delaystore.web import app
 from delaystore.web.api.document import CALLS, document
 from delaystore.web.paths import API
+from delaystore.web.works import Work
 from tests.web.pages import TOKENS, USERS, Browser, browser
 from tests.web.test_pages import until_done
 
@@ -118,6 +121,33 @@ def test_bodies_may_be_binary_and_are_hidden_unless_allowed(call: Program, deliv
     assert call("GET", f"/messages/{sent['message_id']}")["body_base64"] == encoded
     hidden = Program(browser(app(delivery)))
     assert not {"body", "body_base64"} & hidden("GET", f"/messages/{sent['message_id']}").keys()
+
+
+@pytest.mark.parametrize("number", ["9" * 5_000, "0", "-1", "1001", "²", "1.5", ""])
+def test_a_number_that_cannot_be_is_told(call: Program, number: str) -> None:
+    for path in ("/messages", "/changes", "/errors/messages"):
+        said = call("GET", path, params={"limit": number}, status=400)["detail"]
+        assert said.startswith("The limit must be a whole number from 1 to 1,000, not '")
+    if number != "0":
+        assert call.here.get(f"{API}/errors/messages", params={"skip": "9" * 5_000}).status_code == 400
+        assert (
+            call.here.get("/errors/messages", params={"skip": "9" * 5_000}, auth=("ada", "lovelace")).status_code == 400
+        )
+
+
+def test_what_is_said_stays_short(call: Program) -> None:
+    said = call("POST", "/messages", json={"destination": "q", "delay": "x" * 1_000_000}, status=400)["detail"]
+    assert len(said) < 700
+    assert said.startswith("Delay 'xxx")
+    assert said.endswith("or a number of seconds.")
+
+
+def test_half_a_character_in_a_filter_does_not_stay(call: Program) -> None:
+    headers = {"Content-Type": "application/json"}
+    for path, more in (("/operations/preview", ""), ("/operations", '"kind": "cancel", ')):
+        given = f'{{{more}"filter": {{"headers": {{"a": "\\ud800"}}}}}}'
+        assert call.here.post(API + path, content=given, headers=headers).status_code == 400
+    assert call("GET", "/operations") == {"operations": []}
 
 
 def test_a_message_with_a_key_that_waits_is_kept(call: Program) -> None:
@@ -233,6 +263,27 @@ def test_what_cannot_be_changed_is_told(
 ) -> None:
     assert said.lower() in call("POST", "/operations", json=given, status=400)["detail"].lower()
     assert not delivery.operations.operations()
+
+
+def test_an_operation_is_kept_only_where_there_is_room_to_run_it(call: Program, delivery: DelayedDelivery) -> None:
+    site, held = call.here.client._transport.app.state.site, Event()  # type: ignore[attr-defined]
+    for _ in range(8):
+        site.works.begin(Work(about="waiting", by="me"), lambda _: str(held.wait(30)))
+    new = {"kind": "cancel", "filter": {}}
+    assert "8 changes are going on already" in call("POST", "/operations", json=new, status=400)["detail"]
+    assert not delivery.operations.operations()
+    held.set()
+
+
+def test_a_store_that_fails_in_the_midst_of_a_pause_is_no_mistake_of_the_caller(
+    call: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*_: Any, **__: Any) -> None:
+        raise StoreUnavailableError("the connection was lost")
+
+    monkeypatch.setattr(InMemoryDelayedMessageStore, "pause", lost)
+    said = call("POST", "/destinations/pause", json={"destination": "billing"}, status=503)["detail"]
+    assert said == "The connection was lost."
 
 
 def test_destinations_are_paused_limited_and_resumed(call: Program, delivery: DelayedDelivery) -> None:
