@@ -140,6 +140,10 @@ def _check_headers(headers: Mapping[str, str]) -> None:
     for name, value in headers.items():
         if type(name) is not str or type(value) is not str:
             raise InvalidMessageError(f"a filter compares headers as text: {name!r} must be a str, not {value!r}")
+        try:
+            f"{name}{value}".encode()
+        except UnicodeEncodeError:
+            raise InvalidMessageError(f"header {name!r} with {value!r} cannot be written as UTF-8") from None
 
 
 def _check_prefix(prefix: object) -> None:

@@ -146,7 +146,7 @@ class Position(NamedTuple):
         """The inverse of `str`; raises ValueError for anything else."""
         instant, mark, message_id = text.partition("~")
         next_attempt = datetime.fromisoformat(instant)
-        if not mark or next_attempt.tzinfo is None:
+        if not mark or next_attempt.tzinfo is None or "\0" in message_id:
             raise ValueError(f"not a position: {text!r}")
         return cls(next_attempt, message_id)
 

@@ -12,6 +12,7 @@ from delaystore.calls._call import (
     elsewhere,
 )
 from delaystore.calls._question import Question
+from delaystore.calls._repeated import Repeated
 from delaystore.calls._tasks import TaskCalls
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "CallWatcher",
     "Interruptible",
     "Question",
+    "Repeated",
     "TaskCalls",
     "calls_of",
     "current_call",

@@ -21,7 +21,8 @@ class Question(Generic[T]):
         self._call = Call(purpose, seconds)
         self._ask = ask
         self._seconds = seconds
-        self._ends = monotonic() + seconds
+        self._began = monotonic()
+        self._ends = self._began + seconds
         self._done = threading.Event()
         self._answer: list[T] = []
         self._error: Exception | None = None
@@ -31,6 +32,11 @@ class Question(Generic[T]):
     def open(self) -> bool:
         """Whether there is no answer yet."""
         return not self._done.is_set()
+
+    @property
+    def age(self) -> float:
+        """Seconds since it was asked."""
+        return monotonic() - self._began
 
     @property
     def too_late(self) -> bool:

@@ -8,7 +8,6 @@ from delaystore.cli._delays.options import BrokerUrl, ManagementUrl
 from delaystore.cli._options import DEFAULT_ERROR_QUEUE, Endpoint, Json, Schema, StoreUrl, Table, TransportUrl
 from delaystore.cli._output import print_document, say, tell
 from delaystore.cli._store_report import (
-    Demands,
     MaxOverdue,
     Patience,
     Timeout,
@@ -42,6 +41,7 @@ def health(
     messages are told, and are not unhealthy. Creates no table and no file.
     """
     from delaystore.cli._endpoint import EndpointOptions, reading
+    from delaystore.operations.demands import Demands
 
     demands = Demands(max_overdue=parse_duration(max_overdue, "--max-overdue"), dispatcher=require_dispatcher)
     options = EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table, transport=transport)

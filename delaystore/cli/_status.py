@@ -19,7 +19,6 @@ from delaystore.cli._options import (
 from delaystore.cli._output import is_terminal, print_document, write
 from delaystore.cli._recent import WINDOWS
 from delaystore.cli._store_report import (
-    Demands,
     MaxOverdue,
     Patience,
     StoreReport,
@@ -35,6 +34,7 @@ _LEFT_OUT: Final = ("activity", "rate", "lateness")
 
 if TYPE_CHECKING:
     from delaystore.cli._endpoint import OpenedEndpoint
+    from delaystore.operations.demands import Demands
     from delaystore.sql.sizes import TableSize
 
 
@@ -60,6 +60,8 @@ def status(
     Ctrl-C; with --json it prints a document a line. Exit code 1: unhealthy, as for health. Creates no table and no
     file.
     """
+    from delaystore.operations.demands import Demands
+
     demands = Demands(max_overdue=parse_duration(max_overdue, "--max-overdue"), dispatcher=require_dispatcher)
     seconds = parse_duration(every, "--every").total_seconds()
     if not seconds:
@@ -86,11 +88,11 @@ class _Status:
     """How an endpoint is. `sizes`: of its tables; empty: the store has none. None: no answer in time."""
 
     report: StoreReport
-    demands: Demands
+    demands: "Demands"
     sizes: "Sequence[TableSize] | None"
 
     @classmethod
-    def of(cls, opened: "OpenedEndpoint", timeout: str, demands: Demands) -> "_Status":
+    def of(cls, opened: "OpenedEndpoint", timeout: str, demands: "Demands") -> "_Status":
         """As it is now; raises StoreError."""
         patience = Patience(timeout)
         report = patience.report(opened)

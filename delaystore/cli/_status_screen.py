@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from delaystore.amounts import limit_text, rate_text, up_to
 from delaystore.cli._output import about, printable, table_lines
 from delaystore.cli._recent import COLUMNS, WINDOWS, recent_row
-from delaystore.cli._store_report import Demands, StoreReport
+from delaystore.cli._store_report import StoreReport
+from delaystore.operations.demands import Demands
 from delaystore.operations.recent import Recent
 from delaystore.times import duration_text, time_text
 

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
@@ -16,6 +15,7 @@ from delaystore.times import overdue_text, parse_duration
 
 if TYPE_CHECKING:
     from delaystore.cli._endpoint import OpenedEndpoint
+    from delaystore.operations.demands import Demands
     from delaystore.operations.overview import Overview
 
 T = TypeVar("T")
@@ -49,15 +49,6 @@ def require_dispatcher_option(command: str) -> Any:
     return environment_option("--require-dispatcher", "Unhealthy, too, unless a dispatcher is running.", group=command)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Demands:
-    """What an endpoint must be like to be healthy."""
-
-    max_overdue: timedelta
-    dispatcher: bool = False
-    """Whether one must be running."""
-
-
 @dataclass(frozen=True, slots=True)
 class StoreReport:
     """What store and transport say. `problem`: what is wrong with the store; None: nothing is known to be."""
@@ -65,16 +56,17 @@ class StoreReport:
     problem: str | None
     overview: "Overview"
 
-    def faults(self, demands: Demands) -> Sequence[str]:
+    def faults(self, demands: "Demands") -> Sequence[str]:
         """Why it is unhealthy; empty: it is healthy."""
-        return list(self._faults(demands))
+        own = [] if self.problem is None else [self.problem]
+        return [*own, *demands.unmet(self.overview)]
 
     @property
     def no_dispatcher(self) -> bool:
         """Whether something is overdue, and no dispatcher tells that it runs."""
         return bool(self.overview.overdue) and self.overview.dispatchers is not None and not self.overview.dispatchers
 
-    def document(self, demands: Demands) -> dict[str, Any]:
+    def document(self, demands: "Demands") -> dict[str, Any]:
         """The same for JSON; None: not known, or not answered in time."""
         seen, faults = self.overview, self.faults(demands)
         return {
@@ -90,16 +82,6 @@ class StoreReport:
         waiting = self.overview.waiting
         told = "not counted in time how many are" if waiting is None else about(waiting)
         return "; ".join([f"{told} waiting, {overdue_text(self.overview.overdue)}", *self._remarks()])
-
-    def _faults(self, demands: Demands) -> Iterator[str]:
-        seen = self.overview
-        if self.problem is not None:
-            yield self.problem
-        if seen.overdue is not None and seen.overdue > demands.max_overdue:
-            yield overdue_text(seen.overdue)
-        if demands.dispatcher and not seen.dispatchers:
-            known = seen.dispatchers is not None
-            yield "no dispatcher is running" if known else "it is unknown whether a dispatcher is running"
 
     def _remarks(self) -> Iterator[str]:
         seen = self.overview

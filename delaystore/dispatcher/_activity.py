@@ -55,6 +55,11 @@ class RecentActivity:
             _add_lateness(minute.lateness, due_times, at)
             _add_destinations(minute.by_destination, batch.delivered)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to take."""
+        return not self._minutes
+
     def take(self) -> Sequence[Activity]:
         """What was counted since it was taken last."""
         with self._lock:

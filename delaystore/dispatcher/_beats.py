@@ -1,5 +1,6 @@
 """Telling the store that a dispatcher lives, and what it did."""
 
+import logging
 import os
 import socket
 import time
@@ -14,6 +15,8 @@ from delaystore.dispatcher._context import DispatchContext
 from delaystore.dispatcher._depth import ErrorQueueDepth
 from delaystore.dispatcher._ticker import Ticker
 from delaystore.stores.operable import BEAT_EVERY, DispatcherRecord, OperableDelayedMessageStore
+
+logger = logging.getLogger("delaystore.dispatcher")
 
 LONGEST_BEAT: Final = 5.0
 """Seconds that a beat may take."""
@@ -36,6 +39,21 @@ class Beats:
         self._delivered = deque([(time.monotonic(), context.tally.total.delivered)])
         self._depth = ErrorQueueDepth(context.transport, context.error_queue.name)
         self.ticker: Final = Ticker(f"{name}-beats", "telling that the dispatcher lives", self._beat, self._retire)
+
+    def tell_once(self) -> None:
+        """Without a loop: tell what was done, if anything was. That it cannot be told is no reason to fail: it is done.
+
+        It is told the next time, then.
+        """
+        store = self._context.operability.found
+        if store is None or self._context.activity.is_empty:
+            return
+        try:
+            self._depth.end()  # nobody waits for the broker's answer
+            self._tell(store)
+            store.retire(self._id)
+        except Exception as error:
+            logger.warning("telling what was done fails: %s", error)
 
     def _beat(self) -> float:
         store = self._context.operability.ask()
@@ -61,10 +79,8 @@ class Beats:
             raise
 
     def _record(self, now: datetime) -> DispatcherRecord:
-        obstacle = (
-            self._context.transport.unavailable()
-        )  # it may only now begin to connect, and the first beat is early
-        problem = None if self._since is None else obstacle
+        obstacle = self._context.transport.unavailable()
+        problem = None if self._since is None else obstacle  # the first beat is early: it may only now begin to connect
         self._since = self._since or now
         return DispatcherRecord(
             dispatcher_id=self._id,

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
+from delaystore.amounts import counted
 from delaystore.dispatcher._batch import Batch
 from delaystore.dispatcher._error_queue import ErrorQueue, Failure
 from delaystore.dispatcher._failure_log import grouped
@@ -73,8 +74,8 @@ class ErrorCopies:
     def _log(self, moved: Sequence[Failure]) -> None:
         for alike, messages in grouped(moved).items():
             logger.warning(
-                "moved %d messages to the error queue %r; first %r to %r: %s",
-                len(messages),
+                "moved %s to the error queue %r; first %r to %r: %s",
+                counted(len(messages), "message"),
                 self._error_queue.name,
                 messages[0].message_id,
                 alike.destination,

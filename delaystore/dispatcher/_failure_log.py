@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from delaystore.amounts import counted
 from delaystore.dispatcher._batch import Batch
 from delaystore.dispatcher._error_queue import Failure
 from delaystore.dispatcher._youngest import keep_youngest
@@ -72,8 +73,8 @@ def _tell(level: int, what: str, alike: Alike, messages: Sequence[DelayedMessage
     more = ", ..." if len(messages) > named else ""
     logger.log(
         level,
-        "%d messages to %r %s: %s: %s; %s%s",
-        len(messages),
+        "%s to %r %s: %s: %s; %s%s",
+        counted(len(messages), "message"),
         alike.destination,
         what,
         alike.kind,

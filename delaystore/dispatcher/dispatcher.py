@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from delaystore.calls import in_background
+from delaystore.dispatcher._beats import Beats
 from delaystore.dispatcher._context import DispatchContext
 from delaystore.dispatcher._loop import DispatchLoop
 from delaystore.dispatcher._parking import show_what_resumes
@@ -146,7 +147,8 @@ class Dispatcher:
         """Forward what is due now, in the calling thread, and return what was done: for tests and for cron.
 
         It ends early when the broker stops answering. What was parked for a destination that resumes is due, too.
-        Raises TransportUnavailableError when the transport cannot send, and what the store raises.
+        The store is told what was done, for `delaystore status`. Raises TransportUnavailableError when the transport
+        cannot send, and what the store raises.
         """
         seconds = self._settings.dispatch_timeout.total_seconds()
         WakeUp().pause(seconds, lambda: self._transport.unavailable() is None, poll=0.02)
@@ -158,6 +160,8 @@ class Dispatcher:
         while (result.report.progress or result.again) and not result.hindered:
             result = self._passes.run(result.at)
             total += result.report
+        if not self._is_running():  # whose beats tell it
+            Beats(self._context, self._name, self._known_as).tell_once()
         return total
 
     def wake_up(self, due_time: datetime | None = None) -> None:

@@ -1,19 +1,17 @@
 """Asking the store how it is, without waiting for as long as it may take."""
 
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from time import monotonic
-from typing import Final, Generic, TypeVar
+from typing import Final
 
-from delaystore.calls import Question
+from delaystore.calls import Repeated
 from delaystore.stores.abc import Count, DelayedMessageStore, ManagedDelayedMessageStore
 from delaystore.stores.operable import DispatcherRecord, OperableDelayedMessageStore
 
 MOST_COUNTED: Final = 10_000
 """As many failing and parked messages are counted."""
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,33 +57,12 @@ def depth_told(dispatchers: Sequence[DispatcherRecord], error_queue: str) -> int
     return max((depth for depth in told if depth is not None), default=None)
 
 
-class _Repeated(Generic[T]):
-    """A question that is asked again and again, but never twice at once: a store that hangs keeps one thread."""
-
-    def __init__(self, purpose: str, ask: Callable[[], T]) -> None:
-        self._purpose = purpose
-        self._ask = ask
-        self._lock = threading.Lock()
-        self._question: Question[T] | None = None
-
-    def ask(self, seconds: float) -> T:
-        """The answer. An earlier question without one is waited for until its own time is over.
-
-        Raises StoreUnavailableError after `seconds`, and what the store raises.
-        """
-        with self._lock:
-            if self._question is None or not self._question.open:
-                self._question = Question(self._purpose, self._ask, seconds)
-            question = self._question
-        return question.answer()
-
-
 class StatusCheck:
     """Asks one store, for a bounded time; `error_queue`: whose depth dispatchers have told it."""
 
     def __init__(self, store: DelayedMessageStore, error_queue: str) -> None:
-        self._status = _Repeated("asking for the status", lambda: store.status())
-        self._counts = _Repeated("counting what waits", lambda: counts_of(store, error_queue))
+        self._status = Repeated("asking for the status", lambda: store.status())
+        self._counts = Repeated("counting what waits", lambda: counts_of(store, error_queue))
 
     def health(self, timeout: timedelta | float) -> StoreHealth:
         """How the store is, asked for `timeout` (or seconds) at most; raises nothing.
@@ -95,11 +72,11 @@ class StatusCheck:
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
         ends = monotonic() + seconds
         try:
-            status = self._status.ask(seconds)
+            status = self._status.question(seconds).answer()
         except Exception as error:
             return StoreHealth(problem=str(error) or type(error).__name__)
         try:
-            counts = self._counts.ask(max(0.0, ends - monotonic()))
+            counts = self._counts.question(max(0.0, ends - monotonic())).answer()
         except Exception:
             counts = StoreCounts()
         return StoreHealth(status.overdue, status.read_only, counts)

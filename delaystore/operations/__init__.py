@@ -5,6 +5,7 @@ from delaystore.operations._bulk import OperationListener
 from delaystore.operations._operations import Operations
 from delaystore.operations._pauses import CountListener
 from delaystore.operations._search import Export, Preview
+from delaystore.operations.demands import Demands
 from delaystore.operations.error_groups import ErrorFilter, ErrorGroup
 from delaystore.operations.error_queue import ErrorGroups, ErrorPage, ErrorQueue
 from delaystore.operations.error_report import ErrorReport
@@ -15,6 +16,7 @@ from delaystore.operations.recent import Recent
 __all__ = [
     "Access",
     "CountListener",
+    "Demands",
     "ErrorFilter",
     "ErrorGroup",
     "ErrorGroups",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from delaystore.amounts import counted
 from delaystore.calls import Call
 from delaystore.errors import ConfigurationError, StoreError
 from delaystore.settings import DelayedDeliverySettings
@@ -74,4 +75,6 @@ class Access:
             with self.call("noting a change"):
                 store.note_change(AuditEntry(at=store.now(), by=self.by, action=action, about=about, count=count))
         except StoreError as error:
-            logger.error("%s: %s by %s (%d messages) is done, but not noted: %s", action, about, self.by, count, error)
+            logger.error(
+                "%s: %s by %s (%s) is done, but not noted: %s", action, about, self.by, counted(count, "message"), error
+            )

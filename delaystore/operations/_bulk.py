@@ -39,35 +39,43 @@ def begin(access: Access, kind: OperationKind, wanted: MessageFilter, due_time: 
     return operation
 
 
+def operation(access: Access, operation_id: str) -> Operation | None:
+    """The operation of that id; None: there is none."""
+    store = access.operable()
+    if not (operation_id.isascii() and operation_id.isalnum()):  # as ids are; a database may refuse any other text
+        return None
+    with access.call("looking up an operation"):
+        return store.operation(operation_id)
+
+
 def run(access: Access, operation_id: str, listener: OperationListener | None = None) -> Operation:
     """Take steps until the operation has ended; raises ConfigurationError where there is none of that id."""
-    store = access.operable()
-    with access.call("looking up an operation"):
-        operation = store.operation(operation_id)
-    began_running = operation is not None and operation.state is OperationState.RUNNING
-    while operation is not None and operation.state is OperationState.RUNNING:
+    store, found = access.operable(), operation(access, operation_id)
+    began_running = found is not None and found.state is OperationState.RUNNING
+    while found is not None and found.state is OperationState.RUNNING:
         with access.call("changing many messages"):
-            operation = store.advance_operation(operation_id)
-        if operation is not None and listener is not None:
-            listener(operation)
-    if operation is None:
+            found = store.advance_operation(operation_id)
+        if found is not None and listener is not None:
+            listener(found)
+    if found is None:
         raise ConfigurationError(f"there is no operation {operation_id!r}; `delaystore operations` lists them")
-    if operation.kind is OperationKind.RESCHEDULE and operation.changed:
-        access.wake_up(operation.due_time)
-    if began_running and operation.state is OperationState.DONE:
-        access.note(operation.kind.value, _about(operation), operation.changed)
-    return operation
+    if found.kind is OperationKind.RESCHEDULE and found.changed:
+        access.wake_up(found.due_time)
+    if began_running and found.state is OperationState.DONE:
+        access.note(found.kind.value, _about(found), found.changed)
+    return found
 
 
 def abandon(access: Access, operation_id: str) -> Operation | None:
     """End an operation that runs; what it changed stays changed. None: there is none of that id."""
-    store = access.operable()
+    store, before = access.operable(), operation(access, operation_id)
+    if before is None:
+        return None
     with access.call("abandoning an operation"):
-        before = store.operation(operation_id)
-        operation = store.end_operation(operation_id)
-    if operation is not None and before is not None and before.state is OperationState.RUNNING:
-        access.note("abandon", _about(operation), operation.changed)
-    return operation
+        ended = store.end_operation(operation_id)
+    if ended is not None and before.state is OperationState.RUNNING:
+        access.note("abandon", _about(ended), ended.changed)
+    return ended
 
 
 def _about(operation: Operation) -> str:

@@ -144,9 +144,7 @@ class Operations:
 
     def operation(self, operation_id: str) -> Operation | None:
         """The operation of that id; None: there is none."""
-        store = self._access.operable()
-        with self._access.call("looking up an operation"):
-            return store.operation(operation_id)
+        return _bulk.operation(self._access, operation_id)
 
     def operations(self, limit: int = 20) -> Sequence[Operation]:
         """The last ones that were begun, the newest first."""

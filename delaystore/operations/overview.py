@@ -83,14 +83,14 @@ class Overview:
         return None if self.destinations is None else [each for each in self.destinations if each.max_rate is not None]
 
     @property
-    def problems(self) -> Sequence[str]:
-        """What keeps messages from being stored or forwarded, in plain sentences; empty: nothing is known to."""
-        return [*self._of_store(), *self._of_dispatching()]
+    def store_problem(self) -> str | None:
+        """Why the store cannot say how it is, or takes nothing; None: it can, and nothing is known to hinder it."""
+        return self.problem if self.now is None else self.read_only
 
     @property
     def wrong(self) -> Sequence[str]:
         """What is wrong, in plain sentences, the worst first; empty: nothing is known to be."""
-        return [*self.problems, *self._of_failures(), *self.remarks]
+        return [*self._of_store(), *self._of_dispatching(), *self._of_failures(), *self.remarks]
 
     def as_dict(self) -> dict[str, Any]:
         """The same for JSON: times in ISO 8601, durations in seconds, None where nothing is known.

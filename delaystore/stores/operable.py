@@ -322,8 +322,9 @@ class OperableDelayedMessageStore(ManagedDelayedMessageStore, OperableTransactio
     def unpark(self, at_most: int = STEP) -> int:
         """Show up to `at_most` parked messages of destinations that are not paused; returns how many.
 
-        Their next attempt is their due time again, or, if that is past, any time that is. It also ends pauses whose
-        time is over. 0: none is left that nobody has claimed, and nothing is resuming any more.
+        Their next attempt is their due time again, or, if that is past, a later time that is. It also ends pauses whose
+        time is over. 0: none is left that nobody has claimed, and nothing is resuming any more. Where nothing resumes,
+        few are looked at in a call, and the next one goes on: only a destination whose pause was lost has such.
         """
 
     @abstractmethod

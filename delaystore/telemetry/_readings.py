@@ -1,11 +1,9 @@
 """What the gauges tell of a store, asked at most once in some seconds."""
 
-import threading
 from collections.abc import Mapping
-from time import monotonic
 from typing import Final
 
-from delaystore.calls import Question
+from delaystore.calls import Question, Repeated
 from delaystore.dispatcher.status_check import counts_of
 from delaystore.errors import DelaystoreError
 from delaystore.stores.abc import DelayedMessageStore
@@ -40,20 +38,13 @@ class StoreReadings:
         self._store = store
         self._transport = transport
         self._error_queue = error_queue
-        self._lock = threading.Lock()
-        self._question: Question[Reading] | None = None
-        self._asked = 0.0
+        self._asked = Repeated("asking for what metrics tell", self._ask)
         self._last = _SILENT
 
     def latest(self) -> Reading:
         """The last answer, asked for anew where it is older than EVERY; waits LONGEST_WAIT at most, raises nothing."""
-        with self._lock:
-            now = monotonic()
-            if self._question is None or (not self._question.open and now - self._asked >= EVERY):
-                self._asked = now
-                self._question = Question("asking for what metrics tell", self._ask, LONGEST_ANSWER)
-            question, until = self._question, self._asked + LONGEST_WAIT
-        if question.answered_within(until - monotonic()):
+        question = self._asked.question(LONGEST_ANSWER, fresh=EVERY)
+        if question.answered_within(LONGEST_WAIT - question.age):
             self._last = _answer_to(question)
         elif question.too_late:
             self._last = _SILENT

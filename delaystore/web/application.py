@@ -101,7 +101,7 @@ def app(
             f"the web page takes a DelayedDelivery, not {type(delivery).__name__}; beside an AsyncDelayedDelivery make "
             "one with a store of its own: it is used in threads, and connects when it is first used"
         )
-    signer = Signer(secret or os.environ.get(SECRET_VARIABLE))
+    signer = Signer(secret or os.environ.get(SECRET_VARIABLE) or None)
     screens = SCREENS if cascade is None else (*SCREENS[:-1], CASCADE, SCREENS[-1])
     site = Site(
         delivery=delivery,

@@ -87,7 +87,7 @@ async def rows_of(request: Request) -> tuple[list[Row], Overview]:
 
 
 async def begin_change(request: Request, change: Change) -> Work:
-    """Begin it in the background, and wait a moment for its end. Raises ConfigurationError where it has failed."""
+    """Begin it in the background, and wait a moment for its end. Raises what it failed by."""
     site = site_of(request)
     operations = site.operations(request)
     work = Work(about=change.about, by=operations.by, path="/destinations")
@@ -102,6 +102,8 @@ async def begin_change(request: Request, change: Change) -> Work:
     end = asyncio.get_running_loop().time() + _MOMENT
     while work.running and asyncio.get_running_loop().time() < end:
         await asyncio.sleep(_TICK)
+    if work.error is not None:
+        raise work.error
     if work.problem is not None:
         raise ConfigurationError(work.problem)
     return work

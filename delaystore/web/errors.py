@@ -19,6 +19,7 @@ from delaystore.errors import (
     StoreUnavailableError,
     TransportError,
 )
+from delaystore.web.hardening import HEADERS, NOT_KEPT
 from delaystore.web.paths import is_api
 from delaystore.web.site import site_of
 
@@ -39,6 +40,8 @@ _PLAIN: Final[Mapping[str, str]] = {
     "Method Not Allowed": "That cannot be done at this address.",
 }
 """Sentences in place of Starlette's words."""
+_LONGEST: Final = 600
+"""Characters of a sentence: what was given may stand in it, of any length."""
 _STATUS: Final = (
     (DuplicateMessageError, 409),
     (DuplicateKeyError, 409),
@@ -78,7 +81,8 @@ def problem(status: int, sentence: str, headers: Mapping[str, str] | None = None
 async def answer_refusal(request: Request, error: Exception) -> Response:
     """The answer to an HTTPException, ours or the host's."""
     assert isinstance(error, HTTPException)
-    sentence = _PLAIN.get(error.detail, error.detail)
+    detail = str(error.detail)  # FastAPI's may be anything that JSON has
+    sentence = _PLAIN.get(detail, detail)
     return await _answer(request, error.status_code, sentence, error.headers)
 
 
@@ -91,10 +95,13 @@ async def answer_error(request: Request, error: Exception) -> Response:
 
 async def answer_fault(request: Request, _error: Exception) -> Response:
     """The answer to a mistake of ours: it says nothing of what went wrong; the log does."""
-    return await _answer(request, 500, "This is a mistake in delaystore; the server's log has the details.", None)
+    headers = {**HEADERS, "Cache-Control": NOT_KEPT}  # Starlette answers faults outside of all middleware
+    return await _answer(request, 500, "This is a mistake in delaystore; the server's log has the details.", headers)
 
 
 async def _answer(request: Request, status: int, sentence: str, headers: Mapping[str, str] | None) -> Response:
+    if len(sentence) > _LONGEST:
+        sentence = f"{sentence[: _LONGEST // 2]} … {sentence[-_LONGEST // 2 :]}"
     if is_api(request):
         return problem(status, sentence, headers)
     return site_of(request).pages.problem(request, status, TITLES.get(status, TITLES[500]), sentence, headers)

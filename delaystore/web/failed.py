@@ -17,6 +17,8 @@ from delaystore.web.works import Work
 
 EXAMINED: Final = 5_000
 """Messages that one page looks at, at most."""
+FURTHEST: Final = 1_000_000
+"""Messages that a page may skip."""
 PATIENCE: Final = 30.0
 """Seconds: a look at a long queue takes a while."""
 FIELDS: Final = ("destination", "kind", "reason", "message_id")
@@ -34,12 +36,16 @@ def groups(operations: Operations) -> ErrorGroups | None:
 
 
 def page(operations: Operations, wanted: ErrorFilter, skip: int, limit: int) -> ErrorPage:
-    """Failed messages, without their bodies."""
+    """Failed messages, without their bodies; none where there is no error queue."""
+    if operations.errors.depth() is None:
+        return ErrorPage(messages=(), depth=0, examined=0, next_skip=None)
     return operations.errors.messages(wanted, limit=limit, skip=skip, examine=max(EXAMINED, skip + limit))
 
 
 def message(operations: Operations, message_id: str) -> FailedMessage | None:
-    """One failed message; None: it is not among those that are looked at."""
+    """One failed message; None: it is not among those that are looked at, or there is no error queue."""
+    if operations.errors.depth() is None:
+        return None
     return operations.errors.get(message_id, examine=EXAMINED)
 
 

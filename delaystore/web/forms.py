@@ -61,6 +61,11 @@ def filter_of(fields: Fields) -> MessageFilter:
     )
 
 
+def flag_of(fields: Fields, name: str) -> bool:
+    """Whether a field says yes; False also where it is not given. Raises InvalidMessageError."""
+    return _answer(fields, name) or False
+
+
 def query_of(wanted: MessageFilter) -> dict[str, Any]:
     """The inverse of `filter_of`."""
     document = wanted.as_dict()
@@ -82,6 +87,14 @@ def position_of(text: str) -> Position | None:
         return Position.parse(text)
     except ValueError:
         raise InvalidMessageError(f"{text[:80]!r} is no place to go on from; follow a page's own link") from None
+
+
+def whole_number(text: str, name: str, least: int, most: int) -> int:
+    """`text` as a number from `least` to `most`. Raises InvalidMessageError, which calls it `name`."""
+    digits = text.lstrip("0") or text[:1]
+    if not text.isdecimal() or len(digits) > len(str(most)) or not least <= int(digits) <= most:
+        raise InvalidMessageError(f"{name} must be a whole number from {least:,} to {most:,}, not {text[:20]!r}")
+    return int(digits)
 
 
 def _answer(fields: Fields, name: str) -> bool | None:

@@ -18,6 +18,7 @@ HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
 }
+NOT_KEPT: Final = "no-store"
 _UNCHANGING: Final = "public, max-age=31536000, immutable"
 """Of static files: their URLs change with their content."""
 
@@ -40,7 +41,7 @@ class Hardening:
                 for name, value in HEADERS.items():
                     headers[name] = value
                 is_static = "v=" in scope.get("query_string", b"").decode("latin-1") and "etag" in headers
-                headers["Cache-Control"] = _UNCHANGING if is_static else "no-store"
+                headers["Cache-Control"] = _UNCHANGING if is_static else NOT_KEPT
             await send(message)
 
         await self._app(scope, receive, hardened)

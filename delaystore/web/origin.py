@@ -33,7 +33,7 @@ def why_not_local(request: HTTPConnection) -> str | None:
         return "it comes from another machine"
     if any(name.startswith("x-forwarded") or name == "forwarded" for name in request.headers):
         return "it comes through a proxy"
-    if not is_loopback(urlsplit(f"//{request.headers.get('host', '')}").hostname):
+    if not is_loopback(_host_of(request)):
         return "it is for another host than localhost"
     return None
 
@@ -46,4 +46,11 @@ def why_not_own(request: HTTPConnection) -> str | None:
     if origin is None:
         return None
     own = {request.headers.get("host", "").lower(), request.headers.get("x-forwarded-host", "").lower()}
-    return None if urlsplit(origin).netloc.lower() in own - {""} else "another site's page asked for it"
+    return None if origin.partition("://")[2].lower() in own - {""} else "another site's page asked for it"
+
+
+def _host_of(request: HTTPConnection) -> str | None:
+    try:
+        return urlsplit(f"//{request.headers.get('host', '')}").hostname
+    except ValueError:  # half a pair of brackets
+        return None

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from typing import Any, Final
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
@@ -12,9 +12,9 @@ STATIC: Final = "/static"
 
 
 def prefix_of(scope: Scope) -> str:
-    """The prefix under which the application is mounted; empty: it is at the root."""
+    """The prefix under which the application is mounted, as addresses have it; empty: it is at the root."""
     root: str = scope.get("root_path", "")
-    return root.rstrip("/")
+    return quote(root.rstrip("/"))
 
 
 def path_of(scope: Scope) -> str:

@@ -23,10 +23,16 @@ _HOUR: Final = timedelta(hours=1)
 
 
 class Shared(Generic[Answer]):
-    """What `ask` answers, asked in a thread: once at a time, however many wait for it."""
+    """What `ask` answers, asked in a thread: once at a time, however many wait for it.
 
-    def __init__(self, ask: Callable[[], Answer], fresh: float = FRESH) -> None:
+    `is_whole`: whether an answer is one to rest on; what is broken may be repaired a moment later.
+    """
+
+    def __init__(
+        self, ask: Callable[[], Answer], fresh: float = FRESH, is_whole: Callable[[Answer], bool] = lambda _: True
+    ) -> None:
         self._ask = ask
+        self._is_whole = is_whole
         self._least = fresh
         self._lock = threading.Lock()
         self._future: Future[Answer] | None = None
@@ -59,22 +65,24 @@ class Shared(Generic[Answer]):
         try:
             answer = self._ask()
         except BaseException as error:
-            self._rest(began)
+            self._rest(monotonic() - began)
             future.set_exception(error)
         else:
-            self._rest(began)
+            self._rest((_SHARE if self._is_whole(answer) else 1) * (monotonic() - began))
             future.set_result(answer)
 
-    def _rest(self, began: float) -> None:
+    def _rest(self, seconds: float) -> None:
         with self._lock:
-            self._fresh_until = (now := monotonic()) + max(self._least, _SHARE * (now - began))
+            self._fresh_until = monotonic() + max(self._least, seconds)
 
 
 class Readings:
     """What the first screen and the destinations show."""
 
     def __init__(self, operations: Callable[[], Operations]) -> None:
-        self.overview: Shared[Overview] = Shared(lambda: operations().overview(_OVERVIEW_TIMEOUT))
+        self.overview: Shared[Overview] = Shared(
+            lambda: operations().overview(_OVERVIEW_TIMEOUT), is_whole=lambda found: found.problem is None
+        )
         self.due: Shared[Mapping[datetime, int]] = Shared(lambda: _due(operations()), 10.0)
         self.backlog: Shared[Mapping[str, int]] = Shared(lambda: operations().backlog(200), 5.0)
 

@@ -31,6 +31,8 @@ class Site:
     calls: Calls = field(default_factory=Calls)
     show_bodies: bool = False
     cascade: Cascade | None = None
+    drawn: tuple[object, bytes] | None = None
+    """The last event of the first screen, and what it shows: many look at the same."""
     stopping: bool = False
     """Whether the process is about to end: streams of events end too."""
 

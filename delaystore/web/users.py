@@ -141,6 +141,8 @@ def tokens_of(text: str | None, variable: str = TOKENS_VARIABLE) -> tuple[Accoun
                 f"{variable}: the token of entry {number} is shorter than {_SHORTEST_TOKEN} characters; make one with "
                 "openssl rand -hex 32"
             )
+        if token in (each.secret for each in found):
+            raise ConfigurationError(f"{variable}: entry {number} has the token of another one; give each its own")
         found.append(Account(User(name or f"token {number}", Role(role)), token))
     return tuple(found)
 

@@ -38,6 +38,8 @@ class Work:
     """What came of it, a sentence; None: it goes on, or has failed."""
     problem: str | None = None
     """Why it has failed; None: it has not."""
+    error: DelaystoreError | None = None
+    """The error that `problem` tells of; None: there was none, or none of ours."""
 
     @property
     def running(self) -> bool:
@@ -59,11 +61,15 @@ class Works:
         Raises ConfigurationError where too many go on.
         """
         with self._lock:
-            if sum(each.running for each in self._works) >= _MOST:
-                raise ConfigurationError(f"{_MOST} changes are going on already; wait until one has ended")
+            self.check_room()
             self._works = [*self._works[-_KEPT + 1 :], work]
         threading.Thread(target=self._run, args=(work, do), name="delaystore-web-work", daemon=True).start()
         return work
+
+    def check_room(self) -> None:
+        """Raise ConfigurationError where too many go on: ask before something is kept that a work is to do."""
+        if len(self.running()) >= _MOST:
+            raise ConfigurationError(f"{_MOST} changes are going on already; wait until one has ended")
 
     def get(self, work_id: str) -> Work | None:
         """The work of that id; None: this process does not know it."""
@@ -95,6 +101,7 @@ class Works:
         try:
             work.result = do(progress)
         except DelaystoreError as error:
+            work.error = error
             work.problem = str(error)
         except Exception:
             logger.exception("%s failed", work.about)

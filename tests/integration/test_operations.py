@@ -20,7 +20,7 @@ from delaystore import (
 )
 from delaystore.errors import StoreSetupError
 from delaystore.filters import EVERYTHING
-from delaystore.message import PARKED
+from delaystore.message import PARKED, Position
 from delaystore.operations import Operations
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.operable import STEP, OperationState
@@ -50,6 +50,18 @@ def fill(store: SqlDelayedMessageStore, count: int, seconds: float = HOUR, **fie
         message(now, seconds, f"{destination}-{number:06}", destination=destination, **fields)
         for number in range(count)
     )
+
+
+@pytest.mark.parametrize("odd", ["", "\0", "a\0b", "'", "\ud800", "x" * 10_000])
+def test_an_id_that_no_operation_can_have_is_unknown(operations: Operations, odd: str) -> None:
+    assert operations.operation(odd) is None
+    assert operations.abandon(odd) is None
+
+
+def test_a_search_goes_on_from_an_id_that_can_be(operations: Operations) -> None:
+    with pytest.raises(ValueError, match="not a position"):
+        Position.parse("2031-01-01T00:00:00+00:00~a\0b")
+    assert not operations.search(EVERYTHING, after=Position.parse("2031-01-01T00:00:00+00:00~a%'b")).messages
 
 
 @pytest.mark.parametrize("destination", ODD)

@@ -31,7 +31,7 @@ from delaystore.stores.operable import (
     OperationState,
 )
 from delaystore.stores.sql.operating._destinations import Destinations
-from delaystore.stores.sql.operating._parking import LOOKED_AT
+from delaystore.stores.sql.operating._parking import LOOKED_AT, STRAY_STEPS
 from delaystore.stores.sql.shelves import ShelfLimits
 from tests.integration.sql_stores import message, opened
 from tests.integration.test_plans import kind, planned, scan_of
@@ -421,3 +421,19 @@ def test_parking_goes_on_where_the_last_step_ended(store: SqlDelayedMessageStore
     assert max(counts) <= 25
     assert store.destinations() == []
     assert store.count_parked(100) == 0
+
+
+def test_a_stray_is_found_behind_many_that_are_parked(store: SqlDelayedMessageStore) -> None:
+    """By the next call where one does not look so far: what is not lost must not wait for days."""
+    now, step = store.now(), 10
+    far = STRAY_STEPS * LOOKED_AT * step
+    store.store_many(replace(message(now, -1), message_id=f"a{number:05}") for number in range(far))
+    store.store(replace(message(now, -1), message_id="b", destination="other"))
+    for name in ("billing", "other"):
+        store.pause(name, by=ME)
+    while store.park(now):
+        pass
+    with store.engine.begin() as connection:
+        connection.execute(text(f"DELETE FROM {store.table.name}_destinations WHERE name = 'other'"))
+    assert [store.unpark(step) for _ in range(3)] == [0, 1, 0]
+    assert store.count_parked(far + 1) == far

@@ -8,11 +8,12 @@ import pytest
 from delaystore.amounts import rate_text
 from delaystore.cli._recent import recent_row
 from delaystore.cli._status_screen import status_lines
-from delaystore.cli._store_report import Demands, StoreReport
+from delaystore.cli._store_report import StoreReport
 from delaystore.delivery import DelayedDelivery
 from delaystore.failures import FailedAttempt
 from delaystore.filters import MessageFilter
 from delaystore.lateness import LatenessHistogram
+from delaystore.operations.demands import Demands
 from delaystore.operations.overview import Overview
 from delaystore.operations.recent import Recent
 from delaystore.stores import InMemoryDelayedMessageStore

@@ -155,6 +155,37 @@ def test_beats_that_fail_are_told_once_and_what_was_done_is_kept(
     ]
 
 
+def test_without_a_loop_it_is_told_once_what_was_done(store: CountingStore, transport: ScriptedTransport) -> None:
+    dispatcher = make(store, transport)
+    dispatcher.dispatch_due()
+    assert store.activity(LONG_AGO) == []
+    store.store_many([due("a"), due("b")])
+    dispatcher.dispatch_due()
+    store.store(due("c"))
+    dispatcher.dispatch_due()
+    assert done(store).delivered == 3
+    assert store.dispatchers() == []
+
+
+def test_without_a_loop_what_cannot_be_told_is_told_the_next_time(transport: ScriptedTransport) -> None:
+    class SilentStore(CountingStore):
+        silent = True
+
+        def beat(self, record: DispatcherRecord, done: Sequence[Activity] = ()) -> None:
+            if self.silent:
+                raise StoreUnavailableError("locked")
+            super().beat(record, done)
+
+    store = SilentStore()
+    store.store(due("a"))
+    dispatcher = make(store, transport)
+    assert dispatcher.dispatch_due().delivered == 1
+    store.silent = False
+    store.store(due("b"))
+    assert dispatcher.dispatch_due().delivered == 1
+    assert done(store).delivered == 2
+
+
 def test_a_single_beat_that_fails_is_no_news(
     transport: ScriptedTransport, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

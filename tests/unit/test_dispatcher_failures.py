@@ -65,7 +65,7 @@ def test_where_nothing_fails_nothing_is_asked_or_written_for_it(
 ) -> None:
     store.store_many(message(f"{number}") for number in range(10))
     store.asked.clear()
-    for asked in ("count_failures", "park", "unpark", "park_claimed", "postpone", "allowance", "beat"):
+    for asked in ("count_failures", "park", "unpark", "park_claimed", "postpone", "allowance"):
         monkeypatch.setattr(InMemoryTransaction, asked, None, raising=False)
         monkeypatch.setattr(store, asked, None)
     Dispatcher(store, transport, settings(max_body_bytes=1000)).dispatch_due()
@@ -88,7 +88,7 @@ def test_the_log_tells_a_reason_once_for_all_that_fail_alike(
     dispatcher.dispatch_due()
     told = [record.getMessage() for record in caplog.records if record.levelno >= logging.INFO]
     assert sorted(told) == [
-        "1 messages to 'long' failed and will be tried again: Refused: too long; 'other'",
+        "1 message to 'long' failed and will be tried again: Refused: too long; 'other'",
         "64 messages to 'full' failed and will be tried again: Refused: the queue is full; 'bad0000', ...",
     ]
 

@@ -258,7 +258,7 @@ def test_a_copy_on_its_way_to_the_error_queue_is_waited_for(
     assert dispatcher.dispatch_due() == DispatchReport(fetched=1, moved_to_error_queue=1)
     assert len(transport.batches) == (2 if arrives else 4)
     assert store.count() == 0
-    assert caplog.text.count("moved 1 messages to the error queue 'error'; first 'bad' to 'nowhere'") == 1
+    assert caplog.text.count("moved 1 message to the error queue 'error'; first 'bad' to 'nowhere'") == 1
     assert dispatcher.health().breakers["recovery"] == "disarmed"
 
 

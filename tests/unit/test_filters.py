@@ -161,6 +161,8 @@ def test_a_filter_comes_back_from_its_document(wanted: MessageFilter) -> None:
         ({"headers": {"a": 1}}, "'a' must be a str, not 1"),
         ({"headers": {"a": {"b": []}}}, "'a' must be a str"),
         ({"headers": {1: "a"}}, "compares headers as text"),
+        ({"headers": {"a": "\ud800"}}, "cannot be written as UTF-8"),
+        ({"headers": {"\ud800": "a"}}, "cannot be written as UTF-8"),
         ({"headers": {str(n): "" for n in range(17)}}, "16 headers at most, not 17"),
     ],
     ids=lambda value: repr(value)[:60],

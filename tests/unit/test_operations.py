@@ -284,7 +284,7 @@ def test_a_note_that_is_not_taken_is_logged(
     monkeypatch.setattr(store, "note_change", refuse)
     with caplog.at_level(logging.ERROR):
         assert operations.cancel_one("billing-00000") is ManagementOutcome.DONE
-    assert "by ada (1 messages) is done, but not noted: gone" in caplog.text
+    assert "by ada (1 message) is done, but not noted: gone" in caplog.text
 
 
 def test_an_overview_tells_all_that_is_known(

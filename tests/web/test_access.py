@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import httpx
 import pytest
+from fastapi import HTTPException as FastAPIException
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -49,6 +50,13 @@ def test_this_machine_is_let_in_by_its_own_names(delivery: DelayedDelivery, host
     assert browser(app(delivery), host=host, client=("::ffff:127.0.0.1", 1)).get("/").status_code == 200
 
 
+@pytest.mark.parametrize("host", ["[", "[::1", "a[b", "", "localhost:x@elsewhere.example"])
+def test_a_host_that_is_none_is_refused(delivery: DelayedDelivery, host: str) -> None:
+    stranger = browser(app(delivery))
+    for path in ("/", "/api/v1/health"):
+        assert stranger.get(path, headers={"Host": host}).status_code == 403
+
+
 def test_each_page_and_each_change_wants_a_password(delivery: DelayedDelivery) -> None:
     stranger = browser(app(delivery, users=USERS))
     for path in (*PATHS, "/api/v1/health", "/nothing"):
@@ -92,7 +100,14 @@ def test_wrong_users_are_told_without_their_passwords(text: str, said: str) -> N
     assert "secret" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("text", "said"), [("brief:read", "shorter than 16"), ("0123456789abcdef", "TOKEN:ROLE")])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("brief:read", "shorter than 16"),
+        ("0123456789abcdef", "TOKEN:ROLE"),
+        ("0123456789abcdef:read 0123456789abcdef:operate", "entry 2 has the token of another one"),
+    ],
+)
 def test_wrong_tokens_are_told_without_them(text: str, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said) as caught:
         tokens_of(text)
@@ -139,8 +154,8 @@ def test_a_change_takes_the_token_of_this_browser_and_user(delivery: DelayedDeli
 
 @pytest.mark.parametrize(
     "headers",
-    [{"Origin": "https://elsewhere.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"},
-     {"Sec-Fetch-Site": "same-site"}],
+    [{"Origin": "https://elsewhere.example"}, {"Origin": "null"}, {"Origin": "http://["},
+     {"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}],
 )  # fmt: skip
 def test_another_site_s_page_changes_nothing_even_with_a_token(
     delivery: DelayedDelivery, headers: dict[str, str]
@@ -163,6 +178,14 @@ def test_two_processes_with_one_secret_know_each_other_s_forms(delivery: Delayed
     second.client.cookies = first.client.cookies
     assert second.post("/message/cancel", data={"id": message_id, "csrf": token}).status_code == 200
     assert delivery.get(message_id) is None
+
+
+def test_an_empty_secret_is_none(delivery: DelayedDelivery, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DELAYSTORE_WEB_SECRET", "")
+    first, second = (browser(app(delivery)) for _ in range(2))
+    token = Page(first.get("/destinations").text).csrf
+    second.client.cookies = first.client.cookies
+    assert second.post("/destinations/pause", data={"name": "billing", "csrf": token}).status_code == 403
 
 
 def test_the_host_s_own_login_says_who_asks(delivery: DelayedDelivery) -> None:
@@ -206,6 +229,25 @@ def test_every_answer_is_hardened(delivery: DelayedDelivery) -> None:
     cookie = here.get("/").headers.get("set-cookie") or browser(app(delivery)).get("/").headers["set-cookie"]
     assert "HttpOnly" in cookie
     assert "SameSite=lax" in cookie
+
+
+def test_a_fault_is_hardened_too(delivery: DelayedDelivery, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "get", lambda _: 1 / 0)
+    answer = browser(app(delivery)).get("/message?id=1")
+    assert answer.status_code == 500
+    assert "This is a mistake in delaystore" in answer.text
+    for name, value in HEADERS.items():
+        assert answer.headers[name] == value
+    assert answer.headers["cache-control"] == "no-store"
+
+
+def test_a_refusal_of_the_host_may_have_any_detail(delivery: DelayedDelivery) -> None:
+    def whoever(_request: Request) -> User:
+        raise FastAPIException(401, {"reason": "Log in first."})
+
+    answer = browser(app(delivery, authenticate=whoever)).get("/")
+    assert answer.status_code == 401
+    assert "Log in first." in answer.text
 
 
 def test_pages_hold_no_script_and_no_style_of_their_own(delivery: DelayedDelivery) -> None:

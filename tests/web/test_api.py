@@ -3,6 +3,8 @@
 import re
 from base64 import b64encode
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from threading import Event
 from typing import Any
 
 import httpx
@@ -12,9 +14,12 @@ from openapi_spec_validator import validate
 from starlette.routing import Route
 
 from delaystore.delivery import DelayedDelivery
+from delaystore.errors import StoreUnavailableError
+from delaystore.stores import InMemoryDelayedMessageStore, SqlDelayedMessageStore
 from delaystore.web import app
 from delaystore.web.api.document import CALLS, document
 from delaystore.web.paths import API
+from delaystore.web.works import Work
 from tests.web.pages import TOKENS, USERS, Browser, browser
 from tests.web.test_pages import until_done
 
@@ -116,6 +121,33 @@ def test_bodies_may_be_binary_and_are_hidden_unless_allowed(call: Program, deliv
     assert call("GET", f"/messages/{sent['message_id']}")["body_base64"] == encoded
     hidden = Program(browser(app(delivery)))
     assert not {"body", "body_base64"} & hidden("GET", f"/messages/{sent['message_id']}").keys()
+
+
+@pytest.mark.parametrize("number", ["9" * 5_000, "0", "-1", "1001", "²", "1.5", ""])
+def test_a_number_that_cannot_be_is_told(call: Program, number: str) -> None:
+    for path in ("/messages", "/changes", "/errors/messages"):
+        said = call("GET", path, params={"limit": number}, status=400)["detail"]
+        assert said.startswith("The limit must be a whole number from 1 to 1,000, not '")
+    if number != "0":
+        assert call.here.get(f"{API}/errors/messages", params={"skip": "9" * 5_000}).status_code == 400
+        assert (
+            call.here.get("/errors/messages", params={"skip": "9" * 5_000}, auth=("ada", "lovelace")).status_code == 400
+        )
+
+
+def test_what_is_said_stays_short(call: Program) -> None:
+    said = call("POST", "/messages", json={"destination": "q", "delay": "x" * 1_000_000}, status=400)["detail"]
+    assert len(said) < 700
+    assert said.startswith("Delay 'xxx")
+    assert said.endswith("or a number of seconds.")
+
+
+def test_half_a_character_in_a_filter_does_not_stay(call: Program) -> None:
+    headers = {"Content-Type": "application/json"}
+    for path, more in (("/operations/preview", ""), ("/operations", '"kind": "cancel", ')):
+        given = f'{{{more}"filter": {{"headers": {{"a": "\\ud800"}}}}}}'
+        assert call.here.post(API + path, content=given, headers=headers).status_code == 400
+    assert call("GET", "/operations") == {"operations": []}
 
 
 def test_a_message_with_a_key_that_waits_is_kept(call: Program) -> None:
@@ -233,6 +265,27 @@ def test_what_cannot_be_changed_is_told(
     assert not delivery.operations.operations()
 
 
+def test_an_operation_is_kept_only_where_there_is_room_to_run_it(call: Program, delivery: DelayedDelivery) -> None:
+    site, held = call.here.client._transport.app.state.site, Event()  # type: ignore[attr-defined]
+    for _ in range(8):
+        site.works.begin(Work(about="waiting", by="me"), lambda _: str(held.wait(30)))
+    new = {"kind": "cancel", "filter": {}}
+    assert "8 changes are going on already" in call("POST", "/operations", json=new, status=400)["detail"]
+    assert not delivery.operations.operations()
+    held.set()
+
+
+def test_a_store_that_fails_in_the_midst_of_a_pause_is_no_mistake_of_the_caller(
+    call: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*_: Any, **__: Any) -> None:
+        raise StoreUnavailableError("the connection was lost")
+
+    monkeypatch.setattr(InMemoryDelayedMessageStore, "pause", lost)
+    said = call("POST", "/destinations/pause", json={"destination": "billing"}, status=503)["detail"]
+    assert said == "The connection was lost."
+
+
 def test_destinations_are_paused_limited_and_resumed(call: Program, delivery: DelayedDelivery) -> None:
     delivery.send("billing", b"x", delay=0)
     assert call("POST", "/destinations/pause", json={"destination": "billing"}) == {"count": 1, "complete": True}
@@ -249,12 +302,27 @@ def test_destinations_are_paused_limited_and_resumed(call: Program, delivery: De
 
 
 def test_health_and_overview(call: Program, delivery: DelayedDelivery) -> None:
-    assert call("GET", "/health") == {"healthy": True, "problems": []}
+    assert call("GET", "/health") == {"healthy": True, "problems": [], "warnings": []}
     assert call("GET", "/overview")["endpoint"] == "sales"
     delivery.send("billing", b"x", delay=HOUR)
-    call.here.client.headers["x"] = "y"
     fresh = Program(browser(app(delivery)))
-    assert "No dispatcher is running" in fresh("GET", "/health", status=503)["problems"][0]
+    told = fresh("GET", "/health")
+    assert told["healthy"] is True
+    assert "No dispatcher is running" in told["warnings"][0]
+    told = fresh("GET", "/health?require_dispatcher=true", status=503)
+    assert told["problems"] == ["no dispatcher is running"]
+    fresh("GET", "/health?require_dispatcher=perhaps", status=400)
+
+
+def test_a_store_that_is_gone_is_unhealthy(tmp_path: Path) -> None:
+    file = tmp_path / "app.db"
+    store = SqlDelayedMessageStore(f"sqlite:///{file}")
+    with DelayedDelivery("sales", store) as delivery:
+        delivery.setup_infrastructure()
+        page = Program(browser(app(delivery)))
+        store.close()
+        file.write_bytes(b"no database, but as long as one has to be to be taken for one" * 20)
+        assert "not a database" in page("GET", "/health", status=503)["problems"][0]
 
 
 def test_a_token_reads_or_operates(delivery: DelayedDelivery) -> None:

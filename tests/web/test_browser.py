@@ -4,9 +4,11 @@ import re
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -108,6 +110,22 @@ def depth(shop: Shop, queue: str) -> int:
         return found
 
 
+@contextmanager
+def refusing(port: int) -> Iterator[None]:
+    """A server there that answers 503 to everything."""
+
+    class Refusing(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(503)
+
+    with ThreadingHTTPServer(("127.0.0.1", port), Refusing) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield
+        server.shutdown()
+        thread.join()
+
+
 def until(condition: object, patience: float = 30.0) -> None:
     deadline = time.monotonic() + patience
     while not condition():  # type: ignore[operator]
@@ -178,6 +196,24 @@ def test_the_first_screen_refreshes_itself(page: Page, shop: Shop) -> None:
     expect(page.locator(".days li").first).to_be_visible()
     time.sleep(4.5)  # it is drawn anew meanwhile
     expect(page.locator(".days li").first).to_be_visible()
+
+
+def test_the_first_screen_says_that_nobody_answers_and_recovers(browser: Browser, tmp_path: Path) -> None:
+    environment = {"DELAYSTORE_STORE": f"sqlite:///{tmp_path / 'app.db'}", "DELAYSTORE_ENDPOINT": "sales"}
+    fill(environment["DELAYSTORE_STORE"])
+    with served(environment=environment) as first:
+        port = int(first.url.rpartition(":")[2])
+        with opened(browser, first.url, expected=("Failed to load resource", "net::ERR", "EventSource")) as page:
+            page.goto("/")
+            away = page.get_by_role("alert").filter(has_text="does not answer")
+            expect(page.locator(".tile").first).to_be_visible()
+            expect(away).not_to_be_visible()
+            first.stop()
+            expect(away).to_be_visible(timeout=30_000)
+            with refusing(port):  # as a proxy does while what is behind it starts
+                page.wait_for_event("response", lambda answer: answer.status == 503, timeout=30_000)
+            with served("--port", str(port), environment=environment):
+                expect(away).not_to_be_visible(timeout=30_000)
 
 
 def test_a_bar_leads_to_its_messages(page: Page) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from delaystore.delivery import DelayedDelivery
 from delaystore.stores import InMemoryDelayedMessageStore
-from delaystore.transports import InMemoryTransport
+from delaystore.transports import InMemoryTransport, RabbitMQTransport
 from delaystore.web import app
 from tests.web.pages import Browser, Page, browser
 from tests.web.test_api import Program
@@ -154,3 +154,14 @@ def test_addresses_say_which_group_they_mean(here: Browser) -> None:
     for each in Page(here.get("/errors").text).all("a"):
         if each["href"].startswith("/errors/messages"):
             assert {name for name, _ in parse_qsl(urlsplit(each["href"]).query)} == {"destination", "kind", "reason"}
+
+
+@pytest.mark.parametrize("path", ["/errors/messages", "/api/v1/errors/messages"])
+def test_an_error_queue_that_is_not_there_yet_is_empty(rabbitmq_url: str, path: str) -> None:
+    with DelayedDelivery("sales", InMemoryDelayedMessageStore(), RabbitMQTransport(rabbitmq_url)) as delivery:
+        here = browser(app(delivery))
+        assert here.get(path).status_code == 200
+        assert (
+            here.get(f"{path.removesuffix('s')}?id=m1" if path.startswith("/errors") else f"{path}/m1").status_code
+            == 404
+        )

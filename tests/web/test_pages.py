@@ -4,6 +4,7 @@ import threading
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from fastapi import FastAPI
@@ -248,6 +249,18 @@ def test_every_address_is_under_the_prefix(delivery: DelayedDelivery, make: str)
     answer = post(here, f"{prefix}/message/cancel", f"{prefix}/message?id={message_id}", id=message_id)
     assert answer.headers["location"] == f"{prefix}/messages"
     assert f"Path={prefix}" in answer.headers["set-cookie"]
+
+
+@pytest.mark.parametrize("prefix", ["/задержки", "/a b", "/{tenant}/delays"])
+def test_a_prefix_may_have_any_characters(delivery: DelayedDelivery, prefix: str) -> None:
+    host = FastAPI()
+    host.mount(prefix, app(delivery))
+    here = browser(host)
+    address = quote(prefix.replace("{tenant}", "a?b#c"))
+    links = Page(here.get(f"{address}/").text).all("a")
+    assert {"href": f"{address}/messages"} in links
+    assert post(here, f"{address}/destinations/pause", f"{address}/destinations", name="q").status_code == 303
+    assert here.get(f"{address}/changes").status_code == 200
 
 
 class Down(InMemoryDelayedMessageStore):

@@ -30,6 +30,7 @@ async def begin(request: Request) -> Response:
     given = (await given_with(request)).only("kind", "filter", "delay", "at")
     wanted, kind = given.filter(), given.required_text("kind")
     site = site_of(request)
+    site.works.check_room()
     if kind == "cancel":
         operation = await site.ask(request, Operations.begin_cancel, wanted)
     elif kind == "reschedule":

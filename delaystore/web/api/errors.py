@@ -15,6 +15,7 @@ from delaystore.web.api.given import Given, given_with
 from delaystore.web.api.messages import limit_of
 from delaystore.web.api.schemas import COUNT, FLAG, TEXT, TIME, known, ref, shape, some
 from delaystore.web.errors import Refusal
+from delaystore.web.forms import whole_number
 from delaystore.web.paths import API, href
 from delaystore.web.site import site_of
 from delaystore.web.works import Work
@@ -32,12 +33,10 @@ async def groups(request: Request) -> Response:
 async def messages(request: Request) -> Response:
     """Those that match, the oldest first."""
     query = request.query_params
-    skip = query.get("skip", "0")
-    if not skip.isdecimal():
-        raise Refusal(400, f"skip must be a whole number, not {skip[:20]!r}.")
+    skip = whole_number(query.get("skip", "0"), "skip", 0, failed.FURTHEST)
     wanted, limit = failed.wanted_of(query), limit_of(query, 100)
     found = await site_of(request).look(
-        request, lambda operations: failed.page(operations, wanted, int(skip), limit), failed.PATIENCE
+        request, lambda operations: failed.page(operations, wanted, skip, limit), failed.PATIENCE
     )
     listed = [_document(message) for message in found.messages]
     return JSONResponse({"messages": listed, "depth": found.depth, "next_skip": found.next_skip})
@@ -185,7 +184,7 @@ CALLS: Final = (
         name="errorMessages",
         summary="Failed messages that match, the oldest first, without their content.",
         do=messages,
-        query={**_WANTED, "skip": COUNT, "limit": {**_LIMIT, "maximum": 1000}},
+        query={**_WANTED, "skip": {**COUNT, "maximum": failed.FURTHEST}, "limit": {**_LIMIT, "maximum": 1000}},
         answer=shape({"messages": some(ref("FailedMessage")), "depth": COUNT, "next_skip": known(COUNT)}),
     ),
     Call(

@@ -15,7 +15,7 @@ from delaystore.web.api.call import Call
 from delaystore.web.api.given import Given, given_with
 from delaystore.web.api.schemas import FLAG, TEXT, TIME, known, ref, shape, some
 from delaystore.web.errors import Refusal
-from delaystore.web.forms import filter_of, position_of, text_of
+from delaystore.web.forms import filter_of, position_of, text_of, whole_number
 from delaystore.web.site import site_of
 
 _NEW: Final = (
@@ -93,11 +93,8 @@ async def reschedule(request: Request) -> Response:
 
 
 def limit_of(query: Any, default: int) -> int:
-    """How many are wanted, at most. Raises Refusal."""
-    text = query.get("limit", str(default))
-    if not text.isdecimal() or not 1 <= int(text) <= _MOST:
-        raise Refusal(400, f"The limit must be a whole number from 1 to {_MOST:,}, not {text[:20]!r}.")
-    return int(text)
+    """How many are wanted, at most. Raises InvalidMessageError."""
+    return whole_number(query.get("limit", str(default)), "the limit", 1, _MOST)
 
 
 def _document(message: DelayedMessage, *, with_body: bool) -> dict[str, Any]:

@@ -166,5 +166,5 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
             "operable": known(FLAG),
         }
     ),
-    "Health": shape({"healthy": FLAG, "problems": some(TEXT)}),
+    "Health": shape({"healthy": FLAG, "problems": some(TEXT), "warnings": some(TEXT)}),
 }

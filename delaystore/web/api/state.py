@@ -7,21 +7,24 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from delaystore import documents
-from delaystore.operations import Operations
+from delaystore.operations import Demands, Operations
 from delaystore.web.api.call import Call
 from delaystore.web.api.messages import limit_of
-from delaystore.web.api.schemas import TIME, ref, shape, some
-from delaystore.web.forms import text_of, time_of
+from delaystore.web.api.schemas import FLAG, TIME, ref, shape, some
+from delaystore.web.forms import flag_of, text_of, time_of
 from delaystore.web.site import site_of
 
 _PATIENCE: Final = 6.0
 
 
 async def health(request: Request) -> Response:
-    """Whether messages are stored and forwarded; 503: they are not."""
+    """Whether it is healthy, as `delaystore health` says; 503: it is not."""
+    demands = Demands(dispatcher=flag_of(request.query_params, "require_dispatcher"))
     overview = await site_of(request).readings.overview(_PATIENCE)
-    problems = list(overview.problems)
-    return JSONResponse({"healthy": not problems, "problems": problems}, 503 if problems else 200)
+    problems = [overview.store_problem] if overview.store_problem is not None else []
+    problems += demands.unmet(overview)
+    answer = {"healthy": not problems, "problems": problems, "warnings": list(overview.wrong)}
+    return JSONResponse(answer, 503 if problems else 200)
 
 
 async def overview(request: Request) -> Response:
@@ -41,8 +44,9 @@ CALLS: Final = (
         method="GET",
         path="/health",
         name="health",
-        summary="Whether messages are stored and forwarded; 503: they are not, and why.",
+        summary="Whether it is healthy, as `delaystore health` says; 503: it is not, and why.",
         do=health,
+        query={"require_dispatcher": {**FLAG, "description": "Unhealthy, too, unless a dispatcher is running."}},
         answer=ref("Health"),
         status=(200, 503),
     ),

@@ -56,6 +56,7 @@ async def preview(request: Request) -> Response:
 async def begin(request: Request) -> Response:
     """Keep the operation in the store, and have it run."""
     site, fields = site_of(request), await fields_of(request)
+    site.works.check_room()
     operation = await site.ask(request, begun, fields)
     follow(site, site.operations(request), operation)
     return site.pages.then(request, "/operation", {"id": operation.operation_id})

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from delaystore.web import failed, shown
 from delaystore.web.changing import fields_of
 from delaystore.web.errors import Refusal
-from delaystore.web.forms import text_of
+from delaystore.web.forms import text_of, whole_number
 from delaystore.web.screens.messages import SHOWN
 from delaystore.web.site import site_of
 
@@ -34,7 +34,7 @@ async def groups(request: Request) -> Response:
 async def messages(request: Request) -> Response:
     """Those of a group, the oldest first."""
     site, query = site_of(request), request.query_params
-    skip = int(query["skip"]) if query.get("skip", "").isdecimal() else 0
+    skip = whole_number(query.get("skip", "0"), "skip", 0, failed.FURTHEST)
     wanted = failed.wanted_of(query)
     found = await site.look(request, lambda operations: failed.page(operations, wanted, skip, PAGE), failed.PATIENCE)
     return site.pages.page(

@@ -1,16 +1,22 @@
 """The first screen: how it is, now; it refreshes itself by server-sent events."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from datetime import datetime
 from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from delaystore.errors import DelaystoreError
+from delaystore.operations import Overview
 from delaystore.web.charts import bars_of, lateness_of, rate_of
+from delaystore.web.paths import prefix_of
 from delaystore.web.readings import FRESH
 from delaystore.web.site import Site, site_of
+
+Due = Mapping[datetime, int]
+"""Messages due by the hour."""
 
 STREAM_SECONDS: Final = 15.0
 """How long one stream of events lasts: so long it may hold up the end of a host application. Browsers ask again."""
@@ -23,9 +29,9 @@ _HEADERS: Final = {"X-Accel-Buffering": "no"}  # nginx would keep the events
 
 async def show(request: Request) -> Response:
     """The whole page. 503: the store does not answer."""
-    content = await _content(site_of(request))
-    status = 503 if content["overview"].problem is not None else 200
-    return site_of(request).pages.page(request, "overview.html", here="/", status=status, **content)
+    overview, due = await _read(site_of(request))
+    status = 503 if overview.problem is not None else 200
+    return site_of(request).pages.page(request, "overview.html", here="/", status=status, **_content(overview, due))
 
 
 async def events(request: Request) -> Response:
@@ -33,24 +39,39 @@ async def events(request: Request) -> Response:
     return StreamingResponse(_stream(request), media_type="text/event-stream", headers=_HEADERS)
 
 
-async def _stream(request: Request) -> AsyncIterator[str]:
-    site, before = site_of(request), ""
-    yield f"retry: {int(FRESH * 1000)}\n\n"
+async def _stream(request: Request) -> AsyncIterator[bytes]:
+    site, before = site_of(request), b""
+    yield f"retry: {int(FRESH * 1000)}\n\n".encode()
     loop = asyncio.get_running_loop()
     end, due = loop.time() + STREAM_SECONDS, loop.time()
     while loop.time() < end and not site.stopping:
         if loop.time() >= due:
-            try:
-                text = site.pages.fragment(request, "_overview.html", **await _content(site))
-            except DelaystoreError as error:
-                text = site.pages.fragment(request, "_no_answer.html", sentence=str(error))
-            if text != before:
-                yield "event: overview\n" + "".join(f"data: {line}\n" for line in text.splitlines()) + "\n"
-            before, due = text, loop.time() + FRESH
+            event = await _event(request, site)
+            if event != before:
+                yield event
+            before, due = event, loop.time() + FRESH
         await asyncio.sleep(_TICK)
 
 
-async def _content(site: Site) -> dict[str, Any]:
+async def _event(request: Request, site: Site) -> bytes:
+    """How it is now; drawn once for all who look at the same address, as that takes some 10 ms."""
+    try:
+        overview, due = await _read(site)
+    except DelaystoreError as error:
+        return _as_event(site.pages.fragment(request, "_no_answer.html", sentence=str(error)))
+    shows = (prefix_of(request.scope), overview, due)
+    if site.drawn is None or site.drawn[0] != shows:
+        text = site.pages.fragment(request, "_overview.html", **_content(overview, due))
+        site.drawn = (shows, _as_event(text))
+    return site.drawn[1]
+
+
+def _as_event(text: str) -> bytes:
+    lines = "".join(f"data: {line}\n" for line in text.splitlines())
+    return f"event: overview\n{lines}\n".encode(errors="backslashreplace")
+
+
+async def _read(site: Site) -> tuple[Overview, Due | None]:
     overview, due = await asyncio.gather(
         site.readings.overview(_PATIENCE), site.readings.due(_DUE_PATIENCE), return_exceptions=True
     )
@@ -58,9 +79,13 @@ async def _content(site: Site) -> dict[str, Any]:
         raise overview
     if isinstance(due, BaseException) and not isinstance(due, DelaystoreError):
         raise due
+    return overview, None if isinstance(due, BaseException) else due
+
+
+def _content(overview: Overview, due: Due | None) -> dict[str, Any]:
     return {
         "overview": overview,
-        "bars": None if isinstance(due, BaseException) else bars_of(due),
+        "bars": None if due is None else bars_of(due),
         "lateness": lateness_of(overview),
         "rate": rate_of(overview),
     }

@@ -22,15 +22,30 @@ function replace(target, html) {
   localTimes(target);
 }
 
-/** The first screen, as the server tells it; not while nobody looks. */
+/** The first screen, as the server tells it; not while nobody looks. Once nobody tells it any more, it says so. */
 function follow(target) {
+  const away = document.getElementById("away");
   let source = null;
+  let timer = null;
   const listen = () => {
     if (document.hidden || source) return;
     source = new EventSource(target.dataset.events);
+    source.addEventListener("open", () => {
+      clearTimeout(timer);
+      timer = null;
+      away.hidden = true;
+    });
     source.addEventListener("overview", (event) => replace(target, event.data));
+    source.addEventListener("error", () => {
+      timer ??= setTimeout(() => (away.hidden = false), 6000); // each stream ends after a while
+      if (source.readyState !== EventSource.CLOSED) return; // the browser asks again, but not after a refusal
+      source = null;
+      setTimeout(listen, 5000);
+    });
   };
   const rest = () => {
+    clearTimeout(timer);
+    timer = null;
     if (source) source.close();
     source = null;
   };

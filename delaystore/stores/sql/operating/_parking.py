@@ -26,6 +26,8 @@ Opened = Callable[[], AbstractContextManager[Bound]]
 _FIRST_PARKED: Final = Position(PARKED, "")
 LOOKED_AT: Final = 3
 """How many rows a step looks at for each that it may change."""
+STRAY_STEPS: Final = 20
+"""Steps that a call takes to find a parked message whose destination nobody knows to be paused."""
 
 
 class _Step(Noun):
@@ -115,14 +117,22 @@ class Parking:
     def unpark(self, at_most: int) -> int:
         """See `OperableDelayedMessageStore.unpark`.
 
-        Where nothing is resuming, only strays can be parked: then it takes one step alone.
+        Where nothing is resuming, only strays may be shown: then it takes a few steps, and the next call goes on.
         """
         check_number(at_most, "at_most")
         with self._opened() as bound:
             destinations = Destinations(bound)
             destinations.end_pauses()
             resuming = destinations.resuming()
-        return self._unpark_all(resuming, at_most) if resuming else self._unpark(at_most).changed
+        return self._unpark_all(resuming, at_most) if resuming else self._unpark_strays(at_most)
+
+    def _unpark_strays(self, at_most: int) -> int:
+        for _ in range(STRAY_STEPS):
+            step = self._unpark(at_most)
+            if step.changed or step.end is None:
+                return step.changed
+            _begin_anew()
+        return 0
 
     def _unpark_all(self, resuming: Sequence[Destination], at_most: int) -> int:
         from_beginning, found = self._shown_up_to is None, 0
