@@ -27,5 +27,8 @@ def rate_text(rate: float) -> str:
 
 
 def limit_text(max_rate: float) -> str:
-    """A destination's limit, as it was given: `12.5/s`."""
-    return f"{max_rate:g}/s"
+    """A destination's limit: `12.5/s`; a slow one in a minute or an hour, as it was given: `4/h`."""
+    for unit, seconds in (("s", 1), ("m", 60)):
+        if max_rate * seconds >= 0.1:
+            return f"{max_rate * seconds:g}/{unit}"
+    return f"{max_rate * 3600:g}/h"

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -16,7 +17,7 @@ from delaystore.cli._output import print_document, say, tell
 from delaystore.cli._signals import StoppedError, stop_requests
 from delaystore.errors import ConfigurationError
 from delaystore.filters import MessageFilter
-from delaystore.times import parse_duration, parse_instant, time_text
+from delaystore.times import duration_text, parse_duration, parse_instant, time_text
 
 if TYPE_CHECKING:
     from delaystore.operations import CountListener, Operations
@@ -32,10 +33,14 @@ Name = Annotated[str, typer.Argument(metavar="DESTINATION", help="A destination,
 def pause(
     destination: Name,
     until: Annotated[
-        str | None, typer.Option(metavar="TIME", help="When it resumes by itself. Default: `delaystore resume`.")
+        str | None,
+        typer.Option(metavar="TIME", help="When it resumes by itself, as 2027-01-31T09:00:00+01:00. Default: never."),
     ] = None,
     for_: Annotated[
-        str | None, environment_option("--for", "As --until: so long from now.", metavar="DURATION", group="pause")
+        str | None,
+        environment_option(
+            "--for", "As --until, so long from now: 90s, 15m, 2h30m, 3d.", metavar="DURATION", group="pause"
+        ),
     ] = None,
     by: By = None,
     store: StoreUrl = None,
@@ -58,7 +63,7 @@ def pause(
     with EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table).open() as opened:
         operations = acting(opened, by)
         if span is not None:
-            instant = opened.store.now() + span
+            instant = _after(opened.store.now(), span)
         with _watched("parking", "it is paused, and dispatchers park what is left") as show:
             parked = operations.pause(destination, until=instant, progress=show)
         nothing = _nothing_waits(operations, destination)
@@ -107,7 +112,7 @@ def limit(
     max_rate: Annotated[
         str,
         typer.Option(
-            "--max-rate", metavar="RATE", help="The most messages: 200/s, 30/m, 1000/h, 200 (a second); none."
+            "--max-rate", metavar="RATE", help="The most messages: 200/s, 30/m, 1000/h, 200 (a second); none: no limit."
         ),
     ],
     by: By = None,
@@ -146,6 +151,18 @@ def parse_rate(text: str, option: str) -> float | None:
     if found is None:
         raise ConfigurationError(f"{option} {text!r} is no rate; write 200/s, 30/m, 1000/h, or none")
     return float(found[1]) / _SECONDS[found[2] or "s"]
+
+
+def _after(now: datetime, span: timedelta) -> datetime:
+    """When a pause of `span` ends; ConfigurationError where that is at once, or beyond all dates."""
+    if not span:
+        raise ConfigurationError("--for is 0; write how long, as in 2h")
+    try:
+        return now + span
+    except OverflowError:
+        raise ConfigurationError(
+            f"--for {duration_text(span)} is out of range; leave it out, and resume by hand"
+        ) from None
 
 
 @contextmanager

@@ -1,9 +1,10 @@
 """A file that messages are exported to: complete under its name, or not there; interrupted, it can be resumed."""
 
+import fcntl
 import json
 import os
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Self
@@ -42,10 +43,12 @@ class ExportFile:
 
     `resume`: go on with what was interrupted. Killed at any point, nothing is under PATH, and what is noted is written.
     Raises ConfigurationError where `path` is there already, where an interrupted export is left and `resume` is not
-    given, and where there is none to resume, or one of something else; OSError.
+    given, where there is none to resume, or one of something else, and where another export is at it; OSError.
     """
 
     def __init__(self, path: Path, form: ExportFormat, endpoint: str, wanted: MessageFilter, *, resume: bool) -> None:
+        if path.is_dir():
+            raise ConfigurationError(f"{str(path)!r} is a folder; name a file")
         self.path = path
         self.part = path.with_name(f"{path.name}.part")
         self._notes = path.with_name(f"{path.name}.part.json")
@@ -58,7 +61,7 @@ class ExportFile:
         """Whether all is written, and `finish` remains."""
         if path.exists():
             raise ConfigurationError(f"{str(path)!r} is there already; remove it, or name another file")
-        self._stream = self._resumed() if resume else self._new()
+        self._stream = self._opened(resume=resume)
 
     def write(self, chunk: Sequence[DelayedMessage], after: Position | None) -> None:
         """Append messages, and note `after`, behind which the next ones are; None: there are no more."""
@@ -74,9 +77,9 @@ class ExportFile:
 
     def finish(self) -> None:
         """All is written: from now on the file has its name."""
-        self._stream.close()
         self.part.rename(self.path)
         self._notes.unlink(missing_ok=True)
+        self._stream.close()  # and no longer locked
 
     def close(self) -> None:
         """Leave what is written for a resumption; may be called twice, and after `finish`."""
@@ -89,26 +92,54 @@ class ExportFile:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _opened(self, *, resume: bool) -> BinaryIO:
+        """Locked, and where the next messages are written."""
+        with ExitStack() as unless_opened:
+            stream = unless_opened.enter_context(self._left() if resume else self._new())
+            self._lock(stream)
+            if resume:
+                self._go_on(stream)
+            else:
+                stream.write(self._form.head)
+                self._note(stream)
+            unless_opened.pop_all()
+        return stream
+
     def _new(self) -> BinaryIO:
         if self.part.exists():
             raise ConfigurationError(
                 f"{str(self.part)!r} is left from an export that was interrupted; resume that, or remove the file"
             )
-        stream = self.part.open("xb")
-        stream.write(self._form.head)
-        self._note(stream)
-        return stream
+        self._notes.unlink(missing_ok=True)  # of an export that was killed when its file had its name
+        return self.part.open("xb")
 
-    def _resumed(self) -> BinaryIO:
+    def _left(self) -> BinaryIO:
+        try:
+            return self.part.open("r+b")
+        except FileNotFoundError:
+            raise self._nothing_to_resume() from None
+
+    def _nothing_to_resume(self) -> ConfigurationError:
+        return ConfigurationError(f"no export to {str(self.path)!r} was interrupted; begin one")
+
+    def _lock(self, stream: BinaryIO) -> None:
+        """Two that write the file would spoil it."""
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigurationError(f"another export writes {str(self.part)!r}; wait until it ends") from None
+        except OSError:  # a file system without locks
+            return
+
+    def _go_on(self, stream: BinaryIO) -> None:
+        """Be where the notes say."""
         try:
             notes = json.loads(self._notes.read_text(encoding="utf-8"))
-            stream = self.part.open("r+b")
         except FileNotFoundError:
-            raise ConfigurationError(f"no export to {str(self.path)!r} was interrupted; begin one") from None
+            raise self._nothing_to_resume() from None
         except ValueError:
             raise ConfigurationError(f"{str(self._notes)!r} cannot be read; remove it and {str(self.part)!r}") from None
         if {name: notes[name] for name in self._of} != self._of:
-            stream.close()
             was = f"{MessageFilter.from_dict(notes['filter'])} of {notes['endpoint']!r} as {notes['format']}"
             raise ConfigurationError(
                 f"the export to {str(self.path)!r} that was interrupted is of something else: {was}; give the same, "
@@ -119,7 +150,6 @@ class ExportFile:
         self.exported = Exported(**notes["exported"])
         self.is_complete = notes["complete"]
         self.after = None if notes["after"] is None else Position.parse(notes["after"])
-        return stream
 
     def _note(self, stream: BinaryIO) -> None:
         stream.flush()

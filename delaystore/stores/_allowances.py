@@ -21,7 +21,8 @@ def check_max_rate(max_rate: float | None) -> float | None:
         return None
     if isinstance(max_rate, bool) or not isinstance(max_rate, int | float) or not SLOWEST <= max_rate <= FASTEST:
         raise ConfigurationError(
-            f"max_rate must be a number of messages a second from {SLOWEST} to {FASTEST:.0f}, not {max_rate!r}"
+            f"max_rate must be a number of messages a second from {SLOWEST} (3.6 an hour) to {FASTEST:.0f}, "
+            f"not {max_rate!r}"
         )
     return float(max_rate)
 

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from delaystore import DelayedDelivery, SqlDelayedMessageStore
-from delaystore.errors import StoreUnavailableError
+from delaystore.errors import ConfigurationError, StoreUnavailableError
 from delaystore.filters import EVERYTHING
 from delaystore.message import DelayedMessage
 from delaystore.operations import _search
+from delaystore.operations.export_file import ExportFile
+from delaystore.operations.exports import ExportFormat
 from delaystore.stores.operable import Operation
 from tests.integration.cli import CommandLine
 from tests.integration.sql_stores import message, opened
@@ -87,6 +89,7 @@ def test_a_dry_run_and_a_change_are_told_as_json(run: CommandLine, store: SqlDel
         (["cancel", "--resume", "x", "--all"], "only one of these"),
         (["cancel", "x", "--dry-run"], "--dry-run goes with a filter"),
         (["cancel", "--resume", "nothing"], "there is no operation 'nothing'; `delaystore operations` lists them"),
+        (["cancel", "--resume", "\udcff"], "there is no operation '\\udcff'"),
         (["cancel", "--destination", ""], "destination is empty"),
         (["cancel", "--since", "2027-01-01"], "has no time zone"),
         (["cancel", "--since", "2027-01-02T00Z", "--until", "2027-01-01T00Z"], "nothing is due from"),
@@ -96,9 +99,14 @@ def test_a_dry_run_and_a_change_are_told_as_json(run: CommandLine, store: SqlDel
         (["reschedule", "--resume", "x", "--delay", "1h"], "leave out --delay and --at"),
         (["pause", "billing", "--for", "1h", "--until", "2100-01-01T00Z"], "--until and --for are both given"),
         (["pause", "billing", "--until", "2001-01-01T00Z"], "is over already"),
+        (["pause", "billing", "--for", "0"], "--for is 0; write how long"),
+        (["pause", "billing", "--for", "99999999d"], "--for 99999999d is out of range"),
         (["pause", "a\nb"], "control character"),
         (["limit", "billing", "--max-rate", "fast"], "--max-rate 'fast' is no rate; write 200/s"),
         (["limit", "billing", "--max-rate", "0"], "max_rate must be a number of messages a second"),
+        (["limit", "billing", "--max-rate", "1/h"], "from 0.001 (3.6 an hour)"),
+        (["export", ""], "'.' is a folder; name a file"),
+        (["export", "."], "'.' is a folder; name a file"),
         (["export", "--resume"], "--resume goes on with a FILE"),
         (["export", "--json"], "name a FILE"),
         (["export", "--after", "x"], "is no page key"),
@@ -204,6 +212,8 @@ def test_a_destination_is_paused_limited_and_resumed(run: CommandLine, store: Sq
     assert (again.code, again.err) == (1, "not paused: billing\n")
     assert run("limit", "billing", "--max-rate", "none").out == "no limit any more: billing\n"
     assert run("destinations").out == "no destination is paused or limited\n"
+    about = [each["about"] for each in run("changes", "--json").document["changes"] if each["action"] == "limit"]
+    assert about == ["billing: no limit any more", "billing to 0.5/s"]
 
 
 def test_a_mistyped_destination_is_paused_with_a_warning(run: CommandLine, store: SqlDelayedMessageStore) -> None:
@@ -306,6 +316,34 @@ def test_an_interrupted_export_never_looks_complete_and_goes_on(
     assert ids == ["message_id", *(f'"billing-{number:05}"' for number in range(2_500))]
     assert list(tmp_path.glob("out*")) == [file]
     assert "no export to" in run.refused("export", str(tmp_path / "other.csv"), "--resume")
+
+
+def test_a_file_is_written_by_one_export(run: CommandLine, store: SqlDelayedMessageStore, tmp_path: Path) -> None:
+    fill(store, 3)
+    file = tmp_path / "out.jsonl"
+    with ExportFile(file, ExportFormat.JSONL, "sales", EVERYTHING, resume=False):
+        assert "another export writes" in run.refused("export", str(file), "--resume")
+    assert run("export", str(file), "--resume").out == f"exported: 3 messages to {file}\n"
+
+
+def test_notes_of_an_export_that_has_its_file_are_not_those_of_the_next_one(
+    store: SqlDelayedMessageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "out.jsonl"
+    with ExportFile(file, ExportFormat.JSONL, "sales", EVERYTHING, resume=False) as export:
+        export.write([message(store.now(), 0, "m0")], None)
+        export.part.rename(file)  # and it is killed
+    file.unlink()
+
+    def die(*_: Any) -> None:
+        raise OSError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ExportFile, "_note", die)
+        with pytest.raises(OSError, match="killed"):
+            ExportFile(file, ExportFormat.JSONL, "sales", EVERYTHING, resume=False)
+    with pytest.raises(ConfigurationError, match="no export to"):
+        ExportFile(file, ExportFormat.JSONL, "sales", EVERYTHING, resume=True)
 
 
 @pytest.mark.parametrize("command", ["cancel", "reschedule", "export", "pause", "resume", "limit", "operations"])

@@ -22,3 +22,4 @@ def test_what_was_not_counted_to_the_end_is_no_estimate() -> None:
 
 def test_a_limit_is_told_as_it_was_given() -> None:
     assert [limit_text(rate) for rate in (200.0, 12.5, 0.25)] == ["200/s", "12.5/s", "0.25/s"]
+    assert [limit_text(rate) for rate in (1 / 60, 4 / 3600, 0.001)] == ["1/m", "4/h", "3.6/h"]

@@ -278,6 +278,7 @@ class OperationTests(StoreTests):
 
     def test_there_may_be_none_of_an_id(self, operable: OperableDelayedMessageStore) -> None:
         begun(operable)
-        assert operable.operation("nothing") is None
-        assert operable.advance_operation("nothing") is None
-        assert operable.end_operation("nothing") is None
+        for unknown in ("nothing", "", "\udcff", "a\0b", "x" * 5_000):
+            assert operable.operation(unknown) is None
+            assert operable.advance_operation(unknown) is None
+            assert operable.end_operation(unknown) is None

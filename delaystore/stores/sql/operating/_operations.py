@@ -121,6 +121,8 @@ class Operations(Noun):
         return self._execute(found, {"ids": ids}).scalars().all()
 
     def _one(self, operation_id: str, *, locked: bool) -> Operation | None:
+        if not _is_id(operation_id):  # half a character, or NUL, would be the driver's error
+            return None
         table = self._tables.operations
         found = select(table).where(table.c.operation_id == operation_id)
         row = self._execute(found.with_for_update() if locked else found).first()
