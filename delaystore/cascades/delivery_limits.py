@@ -114,7 +114,7 @@ def check_limits(version: str, topology: CascadeTopology, snapshot: Snapshot, vi
         return []
     (name, limit), more = next(iter(limited.items())), len(limited) - 1
     other = limit_competitor(topology, snapshot)
-    by_argument = [one for one in limited if _ARGUMENT in snapshot.queues[one].arguments]
+    by_argument = [one for one, most in limited.items() if _declared_with(snapshot.queues[one], most)]
     if by_argument:
         what = f"queue {by_argument[0]!r} was declared with it: delete that queue once it is empty, and create it anew"
     elif other is not None:
@@ -145,7 +145,7 @@ def limit_warning(broker: BrokerClient, name: str) -> str | None:
         apply_to="queues",
     )
     other = applying(policies, name, _APPLIES_TO)
-    if _ARGUMENT in queue.arguments:
+    if _declared_with(queue, limit):
         what = "it was declared with it: delete it once it is empty, and create it anew"
     elif other is not None:
         what = limit_advice(other)
@@ -160,6 +160,12 @@ def limit_advice(other: Policy) -> str:
         f"policy {other.name!r} (priority {other.priority}) applies, and only one can: "
         f"give {DELIVERY_LIMIT!r} in that policy's definition the value {LIFTED_LIMIT}"
     )
+
+
+def _declared_with(queue: QueueState, limit: int) -> bool:
+    """Whether it is the queue's own argument that sets its limit, and not a policy that sets a lower one."""
+    given = queue.arguments.get(_ARGUMENT)
+    return given is not None and max(0, given) == limit
 
 
 def _lifts(policy: Policy) -> bool:

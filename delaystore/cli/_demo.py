@@ -15,8 +15,10 @@ from delaystore.cli._signals import stop_requests
 
 
 def demo(
-    messages: Annotated[int, typer.Option(min=1, max=10_000_000, help="How many messages.")] = 1000,
-    seconds: Annotated[float, typer.Option(min=0, max=86_400, help="Over how long they fall due.")] = 5,
+    messages: Annotated[int, typer.Option(min=1, max=10_000_000, metavar="NUMBER", help="How many messages.")] = 1000,
+    seconds: Annotated[
+        float, typer.Option(min=0, max=86_400, metavar="NUMBER", help="Over how long they fall due.")
+    ] = 5,
     store: StoreUrl = None,
     transport: TransportUrl = None,
     schema: Schema = None,

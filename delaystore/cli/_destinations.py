@@ -47,7 +47,7 @@ def destinations(
 
 
 def changes(
-    limit: Annotated[int, typer.Option(min=1, max=100_000, help="How many, at most.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, metavar="NUMBER", help="How many, at most.")] = 100,
     before: Annotated[str | None, typer.Option(metavar="TIME", help="Only what was changed before this time.")] = None,
     store: StoreUrl = None,
     endpoint: Endpoint = None,

@@ -50,9 +50,11 @@ _TYPED: Final = {"batch_size": "--batch-size", "number_of_retries": "--retries",
 
 def dispatch(
     once: Annotated[bool, typer.Option("--once", help="Forward what is due now, and end: for cron.")] = False,
-    batch_size: Annotated[int, typer.Option(min=1, help="The most messages at once.")] = _DEFAULTS.batch_size,
+    batch_size: Annotated[
+        int, typer.Option(min=1, metavar="NUMBER", help="The most messages at once.")
+    ] = _DEFAULTS.batch_size,
     retries: Annotated[
-        int, typer.Option(min=0, help="Retries before a message goes to the error queue.")
+        int, typer.Option(min=0, metavar="NUMBER", help="Retries before a message goes to the error queue.")
     ] = _DEFAULTS.number_of_retries,
     error_queue: Annotated[
         str, error_queue_option("Where undeliverable messages go.", "dispatch")

@@ -5,9 +5,11 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
 from delaystore.cli._options import Json, Schema, StoreUrl, environment_option
 from delaystore.cli._output import about, print_document, print_table, say, tell
-from delaystore.cli._store_report import Patience, Timeout
+from delaystore.cli._store_report import Patience
 from delaystore.errors import ConfigurationError, StoreError
 
 if TYPE_CHECKING:
@@ -21,7 +23,9 @@ def endpoints(
         bool,
         environment_option("--all-schemas", "Look into every schema (MariaDB, MySQL: database).", group="endpoints"),
     ] = False,
-    timeout: Timeout = "5s",
+    timeout: Annotated[
+        str, typer.Option(metavar="DURATION", help="How long each answer of the database may take.")
+    ] = "5s",
     store: StoreUrl = None,
     schema: Schema = None,
     as_json: Json = False,

@@ -74,7 +74,8 @@ def export(
         ),
     ] = None,
     after: Annotated[
-        str | None, typer.Option(metavar="KEY", help="Only what is behind this key, which an interrupted export told.")
+        str | None,
+        typer.Option(metavar="POSITION", help="Go on behind this position, which an interrupted export told."),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted export to FILE.")] = False,
     dry_run: DryRun = False,

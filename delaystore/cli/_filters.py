@@ -10,7 +10,9 @@ from delaystore.errors import ConfigurationError
 from delaystore.filters import MessageFilter
 from delaystore.times import parse_instant
 
-Since = Annotated[str | None, typer.Option(metavar="TIME", help="Only what is due at this time or later.")]
+Since = Annotated[
+    str | None, typer.Option(metavar="TIME", help="Only what is due then or later, as 2027-01-31T09:00:00+01:00.")
+]
 Until = Annotated[str | None, typer.Option(metavar="TIME", help="Only what is due before this time.")]
 IdPrefix = Annotated[str | None, typer.Option(metavar="TEXT", help="Only messages whose id begins so.")]
 Headers = Annotated[

@@ -32,7 +32,7 @@ _REASON: Final = 60
 def list_messages(
     destination: Destination = None,
     since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Only what is to be tried at this time or later.")
+        str | None, typer.Option(metavar="TIME", help="Only what is tried then or later, as 2027-01-31T09:00:00+01:00.")
     ] = None,
     until: Annotated[
         str | None, typer.Option(metavar="TIME", help="Only what is to be tried before this time.")
@@ -41,8 +41,10 @@ def list_messages(
     header: filters.Headers = None,
     failing: filters.Failing = False,
     paused: filters.Paused = False,
-    after: Annotated[str | None, typer.Option(metavar="KEY", help="The page after this key.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=100_000, help="Messages a page.")] = 100,
+    after: Annotated[
+        str | None, typer.Option(metavar="POSITION", help="The next page: what the page before says to pass.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, metavar="NUMBER", help="Messages a page.")] = 100,
     every: Annotated[bool, environment_option("--all", "All pages.", group="list")] = False,
     wide: Wide = False,
     store: StoreUrl = None,

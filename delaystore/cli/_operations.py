@@ -18,7 +18,7 @@ operations_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 @operations_app.callback()
 def operations(
     context: typer.Context,
-    limit: Annotated[int, typer.Option(min=1, max=100_000, help="How many, at most.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, metavar="NUMBER", help="How many, at most.")] = 20,
     store: StoreUrl = None,
     endpoint: Endpoint = None,
     schema: Schema = None,

@@ -33,10 +33,14 @@ Name = Annotated[str, typer.Argument(metavar="DESTINATION", help="A destination,
 def pause(
     destination: Name,
     until: Annotated[
-        str | None, typer.Option(metavar="TIME", help="When it resumes by itself. Default: `delaystore resume`.")
+        str | None,
+        typer.Option(metavar="TIME", help="When it resumes by itself, as 2027-01-31T09:00:00+01:00. Default: never."),
     ] = None,
     for_: Annotated[
-        str | None, environment_option("--for", "As --until: so long from now.", metavar="DURATION", group="pause")
+        str | None,
+        environment_option(
+            "--for", "As --until, so long from now: 90s, 15m, 2h30m, 3d.", metavar="DURATION", group="pause"
+        ),
     ] = None,
     by: By = None,
     store: StoreUrl = None,
@@ -108,7 +112,7 @@ def limit(
     max_rate: Annotated[
         str,
         typer.Option(
-            "--max-rate", metavar="RATE", help="The most messages: 200/s, 30/m, 1000/h, 200 (a second); none."
+            "--max-rate", metavar="RATE", help="The most messages: 200/s, 30/m, 1000/h, 200 (a second); none: no limit."
         ),
     ],
     by: By = None,

@@ -13,7 +13,7 @@ from delaystore.times import parse_duration
 
 def receive(
     queue: Annotated[str, typer.Argument(metavar="QUEUE", help="The queue.")],
-    limit: Annotated[int, typer.Option(min=1, max=100_000, help="The most messages to take.")] = 1,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, metavar="NUMBER", help="The most messages to take.")] = 1,
     timeout: Annotated[str, typer.Option(metavar="DURATION", help="How long to wait for the first.")] = "0",
     transport: TransportUrl = None,
     schema: Schema = None,

@@ -25,7 +25,9 @@ def web(
     host: Annotated[str, environment_option("--host", "The address to listen to.", group="web", metavar="HOST")] = (
         "127.0.0.1"
     ),
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen to; 0: any that is free.")] = 8765,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, metavar="NUMBER", help="The port to listen to; 0: any that is free.")
+    ] = 8765,
     show_bodies: Annotated[bool, typer.Option("--show-bodies", help="Show what is in messages.")] = False,
     read_only: Annotated[bool, typer.Option("--read-only", help="Let nobody change anything.")] = False,
     management: Annotated[

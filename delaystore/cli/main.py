@@ -18,6 +18,7 @@ from delaystore.cli._destinations import changes, destinations
 from delaystore.cli._dispatch import dispatch
 from delaystore.cli._endpoints import endpoints
 from delaystore.cli._errors.app import errors_app
+from delaystore.cli._examples import epilog
 from delaystore.cli._export import export
 from delaystore.cli._health import health
 from delaystore.cli._listing import list_messages
@@ -112,7 +113,7 @@ for name, command in (
     ("health", health),
     ("web", web),
 ):
-    app.command(name)(command)
+    app.command(name, epilog=epilog(name))(command)
 app.add_typer(errors_app, name="errors")
 app.add_typer(operations_app, name="operations")
 app.add_typer(delays_app, name="delays")

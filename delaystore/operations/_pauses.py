@@ -44,7 +44,8 @@ def limit_rate(access: Access, destination: str, max_rate: float | None) -> None
     store = access.operable()
     with access.call("limiting a destination"):
         store.limit_rate(destination, max_rate, by=access.by)
-    access.note("limit", destination if max_rate is None else f"{destination} to {limit_text(max_rate)}", 0)
+    limit = ": no limit any more" if max_rate is None else f" to {limit_text(max_rate)}"
+    access.note("limit", f"{destination}{limit}", 0)
 
 
 def _steps(access: Access, purpose: str, step: Callable[[], int]) -> Iterator[int]:

@@ -42,8 +42,8 @@ class MetricsServer:
             stack.callback(self.meter_provider.shutdown)
             try:
                 self._server, self._thread = start_http_server(port, host, registry)
-            except (OSError, OverflowError) as error:
-                reason = getattr(error, "strerror", None) or error
+            except (OSError, OverflowError, UnicodeError) as error:
+                reason = "no such name can be" if isinstance(error, UnicodeError) else getattr(error, "strerror", error)
                 raise ConfigurationError(
                     f"metrics cannot be served at {host}:{port}: {reason}; give another address"
                 ) from None

@@ -1,6 +1,7 @@
 """What many readers look at: asked for once, and shared by all of them."""
 
 import asyncio
+import math
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -18,6 +19,8 @@ FRESH: Final = 2.0
 _OVERVIEW_TIMEOUT: Final = 4.0
 _SHARE: Final = 20
 """What takes long to read is read again after this many times as long at the soonest."""
+_OLDEST: Final = 10.0
+"""Seconds after which an overview is read again in any case: it says whether the store answers."""
 _WEEK: Final = timedelta(days=7)
 _HOUR: Final = timedelta(hours=1)
 
@@ -25,12 +28,18 @@ _HOUR: Final = timedelta(hours=1)
 class Shared(Generic[Answer]):
     """What `ask` answers, asked in a thread: once at a time, however many wait for it.
 
-    `is_whole`: whether an answer is one to rest on; what is broken may be repaired a moment later.
+    `is_whole`: whether an answer is one to rest on; what is broken may be repaired a moment later. `oldest`: seconds
+    after which it is asked again, however long that takes.
     """
 
     def __init__(
-        self, ask: Callable[[], Answer], fresh: float = FRESH, is_whole: Callable[[Answer], bool] = lambda _: True
+        self,
+        ask: Callable[[], Answer],
+        fresh: float = FRESH,
+        is_whole: Callable[[Answer], bool] = lambda _: True,
+        oldest: float = math.inf,
     ) -> None:
+        self._oldest = oldest
         self._ask = ask
         self._is_whole = is_whole
         self._least = fresh
@@ -73,7 +82,7 @@ class Shared(Generic[Answer]):
 
     def _rest(self, seconds: float) -> None:
         with self._lock:
-            self._fresh_until = monotonic() + max(self._least, seconds)
+            self._fresh_until = monotonic() + min(max(self._least, seconds), self._oldest)
 
 
 class Readings:
@@ -81,7 +90,9 @@ class Readings:
 
     def __init__(self, operations: Callable[[], Operations]) -> None:
         self.overview: Shared[Overview] = Shared(
-            lambda: operations().overview(_OVERVIEW_TIMEOUT), is_whole=lambda found: found.problem is None
+            lambda: operations().overview(_OVERVIEW_TIMEOUT),
+            is_whole=lambda found: found.problem is None,
+            oldest=_OLDEST,
         )
         self.due: Shared[Mapping[datetime, int]] = Shared(lambda: _due(operations()), 10.0)
         self.backlog: Shared[Mapping[str, int]] = Shared(lambda: operations().backlog(200), 5.0)

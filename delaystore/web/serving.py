@@ -35,6 +35,8 @@ def listening(host: str, port: int, *, protected: bool) -> socket.socket:
         listener = socket.socket(family, kind, protocol)
     except OSError as error:
         raise ConfigurationError(f"--host {host} leads nowhere: {error.strerror or error}") from None
+    except UnicodeError:  # of a name that DNS cannot have, such as one of 300 characters
+        raise ConfigurationError(f"--host {host} leads nowhere: no such name can be") from None
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)

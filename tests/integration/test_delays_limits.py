@@ -220,12 +220,14 @@ def test_health_warns_of_an_error_queue_that_drops_what_is_looked_at(
         transport.declare_error_queue("error")
     with channel_to(rabbitmq_url) as channel:
         channel.queue_declare("level of old", durable=True, arguments=QUORUM)
+        channel.queue_declare("level lifted", durable=True, arguments={**QUORUM, "x-delivery-limit": 100_000})
     limit(20)
     assert run(*health, "error").err == ""
     warned = run(*health, "level of old")
     assert warned.code == 0
     assert "warning: queue 'level of old' has a delivery limit of 20" in warned.err
     assert run(*health, "level of old", "--json").document["warning"] in warned.err
+    assert "policy 'theirs' (priority 0) applies" in run(*health, "level lifted").err
     unknown = run(*health, "error", "--management", "http://127.0.0.1:1", "--json")
     assert unknown.code == 0
     assert "limit of queue 'error' is unknown" in unknown.document["warning"]

@@ -212,6 +212,8 @@ def test_a_destination_is_paused_limited_and_resumed(run: CommandLine, store: Sq
     assert (again.code, again.err) == (1, "not paused: billing\n")
     assert run("limit", "billing", "--max-rate", "none").out == "no limit any more: billing\n"
     assert run("destinations").out == "no destination is paused or limited\n"
+    about = [each["about"] for each in run("changes", "--json").document["changes"] if each["action"] == "limit"]
+    assert about == ["billing: no limit any more", "billing to 0.5/s"]
 
 
 def test_a_mistyped_destination_is_paused_with_a_warning(run: CommandLine, store: SqlDelayedMessageStore) -> None:

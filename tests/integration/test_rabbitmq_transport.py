@@ -170,7 +170,9 @@ def test_addresses_lead_to_queues_and_exchanges(transport: RabbitMQTransport, ra
     assert kinds(transport.send(sent, None, LONG)) == [DELIVERED, DELIVERED, DELIVERED]
     assert drain(transport, "/queues/a%2Fb%20%C3%BC") == [one.message_id for one in sent]
     outcomes = transport.send([message("/exchanges/events%2Fall/unbound")], None, LONG)
-    assert outcomes[0] == Outcome(UNROUTABLE, "returned by the broker: 312 NO_ROUTE")
+    assert outcomes[0] == Outcome(
+        UNROUTABLE, "no queue is bound to the exchange for it; returned by the broker: NO_ROUTE"
+    )
 
 
 def test_a_missing_queue_among_good_ones_is_unroutable_alone(transport: RabbitMQTransport) -> None:

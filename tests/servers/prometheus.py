@@ -1,16 +1,18 @@
 """A private Prometheus that scrapes every second."""
 
+import http.client
 import json
 import shutil
 import urllib.parse
 import urllib.request
 from collections.abc import Sequence
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 from tests.servers.ports import free_port
 from tests.servers.programs import find_program
-from tests.servers.server import Server, listens
+from tests.servers.server import Server
 
 
 class Prometheus(Server):
@@ -59,4 +61,12 @@ class Prometheus(Server):
         ]
 
     def _answers(self) -> bool:
-        return listens(self.port)
+        """It listens some time before it is ready: until then every query is answered 503."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        try:
+            connection.request("GET", "/-/ready")
+            return connection.getresponse().status == HTTPStatus.OK
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()

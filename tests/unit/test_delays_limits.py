@@ -98,6 +98,10 @@ def test_what_keeps_the_policy_from_helping_is_named() -> None:
     assert limit_competitor(NSERVICEBUS_V2, snapshot(OURS)) is None
     (finding,) = check_limits("4.0.5", NSERVICEBUS_V2, snapshot(OURS, arguments={"x-delivery-limit": 5}), "/")
     assert "was declared with it" in finding.text
+    low = replace(THEIRS, definition={"delivery-limit": 3})
+    (finding,) = check_limits("4.3.6", NSERVICEBUS_V2, snapshot(low, arguments={"x-delivery-limit": 100_000}), "/")
+    assert "limit of 3" in finding.text
+    assert "'theirs' (priority 3) applies" in finding.text
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from opentelemetry.semconv.attributes import error_attributes
 
 from delaystore.delivery import DelayedDelivery
 from delaystore.dispatcher import BreakerChange, BreakerState, Dispatcher
-from delaystore.errors import DuplicateMessageError, StoreUnavailableError
+from delaystore.errors import ConfigurationError, DuplicateMessageError, StoreUnavailableError
 from delaystore.stores.abc import StoreStatus
 from delaystore.telemetry import MetricsServer, OpenTelemetryMetrics
 from delaystore.telemetry import _names as names
@@ -309,3 +309,9 @@ def test_a_server_serves_until_it_is_closed() -> None:
     server.close()
     with pytest.raises(urllib.error.URLError):
         urllib.request.urlopen(server.url)
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 300, "nowhere.invalid"])
+def test_a_name_that_leads_nowhere_is_told(host: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"metrics cannot be served at .*; give another address"):
+        MetricsServer(host, 0)

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -113,6 +114,15 @@ def test_messages_are_sent_read_changed_and_cancelled(call: Program, delivery: D
         assert call(method, "/messages/a%2Fb%3Fc", status=404)["detail"] == "No message 'a/b?c' waits here."
     call("PATCH", "/messages/a%2Fb%3Fc", json={"delay": 0}, status=404)
     assert [each.by for each in delivery.operations.changes()] == ["robot"] * 3
+
+
+@pytest.mark.parametrize("odd", ["a\nb", "a\r\n", "\n", " ", "a/../b", "?#", "\u2028", "<b>"])
+def test_an_id_may_have_any_characters(call: Program, odd: str) -> None:
+    call("POST", "/messages", json={"destination": "q", "delay": 9, "message_id": odd}, status=201)
+    address = f"/messages/{quote(odd, safe='')}"
+    assert call("GET", address)["message_id"] == odd
+    call("PATCH", address, json={"delay": 60})
+    call("DELETE", address)
 
 
 def test_bodies_may_be_binary_and_are_hidden_unless_allowed(call: Program, delivery: DelayedDelivery) -> None:

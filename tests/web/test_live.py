@@ -35,6 +35,25 @@ def test_what_many_look_at_is_drawn_once(delivery: DelayedDelivery, monkeypatch:
     assert drawn == ["_overview.html"]
 
 
+def test_an_overview_is_read_again_soon_however_long_that_takes() -> None:
+    asked = []
+
+    def ask() -> int:
+        time.sleep(0.3)
+        asked.append(1)
+        return len(asked)
+
+    shared = Shared(ask, fresh=0.05, oldest=0.2)
+
+    async def until_second() -> float:
+        began = time.monotonic()
+        while await shared(5) < 2:
+            await asyncio.sleep(0.05)
+        return time.monotonic() - began
+
+    assert asyncio.run(until_second()) < 5  # 20 times as long would be 6 s
+
+
 def test_what_could_not_be_told_is_asked_again_soon() -> None:
     answers = iter(["broken", "whole"])
 

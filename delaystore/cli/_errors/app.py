@@ -4,6 +4,7 @@ import typer
 
 from delaystore.cli._errors.changing import discard, replay
 from delaystore.cli._errors.listing import list_errors, show
+from delaystore.cli._examples import epilog
 
 errors_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 """The group that this one belongs to reports errors, in one line each."""
@@ -21,4 +22,4 @@ def errors(context: typer.Context) -> None:
 
 
 for name, command in (("list", list_errors), ("show", show), ("replay", replay), ("discard", discard)):
-    errors_app.command(name)(command)
+    errors_app.command(name, epilog=epilog(f"errors {name}"))(command)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     Work = Callable[[ProgressListener, Callable[[], bool]], ErrorReport]
 
 MessageId = Annotated[str | None, typer.Argument(metavar="ID", help="One message, by its id.")]
-Limit = Annotated[int | None, typer.Option(min=1, help="So many messages at most, the oldest first.")]
+Limit = Annotated[int | None, typer.Option(min=1, metavar="NUMBER", help="So many messages at most, the oldest first.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; say what would be done.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask, on a terminal.")]
 _SHOWN = 20

@@ -38,10 +38,12 @@ def list_errors(
     reason: options.Reason = None,
     since: options.Since = None,
     until: options.Until = None,
-    limit: Annotated[int, typer.Option(min=1, max=100_000, help="Of --messages: so many at most.")] = 100,
-    skip: Annotated[int, typer.Option(min=0, help="Of --messages: without the first ones.")] = 0,
+    limit: Annotated[
+        int, typer.Option(min=1, max=100_000, metavar="NUMBER", help="Of --messages: so many at most.")
+    ] = 100,
+    skip: Annotated[int, typer.Option(min=0, metavar="NUMBER", help="Of --messages: without the first ones.")] = 0,
     examine: Annotated[
-        int, typer.Option(min=1, max=1_000_000, help="Look at so many at most, the oldest ones.")
+        int, typer.Option(min=1, max=1_000_000, metavar="NUMBER", help="Look at so many at most, the oldest ones.")
     ] = 10_000,
     error_queue: ErrorQueueName = DEFAULT_ERROR_QUEUE,
     transport: TransportUrl = None,

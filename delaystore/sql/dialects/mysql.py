@@ -239,7 +239,8 @@ class MySqlDialect(StoreDialect):
     @override
     def end_idle_sessions(self, engine: Engine) -> None:
         """There is no limit of a transaction's own, in MySQL not even one for transactions."""
-        _at_connect(engine, f"SET SESSION wait_timeout = LEAST(@@SESSION.wait_timeout, {LONGEST_IDLE})")
+        least = f"LEAST(@@SESSION.wait_timeout, {LONGEST_IDLE})"
+        _at_connect(engine, f"SET SESSION wait_timeout = CAST({least} AS UNSIGNED)")  # uncast, MySQL 9.7.4 refuses it
 
     @override
     @contextmanager

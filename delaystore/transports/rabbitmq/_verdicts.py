@@ -2,9 +2,11 @@
 
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from delaystore.address import DEFAULT_EXCHANGE, Address
+from delaystore.amounts import counted
 from delaystore.errors import TransportUnavailableError
 from delaystore.transports.abc import Outcome, OutcomeKind
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
@@ -40,8 +42,11 @@ def of_return(returned: Outcome, look: QueueLook | None) -> Outcome:
     A queue that exists has no route to it while its node is down. Of an exchange nobody can tell which queues are bound
     to it: no route is no route.
     """
-    if look is None or look.standing is Standing.MISSING:
-        return returned
+    if look is None:
+        return replace(returned, reason=f"no queue is bound to the exchange for it; {returned.reason}")
+    if look.standing is Standing.MISSING:
+        how = "create it with `delaystore setup --queue NAME`"
+        return replace(returned, reason=f"there is no such queue; {how}; {returned.reason}")
     if look.standing is Standing.THERE:
         return Outcome(OutcomeKind.UNREADY, f"{returned.reason}, although the queue exists")
     return Outcome(OutcomeKind.UNREADY, f"{returned.reason}; {look.reason}")
@@ -65,6 +70,6 @@ def of_second_nack(look: QueueLook) -> Outcome:
     """What the nack means that follows such a look."""
     return Outcome(
         OutcomeKind.REFUSED,
-        f"nacked by the broker, and again after a look at the queue, which holds {look.ready} messages: it is full and "
-        "rejects",
+        f"nacked by the broker, and again after a look at the queue, which holds "
+        f"{counted(look.ready, 'message')}: it is full and rejects",
     )

@@ -162,7 +162,7 @@ class ConfirmChannel:
 
     def _on_return(self, _channel: Any, method: Any, properties: Any, _body: bytes) -> None:
         if self.batch is not None:
-            reason = f"returned by the broker: {method.reply_code} {method.reply_text}"
+            reason = f"returned by the broker: {method.reply_text}"
             self.batch.returned(properties.message_id, Address(method.exchange, method.routing_key), reason)
 
     def _release_if_complete(self, batch: InFlightBatch) -> None:

@@ -1,5 +1,6 @@
 """One call of the API, as a route and as a part of the document."""
 
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -39,7 +40,9 @@ class Call:
         """For Starlette."""
         head, brace, parameter = self.path.partition("{")
         path = f"{head}{{{parameter.removesuffix('}')}:path}}" if parameter.endswith("}") else self.path
-        return Route(API + (path if brace else self.path), self.do, methods=[self.method])
+        route = Route(API + (path if brace else self.path), self.do, methods=[self.method])
+        route.path_regex = re.compile(route.path_regex.pattern, re.DOTALL)  # an id may hold line breaks
+        return route
 
     def document(self) -> dict[str, Any]:
         """For OpenAPI: the operation object."""
