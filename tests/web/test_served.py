@@ -92,6 +92,18 @@ def test_a_user_may_come_from_elsewhere(environment: dict[str, str]) -> None:
         assert httpx.get(f"{url}/api/v1/messages/m1", headers=bearer).json()["destination"] == "billing"
 
 
+def test_who_hangs_up_in_the_midst_of_a_form_is_not_logged(environment: dict[str, str]) -> None:
+    with served(environment=environment) as page:
+        port = int(page.url.rpartition(":")[2])
+        for path, kind in (("/message/cancel", "x-www-form-urlencoded"), ("/api/v1/messages", "json")):
+            with socket.create_connection(("127.0.0.1", port)) as client:
+                head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/{kind}\r\n"
+                client.sendall(f"{head}Content-Length: 1000\r\n\r\n{{".encode())
+                assert httpx.get(f"{page.url}/changes").status_code == 200  # by then it is read
+        assert httpx.get(f"{page.url}/changes").status_code == 200
+        assert page.stop()[1].splitlines() == ["stopped"]
+
+
 def test_a_port_that_is_taken_is_told_in_one_line(run: CommandLine) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
