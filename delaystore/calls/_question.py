@@ -51,7 +51,7 @@ class Question(Generic[T]):
         """Wait for the answer. Raises StoreUnavailableError where there is none in time, and what asking raised."""
         self._done.wait(min(max(0.0, self._ends - monotonic()), threading.TIMEOUT_MAX))
         if self.open or self._call.overdue:
-            raise StoreUnavailableError(f"the store does not answer within {self._seconds:g} s")
+            raise StoreUnavailableError(f"the store does not answer within {round(self._seconds, 2):g} s")
         if self._error is not None:
             raise self._error
         return self._answer[0]

@@ -81,7 +81,9 @@ class StoreReport:
             return self.problem
         waiting = self.overview.waiting
         told = "not counted in time how many are" if waiting is None else about(waiting)
-        return "; ".join([f"{told} waiting, {overdue_text(self.overview.overdue)}", *self._remarks()])
+        overdue = self.overview.overdue
+        late = "not known in time whether one is overdue" if overdue is None else overdue_text(overdue)
+        return "; ".join([f"{told} waiting, {late}", *self._remarks()])
 
     def _remarks(self) -> Iterator[str]:
         seen = self.overview

@@ -73,6 +73,8 @@ class ExportFile:
     @property
     def resumption(self) -> str:
         """How to go on with it, for people."""
+        if self._is_empty:
+            return "begin again"
         return f"{str(self.part)!r} has them; the same command goes on with --resume"
 
     def finish(self) -> None:
@@ -82,9 +84,17 @@ class ExportFile:
         self._stream.close()  # and no longer locked
 
     def close(self) -> None:
-        """Leave what is written for a resumption; may be called twice, and after `finish`."""
+        """Leave what is written for a resumption, if anything is; may be called twice, and after `finish`."""
+        if self._is_empty and not self._stream.closed:
+            self.part.unlink(missing_ok=True)
+            self._notes.unlink(missing_ok=True)
         with suppress(OSError):
             self._stream.close()
+
+    @property
+    def _is_empty(self) -> bool:
+        """Whether no chunk is noted."""
+        return self.after is None and not self.is_complete
 
     def __enter__(self) -> Self:
         return self

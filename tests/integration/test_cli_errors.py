@@ -14,6 +14,7 @@ from delaystore import DelayedDelivery
 from delaystore.stores.sql import SqlDelayedMessageStore
 from delaystore.testing._kit.messages import a_message
 from delaystore.transports import Transport, open_transport
+from delaystore.transports.sql_queue import SqlQueueTransport
 from tests.integration.cli import CommandLine, started
 from tests.integration.test_error_queue import batch, failed
 
@@ -62,6 +63,17 @@ def test_groups_are_listed(run: CommandLine, transport: Transport) -> None:
     assert lines[0].split("\t") == ["count", "destination", "kind", "reason", "first", "last", "example_id"]
     assert len(lines) == 4
     assert transport.depth("error") == 6
+
+
+def test_it_is_told_where_the_queue_gives_fewer_than_it_holds(
+    run: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SqlQueueTransport, "depth", lambda _self, _name: 9)  # as if somebody else had three
+    told = run("errors", "list").err
+    assert "looked at the first 6 of 9 messages only: it took too long, or somebody else has the others\n" in told
+    assert "looked at the first 2 of 9 messages only; --examine looks" in run("errors", "list", "--examine", "2").err
+    assert "looked at 6 of 9 messages only" in run("errors", "discard", "--all", "--dry-run").err
+    assert run("errors", "discard", "--all", "--limit", "1", "--dry-run").err == ""
 
 
 def test_messages_are_listed_by_page(run: CommandLine) -> None:

@@ -323,7 +323,21 @@ def test_a_file_is_written_by_one_export(run: CommandLine, store: SqlDelayedMess
     file = tmp_path / "out.jsonl"
     with ExportFile(file, ExportFormat.JSONL, "sales", EVERYTHING, resume=False):
         assert "another export writes" in run.refused("export", str(file), "--resume")
-    assert run("export", str(file), "--resume").out == f"exported: 3 messages to {file}\n"
+    assert run("export", str(file)).out == f"exported: 3 messages to {file}\n"
+
+
+def test_an_export_that_failed_before_its_first_message_leaves_nothing(
+    run: CommandLine, store: SqlDelayedMessageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise StoreUnavailableError("gone")
+
+    fill(store, 3)
+    monkeypatch.setattr(_search, "search", fail)
+    result = run("export", str(tmp_path / "out.csv"))
+    assert result.code == 2
+    assert "interrupted: 0 messages exported so far; begin again\n" in result.err
+    assert list(tmp_path.glob("out*")) == []
 
 
 def test_notes_of_an_export_that_has_its_file_are_not_those_of_the_next_one(

@@ -178,3 +178,8 @@ def test_a_duration_is_rounded_to_what_people_say() -> None:
     assert duration_text(timedelta(seconds=9.97)) == "10s"
     assert duration_text(timedelta(days=1, seconds=59)) == "1d"
     assert time_text(NOW + timedelta(microseconds=999_999)) == "2026-11-24 06:30:15Z"
+
+
+def test_what_was_not_answered_in_time_is_not_told_as_if_it_were() -> None:
+    unknown = StoreReport(None, Overview(endpoint="sales", error_queue="error"))
+    assert str(unknown) == "not counted in time how many are waiting, not known in time whether one is overdue"

@@ -149,7 +149,7 @@ def test_counting_a_batch_is_as_recording_each(reader: InMemoryMetricReader, pro
     ((attributes, buckets, total),) = counted.counted()
     up_to = [sum(point.bucket_counts[: number + 1]) for number in range(len(point.bucket_counts))]
     assert [count for _, count in buckets] == up_to
-    assert (attributes, total) == ({"a": "b"}, pytest.approx(point.sum))  # since Python 3.12 `sum` adds more exactly than `+`
+    assert (attributes, total) == ({"a": "b"}, pytest.approx(point.sum))  # `sum` is more exact than `+` since 3.12
 
 
 def test_sends_are_counted_and_timed(

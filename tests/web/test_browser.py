@@ -32,7 +32,7 @@ PICTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "web-messages": ("/messages?destination=billing", {"viewport": {"width": 1280, "height": 760}}),
     "web-message": ("/message?id=order-40001-reminder", {"viewport": {"width": 1280, "height": 1000}}),
     "web-bulk": ("/bulk/preview?kind=cancel&destination=shipping", {"viewport": {"width": 1280, "height": 660}}),
-    "web-errors": ("/errors", {"viewport": {"width": 1280, "height": 420}}),
+    "web-errors": ("/errors", {"viewport": {"width": 1280, "height": 480}}),
     "web-destinations": ("/destinations", {"viewport": {"width": 1280, "height": 640}}),
 }
 ORDER = b'{"order": 40001, "customer": "Ada Lovelace", "lines": [{"sku": "A-7", "n": 2}]}'

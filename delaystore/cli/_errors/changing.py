@@ -8,7 +8,7 @@ import typer
 from delaystore.amounts import counted
 from delaystore.cli._acting import By
 from delaystore.cli._errors import options
-from delaystore.cli._errors.options import ErrorQueueName, filter_of, open_errors
+from delaystore.cli._errors.options import NOT_GIVEN, ErrorQueueName, filter_of, open_errors
 from delaystore.cli._options import (
     DEFAULT_ERROR_QUEUE,
     Endpoint,
@@ -77,7 +77,7 @@ def replay(
                 wanted, destination=to, limit=limit, dry_run=dry_run, progress=progress, stopping=stopping
             )
 
-        _change(work, "replayed", wanted, as_json=as_json)
+        _change(work, "replayed", wanted, limit, as_json=as_json)
 
 
 def discard(
@@ -116,7 +116,7 @@ def discard(
         def work(progress: "ProgressListener", stopping: Callable[[], bool]) -> "ErrorReport":
             return queue.discard(wanted, limit=limit, dry_run=dry_run, progress=progress, stopping=stopping)
 
-        _change(work, "discarded", wanted, as_json=as_json)
+        _change(work, "discarded", wanted, limit, as_json=as_json)
 
 
 def _wanted(wanted: "ErrorFilter", every: bool) -> "ErrorFilter":
@@ -138,7 +138,7 @@ def _confirm(preview: Callable[[], "ErrorReport"], error_queue: str) -> None:
         raise typer.Exit(1)
 
 
-def _change(work: "Work", done: str, wanted: "ErrorFilter", *, as_json: bool) -> None:
+def _change(work: "Work", done: str, wanted: "ErrorFilter", limit: int | None, *, as_json: bool) -> None:
     """Do it, and report; raises typer.Exit where not all of it was done."""
     from delaystore.cli._progress_bar import ProgressBar
 
@@ -148,6 +148,9 @@ def _change(work: "Work", done: str, wanted: "ErrorFilter", *, as_json: bool) ->
         print_document({"filter": wanted.as_dict(), **report.as_dict()})
     else:
         _print(report, done)
+    is_over = report.problem is not None or report.interrupted or (limit is not None and report.done >= limit)
+    if report.examined < report.depth and not is_over:
+        say(NOT_GIVEN.format(f"{report.examined:,} of {counted(report.depth, 'message')}"))
     _exit(report, stop, wanted)
 
 

@@ -9,7 +9,7 @@ import typer
 from delaystore import documents
 from delaystore.amounts import counted
 from delaystore.cli._errors import options
-from delaystore.cli._errors.options import ErrorQueueName, filter_of, open_errors
+from delaystore.cli._errors.options import NOT_GIVEN, ErrorQueueName, filter_of, open_errors
 from delaystore.cli._options import DEFAULT_ERROR_QUEUE, Json, Schema, TransportUrl, Wide
 from delaystore.cli._output import (
     body_preview,
@@ -69,9 +69,9 @@ def list_errors(
     if as_json:
         print_document({"error_queue": error_queue, **(page_document(page) if messages else groups_document(groups))})
     elif messages:
-        _print_messages(page, wide=wide)
+        _print_messages(page, examine, wide=wide)
     else:
-        _print_groups(groups, error_queue, wide=wide)
+        _print_groups(groups, error_queue, examine, wide=wide)
 
 
 def show(
@@ -110,7 +110,7 @@ def show(
     write(f"\n{body_preview(message.body or b'')}\n")
 
 
-def _print_groups(found: "ErrorGroups", error_queue: str, *, wide: bool) -> None:
+def _print_groups(found: "ErrorGroups", error_queue: str, examine: int, *, wide: bool) -> None:
     if is_terminal():
         rows: list[Sequence[str]] = [
             (f"{group.count:,}", group.destination or "-", group.kind or "-", group.reason or "-", _time(group.last))
@@ -135,10 +135,10 @@ def _print_groups(found: "ErrorGroups", error_queue: str, *, wide: bool) -> None
         )
         print_rows([_GROUP, *of_groups])
     if not found.complete:
-        say(_looked_at(found.examined, found.depth))
+        say(_looked_at(found.examined, found.depth, examine))
 
 
-def _print_messages(found: "ErrorPage", *, wide: bool) -> None:
+def _print_messages(found: "ErrorPage", examine: int, *, wide: bool) -> None:
     if is_terminal():
         print_table(
             ("id", "destination", "kind", "failed", "reason"),
@@ -166,11 +166,17 @@ def _print_messages(found: "ErrorPage", *, wide: bool) -> None:
     if found.next_skip is not None:
         say(f"more follow; the next page: --skip {found.next_skip}")
     elif found.examined < found.depth:
-        say(_looked_at(found.examined, found.depth))
+        say(_looked_at(found.examined, found.depth, examine))
 
 
-def _looked_at(examined: int, depth: int) -> str:
-    return f"looked at the first {examined:,} of {counted(depth, 'message')} only; --examine looks at more"
+def _looked_at(examined: int, depth: int, examine: int) -> str:
+    """`examine`: at how many it was to look."""
+    some = f"{examined:,} of {counted(depth, 'message')}"
+    if examined >= examine:
+        return f"looked at the first {some} only; --examine looks at more"
+    if not examined:
+        return NOT_GIVEN.format(some)
+    return f"looked at the first {some} only: it took too long, or somebody else has the others"
 
 
 def _time(at: datetime | None) -> str:

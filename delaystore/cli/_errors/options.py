@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -30,6 +30,9 @@ Reason = Annotated[
 ]
 Since = Annotated[str | None, typer.Option("--since", metavar="TIME", help="Only what failed at this time or later.")]
 Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only what failed before this time.")]
+
+
+NOT_GIVEN: Final = "looked at {} only: somebody else has the others, or the queue gives none away, as a stream"
 
 
 def filter_of(
