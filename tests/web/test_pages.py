@@ -286,6 +286,9 @@ def test_a_store_that_is_down_is_told_on_a_page(monkeypatch: pytest.MonkeyPatch)
             assert "Traceback" not in answer.text
         monkeypatch.setattr(Down, "down", False)
         assert here.get("/messages").status_code == 200
+    missing = Page(here.get(f"{prefix}/static/missing.js").text)
+    assert [each["href"] for each in missing.all("a")] == ["#content", f"{prefix}/"]
+    assert all(each["src"].startswith(f"{prefix}/static/delaystore.js") for each in missing.all("script"))
 
 
 def test_a_form_that_is_too_large_is_refused(here: Browser) -> None:
