@@ -12,7 +12,8 @@ from fastapi import FastAPI
 from delaystore.delivery import DelayedDelivery
 from delaystore.errors import StoreUnavailableError
 from delaystore.message import PARKED
-from delaystore.stores import InMemoryDelayedMessageStore
+from delaystore.operations import Operations
+from delaystore.stores import InMemoryDelayedMessageStore, SqlDelayedMessageStore
 from delaystore.web import app
 from tests.web.pages import Browser, Page, browser, post
 
@@ -242,6 +243,25 @@ def test_every_address_is_under_the_prefix(delivery: DelayedDelivery, make: str)
             for _, each in page.elements
             for name in ("href", "src", "action", "data-events")
             if name in each and not each[name].startswith("#")
+def test_what_destinations_show_is_asked_for_at_once(
+    delivery: DelayedDelivery, here: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One after the other, a store that hangs would be waited for more than once."""
+    asked, count = threading.Event(), InMemoryDelayedMessageStore.count_by_destination
+
+    def waiting(*arguments: Any, **named: Any) -> Any:
+        assert asked.wait(30)
+        return count(*arguments, **named)
+
+    monkeypatch.setattr(InMemoryDelayedMessageStore, "count_by_destination", waiting)
+    monkeypatch.setattr(Operations, "destinations", lambda _: asked.set() or ())
+    delivery.send("billing", b"x", delay=HOUR)
+    text = Page(here.get("/destinations").text).text
+    asked.set()
+    assert "billing" in text
+    assert "still being counted" not in text
+
+
         ]
         assert addresses
         assert all(each.startswith(f"{prefix}/") for each in addresses), (path, addresses)
