@@ -16,7 +16,7 @@ from delaystore.errors import DelaystoreError
 from delaystore.web.calls import Calls
 from delaystore.web.errors import Refusal, answer_error, answer_refusal
 from delaystore.web.origin import why_not_local, why_not_own
-from delaystore.web.paths import is_api, is_public
+from delaystore.web.paths import is_api, is_public, keep_prefix
 from delaystore.web.users import USER, Account, Accounts, Role, User
 
 Dependency = Callable[[Request], User | Response | Awaitable[User | Response | None] | None]
@@ -103,6 +103,7 @@ class Access:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """An ASGI application."""
         answer = None
+        keep_prefix(scope)
         if scope["type"] == "http" and not is_public(scope):
             request = Request(scope)
             try:

@@ -20,6 +20,11 @@ _NOT_OURS: Final = (
 )
 
 
+def being_changed(message_id: str) -> str:
+    """Who has a message that is claimed: a store cannot tell a dispatcher from another change, as of a double click."""
+    return f"message {message_id} is just being forwarded by a dispatcher, or changed by another request"
+
+
 async def fields_of(request: Request) -> Fields:
     """The fields of the form that was sent. Raises Refusal unless it has the token that this browser and user got."""
     is_form = request.headers.get("content-type", "").partition(";")[0].strip().lower() == _FORM

@@ -70,8 +70,10 @@ def resumed(name: str) -> Change:
 async def rows_of(request: Request) -> tuple[list[Row], Overview]:
     """All that messages wait for, or that were delivered to lately, or that somebody changed, the fullest first."""
     site = site_of(request)
-    overview, backlog = await asyncio.gather(site.readings.overview(_PATIENCE), _backlog(site))
-    states = {each.name: each for each in await site.ask(request, Operations.destinations)}
+    overview, backlog, changed = await asyncio.gather(  # at once: a store that hangs is waited for once
+        site.readings.overview(_PATIENCE), _backlog(site), site.ask(request, Operations.destinations)
+    )
+    states = {each.name: each for each in changed}
     rates, waiting = _rates(overview), backlog or {}
     names = sorted({*waiting, *rates, *states}, key=lambda name: (-waiting.get(name, 0), name))
     rows = [

@@ -45,8 +45,13 @@ def why_not_own(request: HTTPConnection) -> str | None:
     origin = request.headers.get("origin")
     if origin is None:
         return None
-    own = {request.headers.get("host", "").lower(), request.headers.get("x-forwarded-host", "").lower()}
-    return None if origin.partition("://")[2].lower() in own - {""} else "another site's page asked for it"
+    host, forwarded = request.headers.get("host", ""), request.headers.get("x-forwarded-host", "")
+    if origin.partition("://")[2].lower() in {host.lower(), forwarded.lower()} - {""}:
+        return None
+    return (
+        f"a page of {origin} asked for it, and this one is at {forwarded or host}; a proxy in front must pass on the "
+        "header Host, or set X-Forwarded-Host"
+    )
 
 
 def _host_of(request: HTTPConnection) -> str | None:

@@ -9,11 +9,18 @@ from starlette.types import Scope
 
 API: Final = "/api/v1"
 STATIC: Final = "/static"
+_PREFIX: Final = "delaystore.prefix"
+"""The key of an ASGI scope under which `keep_prefix` notes it."""
+
+
+def keep_prefix(scope: Scope) -> None:
+    """Note the application's own prefix: where it mounts something, the scope's path grows, also for error pages."""
+    scope[_PREFIX] = scope.get("root_path", "")
 
 
 def prefix_of(scope: Scope) -> str:
     """The prefix under which the application is mounted, as addresses have it; empty: it is at the root."""
-    root: str = scope.get("root_path", "")
+    root: str = scope.get(_PREFIX, scope.get("root_path", ""))
     return quote(root.rstrip("/"))
 
 

@@ -183,7 +183,7 @@ def test_changes_are_noted_in_the_store(run: CommandLine, sqlite_url: str) -> No
         ("anna", "discard", "error queue error: destination sales", 2),
         ("anna", "replay", "error queue error: destination billing", 3),
     ]
-    delivery.stop()
+    delivery.close()
 
 
 @pytest.mark.parametrize(("answer", "left"), [(b"n\n", 6), (b"y\n", 0)])

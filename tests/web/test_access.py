@@ -171,6 +171,21 @@ def test_another_site_s_page_changes_nothing_even_with_a_token(
     assert answer.status_code == 303
 
 
+def test_behind_a_proxy_that_keeps_the_host_to_itself_it_is_told_what_to_set(delivery: DelayedDelivery) -> None:
+    message_id = delivery.send("billing", b"x", delay=timedelta(hours=1))
+    ada = browser(app(delivery, users=USERS), user="ada")
+    token = Page(ada.get("/message", params={"id": message_id}).text).csrf
+    form = {"id": message_id, "csrf": token}
+    asked = {"Origin": "https://delays.example", "Sec-Fetch-Site": "same-origin"}
+    answer = ada.post("/message/cancel", data=form, headers=asked)
+    assert answer.status_code == 403
+    said = Page(answer.text).text
+    assert "a page of https://delays.example asked for it, and this one is at 127.0.0.1:8765" in said
+    assert "must pass on the header Host, or set X-Forwarded-Host" in said
+    named = {**asked, "X-Forwarded-Host": "delays.example"}
+    assert ada.post("/message/cancel", data=form, headers=named, follow_redirects=False).status_code == 303
+
+
 def test_two_processes_with_one_secret_know_each_other_s_forms(delivery: DelayedDelivery) -> None:
     message_id = delivery.send("billing", b"x", delay=timedelta(hours=1))
     first, second = (browser(app(delivery, secret="x" * 32)) for _ in range(2))

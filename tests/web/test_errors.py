@@ -1,11 +1,12 @@
 """The error queue on the page and in the API: looked into, sent again, discarded."""
 
 import time
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 
 from delaystore.delivery import DelayedDelivery
+from delaystore.operations.error_groups import ErrorFilter
 from delaystore.stores import InMemoryDelayedMessageStore
 from delaystore.transports import InMemoryTransport, RabbitMQTransport
 from delaystore.web import app
@@ -108,6 +109,22 @@ def test_one_is_sent_elsewhere_and_one_is_discarded(
     (fields,) = forms(Page(here.get("/errors/message?id=m2").text), "/errors/discard")
     assert "1 message discarded" in submitted(here, "/errors/discard", fields)
     assert failed.operations.errors.depth() == 2
+
+
+@pytest.mark.parametrize(("action", "done"), [("replay", "sent again"), ("discard", "discarded")])
+def test_no_more_of_a_group_are_changed_than_were_shown(
+    here: Browser, failed: DelayedDelivery, transport: InMemoryTransport, action: str, done: str
+) -> None:
+    (fields, _) = forms(Page(here.get("/errors").text), f"/errors/{action}")
+    failed.send("gone", b"later", delay=0, message_id="later")
+    failed.check_startable().dispatch_due()
+    transport.declare("gone")
+    assert f"Done: 3 messages {done}" in submitted(here, f"/errors/{action}", fields)
+    (left,) = failed.operations.errors.messages(ErrorFilter(destination="gone")).messages
+    assert left.message_id == "later"
+    page = f"/errors/messages?{urlencode({name: fields[name] for name in ('destination', 'kind', 'reason')})}"
+    (everything,) = forms(Page(here.get(page).text), f"/errors/{action}")
+    assert f"Done: 1 message {done}" in submitted(here, f"/errors/{action}", everything)
 
 
 def test_without_a_transport_the_page_says_what_it_lacks() -> None:

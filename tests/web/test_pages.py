@@ -12,7 +12,8 @@ from fastapi import FastAPI
 from delaystore.delivery import DelayedDelivery
 from delaystore.errors import StoreUnavailableError
 from delaystore.message import PARKED
-from delaystore.stores import InMemoryDelayedMessageStore
+from delaystore.operations import Operations
+from delaystore.stores import InMemoryDelayedMessageStore, SqlDelayedMessageStore
 from delaystore.web import app
 from tests.web.pages import Browser, Page, browser, post
 
@@ -150,17 +151,37 @@ def test_one_message_is_rescheduled_sent_and_cancelled(delivery: DelayedDelivery
     assert [each.action for each in delivery.operations.changes()] == ["cancel", "send-now", "reschedule"]
 
 
+def test_whoever_has_a_message_may_be_a_dispatcher_or_another_request(postgresql_url: str) -> None:
+    """A double click on Cancel may find the row that the first one is just deleting."""
+    store = SqlDelayedMessageStore(postgresql_url)
+    with DelayedDelivery("sales", store) as delivery:
+        delivery.setup_infrastructure()
+        delivery.send("billing", b"x", delay=0, message_id="m")
+        here = browser(app(delivery))
+        with store.transaction() as bound:
+            bound.fetch_due(bound.now(), 1)
+            answer = post(here, "/message/cancel", id="m")
+            said = Page(here.get(answer.headers["location"]).text).text
+            refused = here.request("DELETE", "/api/v1/messages/m")
+        for text in (said, refused.json()["detail"]):
+            assert "Nothing was changed here: message m is just being forwarded by a dispatcher, or changed by" in text
+        assert refused.status_code == 409
+        assert delivery.get("m") is not None
+
+
 def test_many_are_changed_after_a_preview(delivery: DelayedDelivery, here: Browser) -> None:
     for number in range(30):
         delivery.send(f"queue{number % 3}", b"x", delay=HOUR)
     preview = "/bulk/preview?kind=cancel&destination=queue1"
     page = Page(here.get(preview).text)
     assert "10 messages" in page.text
+    assert "also what came since" in page.text
     assert delivery.count() == 30
+    delivery.send("queue1", b"x", delay=HOUR)
     fields = {each["name"]: each["value"] for each in page.all("input") if each.get("type") == "hidden"}
     answer = here.post("/bulk/begin", data=fields, follow_redirects=False)
     assert answer.status_code == 303
-    assert "10 messages cancelled" in until_done(here, answer.headers["location"])
+    assert "11 messages cancelled" in until_done(here, answer.headers["location"])
     assert delivery.count() == 20
     preview = "/bulk/preview?kind=reschedule&destination=queue2&at=2031-01-01T00:00&delay="
     fields = {
@@ -222,6 +243,25 @@ def test_a_destination_is_not_said_to_be_paused_before_the_store_says_so(
     assert "billing is paused" not in text
 
 
+def test_what_destinations_show_is_asked_for_at_once(
+    delivery: DelayedDelivery, here: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One after the other, a store that hangs would be waited for more than once."""
+    asked, count = threading.Event(), InMemoryDelayedMessageStore.count_by_destination
+
+    def waiting(*arguments: Any, **named: Any) -> Any:
+        assert asked.wait(30)
+        return count(*arguments, **named)
+
+    monkeypatch.setattr(InMemoryDelayedMessageStore, "count_by_destination", waiting)
+    monkeypatch.setattr(Operations, "destinations", lambda _: asked.set() or ())
+    delivery.send("billing", b"x", delay=HOUR)
+    text = Page(here.get("/destinations").text).text
+    asked.set()
+    assert "billing" in text
+    assert "still being counted" not in text
+
+
 @pytest.mark.parametrize("make", ["fastapi", "starlette", "nested"])
 def test_every_address_is_under_the_prefix(delivery: DelayedDelivery, make: str) -> None:
     message_id = delivery.send("billing", b"x", delay=HOUR)
@@ -246,6 +286,9 @@ def test_every_address_is_under_the_prefix(delivery: DelayedDelivery, make: str)
         assert addresses
         assert all(each.startswith(f"{prefix}/") for each in addresses), (path, addresses)
     assert here.get(f"{prefix}/static/delaystore.js").status_code == 200
+    missing = Page(here.get(f"{prefix}/static/missing.js").text)
+    assert [each["href"] for each in missing.all("a")] == ["#content", f"{prefix}/"]
+    assert all(each["src"].startswith(f"{prefix}/static/delaystore.js") for each in missing.all("script"))
     answer = post(here, f"{prefix}/message/cancel", f"{prefix}/message?id={message_id}", id=message_id)
     assert answer.headers["location"] == f"{prefix}/messages"
     assert f"Path={prefix}" in answer.headers["set-cookie"]

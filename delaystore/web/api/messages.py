@@ -14,6 +14,7 @@ from delaystore.stores.abc import ManagementOutcome
 from delaystore.web.api.call import Call
 from delaystore.web.api.given import Given, given_with
 from delaystore.web.api.schemas import FLAG, TEXT, TIME, known, ref, shape, some
+from delaystore.web.changing import being_changed
 from delaystore.web.errors import Refusal
 from delaystore.web.forms import filter_of, position_of, text_of, whole_number
 from delaystore.web.site import site_of
@@ -107,7 +108,7 @@ def _answer(message_id: str, outcome: ManagementOutcome) -> Response:
     if outcome is ManagementOutcome.NOT_FOUND:
         raise _gone(message_id)
     if outcome is ManagementOutcome.BEING_DISPATCHED:
-        raise Refusal(409, f"Nothing was changed: a dispatcher is just forwarding message {message_id}.")
+        raise Refusal(409, f"Nothing was changed here: {being_changed(message_id)}.")
     return JSONResponse({"message_id": message_id})
 
 

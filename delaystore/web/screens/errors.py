@@ -80,5 +80,6 @@ async def discard(request: Request) -> Response:
 
 
 def _limit(fields: Any) -> int | None:
-    """1 for a form about one message: others may have its id."""
-    return 1 if text_of(fields, "only") else None
+    """As many as the form spoke of, the oldest: others like them may have come since. None: all that match."""
+    given = text_of(fields, "limit")
+    return whole_number(given, "limit", 1, failed.FURTHEST) if given else None

@@ -9,7 +9,7 @@ from delaystore.errors import InvalidMessageError
 from delaystore.operations import Operations
 from delaystore.stores.abc import ManagementOutcome, Page
 from delaystore.web import shown
-from delaystore.web.changing import fields_of
+from delaystore.web.changing import being_changed, fields_of
 from delaystore.web.errors import Refusal
 from delaystore.web.forms import due_of, filter_of, id_of, position_of, query_of, text_of, typed
 from delaystore.web.site import site_of
@@ -97,7 +97,7 @@ def _after(request: Request, message_id: str, outcome: ManagementOutcome, done: 
         path, query = ("/messages", None) if gone else ("/message", {"id": message_id})
         return site.pages.then(request, path, query, f"Message {message_id} {done}.")
     if outcome is ManagementOutcome.BEING_DISPATCHED:
-        told = f"Nothing was changed: a dispatcher is just forwarding message {message_id}."
+        told = f"Nothing was changed here: {being_changed(message_id)}."
         return site.pages.then(request, "/message", {"id": message_id}, told)
     return site.pages.then(request, "/messages", None, f"Nothing was changed: message {message_id} waits no longer.")
 
