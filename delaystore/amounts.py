@@ -1,5 +1,7 @@
 """Numbers as people read them."""
 
+from collections.abc import Sequence
+
 
 def counted(number: int, noun: str) -> str:
     """`1 message`, `2 messages`."""
@@ -15,6 +17,12 @@ def up_to(number: int, noun: str = "", *, exact: bool) -> str:
     """What was counted, perhaps not to the end, as of failing messages: `1,234`, `10,000 or more`."""
     text = f"{number:,}" if exact else f"{number:,} or more"
     return f"{text} {noun}{'' if number == 1 else 's'}" if noun else text
+
+
+def named(names: Sequence[str], most: int = 10) -> str:
+    """The first so many names, and how many more there are: "a, b and 3 more"."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def rate_text(rate: float) -> str:

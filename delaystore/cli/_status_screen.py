@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from delaystore.amounts import limit_text, rate_text, up_to
+from delaystore.amounts import limit_text, named, rate_text, up_to
 from delaystore.cli._output import about, printable, table_lines
 from delaystore.cli._recent import COLUMNS, WINDOWS, recent_row
 from delaystore.cli._store_report import StoreReport
@@ -50,7 +50,7 @@ def _facts(report: StoreReport, demands: Demands) -> Iterator[tuple[str, str]]:
             yield name, up_to(count.messages, exact=count.exact) + hint
     for name, some in (("paused", seen.paused), ("limited", seen.limited)):
         if some:
-            yield name, ", ".join(_destination(each) for each in some)
+            yield name, named([_destination(each) for each in some])
     if report.problem is None or seen.error_queue_depth is not None:
         yield "error queue", _error_queue(seen)
     for running in seen.operations or ():

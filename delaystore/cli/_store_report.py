@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
-from delaystore.amounts import counted, up_to
+from delaystore.amounts import counted, named, up_to
 from delaystore.cli._options import environment_option, error_queue_option
 from delaystore.cli._output import about
 from delaystore.errors import ConfigurationError, StoreUnavailableError
@@ -92,7 +92,7 @@ class StoreReport:
         if seen.failing is not None and seen.failing.messages:
             yield f"{up_to(seen.failing.messages, exact=seen.failing.exact)} failing"
         if seen.paused:
-            yield f"paused: {', '.join(each.name for each in seen.paused)}"
+            yield f"paused: {named([each.name for each in seen.paused])}"
         if seen.error_queue_depth:
             yield f"the error queue holds {counted(seen.error_queue_depth, 'message')}"
 

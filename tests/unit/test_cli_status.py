@@ -85,6 +85,19 @@ def test_what_is_unknown_is_not_said_to_be_well() -> None:
     }  # fmt: skip
 
 
+def test_of_many_destinations_the_first_are_named(
+    delivery: DelayedDelivery, store: InMemoryDelayedMessageStore
+) -> None:
+    for number in range(12):
+        store.pause(f"queue-{number:02}", by="me")
+        store.limit_rate(f"mail-{number:02}", 20, by="me")
+    assert "queue-09 and 2 more" in str(report(delivery))
+    shown = screen(delivery)
+    assert "queue-09 and 2 more\n" in shown
+    assert "mail-09 to 20/s and 2 more\n" in shown
+    assert "queue-10" not in shown
+
+
 def test_paused_and_failing_messages_are_told_and_alarm_nobody(
     delivery: DelayedDelivery, store: InMemoryDelayedMessageStore
 ) -> None:
