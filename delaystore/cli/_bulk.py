@@ -9,7 +9,7 @@ import typer
 from delaystore import documents
 from delaystore.amounts import counted
 from delaystore.cli._output import print_document, print_table, say, somebody_can_be_asked, tell
-from delaystore.cli._signals import StoppedError, stop_requests
+from delaystore.cli._signals import StoppedError, StopRequest, stop_requests
 from delaystore.errors import ConfigurationError, StoreError
 from delaystore.filters import MessageFilter
 from delaystore.message import DelayedMessage
@@ -85,13 +85,12 @@ class BulkChange:
         if self.dry_run:
             preview(operations, self.wanted, as_json=self.as_json)
             return
-        if self.resume is not None:
-            operation = self._resumed(operations, self.resume)
-        else:
-            if not self.yes:
-                self._confirm(operations)
-            operation = begin()
-        self._run(operations, operation, opened.delivery.estimate_count().messages)
+        total = opened.delivery.estimate_count().messages
+        if self.resume is None and not self.yes:
+            self._confirm(operations)
+        with stop_requests() as stop:  # ahead of the beginning: whoever stops then is told which operation is left
+            operation = begin() if self.resume is None else self._resumed(operations, self.resume)
+            self._run(operations, operation, total, stop)
 
     def _confirm(self, operations: "Operations") -> None:
         """On a terminal, ask before many messages are changed; raises typer.Exit where the answer is no."""
@@ -116,14 +115,14 @@ class BulkChange:
             say(f"it has ended already: {operation.state}")
         return operation
 
-    def _run(self, operations: "Operations", operation: Operation, total: int) -> None:
-        """Run it to its end and report. `total`: about how many messages wait."""
+    def _run(self, operations: "Operations", operation: Operation, total: int, stop: StopRequest) -> None:
+        """Run it to its end, or until `stop` is made, and report. `total`: about how many messages wait."""
         from delaystore.cli._progress_bar import ProgressBar
 
         words, last = WORDS[self.kind], operation
         if operation.state is OperationState.RUNNING:
             say(f"operation {operation.operation_id}")
-        with ProgressBar(transient=True) as bar, stop_requests() as stop:
+        with ProgressBar(transient=True) as bar:
 
             def watch(now: Operation) -> None:
                 nonlocal last
@@ -133,6 +132,7 @@ class BulkChange:
                     raise StoppedError
 
             try:
+                watch(operation)
                 ended = operations.run(operation.operation_id, watch)
             except (StoppedError, StoreError) as error:
                 bar.end()

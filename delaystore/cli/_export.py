@@ -96,6 +96,8 @@ def export(
         raise ConfigurationError(
             "--resume goes on with a FILE, which knows how far it is; leave out --after, or --resume"
         )
+    if file.endswith("/"):  # which a path forgets
+        raise ConfigurationError(f"{file!r} is a folder; name a file")
     if as_json and file == _STDOUT and not dry_run:
         raise ConfigurationError("--json reports on standard output, where the messages go; name a FILE")
     name = required(endpoint, "endpoint", "--endpoint NAME", "DELAYSTORE_ENDPOINT")

@@ -241,6 +241,8 @@ def test_a_transaction_that_finds_nothing_to_change_holds_up_no_sender(
 ) -> None:
     """A locking search that finds nothing would lock the gap in which new ones belong."""
     delivery, connection = former
+    if connection.dialect.name == "mysql":
+        pytest.skip("MySQL keeps that gap for an insert that is undone, too: docs/transactions.md")
     enlisted = delivery.enlist(connection)
     for key in ("a", "l", "z"):
         assert CHANGES["cancel"](enlisted, key) == "not_found"

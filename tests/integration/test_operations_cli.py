@@ -1,6 +1,8 @@
 """Operations on the command line, in this process, on SQLite."""
 
 import json
+import os
+import signal
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -107,6 +109,7 @@ def test_a_dry_run_and_a_change_are_told_as_json(run: CommandLine, store: SqlDel
         (["limit", "billing", "--max-rate", "1/h"], "from 0.001 (3.6 an hour)"),
         (["export", ""], "'.' is a folder; name a file"),
         (["export", "."], "'.' is a folder; name a file"),
+        (["export", "none/"], "'none/' is a folder; name a file"),
         (["export", "--resume"], "--resume goes on with a FILE"),
         (["export", "--json"], "name a FILE"),
         (["export", "--after", "x"], "is no page key"),
@@ -166,6 +169,26 @@ def test_an_interrupted_operation_goes_on(
     told = run("operations").out
     assert operation_id in told
     assert "done" in told
+
+
+def test_whoever_stops_while_an_operation_begins_is_told_its_id(
+    run: CommandLine, store: SqlDelayedMessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(store, 3)
+    begin = SqlDelayedMessageStore.begin_operation
+
+    def interrupted(self: SqlDelayedMessageStore, operation: Operation) -> None:
+        begin(self, operation)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(SqlDelayedMessageStore, "begin_operation", interrupted)
+    result = run("cancel", "--destination", "billing")
+    (left,) = run("operations", "--json").document["operations"]
+    resume = f"delaystore cancel --resume {left['operation_id']}"
+    assert result.code == 130
+    assert f"interrupted: 0 messages cancelled so far; go on with `{resume}`" in result.err
+    assert store.count() == 3
+    assert run(*resume.split()[1:]).out == "cancelled: 3 messages (destination billing)\n"
 
 
 def test_an_operation_is_abandoned(

@@ -25,6 +25,7 @@ from sqlalchemy import (
     delete,
     func,
     insert,
+    inspect,
     literal_column,
     select,
     tuple_,
@@ -438,6 +439,10 @@ class StoreDialect(SqlDialect):
         `lent` is one in somebody's transaction.
         """
         engine.connect().close()
+
+    def has_table(self, connection: Connection, table: Table) -> bool:
+        """Whether `table` is there, perhaps in somebody's transaction: others may make it before that ends."""
+        return inspect(connection).has_table(table.name, schema=table.schema)
 
     def allows_setup_beside(self, connection: Connection) -> bool:  # noqa: ARG002 - for overriders
         """Whether tables made by another connection could be used in the transaction that is open on this one."""

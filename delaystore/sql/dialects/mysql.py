@@ -197,6 +197,17 @@ class MySqlDialect(StoreDialect):
             connection.execute(select(func.release_lock(lock)))
 
     @override
+    def has_table(self, connection: Connection, table: Table) -> bool:
+        """By a SELECT: whoever has described a table that is missing keeps others from making it, in MySQL."""
+        try:
+            connection.execute(select(literal_column("1")).select_from(table).limit(0))
+        except DBAPIError as error:
+            if self.fault(error) is not Fault.MISSING:
+                raise
+            return False
+        return True
+
+    @override
     @contextmanager
     def locked_tables(self, connection: Connection, tables: Sequence[Table]) -> Iterator[None]:
         """By locks that outlive the commits of DDL: a dropped table's is kept until nobody can find it any more."""

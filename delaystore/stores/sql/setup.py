@@ -37,7 +37,7 @@ def version_table_name(table: Table) -> str:
 def current_version(connection: Connection, table: Table) -> str | None:
     """The version of the tables as they are; None where there are none."""
     versions = _version_table(table)
-    if not inspect(connection).has_table(versions.name, schema=versions.schema):
+    if not store_dialect_of(connection).has_table(connection, versions):
         return None
     return connection.execute(select(versions.c.version_num)).scalar()
 
