@@ -1,8 +1,12 @@
 """In whose name a command changes things."""
 
-from typing import TYPE_CHECKING, Annotated
+import logging
+from typing import TYPE_CHECKING, Annotated, Final
+
+from typing_extensions import override
 
 from delaystore.cli._options import environment_option
+from delaystore.cli._output import say
 
 if TYPE_CHECKING:
     from delaystore.cli._endpoint import OpenedEndpoint
@@ -13,7 +17,19 @@ By = Annotated[
 ]
 
 
+class _Saying(logging.Handler):
+    """Says on standard error what the store did not take: that a change is made, but not noted."""
+
+    @override
+    def emit(self, record: logging.LogRecord) -> None:
+        say(f"warning: {record.getMessage()}")
+
+
+_SAYING: Final = _Saying(logging.ERROR)
+
+
 def acting(opened: "OpenedEndpoint", by: str | None) -> "Operations":
     """The endpoint's operations, in the name that --by says."""
+    logging.getLogger("delaystore.operations").addHandler(_SAYING)
     operations = opened.delivery.operations
     return operations if by is None else operations.acting_as(by)

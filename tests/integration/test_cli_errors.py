@@ -3,10 +3,12 @@
 import os
 import pty
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
@@ -184,6 +186,18 @@ def test_changes_are_noted_in_the_store(run: CommandLine, sqlite_url: str) -> No
         ("anna", "replay", "error queue error: destination billing", 3),
     ]
     delivery.close()
+
+
+def test_a_change_that_the_store_does_not_note_says_so(run: CommandLine, sqlite_url: str) -> None:
+    delivery = DelayedDelivery("shop", SqlDelayedMessageStore(sqlite_url))
+    delivery.setup_infrastructure()
+    delivery.close()
+    with closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))) as database:
+        database.execute("DROP TABLE shop_delayed_changes")
+    result = run("errors", "discard", "--destination", "billing", "--store", sqlite_url, "--endpoint", "shop")
+    assert (result.code, result.out.splitlines()[0]) == (0, "discarded: 3 messages")
+    assert result.err.startswith("warning: discard: error queue error: ")
+    assert "(3 messages) is done, but not noted: " in result.err
 
 
 @pytest.mark.parametrize(("answer", "left"), [(b"n\n", 6), (b"y\n", 0)])
