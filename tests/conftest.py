@@ -35,6 +35,7 @@ from tests.servers.server import Server
 Restorable = Server | RabbitMQCluster | PostgreSQLReplication
 AnyServer = TypeVar("AnyServer", bound=Restorable)
 
+os.environ.pop("PYTEST_ADDOPTS", None)  # it is for this pytest, and not for those that tests start
 ENVIRONMENT = dict(os.environ)  # as it was before the first test hid parts of it
 POSTGRESQL_SETTINGS = {"fsync": "off", "full_page_writes": "off"}  # a killed process loses nothing it has written
 MARIADB_SETTINGS = {"innodb_flush_log_at_trx_commit": "2"}  # written at each commit, flushed once a second

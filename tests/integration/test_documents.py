@@ -200,7 +200,7 @@ def test_the_kit_runs_as_documented(tmp_path: Path) -> None:
         str(tmp_path),
         str(tmp_path),
     ]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": ""}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert re.search(r"^\d\d passed in", done.stdout, re.MULTILINE), done.stdout
 

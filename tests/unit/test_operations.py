@@ -257,7 +257,7 @@ def test_a_destination_is_limited(operations: Operations) -> None:
             operations.limit_rate("billing", nonsense)  # type: ignore[arg-type]
     operations.limit_rate("billing", None)
     assert operations.destinations() == []
-    assert [each.about for each in operations.changes()] == ["billing", "billing to 200/s"]
+    assert [each.about for each in operations.changes()] == ["billing: no limit any more", "billing to 200/s"]
 
 
 @pytest.mark.parametrize("destination", ["", "a\nb", "x" * 256, "\0"])
