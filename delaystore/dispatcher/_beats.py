@@ -41,12 +41,9 @@ class Beats:
         self.ticker: Final = Ticker(f"{name}-beats", "telling that the dispatcher lives", self._beat, self._retire)
 
     def tell_once(self) -> None:
-        """Without a loop: tell what was done, if anything was. That it cannot be told is no reason to fail: it is done.
-
-        It is told the next time, then.
-        """
+        """Without a loop: tell what was done. That it cannot be told is no reason to fail: it is told the next time."""
         store = self._context.operability.found
-        if store is None or self._context.activity.is_empty:
+        if store is None:
             return
         try:
             self._depth.end()  # nobody waits for the broker's answer

@@ -160,7 +160,7 @@ class Dispatcher:
         while (result.report.progress or result.again) and not result.hindered:
             result = self._passes.run(result.at)
             total += result.report
-        if not self._is_running():  # whose beats tell it
+        if not (self._is_running() or self._context.activity.is_empty):  # the beats of a loop tell it
             Beats(self._context, self._name, self._known_as).tell_once()
         return total
 
