@@ -8,12 +8,12 @@ from typing import Any, NamedTuple, Self
 
 from pika import exceptions
 
-from delaystore.cascades.moving._connection import Delivery, open_raw
 from delaystore.cascades.moving._messages import WaitingMessage
 from delaystore.cascades.moving.broker_cascade import BrokerCascade
 from delaystore.errors import TransportError, TransportUnavailableError
 from delaystore.transports.rabbitmq.existence import ready_counts
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
+from delaystore.transports.rabbitmq.raw.connection import Delivery, open_raw
 
 
 class Acknowledgement(NamedTuple):
@@ -137,7 +137,7 @@ class Reader:
                 self._channel.basic_consume(name, self._collect_slowly, consumer_tag=str(level))
 
     def _collect(self, delivery: Delivery) -> None:
-        consumer, tag, redelivered, key, properties, body = delivery
+        consumer, tag, redelivered, _, key, properties, body = delivery
         level = int(consumer)
         queue = self._source.queues[level]
         self.prefetched.append(WaitingMessage(tag, level, queue, key, properties, body, redelivered))
@@ -149,7 +149,9 @@ class Reader:
     def _collect_slowly(self, _channel: Any, method: Any, properties: Any, body: bytes) -> None:
         """For what comes in several frames."""
         tag, redelivered = method.delivery_tag, method.redelivered
-        self._collect(Delivery(method.consumer_tag, tag, redelivered, method.routing_key, properties, body))
+        self._collect(
+            Delivery(method.consumer_tag, tag, redelivered, method.exchange, method.routing_key, properties, body)
+        )
 
     def _cancelled(self, _frame: Any) -> None:
         raise TransportError(f"a level queue of {self._source.name} was deleted while it was read; run it again")
