@@ -12,15 +12,15 @@ from datetime import UTC, datetime, timedelta
 import pika
 import pytest
 
-from delaystore.cascades.moving._messages import Copy
 from delaystore.cascades.moving._planning import POISON_QUEUE, POISON_REASON, POISON_ROUTING_KEY
-from delaystore.cascades.moving._raw import RawProperties
-from delaystore.cascades.moving._tables import Entry, bytes_value, join_table, text_value
 from delaystore.cascades.moving.broker_cascade import BrokerCascade
 from delaystore.cascades.moving.mover import BATCH, WORKERS
 from delaystore.headers import EXPIRATION
 from delaystore.transports.abc import DELIVERED
 from delaystore.transports.rabbitmq.delay_headers import DELAY_IN_SECONDS, TIME_SENT, due_time, time_sent_text
+from delaystore.transports.rabbitmq.raw.copies import Copy
+from delaystore.transports.rabbitmq.raw.properties import RawProperties
+from delaystore.transports.rabbitmq.raw.tables import Entry, bytes_value, join_table, text_value
 from delaystore.transports.rabbitmq.topology import NSERVICEBUS_V1, NSERVICEBUS_V2, celery
 from tests.dispatching import wait_until
 from tests.integration.cli import PATIENCE, CommandLine, started

@@ -12,7 +12,6 @@ from pika.compat import long
 
 from delaystore.cascades.moving._messages import WaitingMessage
 from delaystore.cascades.moving._planning import Planner
-from delaystore.cascades.moving._raw import RawProperties
 from delaystore.message import DelayedMessage
 from delaystore.transports.rabbitmq._properties import amqp_properties
 from delaystore.transports.rabbitmq.delay_headers import (
@@ -23,6 +22,7 @@ from delaystore.transports.rabbitmq.delay_headers import (
     time_sent_text,
     to_be_delayed,
 )
+from delaystore.transports.rabbitmq.raw.properties import RawProperties
 from delaystore.transports.rabbitmq.retry import next_step
 from delaystore.transports.rabbitmq.topology import NSERVICEBUS_V2
 from delaystore.transports.rabbitmq.topology.cascade import DueBy

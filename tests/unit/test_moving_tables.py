@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pika import data, spec
 
-from delaystore.cascades.moving._raw import MalformedPropertiesError, RawProperties
-from delaystore.cascades.moving._tables import (
+from delaystore.transports.rabbitmq.raw.properties import MalformedPropertiesError, RawProperties
+from delaystore.transports.rabbitmq.raw.tables import (
     Entry,
     MalformedTableError,
     integer_of,

@@ -16,7 +16,6 @@ import pika
 import pytest
 from pika import spec
 
-from delaystore.cascades.moving._connection import open_raw
 from delaystore.dispatcher import Dispatcher
 from delaystore.errors import TransportUnavailableError
 from delaystore.message import DelayedMessage
@@ -28,6 +27,7 @@ from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.declaring import declare_part
 from delaystore.transports.rabbitmq.native import FixedDelay
 from delaystore.transports.rabbitmq.parameters import broker_from_url
+from delaystore.transports.rabbitmq.raw.connection import open_raw
 from delaystore.transports.rabbitmq.retry import retry_later
 from delaystore.transports.rabbitmq.topology import Binding, DestinationKind, Exchange, Queue
 from tests.servers.scripted_broker import HANDSHAKE, Answer, ScriptedBroker

@@ -5,8 +5,8 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
-from delaystore.cascades.moving._tables import integer_of, text_of
 from delaystore.transports.rabbitmq.delay_headers import DELAY_IN_SECONDS, TIME_SENT, due_time
+from delaystore.transports.rabbitmq.raw.tables import integer_of, text_of
 from delaystore.transports.rabbitmq.topology.cascade import CascadeTopology, DelayKey, DueBy
 
 _TIME_SENT: Final = TIME_SENT.encode()

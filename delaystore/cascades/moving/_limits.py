@@ -6,10 +6,10 @@ from typing import Final
 from delaystore.cascades._snapshot import Snapshot
 from delaystore.cascades.delivery_limits import current_snapshot, delivery_limit, limited_queues
 from delaystore.cascades.moving._messages import WaitingMessage
-from delaystore.cascades.moving._raw import MalformedPropertiesError
-from delaystore.cascades.moving._tables import integer_of
 from delaystore.cascades.moving.broker_cascade import BrokerCascade
 from delaystore.errors import ConfigurationError
+from delaystore.transports.rabbitmq.raw.properties import MalformedPropertiesError
+from delaystore.transports.rabbitmq.raw.tables import integer_of
 
 _COUNT: Final = b"x-delivery-count"
 """What the broker compares with the limit: how often a message was given back; since RabbitMQ 4.3, after failures."""

@@ -8,9 +8,7 @@ from typing import Final
 
 from delaystore.address import DEFAULT_EXCHANGE, Address
 from delaystore.cascades.moving._due import Remaining, at_least, remaining
-from delaystore.cascades.moving._messages import Copy, WaitingMessage
-from delaystore.cascades.moving._raw import MalformedPropertiesError, RawProperties
-from delaystore.cascades.moving._tables import Entry, bytes_value, integer_value, text_of, text_value
+from delaystore.cascades.moving._messages import WaitingMessage
 from delaystore.errors import InvalidMessageError
 from delaystore.headers import EXPIRATION
 from delaystore.transports.rabbitmq.delay_headers import (
@@ -21,6 +19,9 @@ from delaystore.transports.rabbitmq.delay_headers import (
     dated,
     time_sent,
 )
+from delaystore.transports.rabbitmq.raw.copies import Copy
+from delaystore.transports.rabbitmq.raw.properties import MalformedPropertiesError, RawProperties
+from delaystore.transports.rabbitmq.raw.tables import Entry, bytes_value, integer_value, text_of, text_value
 from delaystore.transports.rabbitmq.topology.cascade import CascadeTopology, DelayKey, DueBy
 
 _DEAD_LETTER_HEADERS: Final = tuple(name.encode() for name in DEAD_LETTER_HEADERS)

@@ -1,6 +1,5 @@
 """A cascade on a broker, to move messages from or to."""
 
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,14 +7,12 @@ from pika import exceptions
 from typing_extensions import override
 
 from delaystore.cascades._broker_client import BrokerClient
-from delaystore.cascades.moving._connection import RawConnection
 from delaystore.errors import ConfigurationError, TransportSetupError
 from delaystore.transports.abc import Outcome
 from delaystore.transports.rabbitmq.existence import missing, queue_exists, ready_counts
-from delaystore.transports.rabbitmq.owner import Owner
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
 from delaystore.transports.rabbitmq.publication import Publishable
-from delaystore.transports.rabbitmq.publisher import Sending
+from delaystore.transports.rabbitmq.raw.copies import CopyPublisher
 from delaystore.transports.rabbitmq.topology.cascade import CascadeTopology
 
 
@@ -31,9 +28,7 @@ class BrokerCascade(BrokerClient):
         self.name = name
         self.queues = tuple(cascade.level(number) for number in range(cascade.levels))
         """The level queues, by level."""
-        self._lock = threading.Lock()
-        self._quarantine = threading.Lock()
-        self._owner: Owner | None = None
+        self._publisher = CopyPublisher(self.broker)
 
     def __repr__(self) -> str:
         return f"<BrokerCascade {self.name} on {self.broker.label}>"
@@ -46,7 +41,7 @@ class BrokerCascade(BrokerClient):
 
     def publish(self, copies: Sequence[Publishable], timeout: float) -> Sequence[Outcome]:
         """Publish with confirms, and return one outcome for each, within about `timeout` seconds."""
-        return Sending(copies, timeout, self._running_owner, self._quarantine).run()
+        return self._publisher.publish(copies, timeout)
 
     def require_level_queues(self) -> None:
         """ConfigurationError unless there is a level queue to read from; TransportUnavailableError."""
@@ -114,17 +109,8 @@ class BrokerCascade(BrokerClient):
 
     @override
     def close(self) -> None:
-        with self._lock:
-            owner, self._owner = self._owner, None
-        if owner is not None:
-            owner.close()
+        self._publisher.close()
         super().close()
-
-    def _running_owner(self) -> Owner:
-        with self._lock:
-            if self._owner is None or not self._owner.alive:
-                self._owner = Owner(self.broker, RawConnection)
-            return self._owner
 
 
 def _may_be_one(ours: Any, theirs: Any) -> bool:

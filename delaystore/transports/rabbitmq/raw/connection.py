@@ -8,9 +8,9 @@ import pika
 from pika import exceptions, frame, spec
 from typing_extensions import override
 
-from delaystore.cascades.moving._raw import RawProperties
 from delaystore.transports.rabbitmq.opening import open_connection
 from delaystore.transports.rabbitmq.parameters import Broker
+from delaystore.transports.rabbitmq.raw.properties import RawProperties
 
 _FRAME: Final = struct.Struct(">BHI")
 _CONTENT: Final = struct.Struct(">HHQ")
@@ -25,11 +25,12 @@ _HEARTBEAT: Final = 60
 
 
 class Delivery(NamedTuple):
-    """A message as a consumer gets it. `routing_key`: bytes where it is no UTF-8."""
+    """A message as a consumer gets it. `exchange`, `routing_key`: bytes where they are no UTF-8."""
 
     consumer: str
     tag: int
     redelivered: bool
+    exchange: str | bytes
     routing_key: str | bytes
     properties: RawProperties
     body: bytes
@@ -109,7 +110,7 @@ def _delivery(data: bytes, start: int, header: int) -> Delivery:
     at = start + _FRAME.size + len(_DELIVER)
     consumer, at = _short(data, at)
     tag, redelivered = _TAG.unpack_from(data, at)
-    _, at = _short(data, at + _TAG.size)
+    exchange, at = _short(data, at + _TAG.size)
     key, at = _short(data, at)
     size = _FRAME.unpack_from(data, header)[2]
     properties = data[header + _FRAME.size + _CONTENT.size : header + _FRAME.size + size]
@@ -119,6 +120,7 @@ def _delivery(data: bytes, start: int, header: int) -> Delivery:
         consumer.decode(),
         tag,
         bool(redelivered & 1),
+        _text(exchange),
         _text(key),
         RawProperties(properties),
         data[body : body + body_size],

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple, Self
 
 from pika import spec
 
-from delaystore.cascades.moving._tables import Entry, MalformedTableError, join_table, split_table
+from delaystore.transports.rabbitmq.raw.tables import Entry, MalformedTableError, join_table, split_table
 
 _FLAGS: Final = struct.Struct(">H")
 _LENGTH: Final = struct.Struct(">I")

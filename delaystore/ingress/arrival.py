@@ -1,0 +1,22 @@
+"""A message as it came to an ingress queue."""
+
+from dataclasses import dataclass
+
+from delaystore.transports.rabbitmq.raw.properties import RawProperties
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A message as it came, not yet acknowledged.
+
+    `queue`: the queue that it was read from. `exchange`, `routing_key`: where it was published to; bytes where they are
+    no UTF-8. `properties`: undecoded, headers too. `tag`: by which its channel knows it.
+    """
+
+    queue: str
+    exchange: str | bytes
+    routing_key: str | bytes
+    properties: RawProperties
+    body: bytes
+    redelivered: bool
+    tag: int
