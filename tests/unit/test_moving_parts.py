@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from delaystore.cascades.moving._forwarding import BatchResult, Result, ResultKind
 from delaystore.cascades.moving._messages import WaitingMessage
-from delaystore.cascades.moving._reading import Acknowledgement, Acknowledgements
 from delaystore.cascades.moving.mover import MoveSettings
 from delaystore.cascades.moving.report import MoveReport
 from delaystore.errors import ConfigurationError
+from delaystore.transports.rabbitmq.consuming.acknowledgements import Acknowledgement, Acknowledgements
 from delaystore.transports.rabbitmq.raw.properties import RawProperties
 
 

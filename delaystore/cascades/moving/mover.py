@@ -186,14 +186,14 @@ class _Move:
 
     def _receive(self) -> None:
         """Take in what comes, and answer heartbeats. Where enough is prefetched, wait for a worker first."""
-        enough = len(self._reader.prefetched) >= _ENOUGH or self._reader.prefetched_bytes >= _ENOUGH_BYTES
+        enough = self._reader.prefetched >= _ENOUGH or self._reader.prefetched_bytes >= _ENOUGH_BYTES
         if enough:
             wait(self._in_flight, _TICK, FIRST_COMPLETED)
         self._reader.receive(0 if enough else _TICK)
 
     def _start(self, workers: Executor) -> None:
         while len(self._in_flight) < WORKERS:
-            granted = self._rate.take(min(len(self._reader.prefetched), BATCH))
+            granted = self._rate.take(min(self._reader.prefetched, BATCH))
             if not granted:
                 return
             batch = self._reader.take(granted, _BATCH_BYTES)

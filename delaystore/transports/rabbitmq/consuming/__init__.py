@@ -1,0 +1,3 @@
+"""Taking messages from queues for as long as they come."""
+
+__all__: list[str] = []

@@ -1,0 +1,151 @@
+"""Consuming queues on a connection of its own."""
+
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple, Self
+
+from pika import exceptions
+
+from delaystore.errors import TransportError, TransportUnavailableError
+from delaystore.transports.rabbitmq.consuming.acknowledgements import Acknowledgements
+from delaystore.transports.rabbitmq.parameters import Broker
+from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
+from delaystore.transports.rabbitmq.raw.connection import Delivery, open_raw
+
+
+class Consumed(NamedTuple):
+    """A message that came. `queue`: the number of its queue, of those given. `at`: when, by time.monotonic."""
+
+    queue: int
+    delivery: Delivery
+    at: float
+
+
+class Consumer:
+    """Consumes queues, in their order, on one channel; what is not acknowledged when the block ends goes back.
+
+    Used by one thread, but for `wake`. As long as `receive` is not called, nothing more is read from the socket: the
+    caller bounds what is in memory, in bytes too, by calling it only while there is room.
+
+    `name`: what is consumed, for messages to people. `prefetch`: how many messages of each queue may be unacknowledged.
+    `prefetched`: what has come and is not taken yet, with bodies of `prefetched_bytes` bytes.
+    """
+
+    def __init__(self, broker: Broker, name: str, queues: Sequence[str], prefetch: int) -> None:
+        self.prefetched: deque[Consumed] = deque()
+        self.prefetched_bytes = 0
+        self._broker = broker
+        self._name = name
+        self._queues = queues
+        self._prefetch = prefetch
+        self._acknowledgements = Acknowledgements()
+        self._connection: Any = None
+        self._channel: Any = None
+        self._awake = False
+        """Whether the `receive` under way has been told that there is something."""
+
+    def __enter__(self) -> Self:
+        """Raises TransportUnavailableError, TransportError for a queue that is missing or may not be read."""
+        self._connection = open_raw(self._broker)
+        try:
+            with self._translated("cannot be read"):
+                self._consume()
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def receive(self, patience: float) -> None:
+        """Add what comes to `prefetched`; returns as soon as there is any, or after `patience` seconds, or at `wake`.
+
+        Raises TransportUnavailableError if the connection is lost, TransportError if a queue is deleted.
+        """
+        with self._translated("cannot be read any more"):
+            self._awake = False
+            self._connection.process_data_events(time_limit=patience)
+            if not self._channel.is_open:
+                raise TransportError(f"the broker closed the channel that {self._name} is read from")
+
+    def wake(self, _future: "Future[Any] | None" = None) -> None:
+        """End a `receive` under way, from any thread."""
+        with suppress(exceptions.AMQPError):
+            self._connection.add_callback_threadsafe(lambda: None)
+
+    def take(self, most: int, most_bytes: int) -> list[Consumed]:
+        """Up to `most` messages of those prefetched, and about `most_bytes` bytes of bodies: one at least."""
+        taken: list[Consumed] = []
+        size = 0
+        waiting = self.prefetched
+        while waiting and len(taken) < most and (not taken or size + len(waiting[0].delivery.body) <= most_bytes):
+            taken.append(waiting.popleft())
+            size += len(taken[-1].delivery.body)
+        self.prefetched_bytes -= size
+        return taken
+
+    def acknowledge(self, tags: Iterable[int]) -> None:
+        """Take messages off their queues; raises as `receive`."""
+        with self._translated("did not take acknowledgements"):
+            for tag, multiple in self._acknowledgements.done(tags):
+                self._channel.basic_ack(tag, multiple=multiple)
+
+    def keep_back(self) -> None:
+        """Some messages that were taken may stay in their queue."""
+        self._acknowledgements.keep_back()
+
+    def stop(self) -> None:
+        """Have no more come: what is prefetched stays there, to go back at the end. Raises as `receive`."""
+        with self._translated("cannot be given up"):
+            for number in range(len(self._queues)):
+                self._channel.basic_cancel(str(number))
+
+    def finish(self) -> None:
+        """Wait until the broker has all acknowledgements; raises as `receive`."""
+        with self._translated("did not take the last acknowledgements"):
+            self._channel.basic_qos(prefetch_count=1)  # AMQP does not answer acknowledgements; this answer follows them
+
+    def _consume(self) -> None:
+        self._connection._impl.on_delivery = self._collect
+        self._channel = self._connection.channel()
+        self._channel.basic_qos(prefetch_count=self._prefetch)
+        self._channel.add_on_cancel_callback(self._cancelled)
+        for number, name in enumerate(self._queues):
+            self._channel.basic_consume(name, self._collect_slowly, consumer_tag=str(number))
+
+    def _collect(self, delivery: Delivery) -> None:
+        if not self._awake:
+            self._awake = True
+            self.wake()
+        self.prefetched.append(Consumed(int(delivery.consumer), delivery, time.monotonic()))
+        self.prefetched_bytes += len(delivery.body)
+
+    def _collect_slowly(self, _channel: Any, method: Any, properties: Any, body: bytes) -> None:
+        """For what comes in several frames."""
+        where = (method.exchange, method.routing_key)
+        self._collect(Delivery(method.consumer_tag, method.delivery_tag, method.redelivered, *where, properties, body))
+
+    def _cancelled(self, frame: Any) -> None:
+        queue = self._queues[int(frame.method.consumer_tag)]
+        raise TransportError(f"the queue {queue!r} was deleted while it was read")
+
+    @contextmanager
+    def _translated(self, what: str) -> Iterator[None]:
+        try:
+            with quiet_pika():
+                yield
+        except exceptions.ChannelClosedByBroker as error:
+            raise TransportError(f"{self._name} on {self._broker.label} {what}: {reason_of(error)}") from None
+        except exceptions.AMQPError as error:
+            raise TransportUnavailableError(
+                f"the connection to RabbitMQ at {self._broker.label} was lost: {reason_of(error)}"
+            ) from None
+
+    def _close(self) -> None:
+        with quiet_pika(), suppress(exceptions.AMQPError):
+            if self._connection.is_open:
+                self._connection.close()
