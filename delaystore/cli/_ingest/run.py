@@ -4,7 +4,7 @@ import typer
 
 
 def run(context: typer.Context) -> None:
-    """Delays for any program: take delayed messages from RabbitMQ itself.
+    """Take delayed messages from RabbitMQ, of any program.
 
     create, verify, status and delete are about the exchanges and queues that this takes.
     """
