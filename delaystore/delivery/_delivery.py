@@ -404,6 +404,15 @@ class DelayedDelivery(Sender):
         self.prepare()
         return self._store
 
+    def check(self, message: DelayedMessage) -> None:
+        """Raise InvalidMessageError for a message that `send_many` would refuse: too long, or not to be carried."""
+        self._composer.check(message)
+
+    @property
+    def manages(self) -> bool:
+        """Whether the store can look up and change what waits."""
+        return isinstance(self._store, ManagedDelayedMessageStore)
+
     @property
     def dispatches(self) -> bool:
         """Whether there is a transport, and so a dispatcher."""
