@@ -250,7 +250,13 @@ def _limit(given: Any) -> int | None:
 
 def _bindings(documents: Any) -> list[Binding]:
     return [
-        Binding(one["source"], one["destination"], DestinationKind(one["destination_type"]), one["routing_key"])
+        Binding(
+            one["source"],
+            one["destination"],
+            DestinationKind(one["destination_type"]),
+            one["routing_key"],
+            one["arguments"],
+        )
         for one in documents
         if one["source"]
     ]
