@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from delaystore.ingress.arrival import Arrival
-from delaystore.ingress.reading import SagaCleared
+from delaystore.ingress.reading.saga_cleared import SagaCleared
 from delaystore.message import DelayedMessage
 
 

@@ -11,12 +11,13 @@ from typing import Final
 from delaystore.delivery import DelayedDelivery
 from delaystore.dispatcher.breakers import RepeatedFailuresOverTimeCircuitBreaker
 from delaystore.errors import InvalidMessageError, StoreError
-from delaystore.filters import MessageFilter
 from delaystore.ingress._direct import Direct
 from delaystore.ingress._entry import Entry, Fate
 from delaystore.ingress._rejecting import Rejecting
 from delaystore.ingress._storing import Storing
-from delaystore.ingress.reading import ArrivalReader, RejectedArrivalError, SagaCleared
+from delaystore.ingress.reading.reader import ArrivalReader
+from delaystore.ingress.reading.rejection import RejectedArrivalError
+from delaystore.ingress.reading.saga_cleared import SagaCleared
 
 _PATIENCE: Final = 10.0
 """Seconds for which a batch is tried again before its messages go back to their queue, where others may take them."""
@@ -102,7 +103,8 @@ class Intake:
     def _obey(self, entry: Entry) -> None:
         """Cancel what the saga's timeouts are, as far as they wait by now."""
         assert isinstance(entry.meaning, SagaCleared)
-        self._delivery.operations.cancel(MessageFilter(id_prefix=entry.meaning.id_prefix))
+        for message_id in self._delivery.message_ids(entry.meaning.id_prefix):
+            self._delivery.cancel(message_id)
         entry.fate = Fate.OBEYED
 
 

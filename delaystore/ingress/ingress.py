@@ -17,7 +17,8 @@ from delaystore.ingress._session import Session
 from delaystore.ingress._storing import Storing
 from delaystore.ingress._tally import Tally
 from delaystore.ingress.health import IngressHealth
-from delaystore.ingress.reading import ArrivalReader, ReadingRules
+from delaystore.ingress.reading.reader import ArrivalReader
+from delaystore.ingress.reading.rules import ReadingRules
 from delaystore.ingress.settings import IngressSettings
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.transports.rabbitmq import RabbitMQTransport

@@ -5,8 +5,10 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Final
 
+from typing_extensions import override
+
 from delaystore.errors import ConfigurationError
-from delaystore.settings import Duration
+from delaystore.settings import Converted, Duration
 
 MOST_PREFETCHED: Final = 65535
 """basic.qos has 16 bits for the number."""
@@ -23,6 +25,17 @@ class OnDuplicate(StrEnum):
     """The later one takes its place. If a dispatcher has the first one already, both are delivered."""
 
 
+class DuplicateRule(Converted[OnDuplicate | str, OnDuplicate]):
+    """An OnDuplicate, which may be given by its name."""
+
+    @override
+    def _convert(self, value: OnDuplicate | str) -> OnDuplicate:
+        try:
+            return OnDuplicate(value)
+        except ValueError:
+            raise ConfigurationError(f"{self._name} must be one of {', '.join(OnDuplicate)}, not {value!r}") from None
+
+
 @dataclass(frozen=True, kw_only=True)
 class IngressSettings:
     """Settings of one ingress; durations are timedeltas or seconds.
@@ -35,7 +48,7 @@ class IngressSettings:
     """Where messages go that cannot be stored; default: `QUEUE.rejected`."""
     expired_queue: str = ""
     """Where the broker puts what expires in the ingress queue, read as well if it exists; default: `QUEUE.expired`."""
-    on_duplicate: OnDuplicate = OnDuplicate.BOTH
+    on_duplicate: DuplicateRule = DuplicateRule(OnDuplicate.BOTH)
     direct_below: Duration = Duration(timedelta(0))
     """What is due within less is forwarded at once, without the store; 0: nothing is."""
     batch_size: int = 1000
@@ -51,11 +64,6 @@ class IngressSettings:
         for name, default in (("rejected_queue", "rejected"), ("expired_queue", "expired")):
             if not getattr(self, name):
                 object.__setattr__(self, name, f"{self.queue}.{default}")
-        try:
-            object.__setattr__(self, "on_duplicate", OnDuplicate(self.on_duplicate))
-        except ValueError:
-            known = ", ".join(OnDuplicate)
-            raise ConfigurationError(f"on_duplicate must be one of {known}, not {self.on_duplicate!r}") from None
         _check_range("batch_size", self.batch_size, 1, MOST_PREFETCHED)
         _check_range("prefetch", self.prefetch, 1, MOST_PREFETCHED)
         _check_range("memory_bytes", self.memory_bytes, 1024 * 1024, 2**40)

@@ -10,7 +10,8 @@ import pika
 
 from delaystore import DelayedDelivery, DelayedDeliverySettings, RabbitMQTransport, SqlDelayedMessageStore
 from delaystore.ingress.ingress import Ingress
-from delaystore.ingress.reading import ReadingRules
+from delaystore.ingress.reading.destinations.naming import parse_destination
+from delaystore.ingress.reading.rules import ReadingRules
 from delaystore.ingress.settings import IngressSettings
 from tests.faults.patience import wait_until
 
@@ -107,7 +108,9 @@ class Ground:
 
 def rules() -> ReadingRules:
     """As for an exchange that stands in for the plugin's."""
-    return ReadingRules(out=OUT)
+    transport = RabbitMQTransport("amqp://localhost")  # it is asked what it carries, which takes no connection
+    destination = parse_destination(f"/exchanges/{OUT}", "--destination")
+    return ReadingRules(ingress_queue=QUEUE, destination=destination, check=transport.check)
 
 
 @contextmanager
