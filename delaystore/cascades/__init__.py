@@ -7,6 +7,7 @@ from delaystore.cascades._binding import BindingResult, bind
 from delaystore.cascades._broker_client import BrokerClient
 from delaystore.cascades._check import LayoutCheck, check_layout
 from delaystore.cascades._creation import Creation, PolicyOutcome, PolicyState, create
+from delaystore.cascades._definitions import Definitions
 from delaystore.cascades._deletion import (
     STATISTICS_AGE,
     Deletion,
@@ -15,6 +16,7 @@ from delaystore.cascades._deletion import (
     check_deletion,
     delete,
 )
+from delaystore.cascades._differences import missing_parts
 from delaystore.cascades._findings import Finding, FindingKind
 from delaystore.cascades._management import Management
 from delaystore.cascades._snapshot import ExchangeState, Policy, QueueState, Snapshot
@@ -28,6 +30,7 @@ __all__ = [
     "BrokerClient",
     "CascadeStatus",
     "Creation",
+    "Definitions",
     "Deletion",
     "DeletionCheck",
     "ExchangeState",
@@ -48,6 +51,7 @@ __all__ = [
     "check_layout",
     "create",
     "delete",
+    "missing_parts",
     "read_status",
     "verify",
 ]

@@ -2,17 +2,30 @@
 
 from typing import TYPE_CHECKING
 
-from delaystore.amounts import counted
 from delaystore.cli._broker_options import BrokerUrl, DryRun, ManagementUrl
-from delaystore.cli._broker_reports import finding_document, part_document, say_unchecked
-from delaystore.cli._ingest.options import EntranceType, Exchange, Out, OutType, Queue, open_broker
+from delaystore.cli._broker_reports import finding_document
+from delaystore.cli._ingest.options import (
+    DefinitionsFile,
+    EntranceType,
+    Exchange,
+    FromPlugin,
+    NewName,
+    Out,
+    OutType,
+    Queue,
+    Replace,
+    open_broker,
+)
+from delaystore.cli._ingest.planning import Plan, Wish, plan_for, plan_from
+from delaystore.cli._ingest.reports import CreationReport
 from delaystore.cli._options import Json
-from delaystore.cli._output import print_document, say, tell
-from delaystore.errors import ConfigurationError, TransportSetupError
+from delaystore.cli._output import print_document, say
+from delaystore.errors import TransportSetupError
 from delaystore.transports.rabbitmq.topology.layout import Part
 
 if TYPE_CHECKING:
-    from delaystore.ingress.topology import Creation, IngressTopology, TopologyRefusedError
+    from delaystore.cascades import BrokerClient
+    from delaystore.ingress.topology import Creation, TopologyRefusedError
 
 
 def create(
@@ -21,6 +34,10 @@ def create(
     exchange_type: EntranceType = None,
     out: Out = None,
     queue: Queue = None,
+    from_plugin: FromPlugin = False,
+    new_name: NewName = None,
+    definitions: DefinitionsFile = None,
+    replace: Replace = False,
     dry_run: DryRun = False,
     broker: BrokerUrl = None,
     management: ManagementUrl = None,
@@ -32,37 +49,54 @@ def create(
     with the same routing key: bind your queues there. Checks everything first. Exit code 2: something differs, each
     difference is named, and nothing was changed.
     """
+    wish = Wish(
+        exchange=exchange,
+        out_type=out_type,
+        exchange_type=exchange_type,
+        out=out,
+        queue=queue,
+        from_plugin=from_plugin,
+        new_name=new_name,
+        definitions=definitions,
+        replace=replace,
+    )
+    report = _by_export(wish) if dry_run and not broker else None
+    if report is None:
+        with open_broker(broker, management) as client:
+            plan = plan_for(wish, client)
+            try:
+                report = CreationReport.of(plan, _created(client, plan, wish, dry_run), wish.replace, dry_run)
+            except _refusals() as error:
+                raise _told(error, dry_run, as_json) from None
+    report.print(as_json=as_json)
+
+
+def _by_export(wish: Wish) -> CreationReport | None:
+    """What would be done on the broker that an export was made of. None: there is no export."""
+    exported = wish.exported(None)
+    return None if exported is None else CreationReport.planned(plan_from(wish, exported), exported, wish.replace)
+
+
+def _created(client: "BrokerClient", plan: Plan, wish: Wish, dry_run: bool) -> "Creation":
     from delaystore.ingress import topology as ingress
     from delaystore.transports.rabbitmq.declaring import declared_until_then
 
-    topology = _topology(exchange, out_type, exchange_type, out, queue)
     declared: list[Part] = []
-    with open_broker(broker, management) as client:
-        try:
-            creation = ingress.create(client, topology, dry_run=dry_run, on_declared=declared.append)
-        except ingress.TopologyRefusedError as error:
-            raise _told(error, dry_run, as_json) from None
-        except KeyboardInterrupt:
-            say(declared_until_then(declared))
-            raise
-    if as_json:
-        _print_json(topology, creation, dry_run)
-    else:
-        _print_text(topology, creation, dry_run)
+    try:
+        if plan.switch is not None and wish.replace and not (plan.entrance or dry_run):
+            return ingress.replace_exchange(client, plan.switch, declared.append)
+        return ingress.create(
+            client, plan.topology, entrance=plan.entrance, dry_run=dry_run, on_declared=declared.append
+        )
+    except KeyboardInterrupt:
+        say(declared_until_then(declared))
+        raise
 
 
-def _topology(
-    exchange: str, out_type: OutType, exchange_type: EntranceType, out: str | None, queue: str | None
-) -> "IngressTopology":
-    from delaystore.ingress.topology import IngressNames, IngressTopology, entrance_type_for
+def _refusals() -> "type[TopologyRefusedError]":
+    from delaystore.ingress.topology import TopologyRefusedError
 
-    if out_type is None:
-        raise ConfigurationError("which type do the bindings of your queues need? pass --type TYPE")
-    return IngressTopology(
-        names=IngressNames.of(exchange, queue=queue, out=out),
-        out_type=out_type.value,
-        entrance_type=entrance_type_for(out_type) if exchange_type is None else exchange_type.value,
-    )
+    return TopologyRefusedError
 
 
 def _told(error: "TopologyRefusedError", dry_run: bool, as_json: bool) -> TransportSetupError:
@@ -75,29 +109,3 @@ def _told(error: "TopologyRefusedError", dry_run: bool, as_json: bool) -> Transp
             say(f"{finding.kind}: {finding}")
         return TransportSetupError(f"{len(error.findings)} hindrances; nothing was declared")
     return error
-
-
-def _print_json(topology: "IngressTopology", creation: "Creation", dry_run: bool) -> None:
-    print_document(
-        {
-            "exchange": topology.names.exchange,
-            "queue": topology.names.queue,
-            "out": topology.names.out,
-            "broker": creation.broker,
-            "version": creation.version,
-            "dry_run": dry_run,
-            "missing": [part_document(part) for part in creation.missing],
-            "declared": creation.declared,
-            "unchecked": list(creation.unchecked),
-        }
-    )
-
-
-def _print_text(topology: "IngressTopology", creation: "Creation", dry_run: bool) -> None:
-    for part in creation.missing:
-        tell(f"{'would declare' if dry_run else 'declared'}: {part}")
-    names = topology.names
-    state = "would be ready" if dry_run else "ready"
-    new = counted(len(creation.missing), "new part") if creation.missing else "nothing is new"
-    tell(f"{state}: {names.exchange!r} on {creation.broker} (RabbitMQ {creation.version}); {new}")
-    say_unchecked(creation.unchecked)

@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from delaystore.cli._options import required
+from delaystore.cli._options import environment_option, required
 
 if TYPE_CHECKING:
     from delaystore.cascades import BrokerClient
@@ -25,23 +26,66 @@ class ExchangeType(StrEnum):
 Exchange = Annotated[str, typer.Argument(metavar="E", help="The exchange that programs publish to.")]
 OutType = Annotated[
     ExchangeType | None,
-    typer.Option("--type", help="The type of OUT: what the bindings of your queues need."),
+    environment_option(
+        "--type", "The type of OUT: what the bindings of your queues need.", metavar="TYPE", group="ingest"
+    ),
 ]
 EntranceType = Annotated[
     ExchangeType | None,
-    typer.Option(
+    environment_option(
         "--exchange-type",
-        help="The type of E: topic, fanout or headers, as publishers declare it. Default: that of OUT, or fanout where "
-        "that is direct.",
+        "The type of E: topic, fanout or headers, as publishers declare it. Default: that of OUT, or fanout where that "
+        "is direct.",
+        metavar="TYPE",
+        group="ingest",
     ),
 ]
 Out = Annotated[
     str | None,
-    typer.Option("--out", metavar="OUT", help="The exchange for what is due; your queues are bound to it. [E.out]"),
+    environment_option(
+        "--out", "The exchange for what is due; your queues are bound to it. [E.out]", metavar="OUT", group="ingest"
+    ),
 ]
 Queue = Annotated[
     str | None,
-    typer.Option("--queue", metavar="NAME", help="The ingress queue, where all of it goes. [E.ingress]"),
+    environment_option(
+        "--queue", "The ingress queue, where all of it goes. [E.ingress]", metavar="NAME", group="ingest"
+    ),
+]
+FromPlugin = Annotated[
+    bool,
+    environment_option(
+        "--from-plugin",
+        "E is an exchange of the delayed-message plugin: OUT gets its type, bindings and arguments. Prints, step by "
+        "step, how publishers change.",
+        group="ingest_create",
+    ),
+]
+NewName = Annotated[
+    str | None,
+    environment_option(
+        "--as",
+        "With --from-plugin: publishers change to E2 one by one, without a pause.",
+        metavar="E2",
+        group="ingest_create",
+    ),
+]
+DefinitionsFile = Annotated[
+    Path | None,
+    environment_option(
+        "--definitions",
+        "As --from-plugin, with E as it is in this export of definitions; with --dry-run no broker is needed.",
+        metavar="FILE",
+        group="ingest_create",
+    ),
+]
+Replace = Annotated[
+    bool,
+    environment_option(
+        "--replace",
+        "With --definitions: delete the plugin's E, and declare the new one at once.",
+        group="ingest_create",
+    ),
 ]
 
 

@@ -63,7 +63,7 @@ def create(
     if entrance:
         layout, parts = layout + topology.entrance, parts + topology.entrance.parts
     found = check_layout(broker, layout, ends=topology.ends, declaring=True, words=words_of(topology.names))
-    hindrances = [finding for finding in own_findings(layout, found.findings) if finding.hinders]
+    hindrances = [finding for finding in own_findings(topology, found.findings) if finding.hinders]
     if hindrances:
         raise TopologyRefusedError(hindrances)
     parts = [part for part in parts if part in found.missing or part not in layout.exchanges]

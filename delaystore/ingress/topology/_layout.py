@@ -77,6 +77,11 @@ class IngressTopology:
         return fanout_queue(self.names.expired, _KEPT) + Layout(queues=self._own_queues) + out
 
     @property
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """All exchanges of it."""
+        return self.behind.exchanges + self.entrance.exchanges
+
+    @property
     def ends(self) -> frozenset[str]:
         """Exchanges to which others may bind what they like."""
         return frozenset({self.names.out, self.names.expired})

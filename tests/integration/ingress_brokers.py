@@ -16,7 +16,7 @@ class Broker:
 
     def __init__(self, url: str, management: str) -> None:
         self.client = BrokerClient(url, management)
-        self.url = url
+        self.url, self.management_url = url, management
 
     def close(self) -> None:
         self.client.close()
