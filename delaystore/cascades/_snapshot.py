@@ -10,7 +10,10 @@ from delaystore.transports.rabbitmq.topology.layout import ALTERNATE_EXCHANGE, B
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExchangeState:
-    """An exchange. `policy`: the name of the one policy that applies; None: none does."""
+    """An exchange. `policy`: the name of the one policy that applies; None: none does.
+
+    `delayed`: messages that wait in the delayed-message plugin for it. None: it is another kind of exchange.
+    """
 
     name: str
     type: str
@@ -19,6 +22,7 @@ class ExchangeState:
     internal: bool = False
     arguments: Mapping[str, Any] = field(default_factory=dict, hash=False)
     policy: str | None = None
+    delayed: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +35,8 @@ class QueueState:
     `published`: messages that channels have ever published to it; what was dead-lettered to it is not among them.
     `policy_definition`: of all policies that apply, operator policies included. `state`: running, down, minority, ...
     `delivery_limit`: the one that the broker applies. None: none, or it does not say, as before RabbitMQ 4.
+    `publish_rate`, `deliver_rate`: messages a second, lately. None: not counted. `oldest`: the timestamp of the message
+    at the head, seconds since 1970. None: it has none, or the broker does not say, as of most quorum queues.
     """
 
     name: str
@@ -51,6 +57,9 @@ class QueueState:
     policy_definition: Mapping[str, Any] = field(default_factory=dict, hash=False)
     state: str | None = None
     delivery_limit: int | None = None
+    publish_rate: float | None = None
+    deliver_rate: float | None = None
+    oldest: int | None = None
 
     def given(self, setting: str) -> list[Any]:
         """What the policies say of a setting such as `max-length`, and then the argument `x-max-length`, if they do."""

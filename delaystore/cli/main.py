@@ -21,6 +21,7 @@ from delaystore.cli._errors.app import errors_app
 from delaystore.cli._examples import epilog
 from delaystore.cli._export import export
 from delaystore.cli._health import health
+from delaystore.cli._ingest.app import ingest_app
 from delaystore.cli._listing import list_messages
 from delaystore.cli._load.command import load
 from delaystore.cli._migrate.app import migrate_app
@@ -30,6 +31,7 @@ from delaystore.cli._output import ReaderGoneError, drop_unwritable_output, say,
 from delaystore.cli._pausing import limit, pause, resume
 from delaystore.cli._receive import receive
 from delaystore.cli._send import send
+from delaystore.cli._serve import serve
 from delaystore.cli._setup import setup
 from delaystore.cli._show import show
 from delaystore.cli._signals import INTERRUPTED, READER_GONE
@@ -96,6 +98,7 @@ for name, command in (
     ("send", send),
     ("load", load),
     ("dispatch", dispatch),
+    ("serve", serve),
     ("list", list_messages),
     ("show", show),
     ("count", count),
@@ -117,6 +120,7 @@ for name, command in (
 app.add_typer(errors_app, name="errors")
 app.add_typer(operations_app, name="operations")
 app.add_typer(delays_app, name="delays")
+app.add_typer(ingest_app, name="ingest")
 app.add_typer(migrate_app, name="migrate")
 
 
