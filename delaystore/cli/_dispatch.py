@@ -1,16 +1,14 @@
 """`delaystore dispatch`."""
 
-import logging
-import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from typing_extensions import override
 
 from delaystore.amounts import counted
+from delaystore.cli._logging import log_to_standard_error
 from delaystore.cli._metrics import served_metrics
 from delaystore.cli._options import (
     DEFAULT_ERROR_QUEUE,
@@ -24,7 +22,7 @@ from delaystore.cli._options import (
     error_queue_option,
     required,
 )
-from delaystore.cli._output import print_document, printable, say
+from delaystore.cli._output import print_document, say
 from delaystore.cli._server_wait import when_reached
 from delaystore.cli._signals import stop_requests
 from delaystore.errors import (
@@ -113,9 +111,7 @@ def dispatch(
     from delaystore.dispatcher.dispatcher import Dispatcher
     from delaystore.dispatcher.health import NOTHING_DONE
 
-    _log_to_standard_error()
-    if verbose:
-        logging.getLogger("delaystore").setLevel(logging.DEBUG)
+    log_to_standard_error(verbose=verbose)
     _check_name(error_queue)
     with _settings_as_typed():
         settings = DelayedDeliverySettings(
@@ -154,20 +150,6 @@ def dispatch(
         say(outcome_line(what, done))
     if as_json:
         print_document(done.counts())
-
-
-class _OneLine(logging.Formatter):
-    """Escapes what is not printable: what a log line names may be somebody else's text. Tracebacks keep their lines."""
-
-    @override
-    def formatMessage(self, record: logging.LogRecord) -> str:
-        return printable(super().formatMessage(record))
-
-
-def _log_to_standard_error() -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_OneLine("%(asctime)s %(levelname)s %(message)s"))
-    logging.basicConfig(handlers=[handler], level=logging.WARNING)
 
 
 @contextmanager

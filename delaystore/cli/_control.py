@@ -1,0 +1,72 @@
+"""`delaystore control`."""
+
+from contextlib import suppress
+from typing import Annotated
+
+import typer
+
+from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table, TransportUrl, environment_option, required
+from delaystore.cli._output import print_document, say
+from delaystore.cli._server_wait import when_reached
+from delaystore.cli._signals import stop_requests
+
+
+def control(
+    queue: Annotated[
+        str | None,
+        environment_option(
+            "--queue", "Where requests come. Default: ENDPOINT.control.", metavar="NAME", group="control"
+        ),
+    ] = None,
+    hide_bodies: Annotated[bool, typer.Option("--hide-bodies", help="Answer messages without their bodies.")] = False,
+    fail_fast: Annotated[
+        bool, typer.Option("--fail-fast", help="End where the store cannot be reached at the start.")
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more, on standard error.")] = False,
+    store: StoreUrl = None,
+    endpoint: Endpoint = None,
+    schema: Schema = None,
+    table: Table = None,
+    transport: TransportUrl = None,
+    as_json: Json = False,
+) -> None:
+    """Let programs that speak AMQP cancel, reschedule and look up what waits.
+
+    They send JSON to the queue ENDPOINT.control of --transport, and are answered to their reply_to. The queue is
+    declared where it is missing. Ends at SIGTERM or SIGINT, once the requests at hand are answered. Waits for a store
+    or a broker that cannot be reached. It dispatches nothing, and creates no table.
+    """
+    from delaystore.cli._endpoint import READING, EndpointOptions
+    from delaystore.cli._logging import log_to_standard_error
+    from delaystore.cli._unknown_endpoint import require_tables
+    from delaystore.control import ControlQueue
+
+    log_to_standard_error(verbose=verbose)
+    required(transport, "transport", "--transport amqp://...", "DELAYSTORE_TRANSPORT")
+    options = EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table, transport=transport)
+    with options.open(READING) as opened:
+        reader = ControlQueue(opened.delivery.operations, opened.transport, queue=queue, with_bodies=not hide_bodies)
+
+        def stop() -> None:
+            if reader.stop():
+                raise _StoppedEarly
+
+        with suppress(_StoppedEarly), stop_requests(also=stop):
+            when_reached("the store", lambda: require_tables(opened.store, opened.endpoint), fail_fast=fail_fast)
+            say(f"reading the control queue {reader.queue!r}")
+            reader.run()
+        done = reader.health()
+    say(f"stopped: {done.requests} requests, {done.answered} answered, {done.rejected} rejected")
+    if as_json:
+        print_document(
+            {
+                "requests": done.requests,
+                "answered": done.answered,
+                "unanswered": done.unanswered,
+                "rejected": done.rejected,
+            }
+        )
+
+
+class _StoppedEarly(BaseException):
+    """Asked to stop before the queue is read."""
