@@ -20,7 +20,7 @@ RUNTIME := $(VENV)/.installed-runtime
 DEVELOPMENT := $(VENV)/.installed-development
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-again test-mysql test-sqlalchemy matrix unit lint audit format types layers servers bench bench-quick pictures soak chaos stalls dist clean
+.PHONY: help demo docs test test-again test-mysql test-sqlalchemy matrix unit lint audit format types layers servers bench bench-quick pictures soak chaos stalls dist clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' Makefile
@@ -64,6 +64,9 @@ types: $(DEVELOPMENT) ## Check types with mypy
 
 layers: $(DEVELOPMENT) ## Check that imports flow one way
 	$(BIN)/lint-imports --no-logo
+
+docs: $(DEVELOPMENT) ## Build the documentation site in build/site, strictly
+	$(BIN)/python -m website
 
 bench: $(DEVELOPMENT) servers ## Measure everything, with its peers (long)
 	$(BIN)/python -m benchmarks $(ARGS)

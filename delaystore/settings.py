@@ -123,12 +123,17 @@ class DelayedDeliverySettings:
     number_of_retries: int = 5
     """Retries after the first failed attempt, before a message goes to the error queue."""
     time_to_trigger_store_circuit_breaker: Duration = Duration(timedelta(seconds=30))
+    """How long `send` may go on failing to store, without a success, until that is critical."""
     time_to_trigger_fetch_circuit_breaker: Duration = Duration(timedelta(seconds=30))
+    """How long asking the store for due messages may go on failing until that is critical."""
     time_to_trigger_dispatch_circuit_breaker: Duration = Duration(timedelta(seconds=30))
+    """How long forwarding to the transport may go on failing until that is critical."""
     maximum_recovery_failures_per_second: float = 1
     """How often counting a failure or moving to the error queue may fail before the recovery breaker triggers."""
     transaction_mode: Mode = Mode(TransactionMode.RECEIVE_ONLY)
+    """`transaction_scope`: exactly once, with a SqlQueueTransport in the store's database; others: at least once."""
     error_queue: str = "error"
+    """Where a message goes that cannot be forwarded; declared at the start."""
     retry_span: Duration = Duration(timedelta(minutes=15))
     """The retries are spread over at least this long, by exponential back-off; at most 365 days."""
     batch_size: int = 1000

@@ -13,11 +13,12 @@ class BrokerClient:
     """A virtual host of a broker. Connections are made at their first use.
 
     `url`: `amqp[s]://...`, see `broker_from_url`. `management`: the URL of its management API, see `Management`.
-    None: there is none. Raises ConfigurationError for a URL that cannot work.
+    None: there is none. `name`: what the broker shows of the connections.
+    Raises ConfigurationError for a URL that cannot work.
     """
 
-    def __init__(self, url: str, management: str | None = None) -> None:
-        self.broker = broker_from_url(url, connection_name="delaystore delays")
+    def __init__(self, url: str, management: str | None = None, *, name: str = "delaystore delays") -> None:
+        self.broker = broker_from_url(url, connection_name=name)
         self.connections = BlockingConnections(self.broker)
         self.management = None if management is None else Management(management, self.broker)
 

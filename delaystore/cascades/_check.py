@@ -17,11 +17,12 @@ from uuid import uuid4
 from pika import exceptions
 
 from delaystore.cascades._broker_client import BrokerClient
-from delaystore.cascades._differences import ANOTHER_LAYOUT, differences, missing_finding, missing_parts
+from delaystore.cascades._differences import differences, missing_finding, missing_parts
 from delaystore.cascades._findings import Finding, FindingKind
 from delaystore.cascades._management import Management
 from delaystore.cascades._requirements import check_broker, check_default_type, check_permissions, flags_needed
 from delaystore.cascades._snapshot import Snapshot
+from delaystore.cascades._words import CASCADE, LayoutWords
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.declaring import declare_part
 from delaystore.transports.rabbitmq.existence import missing
@@ -57,19 +58,27 @@ class LayoutCheck:
     unchecked: tuple[str, ...]
 
 
-def check_layout(broker: BrokerClient, layout: Layout, *, ends: Collection[str], declaring: bool) -> LayoutCheck:
+def check_layout(
+    broker: BrokerClient, layout: Layout, *, ends: Collection[str], declaring: bool, words: LayoutWords = CASCADE
+) -> LayoutCheck:
     """Check whether the broker supports `layout`, and what it lacks of it. Changes nothing.
 
     `ends`: exchanges to which others may bind what they like. `declaring`: also whether the user could declare it.
+    `words`: of the findings.
     Raises TransportUnavailableError, TransportError.
     """
     if broker.management is None:
-        return _by_amqp(broker, layout, declaring)
-    return _by_management(broker, broker.management, layout, ends, declaring)
+        return _by_amqp(broker, layout, declaring, words)
+    return _by_management(broker, broker.management, layout, ends, declaring, words)
 
 
 def _by_management(
-    broker: BrokerClient, management: Management, layout: Layout, ends: Collection[str], declaring: bool
+    broker: BrokerClient,
+    management: Management,
+    layout: Layout,
+    ends: Collection[str],
+    declaring: bool,
+    words: LayoutWords,
 ) -> LayoutCheck:
     version = broker.version()
     broker.check_same_cluster()
@@ -78,12 +87,12 @@ def _by_management(
     absent = tuple(missing_parts(layout, snapshot))
     default_type = management.default_queue_type()
     findings = [
-        *check_broker(version, flags, layout),
+        *check_broker(version, flags, layout, words.layout),
         *check_default_type(default_type, management.virtual_host, layout),
     ]
     if declaring:
         findings += _permissions(broker, management, layout, absent)
-    findings += differences(layout, snapshot, ends)
+    findings += differences(layout, snapshot, ends, words)
     unchecked = () if flags is not None else _unknown_flags(layout, "only an administrator may see them")
     return LayoutCheck(version, snapshot, absent, tuple(findings), unchecked)
 
@@ -94,18 +103,18 @@ def _permissions(
     granted = management.permissions()
     if granted is not None:
         return check_permissions(granted, layout)
-    refusals = _check_declaring(broker.connections, layout, absent)
+    refusals = _check_declaring(broker.connections, layout, absent, CASCADE)
     # what does not match is taken from the snapshot, which tells more
     return [finding for finding in refusals if finding.kind is FindingKind.PERMISSION]
 
 
-def _by_amqp(broker: BrokerClient, layout: Layout, declaring: bool) -> LayoutCheck:
+def _by_amqp(broker: BrokerClient, layout: Layout, declaring: bool, words: LayoutWords) -> LayoutCheck:
     version = broker.version()
     absent = missing(broker.connections, layout.nodes)
-    findings = [*check_broker(version, None, layout)]
+    findings = [*check_broker(version, None, layout, words.layout)]
     if declaring:
-        findings += _check_declaring(broker.connections, layout, absent)
-    findings += (missing_finding(part) for part in absent)
+        findings += _check_declaring(broker.connections, layout, absent, words)
+    findings += (missing_finding(part, words) for part in absent)
     unchecked = [
         *_unknown_flags(layout, "the management API shows them"),
         "which bindings are missing or too many: only the management API lists them",
@@ -121,7 +130,9 @@ def _unknown_flags(layout: Layout, why: str) -> tuple[str, ...]:
     return (f"whether feature flags are enabled ({', '.join(needed)}): {why}",) if needed else ()
 
 
-def _check_declaring(connections: BlockingConnections, layout: Layout, absent: Sequence[Part]) -> list[Finding]:
+def _check_declaring(
+    connections: BlockingConnections, layout: Layout, absent: Sequence[Part], words: LayoutWords
+) -> list[Finding]:
     """Why `layout` could not be declared: permissions, and the arguments of what exists (all but `absent`)."""
     findings: list[Finding] = []
     denied: list[tuple[Part, str]] = []
@@ -133,7 +144,7 @@ def _check_declaring(connections: BlockingConnections, layout: Layout, absent: S
         if refusal.reply_code == _ACCESS_REFUSED:
             denied.append((part, refusal.reply_text))
         elif part not in absent:
-            findings.append(_inequivalent(part, refusal))
+            findings.append(_inequivalent(part, refusal, words))
     denied += _denied_bindings(connections, layout.bindings)
     return [*_permission(denied), *findings]
 
@@ -173,12 +184,12 @@ def _broken(part: Exchange | Queue) -> Exchange | Queue:
     return replace(part, arguments={**part.arguments, "x-message-ttl": _IMPOSSIBLE_TTL})
 
 
-def _inequivalent(part: Part, refusal: Any) -> Finding:
+def _inequivalent(part: Part, refusal: Any, words: LayoutWords) -> Finding:
     found = _INEQUIVALENT.search(refusal.reply_text)
     if refusal.reply_code != _PRECONDITION_FAILED or found is None:
         return Finding(FindingKind.INEQUIVALENT, str(part), f"would be refused: {reason_of(refusal)}")
     argument = found["argument"]
-    text = f"{argument} differs: {found['difference']}; {ANOTHER_LAYOUT}"
+    text = f"{argument} differs: {found['difference']}; {words.another}"
     return Finding(FindingKind.INEQUIVALENT, str(part), text, argument)
 
 

@@ -5,30 +5,31 @@ from typing import Any, Final
 
 from delaystore.cascades._findings import Finding, FindingKind
 from delaystore.cascades._snapshot import ExchangeState, QueueState, Snapshot
+from delaystore.cascades._words import CASCADE, LayoutWords
 from delaystore.transports.rabbitmq.topology.layout import Exchange, Layout, Part, Queue
 
-ANOTHER_LAYOUT: Final = "whoever made it wants another layout: choose that cascade, or delete this and create it anew"
-"""What to do about an inequivalent exchange or queue."""
 _QUEUE_TYPE: Final = "x-queue-type"
 
 
-def differences(layout: Layout, snapshot: Snapshot, ends: Iterable[str] = ()) -> list[Finding]:
+def differences(
+    layout: Layout, snapshot: Snapshot, ends: Iterable[str] = (), words: LayoutWords = CASCADE
+) -> list[Finding]:
     """What is missing, inequivalent or too much. `ends`: exchanges to which others may bind what they like."""
     return [
-        *(missing_finding(part) for part in missing_parts(layout, snapshot)),
+        *(missing_finding(part, words) for part in missing_parts(layout, snapshot)),
         *(
             finding
             for exchange in layout.exchanges
             if exchange.name in snapshot.exchanges
-            for finding in _exchange_differences(exchange, snapshot.exchanges[exchange.name])
+            for finding in _exchange_differences(exchange, snapshot.exchanges[exchange.name], words)
         ),
         *(
             finding
             for queue in layout.queues
             if queue.name in snapshot.queues
-            for finding in _queue_differences(queue, snapshot.queues[queue.name])
+            for finding in _queue_differences(queue, snapshot.queues[queue.name], words)
         ),
-        *_extra_bindings(layout, snapshot, frozenset(ends)),
+        *_extra_bindings(layout, snapshot, frozenset(ends), words),
     ]
 
 
@@ -41,33 +42,36 @@ def missing_parts(layout: Layout, snapshot: Snapshot) -> list[Part]:
     ]
 
 
-def missing_finding(part: Part) -> Finding:
+def missing_finding(part: Part, words: LayoutWords = CASCADE) -> Finding:
     """The finding for a part that does not exist."""
-    return Finding(FindingKind.MISSING, str(part), "is missing; run delaystore delays create")
+    return Finding(FindingKind.MISSING, str(part), f"is missing; run {words.create}")
 
 
-def _exchange_differences(expected: Exchange, actual: ExchangeState) -> Iterator[Finding]:
+def _exchange_differences(expected: Exchange, actual: ExchangeState, words: LayoutWords) -> Iterator[Finding]:
     settings = {
         "type": (expected.type, actual.type),
         "durable": (True, actual.durable),
         "auto_delete": (False, actual.auto_delete),
         "internal": (False, actual.internal),
     }
-    return _differences(expected, actual, settings)
+    return _differences(expected, actual, settings, words)
 
 
-def _queue_differences(expected: Queue, actual: QueueState) -> Iterator[Finding]:
+def _queue_differences(expected: Queue, actual: QueueState, words: LayoutWords) -> Iterator[Finding]:
     settings = {
         _QUEUE_TYPE: (expected.type, actual.type),
         "durable": (True, actual.durable),
         "auto_delete": (False, actual.auto_delete),
         "exclusive": (False, actual.exclusive),
     }
-    return _differences(expected, actual, settings)
+    return _differences(expected, actual, settings, words)
 
 
 def _differences(
-    expected: Exchange | Queue, actual: ExchangeState | QueueState, settings: Mapping[str, tuple[Any, Any]]
+    expected: Exchange | Queue,
+    actual: ExchangeState | QueueState,
+    settings: Mapping[str, tuple[Any, Any]],
+    words: LayoutWords,
 ) -> Iterator[Finding]:
     """The settings and arguments that differ. `settings`: the expected and the actual value of each."""
     arguments = {
@@ -77,7 +81,7 @@ def _differences(
     }
     for name, (wanted, found) in [*settings.items(), *arguments.items()]:
         if wanted != found:
-            text = f"{name} is {_shown(found)} and should be {_shown(wanted)}; {ANOTHER_LAYOUT}"
+            text = f"{name} is {_shown(found)} and should be {_shown(wanted)}; {words.another}"
             yield Finding(FindingKind.INEQUIVALENT, str(expected), text, name, wanted, found)
 
 
@@ -85,10 +89,9 @@ def _shown(value: Any) -> str:
     return "absent" if value is None else repr(value)
 
 
-def _extra_bindings(layout: Layout, snapshot: Snapshot, ends: frozenset[str]) -> Iterator[Finding]:
+def _extra_bindings(layout: Layout, snapshot: Snapshot, ends: frozenset[str], words: LayoutWords) -> Iterator[Finding]:
     wanted = frozenset(layout.bindings)
     sources = {exchange.name for exchange in layout.exchanges} - ends
     for binding in sorted(snapshot.bindings - wanted, key=str):
         if binding.source in sources:
-            text = "is not part of the cascade, and leads messages astray; unbind it"
-            yield Finding(FindingKind.EXTRA_BINDING, str(binding), text)
+            yield Finding(FindingKind.EXTRA_BINDING, str(binding), words.astray)

@@ -7,10 +7,11 @@ from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 import httpx
 
+from delaystore.cascades._documents import bindings_of, exchange_of, policy_of, queue_of
 from delaystore.cascades._snapshot import NO_PERMISSIONS, ExchangeState, Permissions, Policy, QueueState, Snapshot
 from delaystore.errors import ConfigurationError, TransportError, TransportUnavailableError
 from delaystore.transports.rabbitmq.parameters import Broker
-from delaystore.transports.rabbitmq.topology.layout import Binding, DestinationKind
+from delaystore.transports.rabbitmq.topology.layout import Binding
 
 Answer = TypeVar("Answer")
 _TIMEOUT: Final = 30.0
@@ -109,11 +110,11 @@ class Management:
 
     def exchanges(self) -> Mapping[str, ExchangeState]:
         """All exchanges of the virtual host, by name."""
-        return self._read(f"exchanges/{self._vhost}", lambda answer: {one["name"]: _exchange(one) for one in answer})
+        return self._read(f"exchanges/{self._vhost}", lambda answer: {one["name"]: exchange_of(one) for one in answer})
 
     def queues(self) -> Mapping[str, QueueState]:
         """All queues of the virtual host, by name."""
-        return self._read(f"queues/{self._vhost}", lambda answer: {one["name"]: _queue(one) for one in answer})
+        return self._read(f"queues/{self._vhost}", lambda answer: {one["name"]: queue_of(one) for one in answer})
 
     def message_counts(self) -> Mapping[str, int | None]:
         """Messages by queue, as `QueueState.messages`, but at most 5 seconds old.
@@ -126,15 +127,15 @@ class Management:
     def bindings(self, source: str | None = None) -> Sequence[Binding]:
         """The bindings from the exchange `source`, if it exists; None: from all exchanges but the default one."""
         if source is None:
-            return self._read(f"bindings/{self._vhost}", _bindings)
+            return self._read(f"bindings/{self._vhost}", bindings_of)
         try:
-            return self._read(f"exchanges/{self._vhost}/{_quoted(source)}/bindings/source", _bindings)
+            return self._read(f"exchanges/{self._vhost}/{_quoted(source)}/bindings/source", bindings_of)
         except _NotFoundError:
             return []
 
     def policies(self) -> Sequence[Policy]:
         """All policies of the virtual host."""
-        return self._read(f"policies/{self._vhost}", lambda answer: [_policy(one) for one in answer])
+        return self._read(f"policies/{self._vhost}", lambda answer: [policy_of(one) for one in answer])
 
     def policy(self, name: str) -> Policy | None:
         """The policy of that name. None: there is none."""
@@ -206,64 +207,6 @@ class Management:
 
 class _NotFoundError(TransportError):
     """The management API does not know what was asked for."""
-
-
-def _exchange(document: Mapping[str, Any]) -> ExchangeState:
-    return ExchangeState(
-        name=document["name"],
-        type=document["type"],
-        durable=document["durable"],
-        auto_delete=document["auto_delete"],
-        internal=document["internal"],
-        arguments=document["arguments"],
-        policy=document.get("policy"),
-    )
-
-
-def _queue(document: Mapping[str, Any]) -> QueueState:
-    return QueueState(
-        name=document["name"],
-        type=document.get("type", document["arguments"].get("x-queue-type", "classic")),
-        durable=document["durable"],
-        auto_delete=document["auto_delete"],
-        exclusive=bool(document.get("exclusive")),  # null or absent while there are no statistics
-        arguments=document["arguments"],
-        policy=document.get("policy"),
-        messages=document.get("messages"),
-        ready=document.get("messages_ready"),
-        unacknowledged=document.get("messages_unacknowledged"),
-        dead_lettering=document.get("messages_dlx"),
-        published=document.get("message_stats", {}).get("publish", 0),
-        consumers=document.get("consumers"),
-        message_bytes=document.get("message_bytes"),
-        ready_bytes=document.get("message_bytes_ready"),
-        policy_definition=document.get("effective_policy_definition") or {},
-        state=document.get("state"),
-        delivery_limit=_limit(document.get("delivery_limit")),
-    )
-
-
-def _limit(given: Any) -> int | None:
-    """A number, or else a word for none: unlimited."""
-    return given if isinstance(given, int) and given >= 0 else None
-
-
-def _bindings(documents: Any) -> list[Binding]:
-    return [
-        Binding(one["source"], one["destination"], DestinationKind(one["destination_type"]), one["routing_key"])
-        for one in documents
-        if one["source"]
-    ]
-
-
-def _policy(document: Mapping[str, Any]) -> Policy:
-    return Policy(
-        name=document["name"],
-        pattern=document["pattern"],
-        definition=document["definition"],
-        apply_to=document["apply-to"],
-        priority=document["priority"],
-    )
 
 
 def _split(url: str) -> SplitResult:

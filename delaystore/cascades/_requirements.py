@@ -41,10 +41,15 @@ class Access:
     name: str
 
 
-def check_broker(version: str, flags: Mapping[str, bool] | None, layout: Layout) -> list[Finding]:
-    """What a broker of that version, with those feature flags (None: unknown), lacks for `layout`."""
+def check_broker(
+    version: str, flags: Mapping[str, bool] | None, layout: Layout, noun: str = "cascade"
+) -> list[Finding]:
+    """What a broker of that version, with those feature flags (None: unknown), lacks for `layout`, called `noun`."""
     return [
-        finding for need in _NEEDS if _applies(need, layout.queues) for finding in _check_need(need, version, flags)
+        finding
+        for need in _NEEDS
+        if _applies(need, layout.queues)
+        for finding in _check_need(need, version, flags, noun)
     ]
 
 
@@ -110,13 +115,13 @@ def _applies(need: _Need, queues: Iterable[Queue]) -> bool:
     return any(queue.arguments.get(need.argument) == need.value for queue in queues)
 
 
-def _check_need(need: _Need, version: str, flags: Mapping[str, bool] | None) -> Iterator[Finding]:
+def _check_need(need: _Need, version: str, flags: Mapping[str, bool] | None, noun: str) -> Iterator[Finding]:
     release = _release(version)
     if release < need.since:
         yield Finding(
             FindingKind.VERSION,
             f"RabbitMQ {version}",
-            f"too old for {need.what}, which this cascade needs; upgrade to {_dotted(need.since)} or newer",
+            f"too old for {need.what}, which this {noun} needs; upgrade to {_dotted(need.since)} or newer",
         )
     elif need.flag is not None and flags is not None and not flags.get(need.flag, True):
         yield Finding(

@@ -10,7 +10,10 @@ from delaystore.transports.rabbitmq.topology.layout import ALTERNATE_EXCHANGE, B
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExchangeState:
-    """An exchange. `policy`: the name of the one policy that applies; None: none does."""
+    """An exchange. `policy`: the name of the one policy that applies; None: none does.
+
+    `delayed`: messages that wait in the delayed-message plugin for it. None: it is another kind of exchange.
+    """
 
     name: str
     type: str
@@ -19,6 +22,7 @@ class ExchangeState:
     internal: bool = False
     arguments: Mapping[str, Any] = field(default_factory=dict, hash=False)
     policy: str | None = None
+    delayed: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

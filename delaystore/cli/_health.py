@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from delaystore.cli._delays.options import BrokerUrl, ManagementUrl
+from delaystore.cli._broker_options import BrokerUrl, ManagementUrl
 from delaystore.cli._options import DEFAULT_ERROR_QUEUE, Endpoint, Json, Schema, StoreUrl, Table, TransportUrl
 from delaystore.cli._output import print_document, say, tell
 from delaystore.cli._store_report import (

@@ -22,6 +22,7 @@ from delaystore.cli._errors.app import errors_app
 from delaystore.cli._examples import epilog
 from delaystore.cli._export import export
 from delaystore.cli._health import health
+from delaystore.cli._ingest.app import ingest_app
 from delaystore.cli._listing import list_messages
 from delaystore.cli._load.command import load
 from delaystore.cli._migrate.app import migrate_app
@@ -119,6 +120,7 @@ for name, command in (
 app.add_typer(errors_app, name="errors")
 app.add_typer(operations_app, name="operations")
 app.add_typer(delays_app, name="delays")
+app.add_typer(ingest_app, name="ingest")
 app.add_typer(migrate_app, name="migrate")
 
 

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from delaystore.amounts import counted
-from delaystore.cli._delays.options import DEFAULT_CASCADE, BrokerUrl, CascadeName, DryRun, ManagementUrl, open_cascade
-from delaystore.cli._delays.reports import part_document, say_unchecked
+from delaystore.cli._broker_options import BrokerUrl, DryRun, ManagementUrl
+from delaystore.cli._broker_reports import part_document, say_unchecked
+from delaystore.cli._delays.options import DEFAULT_CASCADE, CascadeName, open_cascade
 from delaystore.cli._delays.verify import verify
 from delaystore.cli._options import Json
 from delaystore.cli._output import print_document, say, tell

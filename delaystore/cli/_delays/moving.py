@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from delaystore.amounts import counted
-from delaystore.cli._delays.options import DEFAULT_CASCADE, BrokerUrl, CascadeName, DryRun, ManagementUrl
+from delaystore.cli._broker_options import BrokerUrl, DryRun, ManagementUrl
+from delaystore.cli._delays.options import DEFAULT_CASCADE, CascadeName
 from delaystore.cli._options import Json, MaxRate, Patience, environment_option, required, url_option
 from delaystore.cli._output import print_document, print_table, say
 from delaystore.cli._signals import stop_requests

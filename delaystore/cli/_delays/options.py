@@ -7,16 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
-from delaystore.cli._options import environment_option, required, url_option
+from delaystore.cli._options import environment_option, required
 from delaystore.transports.rabbitmq.topology import CascadeTopology, topology_named
 
 if TYPE_CHECKING:
     from delaystore.cascades import BrokerClient
 
-BrokerUrl = Annotated[
-    str | None,
-    url_option("--broker", "The RabbitMQ broker: amqp[s]://user:password@host:port/vhost."),
-]
 CascadeName = Annotated[
     str,
     environment_option(
@@ -28,15 +24,6 @@ CascadeName = Annotated[
 ]
 """Give it the default `DEFAULT_CASCADE`."""
 DEFAULT_CASCADE = "nservicebus-v2"
-ManagementUrl = Annotated[
-    str | None,
-    url_option(
-        "--management",
-        "The management API: http[s]://[user:password@]host:15672; the login defaults to the broker's. "
-        "Without it, what only the API knows is reported as unknown.",
-    ),
-]
-DryRun = Annotated[bool, environment_option("--dry-run", "Change nothing; say what would be done.")]
 
 
 @contextmanager

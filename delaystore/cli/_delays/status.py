@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from delaystore.amounts import counted
-from delaystore.cli._delays.options import DEFAULT_CASCADE, BrokerUrl, CascadeName, ManagementUrl, open_cascade
+from delaystore.cli._broker_options import BrokerUrl, ManagementUrl
+from delaystore.cli._delays.options import DEFAULT_CASCADE, CascadeName, open_cascade
 from delaystore.cli._options import Json
 from delaystore.cli._output import print_document, print_table, printable, tell
 from delaystore.times import parse_duration

@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from delaystore.cli._delays.options import DEFAULT_CASCADE, BrokerUrl, CascadeName, ManagementUrl, open_cascade
-from delaystore.cli._delays.reports import finding_document, say_unchecked
+from delaystore.cli._broker_options import BrokerUrl, ManagementUrl
+from delaystore.cli._broker_reports import finding_document, say_unchecked
+from delaystore.cli._delays.options import DEFAULT_CASCADE, CascadeName, open_cascade
 from delaystore.cli._options import Json
 from delaystore.cli._output import print_document, print_table, tell
 

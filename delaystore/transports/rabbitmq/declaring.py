@@ -1,6 +1,6 @@
 """Declaring a layout by AMQP, part by part."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pika import exceptions
@@ -58,14 +58,21 @@ def ensure_bound(connections: BlockingConnections, topology: CascadeTopology, de
 def declare(
     connections: BlockingConnections, layout: Layout, on_declared: Callable[[Part], object] = lambda _part: None
 ) -> None:
-    """Declare all of `layout` in its order, calling `on_declared` after each part; what exists already stays as it is.
+    """Declare all of `layout` in its order; see `declare_parts`."""
+    declare_parts(connections, layout.parts, on_declared)
+
+
+def declare_parts(
+    connections: BlockingConnections, parts: Iterable[Part], on_declared: Callable[[Part], object] = lambda _part: None
+) -> None:
+    """Declare all of `parts` in this order, calling `on_declared` after each; what exists already stays as it is.
 
     Raises DeclarationError (a TransportSetupError) naming what failed, why, and what had been declared until then;
     TransportUnavailableError.
     """
     declared: list[Part] = []
     with connections.channel() as channel:
-        for part in layout.parts:
+        for part in parts:
             try:
                 with quiet_pika():
                     declare_part(channel, part)
@@ -86,9 +93,9 @@ def declare_part(channel: Any, part: Part) -> None:
     elif isinstance(part, Queue):
         channel.queue_declare(part.name, durable=True, arguments=dict(part.arguments))
     elif part.kind is DestinationKind.QUEUE:
-        channel.queue_bind(part.destination, part.source, part.routing_key)
+        channel.queue_bind(part.destination, part.source, part.routing_key, dict(part.arguments))
     else:
-        channel.exchange_bind(part.destination, part.source, part.routing_key)
+        channel.exchange_bind(part.destination, part.source, part.routing_key, dict(part.arguments))
 
 
 def declared_until_then(declared: Sequence[Part]) -> str:

@@ -22,7 +22,7 @@ class DestinationKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A durable exchange. `type`: topic, fanout or direct."""
+    """A durable exchange. `type`: topic, fanout, direct, headers, or one of a plugin's."""
 
     name: str
     type: str = "topic"
@@ -55,15 +55,17 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """`source`, an exchange, gives `destination` what fits `routing_key`."""
+    """`source`, an exchange, gives `destination` what fits `routing_key`; a headers exchange what fits `arguments`."""
 
     source: str
     destination: str
     kind: DestinationKind
     routing_key: str = ""
+    arguments: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __str__(self) -> str:
-        return f"binding {self.routing_key!r} from exchange {self.source!r} to {self.kind} {self.destination!r}"
+        what = f"{self.routing_key!r} with {dict(self.arguments)}" if self.arguments else repr(self.routing_key)
+        return f"binding {what} from exchange {self.source!r} to {self.kind} {self.destination!r}"
 
     def takes(self, exchange_type: str, key: str) -> bool:
         """Whether a message with the routing key `key` passes, from an exchange of that type."""

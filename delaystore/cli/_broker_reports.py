@@ -1,4 +1,4 @@
-"""Parts of a cascade and findings, as the commands of `delaystore delays` print them."""
+"""Parts of layouts and findings, as the commands print them that declare them on a broker."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ def part_document(part: Exchange | Queue | Binding) -> dict[str, Any]:
             "destination": part.destination,
             "destination_kind": part.kind.value,
             "routing_key": part.routing_key,
+            "arguments": {name: _plain(value) for name, value in part.arguments.items()},
         }
     return {"part": "exchange" if isinstance(part, Exchange) else "queue", "name": part.name}
 

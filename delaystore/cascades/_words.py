@@ -1,0 +1,25 @@
+"""What findings call a layout, and what they tell people to do about it."""
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutWords:
+    """`layout`: a noun. `create`: the command that declares it. `another`: what to do about an inequivalent part.
+
+    `astray`: what is wrong with a binding too many, and what to do.
+    """
+
+    layout: str
+    create: str
+    another: str
+    astray: str
+
+
+CASCADE: Final = LayoutWords(
+    layout="cascade",
+    create="delaystore delays create",
+    another="whoever made it wants another layout: choose that cascade, or delete this and create it anew",
+    astray="is not part of the cascade, and leads messages astray; unbind it",
+)

@@ -1,0 +1,3 @@
+"""The ingress, from the command line."""
+
+__all__: list[str] = []
