@@ -1,5 +1,6 @@
 """`delaystore control`."""
 
+import logging
 from contextlib import suppress
 from typing import Annotated
 
@@ -41,7 +42,9 @@ def control(
     from delaystore.cli._unknown_endpoint import require_tables
     from delaystore.control import ControlQueue
 
-    log_to_standard_error(verbose=verbose)
+    log_to_standard_error()
+    if verbose:
+        logging.getLogger("delaystore").setLevel(logging.DEBUG)
     required(transport, "transport", "--transport amqp://...", "DELAYSTORE_TRANSPORT")
     options = EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table, transport=transport)
     with options.open(READING) as opened:

@@ -1,5 +1,6 @@
 """`delaystore dispatch`."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
@@ -111,7 +112,9 @@ def dispatch(
     from delaystore.dispatcher.dispatcher import Dispatcher
     from delaystore.dispatcher.health import NOTHING_DONE
 
-    log_to_standard_error(verbose=verbose)
+    log_to_standard_error()
+    if verbose:
+        logging.getLogger("delaystore").setLevel(logging.DEBUG)
     _check_name(error_queue)
     with _settings_as_typed():
         settings = DelayedDeliverySettings(

@@ -1,4 +1,4 @@
-"""What commands that run for long log, on standard error."""
+"""The log of commands that run for long, on standard error."""
 
 import logging
 import sys
@@ -16,10 +16,8 @@ class _OneLine(logging.Formatter):
         return printable(super().formatMessage(record))
 
 
-def log_to_standard_error(*, verbose: bool) -> None:
-    """Warnings and errors; `verbose`: all that delaystore logs."""
+def log_to_standard_error() -> None:
+    """Log there, from warnings on; loggers of delaystore's may be told to say more."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_OneLine("%(asctime)s %(levelname)s %(message)s"))
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
-    if verbose:
-        logging.getLogger("delaystore").setLevel(logging.DEBUG)

@@ -7,6 +7,7 @@ from typing import Final
 from delaystore.control._answering import Answering, Request
 from delaystore.control._replies import Replies
 from delaystore.control._senders import sender_of
+from delaystore.control._standing import Standing
 from delaystore.dispatcher.breakers import RepeatedFailuresOverTimeCircuitBreaker
 from delaystore.errors import StoreError
 from delaystore.transports.rabbitmq.consuming.consumer import Consumed, Consumer
@@ -32,12 +33,14 @@ class Reading:
         answering: Answering,
         replies: Replies,
         breaker: RepeatedFailuresOverTimeCircuitBreaker,
+        standing: Standing,
         stopping: threading.Event,
     ) -> None:
         self._consumer = consumer
         self._answering = answering
         self._replies = replies
         self._breaker = breaker
+        self._standing = standing
         self._stopping = stopping
         self._waiting: list[Consumed] = []
         """Taken, and not done."""
@@ -66,7 +69,9 @@ class Reading:
         try:
             answers = self._answering.answer(requests)
         except StoreError as error:
+            self._standing.store = str(error)
             return self._breaker.failure(error)
+        self._standing.store = None
         self._breaker.success()
         for each, answer in zip(self._waiting, answers, strict=False):
             self._replies.add(each.delivery, answer)

@@ -8,7 +8,7 @@ from typing import Final
 
 from delaystore.address import DEFAULT_EXCHANGE, Address, parse_address
 from delaystore.control._senders import sender_of
-from delaystore.control._tally import Tally
+from delaystore.control._standing import Standing
 from delaystore.control.protocol import Answer
 from delaystore.errors import UnsupportedMessageError
 from delaystore.message import new_message_id
@@ -51,13 +51,12 @@ class Reply:
 class Replies:
     """Answers that are on their way. Used by one thread. `rejected`: the queue for errors that nobody is told of."""
 
-    def __init__(self, publisher: CopyPublisher, rejected: str, tally: Tally) -> None:
+    def __init__(self, publisher: CopyPublisher, rejected: str, standing: Standing) -> None:
         self._publisher = publisher
         self._rejected = rejected
-        self._tally = tally
+        self._standing = standing
         self._open: list[Reply] = []
-        self.trouble: str | None = None
-        """Why something is published again and again; None: nothing is."""
+        standing.replies = None
 
     @property
     def is_empty(self) -> bool:
@@ -66,7 +65,7 @@ class Replies:
 
     def add(self, request: Delivery, answer: Answer) -> None:
         """Owe `answer` to whoever sent `request`."""
-        self._tally.requests += 1
+        self._standing.requests += 1
         reply = Reply(request, answer, _copy(request, answer))
         if reply.copy is None:
             self._not_told(reply, "it has no reply_to that can be read")
@@ -84,20 +83,20 @@ class Replies:
         done = [reply.request.tag for reply in self._open if reply.copy is None]
         self._open = [reply for reply in self._open if reply.copy is not None]
         if not self._open:
-            self.trouble = None
+            self._standing.replies = None
         return done
 
     def _settle(self, reply: Reply, outcome: Outcome) -> None:
         if outcome.kind is OutcomeKind.DELIVERED:
             reply.copy = None
             if reply.is_rejected:
-                self._tally.rejected += 1
+                self._standing.rejected += 1
             else:
-                self._tally.answered += 1
+                self._standing.answered += 1
         elif reply.is_rejected or outcome.kind is OutcomeKind.UNSETTLED or self._may_recover(reply, outcome):
             reply.next_try = time.monotonic() + _PAUSE
             what = f"the queue {self._rejected!r} takes no requests" if reply.is_rejected else "answers are not taken"
-            self.trouble = f"{what}: {outcome.reason}"
+            self._standing.replies = f"{what}: {outcome.reason}"
         else:
             self._not_told(reply, outcome.reason)
 
@@ -111,7 +110,7 @@ class Replies:
             logger.warning("a request (%s) is rejected: %s", sender_of(reply.request.properties), problem)
             reply.copy, reply.is_rejected, reply.next_try = _rejected(reply.request, problem, self._rejected), True, 0.0
         elif _wants_answer(reply.request.properties):
-            self._tally.unanswered += 1
+            self._standing.unanswered += 1
             logger.info("a request (%s) is done, and not answered: %s", sender_of(reply.request.properties), reason)
 
 

@@ -15,9 +15,14 @@ class ControlHealth:
     queue: str
     running: bool
     """Whether `run` runs in this process."""
-    reading: bool = False
-    """Whether the queue is there, and read at this moment; False also at the beginning, and while a lost connection
-    is made again."""
+    connected: bool = False
+    """Whether the queue is read at this moment: False also at the beginning."""
+    obstacle: str | None = None
+    """Why it is not read; None: it is, or reading has only begun."""
+    store: str | None = None
+    """Why the store does nothing of what is asked; None: it works, as far as is known."""
+    replies: str | None = None
+    """Why answers, or rejected requests, wait to be published; None: none do."""
     requests: int = 0
     """Requests that were done, or found to be in error."""
     answered: int = 0
@@ -27,8 +32,6 @@ class ControlHealth:
     """In error, and put into the rejected queue, as nobody could be told."""
     breakers: Mapping[str, str] = field(default_factory=dict)
     """The state of each circuit breaker, `control` (reading) and `control_store`: disarmed, armed or triggered."""
-    trouble: str | None = None
-    """Why answers wait to be published; None: none do."""
 
     @property
     def healthy(self) -> bool:
@@ -39,9 +42,14 @@ class ControlHealth:
     def problems(self) -> Sequence[str]:
         """Why it is not healthy, a sentence each; none: it is."""
         found = [] if self.running else [f"the control queue {self.queue!r} is not read by this process"]
+        for what, why in (
+            (f"the control queue {self.queue!r} is not read", self.obstacle),
+            ("nothing that is asked is done", self.store),
+            ("not all answers are given", self.replies),
+        ):
+            found += [] if why is None else [f"{what}: {why}"]
         triggered = [name for name, state in self.breakers.items() if state == BreakerState.TRIGGERED]
-        found += [f"the circuit breaker {name!r} has triggered" for name in triggered]
-        return found if self.trouble is None else [*found, self.trouble]
+        return found + [f"the circuit breaker {name!r} has triggered" for name in triggered]
 
     def as_dict(self) -> dict[str, Any]:
         """The same for JSON, with `healthy` and `problems`."""

@@ -3,6 +3,7 @@
 import logging
 import threading
 from contextlib import closing
+from dataclasses import asdict
 from datetime import timedelta
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ from delaystore.control._declaring import declare_control
 from delaystore.control._names import ControlNames
 from delaystore.control._reading import PREFETCH, Reading
 from delaystore.control._replies import Replies
-from delaystore.control._tally import Tally
+from delaystore.control._standing import Standing
 from delaystore.control.health import ControlHealth
 from delaystore.dispatcher.breakers import RepeatedFailuresOverTimeCircuitBreaker
 from delaystore.errors import ConfigurationError, TransportError
@@ -57,14 +58,13 @@ class ControlQueue:
         self._storing = RepeatedFailuresOverTimeCircuitBreaker(
             f"doing what the control queue {self._names.queue!r} asks for", _TRIGGERED_AFTER, on_critical_error
         )
-        self._tally = Tally()
+        self._standing = Standing()
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._ended = threading.Event()
         self._ended.set()
         self._thread_id: int | None = None
         self._consumer: Consumer | None = None
-        self._replies: Replies | None = None
 
     @property
     def queue(self) -> str:
@@ -108,17 +108,11 @@ class ControlQueue:
 
     def health(self) -> ControlHealth:
         """How it is doing; asks nobody, and raises nothing."""
-        tally = self._tally
         return ControlHealth(
             queue=self.queue,
             running=not (self._ended.is_set() or self._stopping.is_set()),
-            reading=self._replies is not None,
-            requests=tally.requests,
-            answered=tally.answered,
-            unanswered=tally.unanswered,
-            rejected=tally.rejected,
             breakers={"control": self._reading.state.value, "control_store": self._storing.state.value},
-            trouble=None if self._replies is None else self._replies.trouble,
+            **asdict(self._standing),
         )
 
     def _guarded(self, publisher: CopyPublisher, asking: BlockingConnections) -> None:
@@ -128,18 +122,20 @@ class ControlQueue:
         except Exception as error:
             if not isinstance(error, TransportError):
                 logger.error("unexpected %s at the control queue, which goes on", type(error).__name__, exc_info=error)
+            self._standing.connected, self._standing.obstacle = False, str(error)
             self._stopping.wait(self._reading.failure(error))
         finally:
-            self._consumer = self._replies = None
+            self._consumer, self._standing.connected = None, False
 
     def _read(self, publisher: CopyPublisher, asking: BlockingConnections) -> None:
         declare_control(asking, self._names)
         what = f"the control queue {self._names.queue!r}"
         with Consumer(self._broker, what, [self._names.queue], PREFETCH) as consumer:
             self._consumer = consumer
-            self._replies = Replies(publisher, self._names.rejected, self._tally)
+            self._standing.connected, self._standing.obstacle = True, None
             self._reading.success()
-            Reading(consumer, self._answering, self._replies, self._storing, self._stopping).run()
+            replies = Replies(publisher, self._names.rejected, self._standing)
+            Reading(consumer, self._answering, replies, self._storing, self._standing, self._stopping).run()
 
 
 def _broker_of(transport: Any) -> Any:
