@@ -30,6 +30,8 @@ EXTRAS: Final[Mapping[str, str]] = MappingProxyType(
         "starlette": "web",
         "jinja2": "web",
         "uvicorn": "web",
+        "sdnotify": "service",
+        "tomli_w": "service",
         "celery": "celery",
         "dramatiq": "dramatiq",
         "taskiq": "taskiq",

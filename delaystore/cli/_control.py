@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from delaystore.amounts import counted
+from delaystore.cli._broker_options import BrokerUrl
 from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table, TransportUrl, environment_option, required
 from delaystore.cli._output import print_document, say
 from delaystore.cli._server_wait import when_reached
@@ -24,6 +26,7 @@ def control(
         bool, typer.Option("--fail-fast", help="End where the store cannot be reached at the start.")
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more, on standard error.")] = False,
+    broker: BrokerUrl = None,
     store: StoreUrl = None,
     endpoint: Endpoint = None,
     schema: Schema = None,
@@ -31,11 +34,11 @@ def control(
     transport: TransportUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Let programs that speak AMQP cancel, reschedule and look up what waits.
+    """Let AMQP clients cancel, reschedule and look up messages.
 
-    They send JSON to the queue ENDPOINT.control of --transport, and are answered to their reply_to. The queue is
-    declared where it is missing. Ends at SIGTERM or SIGINT, once the requests at hand are answered. Waits for a store
-    or a broker that cannot be reached. It dispatches nothing, and creates no table.
+    They send JSON to the queue ENDPOINT.control of --broker (or --transport), and are answered to their reply_to. The
+    queue is declared where it is missing. Ends at SIGTERM or SIGINT, once the requests at hand are answered. Waits for a
+    store or a broker that cannot be reached. It dispatches nothing, and creates no table.
     """
     from delaystore.cli._endpoint import READING, EndpointOptions
     from delaystore.cli._logging import log_to_standard_error
@@ -45,8 +48,8 @@ def control(
     log_to_standard_error()
     if verbose:
         logging.getLogger("delaystore").setLevel(logging.DEBUG)
-    required(transport, "transport", "--transport amqp://...", "DELAYSTORE_TRANSPORT")
-    options = EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table, transport=transport)
+    url = required(broker or transport, "broker", "--broker URL", "DELAYSTORE_BROKER")
+    options = EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table, transport=url)
     with options.open(READING) as opened:
         reader = ControlQueue(opened.delivery.operations, opened.transport, queue=queue, with_bodies=not hide_bodies)
 
@@ -59,16 +62,9 @@ def control(
             say(f"reading the control queue {reader.queue!r}")
             reader.run()
         done = reader.health()
-    say(f"stopped: {done.requests} requests, {done.answered} answered, {done.rejected} rejected")
+    say(f"stopped: {counted(done.requests, 'request')}, {done.answered} answered, {done.rejected} rejected")
     if as_json:
-        print_document(
-            {
-                "requests": done.requests,
-                "answered": done.answered,
-                "unanswered": done.unanswered,
-                "rejected": done.rejected,
-            }
-        )
+        print_document({name: getattr(done, name) for name in ("requests", "answered", "unanswered", "rejected")})
 
 
 class _StoppedEarly(BaseException):

@@ -10,9 +10,10 @@ from delaystore.cli._output import say
 from delaystore.cli._unknown_endpoint import explained, require_tables
 from delaystore.delivery import DelayedDelivery
 from delaystore.errors import ConfigurationError, StoreSetupError
+from delaystore.service.opening import store_at, transport_at
 from delaystore.settings import DelayedDeliverySettings
-from delaystore.stores import DelayedMessageStore, open_store
-from delaystore.transports import Transport, open_transport
+from delaystore.stores import DelayedMessageStore
+from delaystore.transports import Transport
 
 READING = DelayedDeliverySettings(automatic_setup=False)
 """For commands that only read: no tables are created for a mistyped endpoint."""
@@ -44,15 +45,7 @@ class EndpointOptions:
         """The store. ConfigurationError where none is given, it is in memory, or it takes no schema or table."""
         url = required(self.store, "store", "--store URL", "DELAYSTORE_STORE")
         self._check_lasting(url, "store", "a database, as in sqlite:///app.db")
-        store = open_store(url)
-        if self.schema is None and self.table is None:
-            return store
-        from delaystore.stores.sql import SqlDelayedMessageStore
-
-        if not isinstance(store, SqlDelayedMessageStore):
-            raise ConfigurationError("--schema and --table go with a SQL store only; leave them out")
-        store.close()
-        return SqlDelayedMessageStore(url, schema=self.schema, table=self.table)
+        return store_at(url, self.schema, self.table)
 
     def open_transport(self, *, existing: bool = False) -> Transport:
         """The transport; SQL queues are in the schema. ConfigurationError where none is given, or it is in memory.
@@ -61,17 +54,10 @@ class EndpointOptions:
         """
         url = required(self.transport, "transport", "--transport URL", "DELAYSTORE_TRANSPORT")
         self._check_lasting(url, "transport", "amqp://... or a database")
-        transport = open_transport(url)
+        transport = transport_at(url, self.schema)
         if existing:
             require_file(url)
-        if self.schema is None:
-            return transport
-        from delaystore.transports.sql_queue import SqlQueueTransport
-
-        if not isinstance(transport, SqlQueueTransport):
-            return transport
-        transport.close()
-        return SqlQueueTransport(url, schema=self.schema)
+        return transport
 
     @contextmanager
     def open(

@@ -33,13 +33,7 @@ def served_metrics(
         import opentelemetry.exporter.prometheus  # noqa: F401 - all that the extra brings
 
         from delaystore.telemetry import MetricsServer
+        from delaystore.telemetry.tracing import has_tracer_provider
     with MetricsServer(host, port) as server:
         say(f"serving metrics at {server.url}")
-        yield server.observer(endpoint, destinations=destinations, traces=_has_tracer_provider())
-
-
-def _has_tracer_provider() -> bool:
-    """Whether somebody has set one, as `opentelemetry-instrument` does."""
-    from opentelemetry.trace import ProxyTracerProvider, get_tracer_provider
-
-    return not isinstance(get_tracer_provider(), ProxyTracerProvider)
+        yield server.observer(endpoint, destinations=destinations, traces=has_tracer_provider())

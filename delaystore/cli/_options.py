@@ -1,12 +1,12 @@
 """The options that several commands share. Each is an environment variable as well."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
 from delaystore.errors import ConfigurationError
+from delaystore.secret_files import text_or_file
 from delaystore.settings import DelayedDeliverySettings
 
 ENVIRONMENT_PREFIX: Final = "DELAYSTORE"
@@ -30,17 +30,7 @@ def url_option(name: str, text: str, *, group: str = "") -> Any:
 
 def _from_file(option: str) -> Callable[[str | None], str | None]:
     def url(given: str | None) -> str | None:
-        if given is None or not given.startswith("@"):
-            return given
-        try:
-            lines = Path(given[1:]).read_text(encoding="utf-8-sig").strip().splitlines()
-        except OSError as error:
-            raise ConfigurationError(f"{option} {given}: the file cannot be read: {error.strerror}") from None
-        except ValueError:
-            lines = []
-        if len(lines) != 1:
-            raise ConfigurationError(f"{option} {given}: the file must hold one line, the URL, and nothing else")
-        return lines[0]
+        return None if given is None else text_or_file(given, option)
 
     return url
 

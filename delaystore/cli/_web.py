@@ -1,6 +1,7 @@
 """`delaystore web`."""
 
 import sys
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -71,7 +72,8 @@ def web(
     protected = bool(accounts_from_environment())
     with options.open(reading(error_queue)) as opened, listening(host, port, protected=protected) as listener:
         application = app(opened.delivery, show_bodies=show_bodies, read_only=read_only, cascade=shown)
-        server = PageServer(application, listener, lambda: say(f"serving {address_of(listener)} (Ctrl-C ends it)"))
+        ready = partial(say, f"serving {address_of(listener)} (Ctrl-C ends it)")
+        server = PageServer(application, listener, ready, application.state.site.stop)
         with stop_requests(also=server.stop):
             server.serve_until_stopped()
     say("stopped")

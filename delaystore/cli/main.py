@@ -32,6 +32,7 @@ from delaystore.cli._output import ReaderGoneError, drop_unwritable_output, say,
 from delaystore.cli._pausing import limit, pause, resume
 from delaystore.cli._receive import receive
 from delaystore.cli._send import send
+from delaystore.cli._serve import serve
 from delaystore.cli._setup import setup
 from delaystore.cli._show import show
 from delaystore.cli._signals import INTERRUPTED, READER_GONE
@@ -98,6 +99,7 @@ for name, command in (
     ("send", send),
     ("load", load),
     ("dispatch", dispatch),
+    ("serve", serve),
     ("list", list_messages),
     ("show", show),
     ("count", count),

@@ -14,6 +14,7 @@ from delaystore.control._names import ControlNames
 from delaystore.control._reading import PREFETCH, Reading
 from delaystore.control._replies import Replies
 from delaystore.control._standing import Standing
+from delaystore.control._stopping import Stopping
 from delaystore.control.health import ControlHealth
 from delaystore.dispatcher.breakers import RepeatedFailuresOverTimeCircuitBreaker
 from delaystore.errors import ConfigurationError, TransportError
@@ -60,7 +61,7 @@ class ControlQueue:
         )
         self._standing = Standing()
         self._lock = threading.Lock()
-        self._stopping = threading.Event()
+        self._stopping = Stopping()
         self._ended = threading.Event()
         self._ended.set()
         self._thread_id: int | None = None
@@ -79,14 +80,15 @@ class ControlQueue:
         with self._lock:
             if not self._ended.is_set():
                 return
-            self._stopping.clear()
+            self._stopping.forget()
             self._ended.clear()
+            self._thread_id = threading.get_ident()
         try:
             with (
                 closing(CopyPublisher(self._broker)) as publisher,
                 closing(BlockingConnections(self._broker)) as asking,
             ):
-                while not self._stopping.is_set():
+                while not self._stopping.asked:
                     self._guarded(publisher, asking)
         finally:
             self._thread_id = None
@@ -98,7 +100,7 @@ class ControlQueue:
         Waits up to `timeout` seconds (None: as long as it takes). True: it has ended, or did not run; False: it is
         still finishing. A call from the thread that runs it, as a signal handler's, does not wait.
         """
-        self._stopping.set()
+        self._stopping.ask()
         consumer = self._consumer
         if consumer is not None:
             in_background("delaystore-control-stop", consumer.wake)  # which takes a lock that a signal may interrupt
@@ -110,7 +112,7 @@ class ControlQueue:
         """How it is doing; asks nobody, and raises nothing."""
         return ControlHealth(
             queue=self.queue,
-            running=not (self._ended.is_set() or self._stopping.is_set()),
+            running=not (self._ended.is_set() or self._stopping.asked),
             breakers={"control": self._reading.state.value, "control_store": self._storing.state.value},
             **asdict(self._standing),
         )

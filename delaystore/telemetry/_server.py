@@ -60,6 +60,11 @@ class MetricsServer:
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"http://{host}:{self.port}/metrics"
 
+    @property
+    def is_serving(self) -> bool:
+        """Whether it answers, as far as this process knows."""
+        return self._thread.is_alive()
+
     def observer(self, endpoint: str, *, destinations: int = 0, traces: bool = True) -> "OpenTelemetryMetrics":
         """An observer whose metrics are served here; with `traces` it also makes spans, by the global tracer provider.
 
@@ -74,7 +79,7 @@ class MetricsServer:
 
     def close(self) -> None:
         """Serve nothing any more; may be called twice."""
-        if self._thread.is_alive():
+        if self.is_serving:
             self._server.shutdown()
             self._server.server_close()
             self._thread.join()

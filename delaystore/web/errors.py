@@ -21,7 +21,7 @@ from delaystore.errors import (
 )
 from delaystore.web.hardening import HEADERS, NOT_KEPT
 from delaystore.web.paths import is_api
-from delaystore.web.site import site_of
+from delaystore.web.site import pages_of
 
 TITLES: Final[Mapping[int, str]] = {
     400: "That cannot be",
@@ -104,7 +104,7 @@ async def _answer(request: Request, status: int, sentence: str, headers: Mapping
         sentence = f"{sentence[: _LONGEST // 2]} … {sentence[-_LONGEST // 2 :]}"
     if is_api(request):
         return problem(status, sentence, headers)
-    return site_of(request).pages.problem(request, status, TITLES.get(status, TITLES[500]), sentence, headers)
+    return pages_of(request).problem(request, status, TITLES.get(status, TITLES[500]), sentence, headers)
 
 
 def _sentence(text: str) -> str:

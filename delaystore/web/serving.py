@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Final
 
 import uvicorn
-from starlette.applications import Starlette
+from starlette.types import ASGIApp
 from typing_extensions import override
 
 from delaystore.errors import ConfigurationError
@@ -19,24 +19,25 @@ _GRACE: Final = 5
 """Seconds that answers in progress get at the end."""
 
 
-def listening(host: str, port: int, *, protected: bool) -> socket.socket:
+def listening(host: str, port: int, *, protected: bool, option: str = "--host") -> socket.socket:
     """A socket that listens there. `protected`: whether somebody has to log in, as anybody may try then.
+    `option`: what errors call the host.
 
     Raises ConfigurationError for a host that is not this machine's own where nobody has to log in, for one that has no
     address here, and for a port that is taken.
     """
     if not protected and not is_loopback(host):
         raise ConfigurationError(
-            f"--host {host} lets other machines in, and no user is configured; set DELAYSTORE_WEB_USERS, as in "
-            "ada:operate:PASSWORD, or leave --host out"
+            f"{option} {host} lets other machines in, and no user is configured; set DELAYSTORE_WEB_USERS, as in "
+            f"ada:operate:PASSWORD, or leave {option} out"
         )
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)
     except OSError as error:
-        raise ConfigurationError(f"--host {host} leads nowhere: {error.strerror or error}") from None
+        raise ConfigurationError(f"{option} {host} leads nowhere: {error.strerror or error}") from None
     except UnicodeError:  # of a name that DNS cannot have, such as one of 300 characters
-        raise ConfigurationError(f"--host {host} leads nowhere: no such name can be") from None
+        raise ConfigurationError(f"{option} {host} leads nowhere: no such name can be") from None
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
@@ -44,7 +45,7 @@ def listening(host: str, port: int, *, protected: bool) -> socket.socket:
     except OSError as error:
         listener.close()
         raise ConfigurationError(
-            f"{host}:{port} cannot be listened to: {error.strerror}; choose another --port"
+            f"{host}:{port} cannot be listened to: {error.strerror}; choose another port"
         ) from None
     return listener
 
@@ -56,9 +57,15 @@ def address_of(listener: socket.socket) -> str:
 
 
 class PageServer(uvicorn.Server):
-    """Serves `app` at `listener`, in this process. `ready` is called once it answers. Whoever runs it takes signals."""
+    """Serves `app` at `listener`, in this process. Whoever runs it takes signals.
 
-    def __init__(self, app: Starlette, listener: socket.socket, ready: Callable[[], object]) -> None:
+    `ready` is called once it answers; `ending`, as it is stopped: it ends streams of events, which would go on
+    otherwise.
+    """
+
+    def __init__(
+        self, app: ASGIApp, listener: socket.socket, ready: Callable[[], object], ending: Callable[[], object]
+    ) -> None:
         config = uvicorn.Config(
             app,
             access_log=False,
@@ -69,7 +76,7 @@ class PageServer(uvicorn.Server):
             ws="none",
         )
         super().__init__(config)
-        self._app = app
+        self._ending = ending
         self._listener = listener
         self._ready = ready
 
@@ -78,8 +85,8 @@ class PageServer(uvicorn.Server):
         self.run(sockets=[self._listener])
 
     def stop(self) -> None:
-        """End streams of events, which would go on otherwise, and then the server. Signal handlers may call it."""
-        self._app.state.site.stop()
+        """End streams of events, and then the server. Signal handlers may call it."""
+        self._ending()
         self.should_exit = True
 
     @override

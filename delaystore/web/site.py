@@ -69,3 +69,9 @@ def site_of(request: Request) -> Site:
     """The application that is asked."""
     site: Site = request.app.state.site
     return site
+
+
+def pages_of(request: Request) -> Pages:
+    """The pages of the application that is asked, which may be one of several endpoints."""
+    pages: Pages = request.app.state.site.pages
+    return pages

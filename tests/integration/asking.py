@@ -92,10 +92,13 @@ class Asker:
                 return found
             found.append((properties, body))
 
+    def listen(self) -> dict[str, Any]:
+        """All answers that are not taken yet, after a moment in which others may come."""
+        self._connection.process_data_events(time_limit=0.05)
+        return self.answers
+
     def _heard(self, correlation: str) -> bool:
-        if correlation not in self.answers:
-            self._connection.process_data_events(time_limit=0.05)
-        return correlation in self.answers
+        return correlation in self.answers or correlation in self.listen()
 
     def _answered(self, _channel: Any, _method: Any, properties: Any, body: bytes) -> None:
         self.answers[properties.correlation_id] = json.loads(body)

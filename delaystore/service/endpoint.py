@@ -1,0 +1,134 @@
+"""One endpoint of a service: its parts, started, changed and ended."""
+
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from delaystore.calls import in_background
+from delaystore.dispatcher import DispatchObserver
+from delaystore.service.configuration.tree import EndpointConfiguration
+from delaystore.service.dispatching import DispatcherPart
+from delaystore.service.opened import OpenedEndpoint
+from delaystore.service.part import Plan, Rank
+from delaystore.service.runner import Runner
+
+_EVERY: Final = 2.0
+"""Seconds between two looks at how the parts are."""
+_STALE: Final = 15.0
+"""Seconds after which the last look says nothing any more."""
+Problems = Mapping[str, Sequence[str]]
+"""Why parts do not do their part, by their names; of those that do, nothing."""
+
+
+class Endpoint:
+    """One endpoint, opened; `start` runs its parts.
+
+    Raises ConfigurationError, UnsupportedModeError, MissingDependencyError: then nothing is left open.
+    """
+
+    def __init__(self, name: str, configuration: EndpointConfiguration) -> None:
+        self.name: Final = name
+        self.configuration = configuration
+        self._observer: DispatchObserver | None = None
+        self.opened: Final = OpenedEndpoint(name, configuration)
+        self._runners: dict[Plan, Runner] = {}
+        self._ending = threading.Event()
+        self._closed = threading.Event()
+        self._looked = time.monotonic()
+        self._problems: Problems = {}
+        self._watch = threading.Thread(target=self._look_again, name=f"delaystore-service-look-{name}", daemon=True)
+
+    def start(self, observer: DispatchObserver | None = None) -> None:
+        """Run all parts; returns at once, also while servers are down. `observer` None: nobody is told of passes."""
+        self._observer = observer
+        self._begin(self._plans())
+        self._problems = self._look()
+        self._watch.start()
+
+    def takes(self, configuration: EndpointConfiguration) -> bool:
+        """Whether `update` can go over to `configuration`; False: it takes another endpoint in place of this one.
+
+        Raises ConfigurationError where it could not work so.
+        """
+        if _identity(configuration) != _identity(self.configuration):
+            return False
+        self.opened.check(configuration)
+        return True
+
+    def update(self, configuration: EndpointConfiguration) -> Sequence[Runner]:
+        """Go over to `configuration`: start what is new and what has changed. Returns what is to end now."""
+        self.configuration = configuration
+        plans = self._plans()
+        former = [self._runners.pop(plan) for plan in list(self._runners) if plan not in plans]
+        for runner in former:
+            runner.stop()
+        self._begin(plan for plan in plans if plan not in self._runners)
+        return former
+
+    def runners(self, rank: Rank) -> Sequence[Runner]:
+        """The parts that end in that turn."""
+        return [runner for plan, runner in self._runners.items() if plan.rank is rank]
+
+    def problems(self) -> Problems:
+        """Why parts do not do their part, as of a few seconds ago."""
+        if time.monotonic() - self._looked > _STALE:
+            return {self.name: ["nothing is known of it: its servers do not answer"]}
+        return self._problems
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether all parts run, or will be started again."""
+        return all(runner.is_alive for runner in list(self._runners.values()))
+
+    def close(self) -> None:
+        """Close store and transport once the parts have ended; returns at once."""
+        self._ending.set()
+        in_background(f"delaystore-service-close-{self.name}", self._close)
+
+    def closed(self, seconds: float) -> bool:
+        """Wait for the end of `close`, for so long at most; whether it has come."""
+        return self._closed.wait(seconds)
+
+    def _close(self) -> None:
+        for runner in self._runners.values():
+            while not runner.ended(_EVERY):
+                pass
+        if self._watch.ident is not None:
+            self._watch.join()
+        self.opened.close()
+        self._closed.set()
+
+    def _plans(self) -> Sequence[Plan]:
+        configuration = self.configuration
+
+        def dispatcher() -> DispatcherPart:
+            return DispatcherPart(self.opened, configuration, self._observer)
+
+        return [Plan(f"{self.name} dispatcher", Rank.FORWARDING, configuration.dispatcher, dispatcher)]
+
+    def _begin(self, plans: Iterable[Plan]) -> None:
+        for plan in plans:
+            runner = self._runners[plan] = Runner(plan.name, plan.make)
+            runner.start()
+
+    def _look(self) -> Problems:
+        found = {runner.name: runner.problems() for runner in list(self._runners.values())}
+        return {name: problems for name, problems in found.items() if problems}
+
+    def _look_again(self) -> None:
+        while not self._ending.wait(_EVERY):
+            self._problems = self._look()
+            self._looked = time.monotonic()
+
+
+def _identity(configuration: EndpointConfiguration) -> object:
+    """What the store and the transport are opened with."""
+    return (
+        configuration.store,
+        configuration.transport,
+        configuration.schema,
+        configuration.table,
+        configuration.error_queue,
+        configuration.dispatcher.mode,
+    )

@@ -1,0 +1,83 @@
+"""All endpoints of a service, and the way from one configuration of them to the next."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from delaystore.dispatcher import DispatchObserver
+from delaystore.errors import ConfigurationError, DelaystoreError
+from delaystore.service.configuration.tree import EndpointConfiguration
+from delaystore.service.endpoint import Endpoint
+from delaystore.service.part import Rank
+from delaystore.service.runner import Runner
+
+Configurations = Mapping[str, EndpointConfiguration]
+Observers = Callable[[Endpoint], DispatchObserver | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """A way to other endpoints that can be gone. `opened`: what is new, or takes the place of another."""
+
+    wanted: Configurations
+    opened: Mapping[str, Endpoint]
+
+
+class Endpoints:
+    """The endpoints that run, by name. Raises what Endpoint raises, naming it; then nothing is left open."""
+
+    def __init__(self, configurations: Configurations) -> None:
+        self._running: dict[str, Endpoint] = {}
+        self._observers: Observers = lambda _endpoint: None
+        self._opened = dict(self.transition_to(configurations).opened)
+
+    def __iter__(self) -> Iterator[Endpoint]:
+        return iter(list(self._running.values() or self._opened.values()))
+
+    def start(self, observers: Observers) -> None:
+        """Run them all. `observers`: who is told of the passes of an endpoint."""
+        self._observers = observers
+        self._run(self._opened)
+
+    def transition_to(self, wanted: Configurations) -> Transition:
+        """Open what `wanted` has anew; changes nothing of what runs. Raises ConfigurationError, naming the endpoint."""
+        opened: dict[str, Endpoint] = {}
+        with ExitStack() as stack:
+            for name, configuration in wanted.items():
+                try:
+                    running = self._running.get(name)
+                    if running is not None and running.takes(configuration):
+                        continue
+                    opened[name] = Endpoint(name, configuration)
+                    stack.callback(opened[name].opened.close)
+                except DelaystoreError as error:
+                    raise ConfigurationError(f"the endpoint {name!r}: {error}") from None
+            stack.pop_all()
+        return Transition(wanted, opened)
+
+    def leave(self, transition: Transition) -> Sequence[Endpoint]:
+        """Take out what is removed or replaced; the caller drains it, and closes it."""
+        gone = [name for name in self._running if name not in transition.wanted or name in transition.opened]
+        return [self._running.pop(name) for name in gone]
+
+    def enter(self, transition: Transition) -> Sequence[Runner]:
+        """Run what is new, and change what stays. Returns the parts that are to end now."""
+        former = [
+            runner for name, endpoint in self._running.items() for runner in endpoint.update(transition.wanted[name])
+        ]
+        self._run(transition.opened)
+        return former
+
+    def turns(self) -> Iterator[Sequence[Runner]]:
+        """The parts of all endpoints, in the turns in which they end."""
+        return turns_of(list(self))
+
+    def _run(self, opened: Mapping[str, Endpoint]) -> None:
+        for name, endpoint in opened.items():
+            self._running[name] = endpoint
+            endpoint.start(self._observers(endpoint))
+
+
+def turns_of(endpoints: Sequence[Endpoint]) -> Iterator[Sequence[Runner]]:
+    """The parts of `endpoints`, in the turns in which they end."""
+    return ([runner for each in endpoints for runner in each.runners(rank)] for rank in Rank)

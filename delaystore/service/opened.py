@@ -1,0 +1,52 @@
+"""The store and the transport of one endpoint, shared by its parts."""
+
+import threading
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Final
+
+from delaystore.delivery import DelayedDelivery
+from delaystore.dispatcher.dispatcher import check_pair
+from delaystore.errors import ConfigurationError
+from delaystore.service.configuration.tree import EndpointConfiguration
+from delaystore.service.opening import store_at, transport_at
+
+
+class OpenedEndpoint:
+    """One endpoint, opened; nothing is connected yet. `delivery`: for the page, and for the control queue.
+
+    Raises ConfigurationError for what cannot work, MissingDependencyError.
+    """
+
+    def __init__(self, name: str, configuration: EndpointConfiguration) -> None:
+        self.name: Final = name
+        self._lock = threading.Lock()
+        self._prepared = False
+        with ExitStack() as opened:
+            self.store: Final = store_at(configuration.store.value, configuration.schema, configuration.table)
+            opened.callback(self.store.close)
+            self.transport: Final = transport_at(configuration.transport.value, configuration.schema)
+            opened.callback(self.transport.close)
+            self.check(configuration)
+            settings = replace(configuration.settings(), automatic_setup=False)
+            self.delivery: Final = DelayedDelivery(name, self.store, self.transport, settings)
+            opened.pop_all()
+
+    def check(self, configuration: EndpointConfiguration) -> None:
+        """Raise ConfigurationError, or UnsupportedModeError, where the parts could not work so."""
+        try:
+            check_pair(self.store, self.transport, configuration.settings())
+        except ConfigurationError as error:
+            raise ConfigurationError(str(error).replace("handover_horizon", "handover", 1)) from None
+
+    def prepare(self) -> None:
+        """Set up the store's tables, once. Raises StoreError; StoreUnavailableError: try again."""
+        with self._lock:
+            if not self._prepared:
+                self.store.setup_infrastructure()
+                self._prepared = True
+
+    def close(self) -> None:
+        """Close store and transport; may be called twice."""
+        self.transport.close()
+        self.store.close()

@@ -1,0 +1,178 @@
+"""The service: endpoints, the web page, metrics and probes, in one process."""
+
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.types import ASGIApp
+
+from delaystore.dispatcher import DispatchObserver
+from delaystore.service.configuration.changes import Change, changes, with_fixed_of
+from delaystore.service.configuration.kinds import Address
+from delaystore.service.configuration.tree import ServiceConfiguration
+from delaystore.service.draining import drained, within
+from delaystore.service.endpoint import Endpoint
+from delaystore.service.endpoints import Endpoints, turns_of
+from delaystore.service.metrics import Metrics
+from delaystore.service.probes import probe_application, probes
+from delaystore.service.runner import Runner
+from delaystore.service.site import ServerPart, Site, listener_at
+from delaystore.service.state import ServiceState
+
+_HUNG: Final = 30.0
+"""Seconds without a turn of the main loop after which the process does not live."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reloaded:
+    """What a reload did. `made`: changes that hold now. `waiting`: those that take a restart of the process.
+
+    `unfinished`: parts that were to end, and go on finishing.
+    """
+
+    made: Sequence[Change]
+    waiting: Sequence[Change]
+    unfinished: Sequence[str]
+
+
+class Service:
+    """One service. `tell`: called with remarks for people, a line each.
+
+    What can be known to fail without a connection fails at construction, which listens to nothing yet:
+    ConfigurationError, MissingDependencyError; then nothing is left open.
+    """
+
+    def __init__(self, configuration: ServiceConfiguration, tell: Callable[[str], object]) -> None:
+        self.configuration = configuration
+        self._tell = tell
+        self._turned = time.monotonic()
+        self._ending = False
+        self._metrics: Metrics | None = None
+        self._servers: list[Runner] = []
+        self._site: Final = Site(probes(self.state, reasons=False), os.environ)
+        self._endpoints: Final = Endpoints(configuration.endpoint)
+        with ExitStack() as opened:
+            opened.callback(self.close)
+            self._site.show(configuration.web, self._endpoints)
+            opened.pop_all()
+
+    def start(self) -> None:
+        """Run everything; returns at once, also while servers are down.
+
+        Raises ConfigurationError, before anything runs, where it cannot listen.
+        """
+        web, health, metrics = self.configuration.web, self.configuration.health, self.configuration.metrics
+        with ExitStack() as opened:
+            if metrics.listen is not None:
+                self._metrics = Metrics(metrics)
+                opened.callback(self._metrics.close)
+                self._tell(f"serving metrics at {self._metrics.url}")
+            if web.enabled:
+                listener = opened.enter_context(listener_at(web.listen, "[web] listen"))
+                self._serve("the web page", self._site, web.listen, listener, "serving {}", self._site.stop)
+            if health.listen is not None:
+                listener = opened.enter_context(listener_at(health.listen, "[health] listen"))
+                self._serve(
+                    "the health page", probe_application(self.state), health.listen, listener, "serving health at {}"
+                )
+            opened.pop_all()
+        self._set_log_level()
+        for server in self._servers:
+            server.start()
+        self._endpoints.start(self._observer)
+
+    def turn(self) -> None:
+        """Called by the main loop, again and again: it lives."""
+        self._turned = time.monotonic()
+
+    def state(self) -> ServiceState:
+        """How it is, as of a few seconds ago. Asks no server; any thread may call it."""
+        problems: dict[str, Sequence[str]] = {"the service": ["it is ending"]} if self._ending else {}
+        for endpoint in self._endpoints:
+            problems.update(endpoint.problems())
+        problems.update({each.name: found for each in self._servers if (found := each.problems())})
+        if self._metrics is not None and (found := self._metrics.problems()):
+            problems["metrics"] = found
+        return ServiceState(live=self._lives, problems=problems)
+
+    def reload(self, configuration: ServiceConfiguration, beat: Callable[[], object]) -> Reloaded:
+        """Go over to `configuration`, but for what takes a restart of the process.
+
+        Parts whose configuration is the same go on as they are. `beat`: called while parts finish.
+        Raises ConfigurationError, and leaves everything as it is, where `configuration` cannot work.
+        """
+        found = list(changes(self.configuration, configuration))
+        wanted = with_fixed_of(self.configuration, configuration)
+        transition = self._endpoints.transition_to(wanted.endpoint)
+        deadline = time.monotonic() + wanted.drain.total_seconds()
+        self.configuration = wanted
+        self._set_log_level()
+        gone = self._endpoints.leave(transition)
+        unfinished = drained(turns_of(gone), deadline, beat)
+        self._close(gone)
+        former = self._endpoints.enter(transition)
+        self._site.show(wanted.web, self._endpoints)
+        if self._metrics is not None:
+            self._metrics.tell_only_of(wanted.endpoint)
+        unfinished += drained([former], deadline, beat)
+        return Reloaded([each for each in found if not each.fixed], [each for each in found if each.fixed], unfinished)
+
+    def stop(self, beat: Callable[[], object]) -> Sequence[str]:
+        """Finish what is in flight, and end: what takes messages in, what sends them on, and then the pages.
+
+        Returns what did not end within `drain`. `beat`: called meanwhile.
+        """
+        self._ending = True
+        deadline = time.monotonic() + self.configuration.drain.total_seconds()
+        unfinished = drained([*self._endpoints.turns(), self._servers], deadline, beat)
+        if self._metrics is not None:
+            self._metrics.close()
+        self.close()
+        unfinished += [
+            f"{each.name} connections" for each in self._endpoints if not within(each.closed, deadline, beat)
+        ]
+        return unfinished
+
+    def close(self) -> None:
+        """Close what is open; of a service that has been started call `stop`."""
+        self._close(list(self._endpoints))
+
+    @property
+    def _lives(self) -> bool:
+        hung = time.monotonic() - self._turned > _HUNG
+        return not hung and all(each.is_alive for each in (*self._endpoints, *self._servers))
+
+    def _observer(self, endpoint: Endpoint) -> DispatchObserver | None:
+        return None if self._metrics is None else self._metrics.observer(endpoint)
+
+    def _close(self, endpoints: Sequence[Endpoint]) -> None:
+        for endpoint in endpoints:
+            endpoint.close()
+
+    def _set_log_level(self) -> None:
+        logging.getLogger("delaystore").setLevel(self.configuration.log_level.number)
+
+    def _serve(
+        self,
+        name: str,
+        application: ASGIApp,
+        address: Address,
+        listener: socket.socket,
+        told: str,
+        ending: Callable[[], object] = lambda: None,
+    ) -> None:
+        first = [listener]
+
+        def ready(url: str) -> None:
+            self._tell(told.format(url))
+
+        def make() -> ServerPart:
+            own = first.pop() if first else listener_at(address, name)
+            return ServerPart(application, own, ending=ending, ready=ready)
+
+        self._servers.append(Runner(name, make))

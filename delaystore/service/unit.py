@@ -1,0 +1,90 @@
+"""A unit for systemd."""
+
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Final
+
+from delaystore.service.configuration.files import parsed
+from delaystore.service.configuration.kinds import Span
+
+_UNIT: Final = """\
+[Unit]
+Description=delaystore: delayed messages
+After=network-online.target
+Wants=network-online.target
+
+[Service]
+Type=notify
+NotifyAccess=main
+ExecStart={command} serve --config {configuration}
+ExecReload=/bin/kill -HUP $MAINPID
+Restart=on-failure
+RestartSec=2
+WatchdogSec=60
+# longer than `drain`
+TimeoutStopSec={stop}
+
+# Secrets: in the configuration write store = "@${{CREDENTIALS_DIRECTORY}}/store".
+{credentials}
+DynamicUser=yes
+StateDirectory=delaystore
+WorkingDirectory=%S/delaystore
+UMask=0077
+
+NoNewPrivileges=yes
+CapabilityBoundingSet=
+ProtectSystem=strict
+ProtectHome={home}
+PrivateTmp=yes
+PrivateDevices=yes
+ProtectClock=yes
+ProtectControlGroups=yes
+ProtectHostname=yes
+ProtectKernelLogs=yes
+ProtectKernelModules=yes
+ProtectKernelTunables=yes
+ProtectProc=invisible
+RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6
+RestrictNamespaces=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+LockPersonality=yes
+SystemCallArchitectures=native
+SystemCallFilter=@system-service
+SystemCallFilter=~@privileged
+
+[Install]
+WantedBy=multi-user.target
+"""
+_CREDENTIAL: Final = re.compile(r"\$\{CREDENTIALS_DIRECTORY\}/([\w.-]+)")
+_USUAL_SECRETS: Final = ["store", "transport"]
+_MORE: Final = 30
+"""Seconds that systemd waits beyond the time that the service has to end."""
+_HOMES: Final = (Path("/home"), Path("/root"), Path("/run/user"))
+
+
+def unit_for(configuration: Path) -> str:
+    """The unit's text, with the secrets that the file names and the time that it has to end; or the usual ones.
+
+    Raises ConfigurationError for a file that is there, and cannot be read.
+    """
+    given = parsed(configuration) if configuration.exists() else {}
+    named = sorted(set(_CREDENTIAL.findall(configuration.read_text()))) if given else _USUAL_SECRETS
+    drain = Span().read(given.get("drain", "30s"))
+    folder = configuration.absolute().parent
+    command = Path(shutil.which("delaystore") or Path(sys.executable).parent / "delaystore").absolute()
+    at_home = any(command.is_relative_to(home) for home in _HOMES)
+    return _UNIT.format(
+        command=_quoted(command),
+        configuration=_quoted(configuration.absolute()),
+        credentials="\n".join(f"LoadCredential={name}:{folder / name}" for name in named),
+        home="read-only" if at_home else "yes",
+        stop=f"{drain.total_seconds() + _MORE:.0f}",
+    )
+
+
+def _quoted(path: Path) -> str:
+    text = str(path).replace("%", "%%")
+    return f'"{text}"' if " " in text else text

@@ -1,0 +1,151 @@
+"""What `delaystore serve` refuses, checks and prints."""
+
+import json
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.cli import CommandLine
+from tests.service.serving import endpoint, write
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    return CommandLine(capsys, {})
+
+
+@pytest.fixture
+def config(tmp_path: Path, sqlite_url: str) -> Path:
+    return write(tmp_path / "delaystore.toml", endpoint("sales", sqlite_url, sqlite_url))
+
+
+def test_what_is_missing_is_said(run: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "no endpoint is given; pass --endpoint NAME or --config FILE" in run.refused("serve")
+    assert "no store is given; pass --store URL" in run.refused("serve", "--endpoint", "sales")
+    monkeypatch.setenv("DELAYSTORE_STORE", "sqlite:///app.db")
+    assert "no transport is given" in run.refused("serve", "--endpoint", "sales")
+    assert "nowhere.toml cannot be read: No such file" in run.refused("serve", "--config", "nowhere.toml")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--drain", "soon"), "--drain 'soon' is no duration"),
+        (("--log-level", "loud"), '--log-level must be one of error, warning, info, debug, not "loud"'),
+        (("--web", "8765"), "--web must be HOST:PORT"),
+        (("--web", "0.0.0.0:1"), "--web 0.0.0.0:1 lets other machines in, and no user is configured"),
+        (("--metrics", "x"), "--metrics must be HOST:PORT"),
+        (("--metrics-destinations", "3"), "--metrics-destinations goes with listen"),
+        (("--health", "x"), "--health must be HOST:PORT"),
+        (("--store", "memory:"), "--store is in memory, which ends with the service"),
+        (("--store", "nothing://geheim@x"), "no store is registered for the URL scheme 'nothing'"),
+        (("--batch-size", "200000"), "--batch-size must be at most 100,000"),
+        (("--retries", "2000000"), "--retries must be at most 1,000,000"),
+        (("--poll-interval", "0"), "--poll-interval must be a duration above 0"),
+        (("--handover", "1h"), "the endpoint 'sales': handover 1:00:00 is beyond what"),
+        (("--error-queue", "/queues/"), "--error-queue cannot be '/queues/'"),
+        (("--name", "a\nb"), "--name cannot be 'a"),
+        (("--endpoint", "a/b"), "--endpoint cannot be called 'a/b' here"),
+    ],
+)
+def test_mistakes_in_options_name_the_option(
+    run: CommandLine, sqlite_url: str, arguments: tuple[str, ...], said: str
+) -> None:
+    usual = ("--endpoint", "sales", "--store", sqlite_url, "--transport", sqlite_url)
+    line = run.refused("serve", "--check", *usual, *arguments)
+    assert said in line
+    assert "geheim" not in line
+
+
+def test_check_checks_and_does_nothing(run: CommandLine, config: Path, tmp_path: Path) -> None:
+    assert run("serve", "--check", "--config", str(config)).out == "valid: 'sales'\n"
+    assert run("serve", "--check", "--config", str(config), "--json").document == {
+        "valid": True,
+        "endpoints": ["sales"],
+    }
+    assert not (tmp_path / "delaystore.db").exists()
+
+
+def test_options_beside_a_file_are_refused_and_variables_are_not(
+    run: CommandLine, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DELAYSTORE_STORE", "nothing://x")
+    assert run("serve", "--check", "--config", str(config)).code == 0
+    for option, value in (("--store", "sqlite:///x"), ("--name", "x"), ("--metrics-destinations", "3")):
+        line = run.refused("serve", "--check", "--config", str(config), option, value)
+        assert f"{option} does not go with --config; write it into the file" in line
+
+
+def test_a_port_that_is_taken_is_named(run: CommandLine, config: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        config.write_text(config.read_text().replace("127.0.0.1:0", f"127.0.0.1:{port}"))
+        line = run.refused("serve", "--config", str(config))
+    assert f"127.0.0.1:{port} cannot be listened to: Address already in use" in line
+
+
+def test_the_configuration_is_printed_and_read_again(run: CommandLine, config: Path, tmp_path: Path) -> None:
+    printed = run("serve", "--print-config", "--config", str(config)).out
+    assert 'poll_interval = "500ms"' in printed
+    again = tmp_path / "again.toml"
+    again.write_text(printed)
+    assert run("serve", "--print-config", "--config", str(again)).out == printed
+    document = run("serve", "--print-config", "--config", str(config), "--json").document
+    assert document["endpoint"]["sales"]["dispatcher"]["batch_size"] == 1000
+
+
+def test_options_are_printed_as_the_file_that_says_the_same(run: CommandLine, sqlite_url: str, tmp_path: Path) -> None:
+    usual = ("--endpoint", "sales", "--store", sqlite_url, "--transport", sqlite_url, "--batch-size", "7", "--no-web")
+    printed = run("serve", "--print-config", *usual).out
+    (tmp_path / "same.toml").write_text(printed)
+    assert run("serve", "--print-config", "--config", str(tmp_path / "same.toml")).out == printed
+    assert "batch_size = 7" in printed
+    assert "enabled = false" in printed
+
+
+@pytest.mark.parametrize("named", ["a file", "no file"])
+def test_the_unit_for_systemd_is_one(run: CommandLine, config: Path, tmp_path: Path, named: str) -> None:
+    verifier = shutil.which("systemd-analyze")
+    if verifier is None:
+        pytest.skip("systemd is not installed")
+    if named == "a file":
+        config.write_text(
+            'drain = "100s"\n[endpoint.sales]\nstore = "@${CREDENTIALS_DIRECTORY}/sales-store"\n'
+            'transport = "amqp://app:${PASSWORD}@localhost"\n'
+        )
+    arguments = ("--config", str(config)) if named == "a file" else ()
+    printed = run("serve", "--print-systemd", *arguments).out
+    command = re.search(r"^ExecStart=(\S+)", printed, re.MULTILINE)
+    assert command is not None
+    unit = tmp_path / "delaystore.service"
+    unit.write_text(printed.replace(command.group(1), sys.executable))
+    done = subprocess.run([verifier, "verify", str(unit)], capture_output=True, text=True, check=False)
+    assert (done.returncode, str(unit) in done.stderr, done.stdout) == (0, False, ""), done.stderr
+    if named == "a file":
+        assert f"LoadCredential=sales-store:{tmp_path}/sales-store\n" in printed
+        assert "TimeoutStopSec=130\n" in printed
+    else:
+        assert "LoadCredential=store:/etc/delaystore/store\n" in printed
+
+
+def test_the_verifier_refuses_what_is_no_unit(tmp_path: Path) -> None:
+    verifier = shutil.which("systemd-analyze")
+    if verifier is None:
+        pytest.skip("systemd is not installed")
+    unit = tmp_path / "delaystore.service"
+    unit.write_text("[Service]\nType=notify\nExecStart=/bin/true\nWatchdogSec=soon\n")
+    done = subprocess.run([verifier, "verify", str(unit)], capture_output=True, text=True, check=False)
+    assert str(unit) in done.stderr
+
+
+def test_json_of_the_configuration_hides_passwords(run: CommandLine, tmp_path: Path) -> None:
+    file = write(tmp_path / "delaystore.toml", endpoint("sales", "postgresql://a:geheim@h/x", "amqp://a:geheim@h"))
+    for more in ((), ("--json",)):
+        printed = run("serve", "--print-config", "--config", str(file), *more).out
+        assert "geheim" not in printed
+    assert json.loads(printed)["endpoint"]["sales"]["transport"] == "amqp://a:***@h"

@@ -1,0 +1,154 @@
+"""Parts of a service that die are started again, with pauses, and never silently."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import pytest
+
+from delaystore.errors import StoreUnavailableError
+from delaystore.service.draining import drained
+from delaystore.service.runner import Runner
+
+
+class ToyPart:
+    """Runs until it is stopped, or `fate`, which may raise, ends it."""
+
+    def __init__(self, fate: Callable[[], object] | None = None) -> None:
+        self._fate = fate
+        self._stopped = threading.Event()
+        self.began = threading.Event()
+
+    def run(self) -> None:
+        self.began.set()
+        if self._fate is not None:
+            self._fate()
+        else:
+            self._stopped.wait()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def problems(self) -> Sequence[str]:
+        return []
+
+
+def failing(error: Exception) -> Callable[[], object]:
+    def fail() -> None:
+        raise error
+
+    return fail
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_part_that_dies_is_started_again_and_each_reason_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    healthy = ToyPart()
+    made = [
+        ToyPart(failing(ValueError("broken"))),
+        ToyPart(failing(ValueError("broken"))),
+        ToyPart(lambda: None),
+        healthy,
+    ]
+    runner = Runner("toy", lambda: made.pop(0), pause=0.01)
+    assert runner.problems() == ["it is starting"]
+    runner.start()
+    assert healthy.began.wait(10)
+    assert runner.problems() == []
+    assert runner.is_alive
+    runner.stop()
+    assert runner.ended(10)
+    told = [(each.levelno, each.getMessage()) for each in caplog.records]
+    assert [level for level, _ in told] == [logging.ERROR, logging.ERROR]
+    assert told[0][1].startswith("toy: it died: ValueError: broken; it is started again within ")
+    assert "toy: it died: it ended without being asked to" in told[1][1]
+    assert caplog.records[0].exc_info is not None
+
+
+def test_a_part_that_waits_for_a_server_says_so_and_is_no_fault(caplog: pytest.LogCaptureFixture) -> None:
+    runner = Runner("toy", lambda: ToyPart(failing(StoreUnavailableError("no database"))), pause=0.01)
+    runner.start()
+    wait_until(lambda: runner.problems() == ["no database"])
+    runner.stop()
+    assert runner.ended(10)
+    assert {(each.levelno, each.getMessage()) for each in caplog.records} == {
+        (logging.WARNING, "toy waits: no database")
+    }
+
+
+def test_a_part_that_cannot_be_made_is_tried_again() -> None:
+    healthy = ToyPart()
+    tries = iter([failing(StoreUnavailableError("not yet")), lambda: healthy])
+    runner = Runner("toy", lambda: next(tries)(), pause=0.01)
+    runner.start()
+    assert healthy.began.wait(10)
+    runner.stop()
+    assert runner.ended(10)
+
+
+def test_pauses_grow() -> None:
+    times: list[float] = []
+
+    def make() -> ToyPart:
+        times.append(time.monotonic())
+        return ToyPart(failing(ValueError("broken")))
+
+    runner = Runner("toy", make, pause=0.05)
+    runner.start()
+    wait_until(lambda: len(times) == 4)
+    runner.stop()
+    assert runner.ended(10)
+    first, second, third = (after - before for before, after in pairwise(times))
+    assert 0.05 <= first < second < third
+
+
+def test_a_part_that_is_stopped_before_it_begins_ends() -> None:
+    begin = threading.Event()
+    part = ToyPart()
+
+    def make() -> ToyPart:
+        begin.wait(10)
+        return part
+
+    runner = Runner("toy", make)
+    runner.start()
+    runner.stop()
+    begin.set()
+    assert runner.ended(10)
+
+
+def test_parts_end_in_turns_and_those_that_do_not_are_named() -> None:
+    free = threading.Event()
+    order: list[str] = []
+
+    def run(name: str) -> Runner:
+        class Ending(ToyPart):
+            def run(self) -> None:
+                super().run()
+                order.append(name)
+
+        part = Ending()
+        runner = Runner(name, lambda: part)
+        runner.start()
+        assert part.began.wait(10)
+        return runner
+
+    stuck = Runner("stuck", lambda: ToyPart(free.wait))
+    stuck.start()
+    turns = [[run("intake"), stuck], [run("forwarding")]]
+    beats: list[object] = []
+    try:
+        unfinished = drained(turns, time.monotonic() + 1.2, lambda: beats.append(None))
+    finally:
+        free.set()
+    assert unfinished == ["stuck"]
+    assert order == ["intake", "forwarding"]
+    assert len(beats) >= 2
+    assert stuck.ended(10)
