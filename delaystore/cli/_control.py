@@ -37,8 +37,8 @@ def control(
     """Let AMQP clients cancel, reschedule and look up messages.
 
     They send JSON to the queue ENDPOINT.control of --broker (or --transport), and are answered to their reply_to. The
-    queue is declared where it is missing. Ends at SIGTERM or SIGINT, once the requests at hand are answered. Waits for a
-    store or a broker that cannot be reached. It dispatches nothing, and creates no table.
+    queue is declared where it is missing. Ends at SIGTERM or SIGINT, once the requests at hand are answered. Waits for
+    a store or a broker that cannot be reached. It dispatches nothing, and creates no table.
     """
     from delaystore.cli._endpoint import READING, EndpointOptions
     from delaystore.cli._logging import log_to_standard_error
