@@ -101,7 +101,7 @@ class InPlace(Switch):
         if self.plugin.survives(self.topology.entrance_type):
             yield (
                 f"what waits in the plugin{self._waiting()} stays there; when it is due it comes to "
-                f"{self.topology.names.queue!r}, and goes on at once (seen with RabbitMQ 3.10.8; try it with yours)"
+                f"{self.topology.names.queue!r}, and goes on at once (seen with RabbitMQ 3.10.8 and 4.0.5: try yours)"
             )
         else:
             yield (
