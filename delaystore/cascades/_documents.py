@@ -45,7 +45,16 @@ def queue_of(document: Mapping[str, Any]) -> QueueState:
         policy_definition=document.get("effective_policy_definition") or {},
         state=document.get("state"),
         delivery_limit=_limit(document.get("delivery_limit")),
+        publish_rate=_rate(document, "publish"),
+        deliver_rate=_rate(document, "deliver_get"),
+        oldest=document.get("head_message_timestamp") or None,
     )
+
+
+def _rate(document: Mapping[str, Any], kind: str) -> float | None:
+    """Messages a second; None: there were none so far, or no statistics."""
+    rate = document.get("message_stats", {}).get(f"{kind}_details", {}).get("rate")
+    return None if rate is None else float(rate)
 
 
 def _limit(given: Any) -> int | None:

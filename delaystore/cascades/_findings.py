@@ -15,6 +15,7 @@ class FindingKind(StrEnum):
     leads messages where the layout does not. UNDELIVERABLE: an expired message without a destination would be lost,
     or would hold others up. COLLISION: a destination gets messages for another, or gets its own twice.
     DELIVERY_LIMIT: a message that is read and given back too often would be sent on early, or dropped.
+    POLICY: one does to a queue what must not be done to it.
     """
 
     VERSION = "version"
@@ -27,6 +28,7 @@ class FindingKind(StrEnum):
     UNDELIVERABLE = "undeliverable"
     COLLISION = "collision"
     DELIVERY_LIMIT = "delivery-limit"
+    POLICY = "policy"
 
 
 HINDRANCES: Final = frozenset(

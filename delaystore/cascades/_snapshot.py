@@ -35,6 +35,8 @@ class QueueState:
     `published`: messages that channels have ever published to it; what was dead-lettered to it is not among them.
     `policy_definition`: of all policies that apply, operator policies included. `state`: running, down, minority, ...
     `delivery_limit`: the one that the broker applies. None: none, or it does not say, as before RabbitMQ 4.
+    `publish_rate`, `deliver_rate`: messages a second, lately. None: not counted. `oldest`: the timestamp of the message
+    at the head, seconds since 1970. None: it has none, or the broker does not say, as of most quorum queues.
     """
 
     name: str
@@ -55,6 +57,9 @@ class QueueState:
     policy_definition: Mapping[str, Any] = field(default_factory=dict, hash=False)
     state: str | None = None
     delivery_limit: int | None = None
+    publish_rate: float | None = None
+    deliver_rate: float | None = None
+    oldest: int | None = None
 
     def given(self, setting: str) -> list[Any]:
         """What the policies say of a setting such as `max-length`, and then the argument `x-max-length`, if they do."""

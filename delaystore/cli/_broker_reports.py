@@ -1,13 +1,13 @@
 """Parts of layouts and findings, as the commands print them that declare them on a broker."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from delaystore.cli._output import say
+from delaystore.cli._output import print_document, print_table, say, tell
 from delaystore.transports.rabbitmq.topology import Binding, Exchange, Queue
 
 if TYPE_CHECKING:
-    from delaystore.cascades import Finding
+    from delaystore.cascades import Finding, Verification
 
 
 def part_document(part: Exchange | Queue | Binding) -> dict[str, Any]:
@@ -34,6 +34,28 @@ def finding_document(finding: "Finding") -> dict[str, Any]:
         "expected": _plain(finding.expected),
         "actual": _plain(finding.actual),
     }
+
+
+def print_verification(found: "Verification", what: str, about: Mapping[str, str], *, as_json: bool) -> None:
+    """What a check has found of `what`. `about`: of what it is, in JSON."""
+    if as_json:
+        print_document(
+            {
+                "good": found.good,
+                **about,
+                "broker": found.broker,
+                "version": found.version,
+                "findings": [finding_document(finding) for finding in found.findings],
+                "unchecked": list(found.unchecked),
+            }
+        )
+        return
+    if found.good:
+        tell(f"good: {what} on {found.broker} (RabbitMQ {found.version})")
+    else:
+        rows = [(finding.kind.value, finding.subject, finding.text) for finding in found.findings]
+        print_table(("finding", "of", "what"), rows, unbroken=("finding",))
+    say_unchecked(found.unchecked)
 
 
 def say_unchecked(unchecked: Sequence[str]) -> None:

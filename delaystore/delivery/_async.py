@@ -75,6 +75,7 @@ class AsyncDelayedDelivery:
     send_many = awaited(DelayedDelivery.send_many)
     get = awaited(DelayedDelivery.get)
     list = awaited(DelayedDelivery.list)
+    message_ids = awaited(DelayedDelivery.message_ids)
     count = awaited(DelayedDelivery.count)
     estimate_count = awaited(DelayedDelivery.estimate_count)
     count_by_due_time = awaited(DelayedDelivery.count_by_due_time)

@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -175,6 +175,12 @@ class DelayedDelivery(Sender):
     def count_by_due_time(self, bucket: timedelta, *, destination: str | None = None) -> Mapping[datetime, int]:
         """How many messages are due in each `bucket`, a length of time, by the bucket's start."""
         return self._managed().count_by_due_time(bucket, destination=destination)
+
+    def message_ids(self, prefix: str, limit: int = 1000) -> Sequence[str]:
+        """Ids of waiting messages that begin with `prefix`: the first `limit` of them, in the order of ids."""
+        store = self._managed()
+        with self._calls.call("looking for messages by their ids"):
+            return store.message_ids(prefix, limit)
 
     def cancel(self, message_id: str | None = None, *, key: str | None = None) -> ManagementOutcome:
         """Delete the waiting message of that id, or of that key, unless a dispatcher has claimed it."""
@@ -403,6 +409,15 @@ class DelayedDelivery(Sender):
             )
         self.prepare()
         return self._store
+
+    def check(self, message: DelayedMessage) -> None:
+        """Raise InvalidMessageError for a message that `send_many` would refuse: too long, or not to be carried."""
+        self._composer.check(message)
+
+    @property
+    def manages(self) -> bool:
+        """Whether the store can look up and change what waits."""
+        return isinstance(self._store, ManagedDelayedMessageStore)
 
     @property
     def dispatches(self) -> bool:

@@ -242,6 +242,19 @@ class ManagedDelayedMessageStore(DelayedMessageStore):
     def count_by_due_time(self, bucket: timedelta, *, destination: str | None = None) -> Mapping[datetime, int]:
         """How many messages are due in each `bucket` (a length, counted from 1970-01-01 UTC), by the bucket's start."""
 
+    def message_ids(self, prefix: str, limit: int = 1000) -> Sequence[str]:
+        """Ids of waiting messages that begin with `prefix`, claimed or not: the first `limit` in their order.
+
+        This default reads all that waits. A store that orders ids otherwise than by their bytes may have another order.
+        """
+        found: list[str] = []
+        page = self.list(limit=1000)
+        while True:
+            found += [one.message_id for one in page.messages if one.message_id.startswith(prefix)]
+            if page.next_key is None:
+                return sorted(found)[:limit]
+            page = self.list(after=page.next_key, limit=1000)
+
     @abstractmethod
     def cancel(self, message_id: str) -> ManagementOutcome:
         """Delete a waiting message, unless a dispatcher has claimed it."""

@@ -206,14 +206,14 @@ def test_the_kit_runs_as_documented(tmp_path: Path) -> None:
 
 
 def test_every_link_leads_somewhere() -> None:
-    for document in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]:
+    for document in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]:
         for target in re.findall(r"\]\(([^)#]+)\)", document.read_text()):
             assert (document.parent / target).exists(), f"{document.name}: {target}"
 
 
 def test_make_targets_that_documents_name_exist() -> None:
     makefile = (ROOT / "Makefile").read_text()
-    for document in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]:
+    for document in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]:
         for target in re.findall(r"^make ([a-z-]+)", document.read_text(), re.MULTILINE):
             assert f"\n{target}:" in makefile, f"{document.name}: make {target}"
 

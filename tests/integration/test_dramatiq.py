@@ -24,7 +24,7 @@ from delaystore.errors import ConfigurationError
 from delaystore.integrations.dramatiq import StoringRabbitmqBroker
 from delaystore.stores import SqlDelayedMessageStore
 from tests.dispatching import PATIENCE, wait_until
-from tests.integration.test_documents import ROOT, blocks
+from tests.integration.test_documents import ROOT
 
 QUEUE = "notes"
 AT_ONCE = timedelta(0)
@@ -280,12 +280,3 @@ def test_storing_goes_on_while_rabbitmq_is_down(delivery: DelayedDelivery, caplo
 def test_a_negative_threshold_is_refused(delivery: DelayedDelivery) -> None:
     with pytest.raises(ConfigurationError, match="negative"):
         StoringRabbitmqBroker(delivery, threshold=timedelta(seconds=-1))
-
-
-def test_the_documents_program_runs(postgresql_url: str, rabbitmq_url: str) -> None:
-    program, _ = blocks("docs/dramatiq.md", "python")
-    program = program.replace("postgresql+psycopg://localhost/app", postgresql_url)
-    names: dict[str, Any] = {"__name__": "program"}
-    exec(program.replace("amqp://localhost", rabbitmq_url), names)
-    with closing(names["delivery"]) as delivery, closing(names["broker"]):
-        assert delivery.count() == 0

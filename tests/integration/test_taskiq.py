@@ -31,7 +31,7 @@ from delaystore import (
 from delaystore.integrations.taskiq import StoringAioPikaBroker
 from delaystore.stores import SqlDelayedMessageStore
 from tests.dispatching import PATIENCE, wait_until
-from tests.integration.test_documents import ROOT, blocks
+from tests.integration.test_documents import ROOT
 
 QUEUE = "taskiq"
 
@@ -277,12 +277,3 @@ def test_what_the_store_does_not_take_is_told_the_caller(rabbitmq_url: str) -> N
     broker = StoringAioPikaBroker(delivery, rabbitmq_url)
     with closing(delivery):
         asyncio.run(test())
-
-
-def test_the_documents_program_runs(delivery: DelayedDelivery, sqlite_url: str, rabbitmq_url: str) -> None:
-    program, _ = blocks("docs/taskiq.md", "python")
-    program = program.replace("postgresql+psycopg://localhost/app", sqlite_url.replace("sqlite:", "sqlite+aiosqlite:"))
-    program = program.replace("amqp://localhost", rabbitmq_url)
-    done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert delivery.count() == 0

@@ -64,7 +64,7 @@ def test_the_report_of_the_document_is_what_is_printed(tmp_path: Path) -> None:
         "    place_order(delayed_delivery, 'order-17')\n"
         "    delayed_delivery.assert_sent('reminders', delay=86400)\n"
     )
-    (shown,) = re.findall(r"```\n(E .*?)```", DOCUMENT.read_text(), re.DOTALL)
+    (shown,) = re.findall(r"```text\n(E .*?)```", DOCUMENT.read_text(), re.DOTALL)
     printed = run_pytest(tmp_path, tmp_path).stdout
     assert shown in printed, printed
 

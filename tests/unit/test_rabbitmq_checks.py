@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from pika import frame
+from pika import frame, spec
 
-from delaystore.errors import UnsupportedMessageError
-from delaystore.message import DelayedMessage
+from delaystore.errors import InvalidMessageError, UnsupportedMessageError
+from delaystore.message import FAR_TIMESTAMPS, DelayedMessage
 from delaystore.transports.rabbitmq._checks import MAX_ENCODED_BYTES, check_message
-from delaystore.transports.rabbitmq._properties import read_headers, read_properties
+from delaystore.transports.rabbitmq._properties import encoded_properties, read_headers, read_properties
 from delaystore.transports.rabbitmq.publication import content_header
 
 
@@ -125,12 +125,26 @@ def test_values_that_arrive_equal_are_accepted(value: Any) -> None:
         {"content_type": "x" * 256},
         {"timestamp": datetime(2027, 1, 1, 0, 0, 0, 5, tzinfo=UTC)},
         {"timestamp": datetime(1960, 1, 1, tzinfo=UTC)},
+        {"timestamp": datetime(1969, 12, 31, 23, 59, 59, tzinfo=UTC)},
         {"reply_to": "amq.rabbitmq.reply-to"},
     ],
 )
 def test_properties_that_the_broker_refuses_or_changes_are_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(UnsupportedMessageError):
         check_message(message(properties=bad))
+
+
+@pytest.mark.parametrize("seconds", [FAR_TIMESTAMPS[0], 1801386000123, 2**64 - 1])
+def test_a_timestamp_that_no_datetime_holds_is_carried_as_a_number(seconds: int) -> None:
+    check_message(message(properties={"timestamp": seconds}))
+    encoded = encoded_properties(message(properties={"timestamp": seconds}))
+    assert read_properties(spec.BasicProperties().decode(encoded))["timestamp"] == seconds
+
+
+@pytest.mark.parametrize("seconds", [0, 1801386000, FAR_TIMESTAMPS[0] - 1, 2**64, -1])
+def test_any_other_timestamp_is_a_datetime(seconds: int) -> None:
+    with pytest.raises(InvalidMessageError, match="property timestamp must be a datetime, not"):
+        message(properties={"timestamp": seconds})
 
 
 @pytest.mark.parametrize("headers", [{"BCC": ["a"]}, {"CC": "a"}, {"CC": [1]}, {"n" * 256: 1}])

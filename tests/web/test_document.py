@@ -13,7 +13,7 @@ from tests.web.pages import browser
 
 
 def test_the_commands_run_and_curl_reaches_the_api(tmp_path: Path) -> None:
-    serve, calls = blocks("docs/web.md", "bash")
+    serve, _, calls = blocks("docs/web.md", "bash")
     port = str(free_port())
     asked = "curl -sf http://127.0.0.1:8765/api/v1/changes > /dev/null"
     wait = f"for n in $(seq 300); do {asked} && break; sleep 0.1; done\n"
@@ -24,6 +24,18 @@ def test_the_commands_run_and_curl_reaches_the_api(tmp_path: Path) -> None:
     assert any(each.get("body") == "pay me" for each in answers)
     assert [each["message_id"] for each in answers[2]["messages"]] == ["invoice-7"]
     assert [each["action"] for each in answers[-1]["changes"]][-1] == "reschedule"
+
+
+def test_its_users_log_in(tmp_path: Path) -> None:
+    _, users, _ = blocks("docs/web.md", "bash")
+    port = str(free_port())
+    setup = "delaystore setup --store sqlite:///app.db --endpoint sales\n"
+    asked = f"curl -s -o /dev/null -w '%{{http_code}} ' http://127.0.0.1:{port}/"
+    wait = f"for n in $(seq 300); do {asked} > code && break; sleep 0.1; done\n"
+    logins = "".join(f"{asked} -u '{login}'\n" for login in ("ada:a long password", "ada:another password"))
+    page = users.replace("8766", port).replace("0.0.0.0", "127.0.0.1")
+    done = shell(f"{setup}{page}page=$!\ntrap 'kill $page' EXIT\n{wait}cat code\n{logins}", tmp_path)
+    assert done.stdout.split()[-3:] == ["401", "200", "401"], done
 
 
 def decoded(text: str) -> list[Any]:

@@ -19,9 +19,17 @@ from delaystore.transports.rabbitmq.delay_headers import (
     dated,
     time_sent,
 )
+from delaystore.transports.rabbitmq.raw.aside import CARBON_COPIES, put_aside
 from delaystore.transports.rabbitmq.raw.copies import Copy
 from delaystore.transports.rabbitmq.raw.properties import MalformedPropertiesError, RawProperties
-from delaystore.transports.rabbitmq.raw.tables import Entry, bytes_value, integer_value, text_of, text_value
+from delaystore.transports.rabbitmq.raw.tables import (
+    Entry,
+    bytes_value,
+    integer_value,
+    text_of,
+    text_value,
+    with_entries,
+)
 from delaystore.transports.rabbitmq.topology.cascade import CascadeTopology, DelayKey, DueBy
 
 _DEAD_LETTER_HEADERS: Final = tuple(name.encode() for name in DEAD_LETTER_HEADERS)
@@ -42,10 +50,6 @@ POISON_ROUTING_KEY: Final = "delaystore.poison-routing-key"
 """The routing key it was read with: its delay and its destination."""
 POISON_PROPERTIES: Final = "delaystore.poison-properties"
 """Properties that cannot be read, as they came."""
-_SET_ASIDE: Final = {"user_id": "delaystore.user-id", "expiration": EXPIRATION}
-"""Properties that must not take effect again, and the headers that keep them."""
-_CARBON_COPIES: Final = {b"CC": b"delaystore.cc", b"BCC": b"delaystore.bcc"}
-"""Headers that would have copies sent elsewhere, and those that keep them."""
 
 
 class UnmovableError(Exception):
@@ -111,7 +115,7 @@ class Planner:
         return key
 
     def _check_reachable(self, properties: RawProperties, headers: dict[bytes, bytes], address: str) -> None:
-        for name in _CARBON_COPIES:
+        for name in CARBON_COPIES:
             if name in headers:
                 raise UnmovableError(f"its header {name.decode()!r} would send copies elsewhere once more")
         user = properties.text("user_id")
@@ -131,31 +135,13 @@ def poisoned(message: WaitingMessage, reason: str, queue: str) -> Copy:
         Entry(POISON_QUEUE.encode(), text_value(message.queue)),
         Entry(POISON_ROUTING_KEY.encode(), text_value(key) if isinstance(key, str) else bytes_value(key)),
     ]
-    try:
-        properties = message.properties
-        aside = [
-            Entry(header.encode(), text_value(value))
-            for name, header in _SET_ASIDE.items()
-            if (value := properties.text(name)) is not None
-        ]
-        own = [Entry(_CARBON_COPIES.get(name, name), value) for name, value in properties.headers]
-        changed = properties.changed(with_entries(own, *aside, *said), without=list(_SET_ASIDE))
-    except MalformedPropertiesError:
-        said.append(Entry(POISON_PROPERTIES.encode(), bytes_value(message.properties.encoded)))
-        changed = RawProperties(bytes(2)).changed(said)
+    changed = put_aside(message.properties, said, POISON_PROPERTIES)
     return Copy(Address(DEFAULT_EXCHANGE, queue), changed, message.body)
 
 
 def left_by_broker(name: bytes, *, redelivered: bool) -> bool:
     """Whether the header `name` is one that the broker added on the way."""
     return name.startswith(_DEAD_LETTER_HEADERS) or (redelivered and name in _COUNTED_BY_QUEUE)
-
-
-def with_entries(entries: list[Entry], *added: Entry) -> list[Entry]:
-    """`entries` and `added`, which replace those of the same names."""
-    values = dict(added)
-    replaced = [Entry(name, values.pop(name, value)) for name, value in entries]
-    return replaced + [Entry(name, value) for name, value in values.items()]
 
 
 def _dated(entries: list[Entry], wait: Remaining, now: datetime) -> list[Entry]:

@@ -1,13 +1,191 @@
-"""`delaystore ingest`, without a command after it."""
+"""`delaystore ingest`, without a command after it: takes messages in until it is stopped."""
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
 
 import typer
 
+from delaystore.cli._broker_options import BrokerUrl
+from delaystore.cli._ingest import run_options as options
+from delaystore.cli._logging import log_to_standard_error
+from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table, TransportUrl, required
+from delaystore.cli._output import print_document, say
+from delaystore.cli._server_wait import when_reached
+from delaystore.cli._signals import StopRequest, stop_requests
+from delaystore.errors import ConfigurationError
+from delaystore.settings import DelayedDeliverySettings
+from delaystore.times import parse_duration
 
-def run(context: typer.Context) -> None:
-    """Take delayed messages from RabbitMQ, of any program.
+if TYPE_CHECKING:
+    from delaystore.ingress.health import IngressHealth
+    from delaystore.ingress.ingress import Ingress
+    from delaystore.ingress.reading.rules import ReadingRules
+    from delaystore.ingress.settings import IngressSettings
 
-    create, verify, status and delete are about the exchanges and queues that this takes.
+_TICK: Final = 0.2
+"""Seconds between two looks at whether somebody asked to stop."""
+_TYPED: Final = {
+    "on_duplicate": "--on-duplicate",
+    "batch_size": "--batch-size",
+    "prefetch": "--prefetch",
+    "memory_bytes": "--memory-bytes",
+    "most_body_bytes": "--max-body-bytes",
+    "queue": "--queue",
+}
+"""How settings are called on the command line."""
+
+
+def run(
+    context: typer.Context,
+    exchange: options.Exchange = None,
+    queue: options.Queue = None,
+    destination: options.Destination = None,
+    forms: options.Forms = None,
+    count_from: options.CountsFrom = "received",
+    on_duplicate: options.Duplicates = "both",
+    direct_below: options.DirectBelow = "0s",
+    rejected_queue: options.RejectedQueue = None,
+    batch_size: options.BatchSize = 1000,
+    prefetch: options.Prefetch = 2500,
+    memory: options.Memory = 64 * 1024 * 1024,
+    most_body: options.MostBody = 16 * 1024 * 1024,
+    fail_fast: options.FailFast = False,
+    verbose: options.Verbose = False,
+    broker: BrokerUrl = None,
+    store: StoreUrl = None,
+    endpoint: Endpoint = None,
+    schema: Schema = None,
+    table: Table = None,
+    transport: TransportUrl = None,
+    as_json: Json = False,
+) -> None:
+    """Delays for any program: take delayed messages from RabbitMQ, and keep them in the store.
+
+    Without a command it takes messages in, until SIGTERM or SIGINT. A message is acknowledged once it is stored.
+    `delaystore dispatch` forwards what is due, or `delaystore serve` does both. The commands below are about the
+    exchanges and queues that this takes.
     """
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
-        raise typer.Exit(2)
+    if context.invoked_subcommand is not None:
+        return
+    from delaystore.cli._endpoint import EndpointOptions
+    from delaystore.delivery import DelayedDelivery
+    from delaystore.ingress.ingress import Ingress
+
+    log_to_standard_error()
+    if verbose:
+        logging.getLogger("delaystore").setLevel(logging.DEBUG)
+    settings = _settings(exchange, queue, on_duplicate, direct_below, rejected_queue, batch_size, prefetch, memory)
+    url = required(broker or transport, "broker", "--broker URL", "DELAYSTORE_BROKER")
+    rules = _rules(url, settings.queue, exchange, destination, forms, count_from, most_body)
+    name = required(endpoint, "endpoint", "--endpoint NAME", "DELAYSTORE_ENDPOINT")
+    opened = EndpointOptions(store=store, endpoint=name, schema=schema, table=table)
+    with closing(opened.open_store()) as opened_store:
+        longest = DelayedDeliverySettings(max_body_bytes=rules.most_body_bytes)
+        delivery = DelayedDelivery(name, opened_store, settings=longest)
+        ingress = Ingress(delivery, url, rules, settings, longest)
+        with stop_requests() as request:
+            when_reached("the store", delivery.setup_infrastructure, fail_fast=fail_fast)
+            when_reached("the broker", ingress.check, fail_fast=fail_fast)
+            say(f"taking messages of {ingress.queue!r} in for endpoint {name!r}")
+            _run(ingress, request)
+        health = ingress.health()
+    say(_outcome(health))
+    if as_json:
+        print_document(health.as_dict())
+
+
+def _settings(
+    exchange: str | None,
+    queue: str | None,
+    on_duplicate: str,
+    direct_below: str,
+    rejected_queue: str | None,
+    batch_size: int,
+    prefetch: int,
+    memory: int,
+) -> "IngressSettings":
+    from delaystore.ingress.settings import IngressSettings
+
+    with _as_typed():
+        return IngressSettings(
+            queue=_queue(exchange, queue),
+            on_duplicate=on_duplicate,
+            direct_below=parse_duration(direct_below, "--direct-below"),
+            rejected_queue=rejected_queue or "",
+            batch_size=batch_size,
+            prefetch=prefetch,
+            memory_bytes=memory,
+        )
+
+
+def _queue(exchange: str | None, queue: str | None) -> str:
+    if queue is None and exchange is None:
+        raise ConfigurationError(
+            "which messages? name the exchange that programs publish to (--exchange E), or the queue (--queue NAME)"
+        )
+    if exchange is None:
+        return queue or ""
+    from delaystore.ingress.topology import IngressNames
+
+    return IngressNames.of(exchange, queue=queue).queue
+
+
+def _rules(
+    url: str,
+    queue: str,
+    exchange: str | None,
+    destination: str | None,
+    forms: str | None,
+    count_from: str,
+    most_body: int,
+) -> "ReadingRules":
+    from delaystore.ingress.reading.counting import parse_count_from
+    from delaystore.ingress.reading.destinations.naming import parse_destination
+    from delaystore.ingress.reading.forms.naming import FORMS, parse_forms
+    from delaystore.ingress.reading.rules import ReadingRules
+    from delaystore.transports.rabbitmq import RabbitMQTransport
+
+    rule = destination or ("header" if exchange is None else f"/exchanges/{quote(f'{exchange}.out', safe='')}")
+    with _as_typed():
+        return ReadingRules(
+            ingress_queue=queue,
+            destination=parse_destination(rule, "--destination"),
+            forms=FORMS if forms is None else parse_forms(forms, "--forms"),
+            count_from=parse_count_from(count_from, "--count-from"),
+            most_body_bytes=most_body,
+            check=RabbitMQTransport(url).check,
+        )
+
+
+@contextmanager
+def _as_typed() -> Iterator[None]:
+    """Raise an error about a setting, which begins with its name, as one about the option."""
+    try:
+        yield
+    except ConfigurationError as error:
+        name, _, rest = str(error).partition(" ")
+        raise ConfigurationError(f"{_TYPED.get(name, name)} {rest}") from None
+
+
+def _run(ingress: "Ingress", request: StopRequest) -> None:
+    ingress.start()
+    never = threading.Event()
+    while not request.made:
+        never.wait(_TICK)
+    ingress.stop()
+
+
+def _outcome(health: "IngressHealth") -> str:
+    others = {
+        "were in the store already": health.repeated,
+        "forwarded at once": health.direct,
+        "dropped": health.dropped,
+        "rejected": health.rejected,
+        "obeyed": health.obeyed,
+    }
+    told = "".join(f", {count} {what}" for what, count in others.items() if count)
+    return f"stopped: {health.stored} stored{told}"

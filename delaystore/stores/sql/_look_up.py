@@ -1,17 +1,19 @@
 """Looking up what waits, in the transaction of one connection."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, CursorResult, Executable, FromClause, Select
+from sqlalchemy import Connection, CursorResult, Executable, FromClause, Select, select
 
 from delaystore.errors import ConfigurationError
 from delaystore.message import DelayedMessage, Position, check_destination, check_message_id, position_of, utc
 from delaystore.sql.dialects import StoreDialect
 from delaystore.sql.errors import translated_errors
 from delaystore.stores._buckets import seconds_of, start_of
+from delaystore.stores._checks import check_number
 from delaystore.stores.abc import COUNTED, Count, Page
+from delaystore.stores.sql._prefixes import begins_with
 from delaystore.stores.sql._statements import Statements, search
 from delaystore.stores.sql.rows import has_position, to_shown_message
 
@@ -64,6 +66,13 @@ class LookUp:
         if end is None:
             return self._page(statement, position, 2 * limit)
         return Page([to_shown_message(row) for row in rows[:end]], position_of(rows[end - 1]))
+
+    def message_ids(self, prefix: str, limit: int) -> Sequence[str]:
+        """By the primary key."""
+        check_number(limit, "limit")
+        message_id = self._sql.table.c.message_id
+        found = select(message_id).where(*begins_with(message_id, prefix)).order_by(message_id).limit(limit)
+        return [row.message_id for row in self._execute(found, {})]
 
     def count(self, destination: str | None) -> int:
         """Count rows: the database reads the whole table or index for it."""

@@ -300,6 +300,10 @@ class BoundSqlStore(ManagedDelayedMessageStore, KeyedDelayedMessageStore, Operab
         return self._look_up.page(destination=destination, since=since, until=until, after=after, limit=limit)
 
     @override
+    def message_ids(self, prefix: str, limit: int = 1000) -> Sequence[str]:
+        return self._look_up.message_ids(prefix, limit)
+
+    @override
     def count(self, *, destination: str | None = None) -> int:
         return self._look_up.count(destination)
 

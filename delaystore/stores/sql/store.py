@@ -417,6 +417,12 @@ class SqlDelayedMessageStore(OperableSqlStore, KeyedDelayedMessageStore):
             return bound.list(destination=destination, since=since, until=until, after=after, limit=limit)
 
     @override
+    def message_ids(self, prefix: str, limit: int = 1000) -> Sequence[str]:
+        """By the primary key, in the order of bytes."""
+        with self._looking_up() as bound:
+            return bound.message_ids(prefix, limit)
+
+    @override
     def count(self, *, destination: str | None = None) -> int:
         """Reads all that waits."""
         with self._one_call() as bound:

@@ -56,6 +56,14 @@ class ManagementTests(StoreTests):
         assert_only(all_taken(managed, NOON), message)
         assert managed.get("a") is None
 
+    def test_ids_are_found_by_how_they_begin(self, managed: ManagedDelayedMessageStore) -> None:
+        for message_id in ("saga-1/b", "saga-1/a", "saga-1", "saga-10/a", "Saga-1/c", "saga-1/%", "ü/1", "other"):
+            managed.store(a_message(message_id))
+        assert managed.message_ids("saga-1/") == ["saga-1/%", "saga-1/a", "saga-1/b"]
+        assert managed.message_ids("saga-1/", 2) == ["saga-1/%", "saga-1/a"]
+        assert managed.message_ids("ü") == ["ü/1"]
+        assert managed.message_ids("saga-2") == []
+
     def test_a_page_is_ordered_by_next_attempt(self, managed: ManagedDelayedMessageStore) -> None:
         managed.store_many(reversed(some_messages(4)))
         managed.store(a_message("failed", NOON - SECOND, failure_count=1, next_attempt=NOON + 2 * SECOND + TICK))

@@ -11,7 +11,7 @@ from pika import exceptions, spec
 from pika.compat import long
 
 from delaystore.errors import UnsupportedMessageError
-from delaystore.message import PROPERTY_TYPES, DelayedMessage
+from delaystore.message import FAR_TIMESTAMPS, PROPERTY_TYPES, DelayedMessage
 from delaystore.transports.rabbitmq.delay_headers import COUNTED_BY_QUEUE
 
 PERSISTENT: Final = 2
@@ -38,7 +38,7 @@ def amqp_properties(message: DelayedMessage) -> spec.BasicProperties:
     """
     fields = dict(message.properties)
     timestamp = fields.get("timestamp")
-    if timestamp is not None:
+    if isinstance(timestamp, datetime):
         fields["timestamp"] = int(timestamp.timestamp())
     fields.setdefault("delivery_mode", PERSISTENT)
     headers = _plain(message.headers) if message.headers else None
@@ -59,11 +59,8 @@ def read_properties(properties: spec.BasicProperties) -> dict[str, Any]:
     """The properties that were set, of those in `PROPERTY_TYPES`."""
     found = {name: getattr(properties, name) for name in PROPERTY_TYPES}
     timestamp = found["timestamp"]
-    if timestamp is not None:
-        try:
-            found["timestamp"] = datetime.fromtimestamp(timestamp, UTC)
-        except (OverflowError, ValueError, OSError):
-            found["timestamp"] = None  # another program wrote it, perhaps in milliseconds: no datetime can hold it
+    if timestamp is not None and timestamp not in FAR_TIMESTAMPS:
+        found["timestamp"] = datetime.fromtimestamp(timestamp, UTC)
     return {name: value for name, value in found.items() if value is not None}
 
 

@@ -28,7 +28,11 @@ def time_sent(headers: Mapping[str, Any]) -> datetime | None:
 
     Others may write it without zeros in front, which NServiceBus' tools refuse; `dated` writes it anew.
     """
-    text = headers.get(TIME_SENT)
+    return parsed_time(headers.get(TIME_SENT))
+
+
+def parsed_time(text: object) -> datetime | None:
+    """A time as NServiceBus writes it; None: it is none."""
     if not isinstance(text, str):
         return None
     try:

@@ -29,11 +29,12 @@ class Standing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class QueueLook:
-    """What a look at a queue has shown. `ready`: messages in it that wait for a consumer."""
+    """What a look at a queue has shown. `ready`: messages in it that wait for a consumer. `consumers`: how many."""
 
     standing: Standing
     ready: int = 0
     reason: str = ""
+    consumers: int = 0
 
 
 def queue_exists(connections: BlockingConnections, name: str) -> bool:
@@ -60,7 +61,8 @@ def look_at(connections: BlockingConnections, queue: str) -> QueueLook:
     """How a queue stands at this moment. Raises TransportUnavailableError."""
     try:
         with connections.channel() as channel, quiet_pika():
-            return QueueLook(Standing.THERE, ready_on(channel, queue))
+            answer = channel.queue_declare(queue, passive=True).method
+            return QueueLook(Standing.THERE, answer.message_count, consumers=answer.consumer_count)
     except exceptions.ChannelClosedByBroker as error:
         reason = reason_of(error)
         if error.reply_code != NOT_FOUND:

@@ -8,12 +8,11 @@ from sqlalchemy import ColumnElement, Table, or_
 
 from delaystore.filters import MessageFilter
 from delaystore.sql.dialects import StoreDialect
+from delaystore.stores.sql._prefixes import begins_with
 from delaystore.stores.sql._statements import is_parked
 
 _LONGEST_PATTERN: Final = 1000
 """Characters of a text that is looked for by LIKE; databases limit patterns."""
-_LAST: Final = chr(0x10FFFF)
-_SURROGATES: Final = range(0xD800, 0xE000)
 
 
 def conditions(wanted: MessageFilter, table: Table, dialect: StoreDialect) -> list[ColumnElement[bool]]:
@@ -37,23 +36,6 @@ def _of_columns(wanted: MessageFilter, table: Table, dialect: StoreDialect) -> I
         yield dialect.is_failing(table) if wanted.failing else table.c.failure_count <= 0
     if wanted.paused is not None:
         yield is_parked(table) if wanted.paused else ~is_parked(table)
-
-
-def begins_with(column: ColumnElement[str], prefix: str) -> Iterator[ColumnElement[bool]]:
-    """Bounds on a text that is compared byte by byte: an index knows them."""
-    yield column >= prefix
-    bound = _successor(prefix)
-    if bound is not None:
-        yield column < bound
-
-
-def _successor(prefix: str) -> str | None:
-    """The first text behind all that begin with `prefix`, in the order of UTF-8; None: there is none."""
-    prefix = prefix.rstrip(_LAST)
-    if not prefix:
-        return None
-    following = ord(prefix[-1]) + 1
-    return prefix[:-1] + chr(_SURROGATES.stop if following in _SURROGATES else following)
 
 
 def _of_header(name: str, value: str, headers: ColumnElement[Any]) -> Iterator[ColumnElement[bool]]:

@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple, Self
 
 from pika import spec
@@ -119,17 +120,22 @@ def _split(encoded: bytes) -> dict[str, bytes]:
     if len(encoded) < _FLAGS.size:
         raise MalformedPropertiesError("properties without flags")
     flags, at = _FLAGS.unpack_from(encoded)[0], _FLAGS.size
+    found = {}
+    for _, name, size in _fields_of(flags):
+        after = at + (size if size > 0 else _sized(encoded, at, table=size < 0))
+        if after > len(encoded):
+            raise MalformedPropertiesError(f"property {name} is cut off")
+        found[name] = encoded[at:after]
+        at = after
+    return found
+
+
+@lru_cache(maxsize=64)
+def _fields_of(flags: int) -> tuple[_Field, ...]:
+    """Those that are set; messages of one publisher have the same, and it is asked for each."""
     if flags & 3:
         raise MalformedPropertiesError(f"flags of unknown properties: {flags:016b}")
-    found = {}
-    for flag, name, size in _FIELDS:
-        if flags & flag:
-            after = at + (size if size > 0 else _sized(encoded, at, table=size < 0))
-            if after > len(encoded):
-                raise MalformedPropertiesError(f"property {name} is cut off")
-            found[name] = encoded[at:after]
-            at = after
-    return found
+    return tuple(field for field in _FIELDS if flags & field.flag)
 
 
 def _sized(encoded: bytes, at: int, *, table: bool) -> int:

@@ -48,6 +48,13 @@ def join_table(entries: Iterable[Entry]) -> bytes:
     return _LENGTH.pack(len(content)) + content
 
 
+def with_entries(entries: Iterable[Entry], *added: Entry) -> list[Entry]:
+    """`entries` and `added`, which replace those of the same names."""
+    values = dict(added)
+    replaced = [Entry(name, values.pop(name, value)) for name, value in entries]
+    return replaced + [Entry(name, value) for name, value in values.items()]
+
+
 def text_of(value: bytes | None) -> str | None:
     """A value that is a text; None: it is not."""
     if value is None or value[0] != _LONG_STRING:

@@ -1,0 +1,113 @@
+"""One connection's worth of an ingress: consumed, taken in, acknowledged."""
+
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Final
+
+from delaystore.ingress._entry import Entry
+from delaystore.ingress._intake import Intake
+from delaystore.ingress._tally import Tally
+from delaystore.ingress.arrival import Arrival
+from delaystore.ingress.settings import IngressSettings
+from delaystore.transports.rabbitmq.consuming.consumer import Consumed, Consumer
+
+_TICK: Final = 0.5
+"""Seconds between two looks at whether somebody asked to stop."""
+_FULL_TICK: Final = 0.05
+"""Seconds, while nothing more is read from the broker."""
+_TRY_LEFT_EVERY: Final = 5.0
+"""Seconds between two attempts with messages that the rejected queue does not take."""
+
+
+class Session:
+    """Consumes until it is stopped, or something fails. One batch is taken in while the next one is prefetched."""
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        queues: tuple[str, ...],
+        settings: IngressSettings,
+        intake: Intake,
+        tally: Tally,
+        stopping: threading.Event,
+    ) -> None:
+        self._consumer = consumer
+        self._queues = queues
+        self._settings = settings
+        self._intake = intake
+        self._tally = tally
+        self._stopping = stopping
+        self._batch: list[Entry] = []
+        """What is being taken in."""
+        self._batch_bytes = 0
+        self._future: Future[str | None] | None = None
+        self._left: list[Entry] = []
+        """What the rejected queue did not take."""
+        self._left_at = 0.0
+
+    def run(self) -> None:
+        """Raises TransportUnavailableError, TransportError, StoreError. What is not acknowledged goes back."""
+        with ThreadPoolExecutor(1, thread_name_prefix="delaystore-ingress-store") as worker:
+            try:
+                while not self._stopping.is_set():
+                    self._receive()
+                    self._finish()
+                    self._begin(worker)
+                self._consumer.stop()
+            finally:
+                if self._future is not None:
+                    wait([self._future])
+            self._finish()
+        self._consumer.finish()
+
+    def _receive(self) -> None:
+        """Take in what comes, and answer heartbeats. Where memory is full, read nothing until the batch is done."""
+        if self._consumer.prefetched_bytes + self._batch_bytes < self._settings.memory_bytes:
+            self._consumer.receive(0.0 if self._can_begin else _TICK)
+        elif self._future is not None:
+            wait([self._future], _FULL_TICK)
+
+    @property
+    def _can_begin(self) -> bool:
+        return self._future is None and bool(self._consumer.prefetched)
+
+    def _begin(self, worker: ThreadPoolExecutor) -> None:
+        if self._future is not None:
+            return
+        self._batch = self._left_again() or [self._entry(each) for each in self._taken()]
+        if self._batch:
+            self._batch_bytes = sum(len(entry.arrival.body) for entry in self._batch)
+            self._future = worker.submit(self._intake.take_in, self._batch)
+            self._future.add_done_callback(self._consumer.wake)
+
+    def _taken(self) -> list[Consumed]:
+        return self._consumer.take(self._settings.batch_size, self._settings.memory_bytes // 2)
+
+    def _left_again(self) -> list[Entry]:
+        if not self._left or time.monotonic() - self._left_at < _TRY_LEFT_EVERY:
+            return []
+        left, self._left = self._left, []
+        return left
+
+    def _finish(self) -> None:
+        """Acknowledge what has a fate, once the batch is done; then raise what ended it."""
+        future = self._future
+        if future is None or not future.done():
+            return
+        self._future, self._batch_bytes = None, 0
+        settled = [entry for entry in self._batch if entry.fate is not None]
+        if len(settled) < len(self._batch):
+            self._consumer.keep_back()
+        self._consumer.acknowledge(entry.arrival.tag for entry in settled)
+        self._tally.add(settled)
+        trouble = future.result()
+        if trouble is not None:
+            self._left += [entry for entry in self._batch if entry.fate is None]
+            self._left_at = time.monotonic()
+        self._tally.left(len(self._left), trouble)
+
+    def _entry(self, consumed: Consumed) -> Entry:
+        _, tag, redelivered, exchange, key, properties, body = consumed.delivery
+        queue = self._queues[consumed.queue]
+        return Entry(Arrival(queue, exchange, key, properties, body, redelivered, tag), consumed.at)

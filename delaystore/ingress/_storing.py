@@ -1,0 +1,148 @@
+"""Storing what has arrived, once."""
+
+import hashlib
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+from uuid import UUID
+
+from delaystore.delivery import DelayedDelivery
+from delaystore.dispatcher.store_calls import StoreCalls
+from delaystore.errors import (
+    DuplicateMessageError,
+    DurabilityUnknownError,
+    InvalidMessageError,
+    StoreError,
+    StorePermissionError,
+    StoreSetupError,
+    StoreUnavailableError,
+)
+from delaystore.ingress._entry import Entry, Fate
+from delaystore.ingress.settings import OnDuplicate
+from delaystore.message import DelayedMessage
+from delaystore.stores.abc import ManagementOutcome
+
+ORIGINAL_MESSAGE_ID: Final = "delaystore.original-message-id"
+"""The header with a message's own id, where it is stored under another."""
+OUTAGES: Final = (StoreUnavailableError, DurabilityUnknownError, StorePermissionError, StoreSetupError)
+"""What is no message's fault."""
+_ROUNDS: Final = 3
+"""Others may store the same ids meanwhile, so often."""
+
+logger = logging.getLogger("delaystore.ingress")
+
+
+class Storing:
+    """Stores entries, and finds out which of them are in the store already. Used by one thread."""
+
+    def __init__(self, delivery: DelayedDelivery, calls: StoreCalls, on_duplicate: OnDuplicate) -> None:
+        self._delivery = delivery
+        self._calls = calls
+        self._on_duplicate = on_duplicate
+
+    def store(self, entries: Sequence[Entry]) -> None:
+        """Give each entry a fate, or an objection. Raises StoreError in an outage: what has neither can be tried again.
+
+        All of them go into one transaction; only where that cannot be, as after a crash, they are looked at one by one.
+        """
+        for wave in self._waves(entries):
+            self._store_wave(wave)
+
+    def _waves(self, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
+        """Parts of `entries` to be stored one after the other: each id once, and then what comes under the same ids."""
+        ids: set[str] = set()
+        first: list[Entry] = []
+        later: list[Entry] = []
+        for entry in entries:
+            message_id = entry.message.message_id
+            (later if message_id in ids else first).append(entry)
+            ids.add(message_id)
+        yield first
+        if later and self._on_duplicate is OnDuplicate.BOTH:
+            yield later
+        elif later:
+            yield from self._waves(later)
+
+    def _store_wave(self, entries: Sequence[Entry]) -> None:
+        for _ in range(_ROUNDS):
+            try:
+                self._store_all(entries)
+                return
+            except DuplicateMessageError:
+                entries = [entry for entry in entries if self._is_new(entry)]
+            except InvalidMessageError:
+                entries = [entry for entry in entries if self._can_be_sent(entry)]
+            except OUTAGES:
+                raise
+            except StoreError:
+                break
+        for entry in entries:
+            self._store_one(entry)
+
+    def _store_all(self, entries: Sequence[Entry]) -> None:
+        if not entries:
+            return
+        with self._calls.call("storing what has arrived"):
+            self._delivery.send_many(entry.message for entry in entries)
+        for entry in entries:
+            entry.fate = Fate.STORED
+
+    def _store_one(self, entry: Entry) -> None:
+        for _ in range(_ROUNDS):
+            try:
+                self._store_all([entry])
+                return
+            except DuplicateMessageError:
+                if not self._is_new(entry):
+                    return
+            except OUTAGES:
+                raise
+            except (StoreError, InvalidMessageError) as error:
+                entry.objection = str(error)
+                return
+        raise StoreUnavailableError(f"the message_id {entry.message.message_id!r} comes and goes; it is tried again")
+
+    def _can_be_sent(self, entry: Entry) -> bool:
+        try:
+            self._delivery.check(entry.message)
+        except InvalidMessageError as error:
+            entry.objection = str(error)
+            return False
+        return True
+
+    def _is_new(self, entry: Entry) -> bool:
+        """Whether it is to be stored, now that its id was found in the store; otherwise it has a fate."""
+        message = entry.message
+        waiting = self._delivery.get(message.message_id)
+        if waiting is None:
+            return True
+        if is_same(message, waiting):
+            entry.fate = Fate.REPEATED
+            return False
+        if self._on_duplicate is OnDuplicate.KEEP:
+            logger.warning("message %r was dropped: another one with its id waits", message.message_id)
+            entry.fate = Fate.DROPPED
+            return False
+        replaces = self._on_duplicate is OnDuplicate.REPLACE
+        if not replaces or self._delivery.cancel(message.message_id) is ManagementOutcome.BEING_DISPATCHED:
+            entry.meaning = renamed(message)
+        return True
+
+
+def renamed(message: DelayedMessage) -> DelayedMessage:
+    """`message` under another id, with its own in a header. Given the same message again, the id is the same, too."""
+    said = repr((message.message_id, message.destination, message.headers, message.properties)).encode()
+    content = hashlib.blake2b(said + message.body, digest_size=16).digest()
+    headers = {**message.headers, ORIGINAL_MESSAGE_ID: message.message_id}
+    return replace(message, message_id=str(UUID(bytes=content)), headers=headers)
+
+
+def is_same(message: DelayedMessage, other: DelayedMessage) -> bool:
+    """Whether `other`, which waits, is `message`, perhaps with another due time, and headers that were added."""
+    return (
+        message.destination == other.destination
+        and message.body == other.body
+        and message.properties == other.properties
+        and all(name in other.headers and other.headers[name] == value for name, value in message.headers.items())
+    )

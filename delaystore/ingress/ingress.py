@@ -1,0 +1,245 @@
+"""The ingress: takes messages from a RabbitMQ queue into the store, in a thread of its own or in the caller's."""
+
+import logging
+import threading
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from delaystore.delivery import DelayedDelivery
+from delaystore.dispatcher.breakers import RepeatedFailuresOverTimeCircuitBreaker
+from delaystore.dispatcher.store_calls import StoreCalls
+from delaystore.errors import ConfigurationError, StoreError, StoreUnavailableError, TransportError
+from delaystore.ingress._direct import Direct
+from delaystore.ingress._intake import Intake
+from delaystore.ingress._rejecting import Rejecting
+from delaystore.ingress._session import Session
+from delaystore.ingress._storing import Storing
+from delaystore.ingress._tally import Tally
+from delaystore.ingress.health import IngressHealth
+from delaystore.ingress.reading.reader import ArrivalReader
+from delaystore.ingress.reading.rules import ReadingRules
+from delaystore.ingress.settings import IngressSettings
+from delaystore.settings import DelayedDeliverySettings
+from delaystore.transports.rabbitmq import RabbitMQTransport
+from delaystore.transports.rabbitmq.blocking import BlockingConnections
+from delaystore.transports.rabbitmq.consuming.consumer import Consumer
+from delaystore.transports.rabbitmq.existence import ready_counts
+from delaystore.transports.rabbitmq.parameters import broker_from_url
+from delaystore.transports.rabbitmq.pika_errors import quiet_pika
+from delaystore.transports.rabbitmq.queues import declare_queue
+from delaystore.transports.rabbitmq.raw.copies import CopyPublisher
+
+_ASKING: Final = 5.0
+"""Seconds for the store to say how it is, after an outage."""
+
+logger = logging.getLogger("delaystore.ingress")
+
+
+class Ingress:
+    """Takes messages from a queue, stores them until they are due, and acknowledges them after the commit.
+
+    Any number of ingresses, in any number of processes, may work on one queue.
+
+    `delivery`: the endpoint that keeps the messages; it may dispatch as well, here or elsewhere. It is not closed.
+    `url`: the broker, as for RabbitMQTransport. `rules`: how a message is read. `delivery_settings`: where the time
+    limits of the store and the breakers are; None: the defaults.
+    Raises ConfigurationError.
+    """
+
+    def __init__(
+        self,
+        delivery: DelayedDelivery,
+        url: str | Sequence[str],
+        rules: ReadingRules,
+        settings: IngressSettings,
+        delivery_settings: DelayedDeliverySettings | None = None,
+    ) -> None:
+        if not delivery.manages:
+            raise ConfigurationError("an ingress looks messages up; its store must be a ManagedDelayedMessageStore")
+        self._delivery = delivery
+        self._url = url
+        self._broker = broker_from_url(url)
+        self._reader = ArrivalReader(rules)
+        self._settings = settings
+        self._delivery_settings = delivery_settings or DelayedDeliverySettings()
+        self._tally = Tally()
+        self._lifecycle = threading.Lock()
+        self._run: _Run | None = None
+        breaker = partial(
+            RepeatedFailuresOverTimeCircuitBreaker, on_critical_error=self._delivery_settings.on_critical_error
+        )
+        self._storing_breaker = breaker(
+            "storing what has arrived", self._delivery_settings.time_to_trigger_store_circuit_breaker
+        )
+        self._consuming_breaker = breaker(
+            f"consuming {settings.queue}", self._delivery_settings.time_to_trigger_fetch_circuit_breaker
+        )
+        self._calls = StoreCalls(self._storing_breaker, self._delivery_settings.store_timeout)
+
+    @property
+    def queue(self) -> str:
+        """The ingress queue."""
+        return self._settings.queue
+
+    def start(self) -> None:
+        """Run in a daemon thread; returns at once, also while store or broker are down. May be called twice."""
+        run = self._begin()
+        if run is not None:
+            threading.Thread(
+                target=self._work, args=(run,), name=f"delaystore-ingress-{self.queue}", daemon=True
+            ).start()
+
+    def run(self) -> None:
+        """Run in the calling thread until `stop` is called from another thread.
+
+        Returns at once when this ingress is running already.
+        """
+        run = self._begin()
+        if run is not None:
+            self._work(run)
+
+    def stop(self, timeout: float | None = None) -> bool:
+        """Store and acknowledge what is under way, and end. May be called twice.
+
+        Waits up to `timeout` seconds (None: as long as it takes). True: it has ended; False: it is still finishing.
+        """
+        run = self._run
+        if run is None:
+            return True
+        run.stop()
+        return run.finished.is_set() if run.is_current_thread() else run.finished.wait(timeout)
+
+    def check(self) -> None:
+        """Find out whether the ingress queue is there.
+
+        Raises TransportError where it is not, TransportUnavailableError where the broker cannot be reached.
+        """
+        connections = BlockingConnections(self._broker)
+        try:
+            self._queues(connections)
+        finally:
+            connections.close()
+
+    def health(self) -> IngressHealth:
+        """How it is doing. Asks nobody."""
+        run = self._run
+        return IngressHealth(
+            queue=self.queue,
+            running=run is not None and not run.finished.is_set(),
+            connected=run is not None and run.connected,
+            obstacle=None if run is None else run.obstacle,
+            **self._tally.counts(),
+            kept_back=self._tally.kept_back,
+            rejected_queue=self._tally.trouble,
+            breakers={"intake": self._storing_breaker.state.value, "consume": self._consuming_breaker.state.value},
+            slow_store_call=self._calls.longest(),
+            last_success=self._tally.last_success,
+        )
+
+    def _begin(self) -> "_Run | None":
+        with self._lifecycle:
+            if self._run is not None and not self._run.finished.is_set():
+                return None
+            self._run = _Run()
+            return self._run
+
+    def _work(self, run: "_Run") -> None:
+        run.thread = threading.current_thread()
+        transport = RabbitMQTransport(self._url)
+        publisher = CopyPublisher(self._broker)
+        connections = BlockingConnections(self._broker)
+        try:
+            intake = self._intake(run, transport, publisher)
+            while not run.stopping.is_set():
+                self._consume(run, intake, connections)
+        finally:
+            connections.close()
+            publisher.close()
+            transport.close()
+            run.finished.set()
+
+    def _intake(self, run: "_Run", transport: RabbitMQTransport, publisher: CopyPublisher) -> Intake:
+        settings, timeout = self._settings, self._delivery_settings.dispatch_timeout.total_seconds()
+        return Intake(
+            self._delivery,
+            self._reader,
+            Storing(self._delivery, self._calls, settings.on_duplicate),
+            Direct(self._delivery, transport, settings.direct_below, timeout),
+            Rejecting(publisher, settings.rejected_queue),
+            self._storing_breaker,
+            run.stopping,
+        )
+
+    def _consume(self, run: "_Run", intake: Intake, connections: BlockingConnections) -> None:
+        """One connection, for as long as nothing fails; then a pause."""
+        try:
+            self._prepare(connections)
+            queues = self._queues(connections)
+            with Consumer(self._broker, self.queue, queues, self._settings.prefetch) as consumer:
+                run.connect(consumer)
+                self._consuming_breaker.success()
+                Session(consumer, queues, self._settings, intake, self._tally, run.stopping).run()
+            run.disconnect()
+        except TransportError as error:
+            run.disconnect(error)
+            run.stopping.wait(self._consuming_breaker.failure(error))
+        except StoreError as error:
+            run.disconnect(error)
+            self._await_store(run)
+        except Exception as error:  # whatever it is, the ingress goes on
+            logger.exception("taking messages of %r in failed unexpectedly; it starts afresh", self.queue)
+            run.disconnect(error)
+            run.stopping.wait(self._consuming_breaker.failure(error))
+
+    def _prepare(self, connections: BlockingConnections) -> None:
+        self._delivery.prepare()
+        declare_queue(connections, self._settings.rejected_queue, "quorum", lift_limit=True)
+
+    def _queues(self, connections: BlockingConnections) -> tuple[str, ...]:
+        names = (self._settings.queue, self._settings.expired_queue)
+        with quiet_pika():
+            ready, expired = ready_counts(connections, names)
+        if ready is None:
+            raise TransportError(
+                f"there is no queue {names[0]!r} on {self._broker.label}; `delaystore ingest create` makes it"
+            )
+        return names[:1] if expired is None else names
+
+    def _await_store(self, run: "_Run") -> None:
+        """Wait until the store takes messages again; they stay in the queue meanwhile."""
+        while not run.stopping.is_set():
+            problem = self._delivery.health(_ASKING).store
+            if problem is None:
+                return
+            run.stopping.wait(self._storing_breaker.failure(StoreUnavailableError(problem)))
+
+
+class _Run:
+    """A run from its beginning to its end."""
+
+    def __init__(self) -> None:
+        self.stopping = threading.Event()
+        self.finished = threading.Event()
+        self.thread: threading.Thread | None = None
+        self.obstacle: str | None = None
+        self._consumer: Consumer | None = None
+
+    @property
+    def connected(self) -> bool:
+        return self._consumer is not None
+
+    def connect(self, consumer: Consumer) -> None:
+        self._consumer, self.obstacle = consumer, None
+
+    def disconnect(self, error: Exception | None = None) -> None:
+        self._consumer, self.obstacle = None, None if error is None else str(error)
+
+    def stop(self) -> None:
+        self.stopping.set()
+        consumer = self._consumer
+        if consumer is not None:
+            consumer.wake()
+
+    def is_current_thread(self) -> bool:
+        return self.thread is threading.current_thread()

@@ -1,0 +1,14 @@
+"""What a destination rule is."""
+
+from abc import ABC, abstractmethod
+
+from delaystore.ingress.arrival import Arrival
+from delaystore.ingress.reading.content import Content
+
+
+class DestinationRule(ABC):
+    """Where messages go that do not say it by their delay form."""
+
+    @abstractmethod
+    def destination(self, arrival: Arrival, content: Content) -> str:
+        """A queue's name or an address. Raises RejectedArrivalError where there is none."""

@@ -1,0 +1,48 @@
+"""Whole milliseconds, and the times that they mean."""
+
+import re
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from delaystore.ingress.reading._values import EPOCH
+from delaystore.ingress.reading.content import shown
+from delaystore.ingress.reading.rejection import RejectedArrivalError
+
+_INTEGER: Final = re.compile(r"[+-]?[0-9]+")
+_MOST_DIGITS: Final = 30
+"""More than any time that can be kept; Python itself refuses 4,300."""
+_REST_OF_SECOND: Final = timedelta(milliseconds=999)
+
+
+def integer_in(value: Any) -> int | None:
+    """A whole number, or the one that text or bytes hold in ASCII digits; None: it is none."""
+    if type(value) is int:
+        return value
+    if isinstance(value, bytes):
+        value = value.decode("ascii", errors="replace")
+    if type(value) is not str or not _INTEGER.fullmatch(value):
+        return None
+    return int(value) if len(value) <= _MOST_DIGITS else 10**_MOST_DIGITS * (-1 if value[0] == "-" else 1)
+
+
+def later(start: datetime, milliseconds: int, header: str) -> datetime:
+    """`start` and a delay; raises RejectedArrivalError where no datetime holds it."""
+    try:
+        return start + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        raise RejectedArrivalError(f"header {header}: it would be due beyond the year 9999") from None
+
+
+def since_epoch(milliseconds: int, header: str) -> datetime:
+    """The time so many milliseconds after 1970; that itself for what is before it."""
+    return later(EPOCH, max(0, milliseconds), header)
+
+
+def whole_second(time: datetime) -> datetime:
+    """The end of a second of which RabbitMQ has cut the milliseconds off, so that nothing is early."""
+    return time + _REST_OF_SECOND
+
+
+def unreadable(header: str, value: object, wanted: str) -> RejectedArrivalError:
+    """Why a header cannot be read."""
+    return RejectedArrivalError(f"header {header} is {shown(value)}; it must be {wanted}")

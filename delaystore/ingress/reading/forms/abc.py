@@ -1,0 +1,35 @@
+"""What a delay form is."""
+
+from abc import ABC, abstractmethod
+from datetime import datetime
+from typing import ClassVar, NamedTuple
+
+from delaystore.ingress.reading.content import Content
+from delaystore.ingress.reading.saga_cleared import SagaCleared
+
+
+class Delay(NamedTuple):
+    """What a form says of a message.
+
+    `due_time`: as it says, perhaps in the past. `destination`: where it is to go; None: the form does not say.
+    `message_id`: under which it is stored and forwarded; None: its own.
+    """
+
+    due_time: datetime
+    destination: str | None = None
+    message_id: str | None = None
+
+
+class DelayForm(ABC):
+    """One form. It has no state."""
+
+    name: ClassVar[str]
+    """As users write it."""
+
+    @abstractmethod
+    def read(self, content: Content, start: datetime) -> Delay | SagaCleared | None:
+        """What the message says in this form; None: nothing.
+
+        `start`: when the delay began. Headers that are to be others when the message is forwarded are changed. Raises
+        RejectedArrivalError for what is meant to be of this form and cannot be read.
+        """

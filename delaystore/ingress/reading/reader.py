@@ -1,0 +1,84 @@
+"""Reading arrivals."""
+
+from datetime import datetime
+from typing import Final
+
+from delaystore.errors import InvalidMessageError
+from delaystore.ingress.arrival import Arrival
+from delaystore.ingress.reading._dead_letters import DEATHS, undo_deaths
+from delaystore.ingress.reading.content import Content, read_content
+from delaystore.ingress.reading.counting import start_of
+from delaystore.ingress.reading.forms.abc import Delay
+from delaystore.ingress.reading.rejection import RejectedArrivalError
+from delaystore.ingress.reading.rules import ReadingRules
+from delaystore.ingress.reading.saga_cleared import SagaCleared
+from delaystore.message import NOTHING, DelayedMessage, new_message_id
+
+_SURE_TO_FIT: Final = 32 * 1024
+"""Bytes of properties that fit a frame however they are written anew: a number of one byte takes five then."""
+_PLAIN: Final = frozenset({str, int, bool, bytes, type(None)})
+"""Types of headers that RabbitMQ's transport carries."""
+_CHECKED: Final = frozenset({"CC", "BCC", "expiration", "reply_to"})
+"""Headers and properties that RabbitMQ itself understands, and may refuse."""
+
+
+class ArrivalReader:
+    """Makes messages for the store of what arrives. It has no state; several threads may share it."""
+
+    def __init__(self, rules: ReadingRules) -> None:
+        self._rules = rules
+
+    def read(self, arrival: Arrival, now: datetime) -> DelayedMessage | SagaCleared:
+        """The message to store, or what is to be cancelled instead.
+
+        `now`: aware; when the arrival was taken. Where nothing better is known, delays count from it. A message that is
+        due already has a due time in the past. Raises RejectedArrivalError for what is neither.
+        """
+        rules = self._rules
+        if len(arrival.body) > rules.most_body_bytes:
+            raise RejectedArrivalError(
+                f"its body has {len(arrival.body)} bytes; at most {rules.most_body_bytes} are taken"
+            )
+        content = read_content(arrival.properties)
+        if DEATHS in content.headers:
+            undo_deaths(content, rules.ingress_queue)
+        delay = self._delay(content, start_of(content, now, rules.count_from))
+        if isinstance(delay, SagaCleared):
+            return delay
+        for name, problem in content.problems.items():
+            raise RejectedArrivalError(f"header {name!r} {problem}")
+        destination = delay.destination or rules.destination.destination(arrival, content)
+        try:
+            return self._message(arrival, content, delay, destination)
+        except InvalidMessageError as error:
+            raise RejectedArrivalError(str(error)) from None
+
+    def _delay(self, content: Content, start: datetime) -> Delay | SagaCleared:
+        for form in self._rules.forms:
+            delay = form.read(content, start)
+            if delay is not None:
+                return delay
+        return Delay(start)
+
+    def _message(self, arrival: Arrival, content: Content, delay: Delay, destination: str) -> DelayedMessage:
+        message = DelayedMessage(
+            message_id=delay.message_id or content.message_id or new_message_id(),
+            destination=destination,
+            due_time=delay.due_time,
+            body=arrival.body,
+            headers=content.headers or NOTHING,
+            properties=content.properties or NOTHING,
+        )
+        if not _surely_carried(content):
+            self._rules.check(message)
+        return message
+
+
+def _surely_carried(content: Content) -> bool:
+    """Whether no check is needed, which costs as much as all the rest."""
+    return (
+        content.size <= _SURE_TO_FIT
+        and _PLAIN.issuperset(map(type, content.headers.values()))
+        and _CHECKED.isdisjoint(content.headers)
+        and _CHECKED.isdisjoint(content.properties)
+    )

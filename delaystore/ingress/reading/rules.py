@@ -1,0 +1,42 @@
+"""How an ingress reads what arrives."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from delaystore.errors import ConfigurationError
+from delaystore.ingress.reading.counting import CountFrom
+from delaystore.ingress.reading.destinations.abc import DestinationRule
+from delaystore.ingress.reading.forms.abc import DelayForm
+from delaystore.ingress.reading.forms.naming import FORMS
+from delaystore.message import DelayedMessage
+
+MOST_BODY_BYTES: Final = 16 * 1024 * 1024
+"""What RabbitMQ 4 takes, unless told otherwise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadingRules:
+    """How an ingress reads what arrives.
+
+    `ingress_queue`: the queue that messages are published to, by whose name is known what its dead-lettering added.
+    `destination`: where messages go that do not say it by their form. `forms`: tried in this order; the first that fits
+    is taken, and a message that none fits is due at once. `count_from`: from when delays count.
+    `most_body_bytes`: a larger body is rejected. `check`: the transport's own check, which raises
+    InvalidMessageError; it is asked only about messages that it could refuse.
+
+    Raises ConfigurationError for what cannot work.
+    """
+
+    ingress_queue: str
+    destination: DestinationRule
+    forms: tuple[DelayForm, ...] = FORMS
+    count_from: CountFrom = CountFrom.RECEIVED
+    most_body_bytes: int = MOST_BODY_BYTES
+    check: Callable[[DelayedMessage], None]
+
+    def __post_init__(self) -> None:
+        if type(self.most_body_bytes) is not int or self.most_body_bytes < 1:
+            raise ConfigurationError(f"most_body_bytes must be a whole number from 1, not {self.most_body_bytes!r}")
+        if not self.ingress_queue:
+            raise ConfigurationError("ingress_queue must name a queue")

@@ -1,0 +1,144 @@
+"""How an ingress is doing on a broker."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from delaystore.cascades import BrokerClient, QueueState, Snapshot
+from delaystore.ingress.topology._names import IngressNames
+from delaystore.transports.rabbitmq.existence import QueueLook, Standing, look_at, missing
+from delaystore.transports.rabbitmq.topology.layout import Exchange
+
+_UNKNOWN_BY_AMQP: Final = (
+    "rates, what is unacknowledged, and what waits in the plugin: only the management API tells",
+    "whether queues are bound to OUT: only the management API lists bindings",
+)
+_NO_AGE: Final = (
+    "how long the oldest has waited: the broker does not say, as of most quorum queues, or messages have no timestamp"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueStatus:
+    """One queue of an ingress; None: not known. `role`: ingress, expired or rejected. `standing`: see `Standing`.
+
+    `ready`: messages that wait for a consumer. `messages`: with those that are unacknowledged, or on their way to where
+    the expired go. `publish_rate`, `deliver_rate`: messages a second, lately. `oldest`: when the message at the head
+    was published, as it says itself.
+    """
+
+    role: str
+    name: str
+    standing: Standing
+    ready: int | None = None
+    messages: int | None = None
+    unacknowledged: int | None = None
+    consumers: int | None = None
+    publish_rate: float | None = None
+    deliver_rate: float | None = None
+    oldest: datetime | None = None
+
+    @property
+    def most(self) -> int:
+        """How many messages are known to be in it."""
+        return max(self.ready or 0, self.messages or 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngressStatus:
+    """An ingress on `broker` (host, port and virtual host). `queues`: the ingress queue first.
+
+    `missing`: the exchanges that are not there. `bound`: how many queues are behind OUT. `waiting_in_plugin`: messages
+    that wait in the delayed-message plugin for the exchange. None for both: not known, or not the plugin's.
+    `unknown`: what could not be known, a sentence each.
+    """
+
+    broker: str
+    names: IngressNames
+    queues: Sequence[QueueStatus]
+    missing: Sequence[str] = ()
+    bound: int | None = None
+    waiting_in_plugin: int | None = None
+    unknown: Sequence[str] = ()
+
+    @property
+    def problems(self) -> Sequence[str]:
+        """What is wrong, and what to do, a sentence each."""
+        return list(self._problems())
+
+    @property
+    def good(self) -> bool:
+        """Whether there are no problems, as far as could be known."""
+        return not self.problems
+
+    def _problems(self) -> Iterator[str]:
+        ingress, *others = self.queues
+        for name in self.missing:
+            yield f"exchange {name!r} is missing; run delaystore ingest create"
+        for queue in self.queues:
+            if queue.standing is not Standing.THERE:
+                advice = "; run delaystore ingest create" if queue.standing is Standing.MISSING else ""
+                yield f"queue {queue.name!r} is {queue.standing.value}{advice}"
+        if ingress.standing is Standing.THERE and not ingress.consumers:
+            yield f"nobody takes from {ingress.name!r}; run delaystore ingest"
+        for queue in others:
+            if queue.most:
+                yield f"{queue.most:,} in {queue.name!r}; look at them, and publish them again or delete them"
+        if self.bound == 0:
+            yield f"no queue is bound to {self.names.out!r}: what is due goes to the error queue"
+
+
+def read_status(broker: BrokerClient, names: IngressNames) -> IngressStatus:
+    """How the ingress is doing. Changes nothing. Raises TransportUnavailableError, TransportError."""
+    looks = {name: look_at(broker.connections, name) for name in (names.queue, names.expired, names.rejected)}
+    absent = [one.name for one in missing(broker.connections, [Exchange(names.exchange), Exchange(names.out)])]
+    if broker.management is None:
+        return IngressStatus(
+            broker=broker.label,
+            names=names,
+            queues=_queues(looks, Snapshot()),
+            missing=absent,
+            unknown=_UNKNOWN_BY_AMQP,
+        )
+    broker.check_same_cluster()
+    snapshot = broker.management.snapshot()
+    queues = _queues(looks, snapshot)
+    exchange = snapshot.exchanges.get(names.exchange)
+    aged = queues[0].oldest is not None or not queues[0].most
+    return IngressStatus(
+        broker=broker.label,
+        names=names,
+        queues=queues,
+        missing=absent,
+        bound=len(snapshot.queues_behind(names.out)) if names.out in snapshot.exchanges else None,
+        waiting_in_plugin=None if exchange is None else exchange.delayed,
+        unknown=() if aged else (_NO_AGE,),
+    )
+
+
+def _queues(looks: dict[str, QueueLook], snapshot: Snapshot) -> list[QueueStatus]:
+    roles = ("ingress", "expired", "rejected")
+    return [
+        _queue(role, name, look, snapshot.queues.get(name))
+        for role, (name, look) in zip(roles, looks.items(), strict=True)
+    ]
+
+
+def _queue(role: str, name: str, look: QueueLook, state: QueueState | None) -> QueueStatus:
+    there = look.standing is Standing.THERE
+    ready, consumers = (look.ready, look.consumers) if there else (None, None)
+    if state is None:
+        return QueueStatus(role=role, name=name, standing=look.standing, ready=ready, consumers=consumers)
+    return QueueStatus(
+        role=role,
+        name=name,
+        standing=look.standing,
+        ready=ready,
+        consumers=consumers,
+        messages=state.messages,
+        unacknowledged=state.unacknowledged,
+        publish_rate=state.publish_rate,
+        deliver_rate=state.deliver_rate,
+        oldest=None if state.oldest is None else datetime.fromtimestamp(state.oldest, UTC),
+    )

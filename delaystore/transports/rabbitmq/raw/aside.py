@@ -1,0 +1,31 @@
+"""Copies of messages that are put aside: what they were is kept, and nothing of it takes effect again."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from delaystore.headers import EXPIRATION
+from delaystore.transports.rabbitmq.raw.properties import MalformedPropertiesError, RawProperties
+from delaystore.transports.rabbitmq.raw.tables import Entry, bytes_value, text_value, with_entries
+
+_SET_ASIDE: Final = {"user_id": "delaystore.user-id", "expiration": EXPIRATION}
+"""Properties that must not take effect again, and the headers that keep them."""
+CARBON_COPIES: Final = {b"CC": b"delaystore.cc", b"BCC": b"delaystore.bcc"}
+"""Headers that would have copies sent elsewhere, and those that keep them."""
+
+
+def put_aside(properties: RawProperties, said: Sequence[Entry], unread: str) -> RawProperties:
+    """`properties` with the headers `said`, for a copy that only people look at.
+
+    What the broker would act upon is kept in headers of other names: user_id, expiration, CC and BCC. Properties that
+    cannot be read are kept whole in the header `unread`.
+    """
+    try:
+        aside = [
+            Entry(header.encode(), text_value(value))
+            for name, header in _SET_ASIDE.items()
+            if (value := properties.text(name)) is not None
+        ]
+        own = [Entry(CARBON_COPIES.get(name, name), value) for name, value in properties.headers]
+        return properties.changed(with_entries(own, *aside, *said), without=list(_SET_ASIDE))
+    except MalformedPropertiesError:
+        return RawProperties(bytes(2)).changed([*said, Entry(unread.encode(), bytes_value(properties.encoded))])

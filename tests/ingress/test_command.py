@@ -1,0 +1,88 @@
+"""`delaystore ingest`, as its user runs it."""
+
+import json
+import signal
+import subprocess
+
+import pytest
+
+from tests.faults.patience import wait_until
+from tests.ingress.ground import LONG, QUEUE, Ground, endpoint
+from tests.integration.cli import PATIENCE, CommandLine, started
+
+
+@pytest.fixture
+def environment(sqlite_url: str, rabbitmq_url: str) -> dict[str, str]:
+    """Names a store, a broker and an endpoint."""
+    return {"DELAYSTORE_STORE": sqlite_url, "DELAYSTORE_BROKER": rabbitmq_url, "DELAYSTORE_ENDPOINT": "sales"}
+
+
+@pytest.fixture
+def run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
+) -> CommandLine:
+    """The command line in this process."""
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    return CommandLine(capsys, environment)
+
+
+def line_of(process: subprocess.Popen[str]) -> str:
+    assert process.stderr is not None
+    return process.stderr.readline()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_takes_messages_in_until_it_is_stopped(
+    environment: dict[str, str], ground: Ground, sqlite_url: str, number: signal.Signals
+) -> None:
+    process = started(["ingest", "--exchange", "orders", "--json"], environment)
+    try:
+        assert line_of(process) == f"taking messages of {QUEUE!r} in for endpoint 'sales'\n"
+        ground.publish(b"pay", delay=LONG, message_id="invoice-7")
+        ground.publish(b"pay", delay=LONG, message_id="invoice-7")
+        ground.publish(b"bad", delay="soon")
+        with endpoint(sqlite_url) as delivery:
+            wait_until(lambda: delivery.count() == 1 and ground.depth(f"{QUEUE}.rejected") == 1, "all have a fate")
+        process.send_signal(number)
+        out, err = process.communicate(timeout=PATIENCE)
+    finally:
+        process.kill()
+    assert process.returncode == 0
+    document = json.loads(out)
+    assert (document["stored"], document["repeated"], document["rejected"]) == (1, 1, 1)
+    assert err.splitlines()[-1] == "stopped: 1 stored, 1 were in the store already, 1 rejected"
+    assert "Traceback" not in err
+
+
+def test_without_a_queue_it_says_what_to_run(run: CommandLine) -> None:
+    result = run("ingest", "--exchange", "orders")
+    assert result.code != 0
+    (line,) = result.err.splitlines()
+    assert "there is no queue 'orders.ingress'" in line
+    assert "delaystore ingest create" in line
+
+
+def test_it_waits_for_a_broker_or_ends(run: CommandLine) -> None:
+    result = run("ingest", "--exchange", "orders", "--broker", "amqp://127.0.0.1:1/", "--fail-fast")
+    assert result.code != 0
+    (line,) = result.err.splitlines()
+    assert "cannot be reached" in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ((), "--exchange E"),
+        (("--exchange", "orders", "--forms", "x-delays"), "--forms 'x-delays' is no delay form"),
+        (("--exchange", "orders", "--on-duplicate", "ask"), "--on-duplicate must be one of both, keep, replace"),
+        (("--exchange", "orders", "--count-from", "birth"), "--count-from 'birth'"),
+        (("--exchange", "orders", "--direct-below", "soon"), "--direct-below"),
+        (("--exchange", "orders", "--prefetch", "0"), "--prefetch must be a whole number"),
+        (("--exchange", "orders", "--max-body-bytes", "0"), "--max-body-bytes must be a whole number"),
+        (("--queue", "q", "--destination", "/nowhere/x"), "--destination"),
+        (("--exchange", "orders", "--broker", "http://localhost"), "amqp"),
+    ],
+)
+def test_mistakes(run: CommandLine, arguments: tuple[str, ...], text: str) -> None:
+    assert text in run.refused("ingest", *arguments)

@@ -1,0 +1,265 @@
+"""`delaystore ingest verify`, `status` and `delete` on a real broker."""
+
+import json
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from delaystore.ingress.topology import IngressInUseError, IngressNames, delete
+from delaystore.ingress.topology import _deletion as deletion_module
+from tests.integration.cli import CommandLine, started
+from tests.integration.ingress_brokers import Broker
+from tests.integration.plugin_stand_in import declare_shop, plugin_management
+from tests.servers import RabbitMQVhosts
+
+QUEUES = ("orders.ingress", "orders.ingress.expired", "orders.ingress.rejected")
+
+
+@pytest.fixture
+def broker(rabbitmq: RabbitMQVhosts, rabbitmq_url: str) -> Iterator[Broker]:
+    opened = Broker(rabbitmq_url, rabbitmq.management_url or "")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def run(
+    broker: Broker, rabbitmq: RabbitMQVhosts, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> CommandLine:
+    """The command line, told its broker by the environment."""
+    environment = {"DELAYSTORE_BROKER": broker.url, "DELAYSTORE_MANAGEMENT": rabbitmq.management_url or ""}
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    return CommandLine(capsys, environment)
+
+
+@pytest.fixture
+def orders(run: CommandLine, broker: Broker) -> None:
+    """An ingress that leads to the queue billing."""
+    assert run("ingest", "create", "orders", "--type", "topic").code == 0
+    broker.queue("billing", "orders.out", key="#")
+
+
+def findings(run: CommandLine, *arguments: str) -> dict[str, list[str]]:
+    """What verify finds, by its kind."""
+    result = run("ingest", "verify", "orders", "--json", *arguments)
+    document = result.document
+    assert result.code == (0 if document["good"] else 1)
+    found: dict[str, list[str]] = {}
+    for one in document["findings"]:
+        found.setdefault(one["kind"], []).append(f"{one['subject']}: {one['text']}")
+    return found
+
+
+@pytest.mark.usefixtures("orders")
+def test_what_create_has_declared_is_good(run: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert findings(run) == {}
+    assert findings(run, "--type", "topic", "--passive") == {}
+    assert run("ingest", "verify", "orders").out.startswith("good: 'orders' on ")
+    assert list(findings(run, "--type", "direct")) == ["inequivalent"]
+    monkeypatch.delenv("DELAYSTORE_MANAGEMENT")
+    assert findings(run, "--type", "topic") == {}
+    assert "pass --type" in run.refused("ingest", "verify", "orders")
+
+
+def test_each_missing_part_is_told(run: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(findings(run)["missing"]) == 8
+    monkeypatch.delenv("DELAYSTORE_MANAGEMENT")
+    assert len(findings(run, "--type", "topic")["missing"]) == 6, "AMQP does not tell of bindings"
+
+
+@pytest.mark.usefixtures("orders")
+def test_what_leads_around_the_delay_or_nowhere_is_told(run: CommandLine, broker: Broker) -> None:
+    with broker.channel() as channel:
+        channel.queue_bind("billing", "orders", "a.#")
+        channel.queue_unbind("billing", "orders.out", "#")
+        channel.queue_bind("orders.ingress", "orders", "one.more.key")
+    found = findings(run)
+    (around,) = found["extra-binding"]
+    assert "'a.#' from exchange 'orders' to queue 'billing'" in around
+    assert "bind to 'orders.out' in its place" in around
+    (nowhere,) = found["undeliverable"]
+    assert "'orders.out': leads to no queue" in nowhere
+
+
+@pytest.mark.usefixtures("orders")
+def test_policies_that_harm_are_told(run: CommandLine, broker: Broker, rabbitmq: RabbitMQVhosts) -> None:
+    vhost = rabbitmq.vhost_name(broker.url)
+    definition = {"expires": 3_600_000, "message-ttl": 60_000, "max-length": 10, "delivery-limit": 5}
+    policy = {"pattern": "^orders[.]ingress", "definition": definition, "apply-to": "queues"}
+    rabbitmq.request("PUT", f"/api/policies/{vhost}/strict", policy)
+    told: list[str] = []
+
+    def all_told() -> bool:
+        told[:] = findings(run).get("policy", [])
+        return len(told) == 11
+
+    broker.wait_for(all_told)
+    assert sum("delivery-limit 5" in one for one in told) == 3
+    assert [one for one in told if "max-length" in one and "orders.ingress'" in one] == [], "it refuses what is more"
+
+
+def test_a_plugins_exchange_is_told_once(
+    run: CommandLine, rabbitmq: RabbitMQVhosts, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declare_shop(broker)
+    with plugin_management(rabbitmq.management_url or "", waiting=3) as url:
+        monkeypatch.setenv("DELAYSTORE_MANAGEMENT", url)
+        assert run("ingest", "create", "orders", "--from-plugin").code == 0
+        assert list(findings(run)) == ["inequivalent"]
+        assert "--from-plugin" in findings(run)["inequivalent"][0]
+        document = run("ingest", "status", "orders", "--json").document
+        assert document["waiting_in_plugin"] == 3
+        assert run("ingest", "delete", "orders", "--yes", "--force").err.count("stays:") == 2
+    assert {"orders", "orders.out"} <= set(broker.management.exchanges())
+
+
+@pytest.mark.usefixtures("orders")
+def test_status_counts_what_is_in_the_queues(run: CommandLine, broker: Broker) -> None:
+    broker.publish("orders", "b", expiration="1")
+    broker.wait_for(lambda: broker.ready("orders.ingress.expired") == 1)  # it expires at the head of its queue
+    broker.publish("orders", "a", 4)
+    broker.publish("", "orders.ingress.rejected")
+    document: dict[str, Any] = {}
+
+    def counted() -> bool:
+        document.update(run("ingest", "status", "orders", "--json").document)
+        return [queue["messages"] for queue in document["queues"]] == [4, 1, 1]
+
+    broker.wait_for(counted)
+    assert [queue["name"] for queue in document["queues"]] == list(QUEUES)
+    assert [queue["ready"] for queue in document["queues"]] == [4, 1, 1]
+    assert document["queues"][0]["publish_rate"] is not None
+    assert document["queues_behind_out"] == 1
+    assert document["waiting_in_plugin"] is None
+    assert [sentence.partition(";")[0] for sentence in document["problems"]] == [
+        "nobody takes from 'orders.ingress'",
+        "1 in 'orders.ingress.expired'",
+        "1 in 'orders.ingress.rejected'",
+    ]
+    told = run("ingest", "status", "orders")
+    assert told.code == 1
+    assert "problem: nobody takes from 'orders.ingress'" in told.out
+
+
+@pytest.mark.usefixtures("orders")
+def test_status_is_good_while_somebody_takes(run: CommandLine, broker: Broker) -> None:
+    with broker.channel() as channel:
+        channel.basic_consume("orders.ingress", lambda *_: None)
+        document = run("ingest", "status", "orders", "--json").document
+    assert (document["good"], document["queues"][0]["consumers"]) == (True, 1)
+
+
+@pytest.mark.usefixtures("orders")
+def test_status_without_a_management_api_says_what_it_does_not_know(
+    run: CommandLine, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.publish("orders", "a", 2)
+    monkeypatch.delenv("DELAYSTORE_MANAGEMENT")
+    document = run("ingest", "status", "orders", "--json").document
+    assert [document["queues"][0][name] for name in ("ready", "messages", "publish_rate")] == [2, None, None]
+    assert any("only the management API" in sentence for sentence in document["unknown"])
+    told = run("ingest", "status", "nothing")
+    assert told.out.count("problem: ") == 5, "two exchanges and three queues are missing"
+    assert told.code == 1
+
+
+@pytest.mark.usefixtures("orders")
+def test_status_is_watched_until_somebody_stops_it(run: CommandLine) -> None:
+    assert "add --json" in run.refused("ingest", "status", "orders", "--watch")
+    assert "--every is 0" in run.refused("ingest", "status", "orders", "--watch", "--every", "0")
+    with started(["ingest", "status", "orders", "--watch", "--json", "--every", "100ms"], run.environment) as process:
+        assert process.stdout is not None
+        seen = [json.loads(process.stdout.readline()) for _ in range(2)]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+    assert {one["exchange"] for one in seen} == {"orders"}
+
+
+@pytest.mark.usefixtures("orders")
+def test_delete_leaves_what_others_use(run: CommandLine, broker: Broker) -> None:
+    would = run("ingest", "delete", "orders", "--dry-run")
+    assert (would.code, would.out.count("would delete: ")) == (0, 5)
+    assert "orders" in broker.management.exchanges()
+    assert "pass --yes" in run.refused("ingest", "delete", "orders")
+    document = run("ingest", "delete", "orders", "--yes", "--json").document
+    assert len(document["deleted"]) == 5
+    assert document["kept"] == ["exchange 'orders.out' stays: it has 1 bindings; --with-out deletes it, too"]
+    assert not set(QUEUES) & set(broker.management.queues())
+    assert {"orders", "orders.ingress.expired", "orders.out"} & set(broker.management.exchanges()) == {"orders.out"}
+    again = run("ingest", "delete", "orders", "--yes", "--with-out")
+    assert again.out == "deleted: exchange 'orders.out'\n"
+    assert "to queue 'billing' goes, too" in again.err
+    assert run("ingest", "delete", "orders", "--yes").out.startswith("nothing to delete")
+
+
+@pytest.mark.usefixtures("orders")
+def test_an_exchange_that_others_are_bound_to_stays(run: CommandLine, broker: Broker) -> None:
+    with broker.channel() as channel:
+        channel.queue_bind("billing", "orders", "a.#")
+    told = run("ingest", "delete", "orders", "--yes")
+    assert "exchange 'orders' stays: queue 'billing' is bound to it, too" in told.err
+    assert "orders.ingress" not in broker.management.queues()
+    broker.publish("orders", "a.b")
+    assert broker.ready("billing") == 1
+
+
+@pytest.mark.usefixtures("orders")
+@pytest.mark.parametrize("queue", QUEUES)
+def test_delete_refuses_while_messages_are_in_a_queue(run: CommandLine, broker: Broker, queue: str) -> None:
+    broker.publish("", queue, 3)
+    refused = run("ingest", "delete", "orders", "--yes")
+    assert refused.code == 1
+    assert f"3 messages are in {queue!r}" in refused.err
+    assert broker.ready(queue) == 3
+    forced = run("ingest", "delete", "orders", "--yes", "--force")
+    assert (forced.code, "3 messages lost" in forced.err) == (0, True)
+
+
+@pytest.mark.usefixtures("orders")
+def test_delete_refuses_while_somebody_takes(run: CommandLine, broker: Broker) -> None:
+    with broker.channel() as channel:
+        channel.basic_consume("orders.ingress", lambda *_: None)
+        refused = run("ingest", "delete", "orders", "--yes")
+    assert refused.code == 1
+    assert "1 consumers take from 'orders.ingress'" in refused.err
+    assert "orders" in broker.management.exchanges()
+
+
+@pytest.mark.usefixtures("orders")
+def test_what_comes_after_the_last_check_is_kept_and_the_way_restored(
+    run: CommandLine, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with broker.channel() as channel:
+        channel.exchange_declare("events", "topic", durable=True)
+        channel.exchange_bind("orders", "events", "order.#")
+
+    def publish_late(_seconds: float) -> None:
+        checked.append(True)
+
+    checked: list[bool] = []
+    monkeypatch.setattr(time, "sleep", publish_late)
+    uses_of = deletion_module.uses_of
+
+    def late(*arguments: Any) -> Any:
+        broker.publish("", "orders.ingress")  # as what was on its way when the exchange was deleted
+        broker.wait_for(lambda: broker.ready("orders.ingress") == 1)
+        return uses_of(*arguments)
+
+    monkeypatch.setattr(deletion_module, "uses_of", late)
+    with pytest.raises(IngressInUseError, match="just now; what had been deleted is restored"):
+        delete(broker.client, IngressNames.of("orders"))
+    assert checked
+    assert broker.ready("orders.ingress") == 1
+    monkeypatch.undo()
+    with broker.channel() as channel:
+        channel.basic_publish("events", "order.7", b"", mandatory=True)
+    broker.wait_for(lambda: broker.ready("orders.ingress") == 2)
+
+
+def test_delete_needs_the_management_api(run: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DELAYSTORE_MANAGEMENT")
+    assert "pass --management URL" in run.refused("ingest", "delete", "orders", "--yes")

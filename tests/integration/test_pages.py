@@ -1,0 +1,102 @@
+"""Each page runs from top to bottom, as `tests/documents.py` says, or has a test of its own."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tests.documents import (
+    ADDRESSES,
+    MANAGEMENT,
+    OWN_TESTS,
+    REPLACED,
+    ROOT,
+    RUN,
+    Block,
+    blocks_of,
+    documents,
+    is_as_shown,
+    pages_with_code,
+    printed,
+    script,
+)
+from tests.servers import RabbitMQVhosts
+
+DATA = ("text", "json", "toml", "ini", "sql", "yaml", "mermaid")
+"""Languages of blocks that are shown, or that a page's own test reads."""
+
+
+@pytest.fixture
+def asyncpg_url(postgresql_url: str) -> str:
+    """The same database, by asyncpg."""
+    return postgresql_url.replace("+psycopg", "+asyncpg")
+
+
+@pytest.mark.parametrize("page", [page for page in pages_with_code() if page not in OWN_TESTS])
+def test_the_page_runs_as_it_stands(page: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    text = with_real_addresses((ROOT / page).read_text(), request)
+    blocks = blocks_of(text)
+    code, outputs = printed(script(blocks), tmp_path)
+    last = max(outputs)
+    assert code == 0, f"{page}:{blocks[last].line}: {outputs[last]}"
+    for number, (block, following) in enumerate(pairwise(blocks)):
+        if following.language == "text" and block.language in RUN:
+            assert is_as_shown(following.text, outputs[number]), f"{page}:{following.line}: {outputs[number]}"
+
+
+def with_real_addresses(text: str, request: pytest.FixtureRequest) -> str:
+    for written, fixture in ADDRESSES.items():
+        if written in text:
+            text = text.replace(written, request.getfixturevalue(fixture))
+    if MANAGEMENT in text:
+        rabbitmq: RabbitMQVhosts = request.getfixturevalue("rabbitmq")
+        text = text.replace(MANAGEMENT, rabbitmq.management_url or "")
+    for written, replaced in REPLACED.items():
+        text = text.replace(written, replaced)
+    return text
+
+
+def test_each_page_with_a_test_of_its_own_has_it() -> None:
+    for page, test in OWN_TESTS.items():
+        assert Path(page).name in (ROOT / test).read_text(), f"{test} does not read {page}"
+
+
+def test_each_block_of_code_says_what_it_is() -> None:
+    """A block without a language would be run by nobody."""
+    for page in documents():
+        fences = [line.strip() for line in (ROOT / page).read_text().splitlines() if line.strip().startswith("```")]
+        assert all(fence != "```" for fence in fences[::2]), page
+        for block in blocks_of((ROOT / page).read_text()):
+            assert block.language in (*RUN, *DATA), f"{page}:{block.line}: {block.language}"
+
+
+def test_json_that_is_shown_can_be_read() -> None:
+    for page in documents():
+        for block in blocks_of((ROOT / page).read_text()):
+            if block.language == "json":
+                assert all(json.loads(value) is not None for value in values_in(block)), f"{page}:{block.line}"
+
+
+def values_in(block: Block) -> list[str]:
+    """One value, or one a line."""
+    lines = block.text.strip().splitlines()
+    return lines if all(line.startswith("{") and line.endswith("}") for line in lines) else [block.text]
+
+
+@pytest.mark.parametrize(
+    ("shown", "text", "same"),
+    [
+        ("a ... c", "a b c", True),
+        ("a ... c", "a b d", False),
+        ("a\n...\nc", "a\nb\nb\nc", True),
+        ("a\n...\nc", "a\nc", True),
+        ("a", "a\nb", False),
+        ("a.b", "axb", False),
+        ("due 2027-01-01 09:00:00Z", "due 2026-11-24 13:38:06Z", True),
+        ("due 2027-01-01 09:00:00Z", "due soon", False),
+        ("01a20dc7-2547-73d4-8d65-53d0cfe5f1a6", "01a20dc7-7102-763b-ac22-0d3f356d29d0", True),
+    ],
+)
+def test_what_is_shown_is_compared(shown: str, text: str, same: bool) -> None:
+    assert is_as_shown(shown, text) is same
