@@ -37,7 +37,7 @@ class Received(NamedTuple):
 
 
 class Ground:
-    """The topology of one exchange, declared with plain pika, or there already; and a connection to it."""
+    """The topology of one exchange, declared with plain pika or there already, and a connection to publish and read."""
 
     def __init__(self, url: str, *, declare: bool = True) -> None:
         self.url = url

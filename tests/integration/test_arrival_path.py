@@ -12,6 +12,7 @@ from delaystore.address import Address
 from delaystore.transports.abc import OutcomeKind
 from delaystore.transports.rabbitmq.parameters import broker_from_url
 from delaystore.transports.rabbitmq.raw.copies import Copy, CopyPublisher
+from delaystore.transports.rabbitmq.raw.tables import text_of
 from tests.arrivals import array, arrival, bytes_value, raw_text, table, text_value, typed
 from tests.integration.cli import PATIENCE
 from tests.integration.ingress_path import NAMES, IngressPath, entries, version_of
@@ -135,6 +136,44 @@ def test_a_user_is_told_by_a_header_and_no_broker_refuses_it(path: IngressPath, 
     _, got = path.forward()
     assert entries(got) == {"x-delay": typed("I", -5), "delaystore.user-id": text_value(user)}
     assert "user_id" not in got.properties.fields
+
+
+def test_a_timeout_of_nservicebus_5_arrives_as_its_timeout_manager_would_send_it(path: IngressPath) -> None:
+    saga, due = "0f5c7f4e-5f7b-4d67-9a3c-2a1b0c9d8e7f", "2127-01-31 09:00:00:000001 Z"
+    headers: dict[str, str | bytes] = {
+        "NServiceBus.MessageId": "c7b6-1",
+        "NServiceBus.CorrelationId": "c7b6-0",
+        "NServiceBus.MessageIntent": "Send",
+        "NServiceBus.Version": "5.2.26",
+        "NServiceBus.TimeSent": "2027-01-31 08:59:59:000000 Z",
+        "NServiceBus.IsSagaTimeoutMessage": "True",
+        "NServiceBus.SagaId": saga.upper(),
+        "NServiceBus.SagaType": "Shop.OrderSaga, Shop",
+        "NServiceBus.EnclosedMessageTypes": "Shop.OrderTimeout, Shop",
+        "NServiceBus.ContentType": "text/xml",
+        "NServiceBus.Timeout.RouteExpiredTimeoutTo": "end",
+        "NServiceBus.Timeout.Expire": due,
+        "CorrId": typed("V"),
+    }
+    sent = {
+        "message_id": "c7b6-1",
+        "correlation_id": "c7b6-0",
+        "reply_to": "Sales",
+        "type": "Shop.OrderTimeout",
+        "content_type": "text/xml",
+    }
+    path.publish(arrival(headers, delivery_mode=2, **sent).properties)
+    message, got = path.forward()
+    assert (message.destination, message.due_time) == ("end", datetime(2127, 1, 31, 9, 0, 0, 1, tzinfo=UTC))
+    assert (got.exchange, got.routing_key, got.body) == ("", "end", b"body")
+    added = {"NServiceBus.TimeSent": due, "NServiceBus.RelatedToTimeoutId": f"{saga}/c7b6-1"}
+    assert {name: text_of(value) for name, value in entries(got).items()} == {
+        **headers,
+        **added,
+        "CorrId": None,
+    }
+    texts = {name: got.properties.text(name) for name in sent}
+    assert texts == {**sent, "message_id": f"{saga}/c7b6-1"}
 
 
 def test_a_delay_counts_from_when_the_broker_received_the_message(rabbitmq: RabbitMQVhosts, rabbitmq_url: str) -> None:
