@@ -65,7 +65,10 @@ store_timeout = 31
         ('a = 1\nb = "\n', "is no TOML: Illegal character '\\n' (at line 2, column 6)"),
         (f"{SALES}{SALES}", "(at line 6, column 16)"),
         (f"drein = 3{SALES}", "delaystore.toml: drein is unknown; the nearest is drain"),
-        (f"batch_size = 3{SALES}", "batch_size is unknown; the nearest is batch_size, in [endpoint.NAME.dispatcher]"),
+        (
+            f"batch_size = 3{SALES}",
+            "batch_size is unknown; the nearest is batch_size, in [endpoint.NAME.dispatcher] or in [endpoint.NAME.ingress.NAME]",
+        ),
         (f"{SALES}drain = 3", "[endpoint.sales] drain is unknown; the nearest is drain, outside of any table"),
         (f"{SALES}trasport = 3", "[endpoint.sales] trasport is unknown; the nearest is transport"),
         (f"{SALES}[endpoint.sales.dispacher]", "[endpoint.sales] dispacher is unknown; the nearest is dispatcher"),
