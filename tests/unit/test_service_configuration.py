@@ -67,7 +67,7 @@ store_timeout = 31
         (f"drein = 3{SALES}", "delaystore.toml: drein is unknown; the nearest is drain"),
         (
             f"batch_size = 3{SALES}",
-            "batch_size is unknown; the nearest is batch_size, in [endpoint.NAME.dispatcher] or in [endpoint.NAME.ingress.NAME]",
+            "the nearest is batch_size, in [endpoint.NAME.dispatcher] or in [endpoint.NAME.ingress.NAME]",
         ),
         (f"{SALES}drain = 3", "[endpoint.sales] drain is unknown; the nearest is drain, outside of any table"),
         (f"{SALES}trasport = 3", "[endpoint.sales] trasport is unknown; the nearest is transport"),
