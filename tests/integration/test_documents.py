@@ -207,7 +207,7 @@ def test_the_kit_runs_as_documented(tmp_path: Path) -> None:
 
 def test_every_link_leads_somewhere() -> None:
     for document in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]:
-        for target in re.findall(r"\]\(([^)#]+)\)", document.read_text()):
+        for target in re.findall(r"\]\(([^)#:]+)[)#]", document.read_text()):
             assert (document.parent / target).exists(), f"{document.name}: {target}"
 
 
