@@ -321,6 +321,13 @@ def test_destinations_that_messages_name() -> None:
                 read(arrival({header: wrong}), destination=by_header)
 
 
+def test_a_reason_is_short_whatever_the_message_says() -> None:
+    with pytest.raises(RejectedArrivalError) as it:
+        read(arrival({"delaystore.destination": "/" + "x" * 50_000}), destination=parse_destination("header", "-d"))
+    assert str(it.value).startswith("header delaystore.destination: destination '/xxx")
+    assert len(str(it.value)) == 500
+
+
 @pytest.mark.parametrize(
     "rule", ["", " ", "/nothing", "/exchanges/", "header:", "header:" + "n" * 256, "a\nb", "q" * 256]
 )
