@@ -37,11 +37,7 @@ class Received(NamedTuple):
 
 
 class Ground:
-<<<<<<< HEAD
     """The topology of one exchange, declared with plain pika or there already, and a connection to use it."""
-=======
-    """The topology of one exchange, declared with plain pika or there already, and a connection to publish and read."""
->>>>>>> main
 
     def __init__(self, url: str, *, declare: bool = True) -> None:
         self.url = url
