@@ -7,10 +7,11 @@ from typing import Final
 
 from delaystore.calls import in_background
 from delaystore.dispatcher import DispatchObserver
+from delaystore.service.configuration.ingress import IngressConfiguration
 from delaystore.service.configuration.tree import EndpointConfiguration
 from delaystore.service.dispatching import DispatcherPart
 from delaystore.service.opened import OpenedEndpoint
-from delaystore.service.part import Plan, Rank
+from delaystore.service.part import Part, Plan, Rank
 from delaystore.service.runner import Runner
 
 _EVERY: Final = 2.0
@@ -105,7 +106,20 @@ class Endpoint:
         def dispatcher() -> DispatcherPart:
             return DispatcherPart(self.opened, configuration, self._observer)
 
-        return [Plan(f"{self.name} dispatcher", Rank.FORWARDING, configuration.dispatcher, dispatcher)]
+        return [
+            Plan(f"{self.name} dispatcher", Rank.FORWARDING, configuration.dispatcher, dispatcher),
+            *(self._ingress_plan(name, each) for name, each in configuration.ingress.items()),
+        ]
+
+    def _ingress_plan(self, name: str, own: IngressConfiguration) -> Plan:
+        configuration = self.configuration
+
+        def ingress() -> Part:
+            from delaystore.service.ingesting import IngressPart  # which needs the libraries of RabbitMQ
+
+            return IngressPart(self.opened, configuration, name, own)
+
+        return Plan(f"{self.name} ingress {name}", Rank.INTAKE, (own, configuration.dispatcher), ingress)
 
     def _begin(self, plans: Iterable[Plan]) -> None:
         for plan in plans:
