@@ -27,6 +27,8 @@ OWN_TESTS: Final = {
     "README.md": "tests/integration/test_documents.py",
     "docs/apscheduler.md": "tests/integration/test_apscheduler.py",
     "docs/celery.md": "tests/celery/test_document.py",
+    "docs/control.md": "tests/integration/test_control_document.py",
+    "docs/ingress.md": "tests/integration/test_ingest_document.py",
     "docs/leaving-nservicebus-timeouts.md": "tests/integration/test_documents.py",
     "docs/leaving-the-plugin.md": "tests/integration/test_documents.py",
     "docs/migrating.md": "tests/integration/test_documents.py",
