@@ -28,6 +28,7 @@ OWN_TESTS: Final = {
     "docs/apscheduler.md": "tests/integration/test_apscheduler.py",
     "docs/celery.md": "tests/celery/test_document.py",
     "docs/guide.md": "tests/integration/test_documents.py",
+    "docs/ingress.md": "tests/integration/test_ingest_document.py",
     "docs/leaving-nservicebus-timeouts.md": "tests/integration/test_documents.py",
     "docs/leaving-the-plugin.md": "tests/integration/test_documents.py",
     "docs/migrating.md": "tests/integration/test_documents.py",
