@@ -29,7 +29,7 @@ OWN_TESTS: Final = {
     "docs/celery.md": "tests/celery/test_document.py",
     "docs/guide.md": "tests/integration/test_documents.py",
     "docs/leaving-nservicebus-timeouts.md": "tests/integration/test_documents.py",
-    "docs/leaving-the-plugin.md": "tests/integration/test_documents.py",
+    "docs/leaving-the-plugin.md": "tests/integration/test_leaving_the_plugin.py",
     "docs/migrating.md": "tests/integration/test_documents.py",
     "docs/native-delays.md": "tests/integration/test_documents.py",
     "docs/scale.md": "tests/integration/test_scale_document.py",

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -157,17 +157,6 @@ def test_the_walk_through_a_migration_runs(postgresql_url: str, rabbitmq_url: st
     assert done.returncode == 0, done.stderr
     with closing(DelayedDelivery("sales", SqlDelayedMessageStore(postgresql_url))) as delivery:
         assert delivery.count() == 1
-
-
-def test_leaving_the_plugin_by_a_record_of_what_was_sent(tmp_path: Path) -> None:
-    text = (ROOT / "docs/leaving-the-plugin.md").read_text()
-    (tmp_path / "sent.jsonl").write_text(re.findall(r"```json\n\s*(.*?)\n", text)[0] + "\n")
-    (commands,) = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
-    done = shell(commands, tmp_path)
-    assert done.returncode == 0, done.stderr
-    with closing(DelayedDelivery("sales", SqlDelayedMessageStore(f"sqlite:///{tmp_path}/app.db"))) as delivery:
-        (waiting,) = delivery.list().messages
-    assert waiting.due_time == datetime(2027, 1, 30, 9, tzinfo=UTC)
 
 
 def test_leaving_nservicebus_timeouts(rabbitmq: RabbitMQVhosts, rabbitmq_url: str, postgresql_url: str) -> None:
