@@ -110,6 +110,13 @@ class Ground:
             bodies.append(body)
 
 
+def queue_bound(url: str, queue: str, exchange: str, key: str) -> None:
+    """Declare a queue, and bind it."""
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        connection.channel().queue_declare(queue, durable=True)
+        connection.channel().queue_bind(queue, exchange, key)
+
+
 def rules() -> ReadingRules:
     """As for an exchange that stands in for the plugin's."""
     transport = RabbitMQTransport("amqp://localhost")  # it is asked what it carries, which takes no connection
