@@ -4,86 +4,22 @@ Where no broker has the plugin, a stand-in shows its exchange, and holds what wa
 """
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote, urlsplit
 
 import pytest
 
 from delaystore import DelayedDelivery, SqlDelayedMessageStore
-from tests.documents import ROOT, Block, blocks_of
 from tests.integration.plugin_exchanges import WAITS, PluginExchange, plugin_exchange
+from tests.integration.walks import Walk
 from tests.servers import RabbitMQVhosts
 
-DOCUMENT: Final = (ROOT / "docs/leaving-the-plugin.md").read_text()
+BEFORE: Final = "Before you begin"
 BINDINGS: Final = {("billing", "order.#")}
-
-
-class Page:
-    """The page's commands, a section at a time, for one virtual host and database."""
-
-    def __init__(self, plugin: PluginExchange, store: str, folder: Path) -> None:
-        self._plugin, self._store, self._folder = plugin, store, folder
-        settings, *_ = self.commands("Before you begin")
-        self._exports = "\n".join(line for line in settings.splitlines() if line.startswith("export"))
-        self.before = settings
-
-    def commands(self, section: str) -> list[str]:
-        """The blocks of commands below a heading, but for what installs."""
-        return [
-            self._with_real_addresses(block.text)
-            for block in self.blocks(section)
-            if block.language == "bash" and not block.text.startswith("pip install")
-        ]
-
-    def blocks(self, section: str) -> list[Block]:
-        """All blocks below a heading."""
-        return blocks_of(DOCUMENT.partition(f"\n## {section}\n")[2].partition("\n## ")[0])
-
-    def run(self, commands: str) -> str:
-        """What they print; each of them must succeed."""
-        done = subprocess.run(self._bash(commands), **self._where(), capture_output=True, check=False)
-        assert done.returncode == 0, f"{commands}\n{done.stdout}\n{done.stderr}"
-        return f"{done.stdout}"
-
-    @contextmanager
-    def running(self, commands: str, queue: str) -> Iterator[None]:
-        """They run in the background for the block, which begins once the queue has a consumer; SIGTERM ends them."""
-        process = subprocess.Popen(self._bash(f"{commands}\nwait"), **self._where(), start_new_session=True)
-        try:
-            self._plugin.broker.wait_for(lambda: self._plugin.broker.consumers(queue) > 0)
-            yield
-        finally:
-            os.killpg(process.pid, signal.SIGTERM)
-            process.wait(30)
-
-    def _bash(self, commands: str) -> list[str]:
-        return ["bash", "-euc", f"{self._exports}\n{commands}"]
-
-    def _where(self) -> dict[str, Any]:
-        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-        environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "COLUMNS": "300"}
-        return {"cwd": self._folder, "env": environment, "text": True}
-
-    def _with_real_addresses(self, text: str) -> str:
-        broker, api = urlsplit(self._plugin.broker.url), self._plugin.broker.management_url
-        login = broker.netloc.rpartition("@")[0]
-        for written, real in (
-            ("http://guest:guest@localhost:15672", api.replace("://", f"://{login}@")),
-            ("http://localhost:15672", api),
-            ("postgresql+psycopg://localhost/app", self._store),
-            ("amqp://localhost", self._plugin.broker.url),
-            ("/%2F", f"/{quote(self._plugin.virtual_host, safe='')}"),
-        ):
-            text = text.replace(written, real)
-        return text
 
 
 @pytest.fixture
@@ -94,8 +30,23 @@ def plugin(rabbitmq: RabbitMQVhosts, rabbitmq_url: str) -> Iterator[PluginExchan
 
 
 @pytest.fixture
-def page(plugin: PluginExchange, postgresql_url: str, tmp_path: Path) -> Page:
-    return Page(plugin, postgresql_url, tmp_path)
+def page(plugin: PluginExchange, postgresql_url: str, tmp_path: Path) -> Walk:
+    broker, api = urlsplit(plugin.broker.url), plugin.broker.management_url
+    login = broker.netloc.rpartition("@")[0]
+    real = {
+        "http://guest:guest@localhost:15672": api.replace("://", f"://{login}@"),
+        "http://localhost:15672": api,
+        "postgresql+psycopg://localhost/app": postgresql_url,
+        "amqp://localhost": plugin.broker.url,
+        "/%2F": f"/{quote(plugin.virtual_host, safe='')}",
+    }
+    return Walk("docs/leaving-the-plugin.md", BEFORE, real, tmp_path)
+
+
+def running(page: Walk, plugin: PluginExchange, commands: str, queue: str) -> AbstractContextManager[None]:
+    """They run for the block, which begins once the queue has a consumer."""
+    broker = plugin.broker
+    return page.running(commands, lambda: broker.wait_for(lambda: broker.consumers(queue) > 0))
 
 
 def arrived(plugin: PluginExchange) -> tuple[bytes, str, int]:
@@ -104,18 +55,19 @@ def arrived(plugin: PluginExchange) -> tuple[bytes, str, int]:
     return body, method.routing_key, properties.headers["x-delay"]
 
 
-def test_before_you_begin_nothing_changes(page: Page, plugin: PluginExchange) -> None:
-    told = page.run(page.before)
+def test_before_you_begin_nothing_changes(page: Walk, plugin: PluginExchange) -> None:
+    (look,) = page.commands(BEFORE)
+    told = page.run(look)
     assert "would declare: binding 'order.#' from exchange 'orders.out' to queue 'billing'" in told
     assert "orders.out" not in plugin.broker.management.exchanges()
 
 
-def test_under_a_new_name(page: Page, plugin: PluginExchange) -> None:
+def test_under_a_new_name(page: Walk, plugin: PluginExchange) -> None:
     prepare, run, try_it, wait, delete = page.commands("Under a new name")
     plugin.publish("order.1.paid")
     page.run(prepare)
     assert plugin.bound() == BINDINGS
-    with page.running(run, "orders.v2.ingress"):
+    with running(page, plugin, run, "orders.v2.ingress"):
         assert "order-7" in page.run(try_it)
         assert arrived(plugin) == (b"pay me", "order.7.paid", -3_600_000)
         plugin.broker.publish("orders.v2", "order.8.paid", headers={"x-delay": 1})
@@ -131,19 +83,19 @@ def test_under_a_new_name(page: Page, plugin: PluginExchange) -> None:
     assert plugin.broker.ready("billing") == 0
 
 
-def test_a_new_name_is_undone(page: Page, plugin: PluginExchange) -> None:
+def test_a_new_name_is_undone(page: Walk, plugin: PluginExchange) -> None:
     page.run(page.commands("Under a new name")[0])
     page.run("delaystore ingest delete orders.v2 --with-out --yes")
     assert {name for name in plugin.broker.management.exchanges() if name.startswith("orders")} == {"orders"}
     assert plugin.bound() == BINDINGS
 
 
-def test_in_place_and_back(page: Page, plugin: PluginExchange) -> None:
+def test_in_place_and_back(page: Walk, plugin: PluginExchange) -> None:
     prepare, run, export, replace, verify, back = page.commands("In place")
     plugin.publish("order.1.paid")
     page.run(prepare)
     assert plugin.bound() == BINDINGS
-    with page.running(run, "orders.ingress"):
+    with running(page, plugin, run, "orders.ingress"):
         page.run(export)
         page.run(replace)
         assert plugin.bound() == {("orders.ingress", "#")}
@@ -165,7 +117,7 @@ def test_in_place_and_back(page: Page, plugin: PluginExchange) -> None:
     assert plugin.broker.ready("billing") == 0
 
 
-def test_moving_what_waits_by_a_record(page: Page, postgresql_url: str, tmp_path: Path) -> None:
+def test_moving_what_waits_by_a_record(page: Walk, postgresql_url: str, tmp_path: Path) -> None:
     section = "Move what waits, by a record of yours"
     (record,) = (block.text for block in page.blocks(section) if block.language == "json")
     (told,) = (block.text for block in page.blocks(section) if block.language == "text")
