@@ -2,18 +2,22 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from secrets import token_hex
 from typing import Any
 
 import pika
 import pytest
+from sqlalchemy import create_engine, text
 
-from delaystore import DelayedDelivery, RabbitMQTransport
+from delaystore import DelayedDelivery, DelayedDeliverySettings, RabbitMQTransport, SqlDelayedMessageStore
 from delaystore.control import ControlQueue
 from delaystore.errors import ConfigurationError
 from delaystore.transports import InMemoryTransport
 from tests.dispatching import wait_until
 from tests.integration.asking import ENDPOINT, QUEUE, Asker, opened_delivery, reading, running
+from tests.servers import PostgreSQLDatabases
 
 LATER = datetime(2040, 1, 31, 9, tzinfo=UTC)
 REJECTED = f"{QUEUE}.rejected"
@@ -287,6 +291,41 @@ def test_changes_are_noted_with_who_made_them(asker: Asker, delivery: DelayedDel
         ("application sh?op, by the control queue", "reschedule", "message m1 to 2040-01-31 09:00:00Z", 1),
         (f"{user}, by the control queue", "cancel", "message m0", 1),
     ]
+
+
+@pytest.fixture
+def limited(
+    delivery: DelayedDelivery, postgresql: PostgreSQLDatabases, postgresql_url: str
+) -> Iterator[DelayedDelivery]:
+    """The same endpoint, for a role that may delete nothing."""
+    role = f"reader_{token_hex(4)}"
+    url = postgresql.create_role(role, "secret", postgresql_url)
+    engine = create_engine(postgresql_url)
+    with engine.begin() as connection:
+        connection.execute(text(f"GRANT SELECT, UPDATE ON ALL TABLES IN SCHEMA public TO {role}"))
+    engine.dispose()
+    settings = DelayedDeliverySettings(automatic_setup=False)
+    with closing(DelayedDelivery(ENDPOINT, SqlDelayedMessageStore(url), settings=settings)) as limited:
+        yield limited
+
+
+def test_what_the_store_refuses_is_answered_and_the_rest_is_done(
+    delivery: DelayedDelivery, limited: DelayedDelivery, rabbitmq_url: str
+) -> None:
+    for number in range(6):
+        delivery.send("billing", b"pay", delay=3600, message_id=f"m{number}")
+    commands = ["get", "cancel", "get", "get", "cancel", "get"]
+    with Asker(rabbitmq_url) as asker:
+        with running(delivery, rabbitmq_url) as control:
+            wait_until(lambda: control.health().connected)
+        sent = [asker.send({command: f"m{number}"}) for number, command in enumerate(commands)]
+        with running(limited, rabbitmq_url) as control:
+            answers = [asker.wait(each) for each in sent]
+            assert control.health().healthy
+    codes = [answer["error"]["code"] if "error" in answer else answer["outcome"] for answer in answers]
+    assert codes == ["done", "refused", "done", "done", "refused", "done"]
+    assert "permission" in answers[1]["error"]["message"]
+    assert delivery.count() == 6
 
 
 def test_who_may_write_to_the_exchange_alone_may_ask_and_is_answered(
