@@ -37,7 +37,7 @@ class Received(NamedTuple):
 
 
 class Ground:
-    """The topology of one exchange, declared with plain pika or there already, and a connection to publish and read."""
+    """The topology of one exchange, declared with plain pika or there already, and a connection to use it."""
 
     def __init__(self, url: str, *, declare: bool = True) -> None:
         self.url = url
@@ -108,6 +108,13 @@ class Ground:
             if method is None:
                 return bodies
             bodies.append(body)
+
+
+def queue_bound(url: str, queue: str, exchange: str, key: str) -> None:
+    """Declare a queue, and bind it."""
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        connection.channel().queue_declare(queue, durable=True)
+        connection.channel().queue_bind(queue, exchange, key)
 
 
 def rules() -> ReadingRules:
