@@ -67,9 +67,10 @@ def run(
     transport: TransportUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Delays for any program: take delayed messages from RabbitMQ, and keep them in the store.
+    """Take delayed messages from RabbitMQ into the store.
 
-    Without a command it takes messages in, until SIGTERM or SIGINT. A message is acknowledged once it is stored.
+    Any program may have published them: to an exchange, with a delay in a header. Without a command it takes messages
+    in, until SIGTERM or SIGINT. A message is acknowledged once it is stored.
     `delaystore dispatch` forwards what is due, or `delaystore serve` does both. The commands below are about the
     exchanges and queues that this takes.
     """
