@@ -67,12 +67,11 @@ def run(
     transport: TransportUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Take delayed messages from RabbitMQ into the store.
+    """Take delayed messages from RabbitMQ, of any program.
 
-    Any program may have published them: to an exchange, with a delay in a header. Without a command it takes messages
-    in, until SIGTERM or SIGINT. A message is acknowledged once it is stored.
-    `delaystore dispatch` forwards what is due, or `delaystore serve` does both. The commands below are about the
-    exchanges and queues that this takes.
+    Without a command it takes messages in, until SIGTERM or SIGINT. They are kept in the store until they are due. Each
+    is acknowledged once it is stored. `delaystore dispatch` forwards what is due, or `delaystore serve` does both. The
+    commands below are about the exchanges and queues that this takes.
     """
     if context.invoked_subcommand is not None:
         return
