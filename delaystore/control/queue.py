@@ -5,7 +5,7 @@ import threading
 from contextlib import closing
 from dataclasses import asdict
 from datetime import timedelta
-from typing import Any, Final
+from typing import Final
 
 from delaystore.calls import in_background
 from delaystore.control._answering import Answering
@@ -20,8 +20,10 @@ from delaystore.dispatcher.breakers import RepeatedFailuresOverTimeCircuitBreake
 from delaystore.errors import ConfigurationError, TransportError
 from delaystore.operations import Operations
 from delaystore.settings import CriticalErrorAction
+from delaystore.transports import RabbitMQTransport, Transport
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.consuming.consumer import Consumer
+from delaystore.transports.rabbitmq.parameters import Broker
 from delaystore.transports.rabbitmq.raw.copies import CopyPublisher
 
 logger = logging.getLogger("delaystore.control")
@@ -44,7 +46,7 @@ class ControlQueue:
     def __init__(
         self,
         operations: Operations,
-        transport: Any,
+        transport: Transport | None,
         *,
         queue: str | None = None,
         with_bodies: bool = True,
@@ -140,9 +142,7 @@ class ControlQueue:
             Reading(consumer, self._answering, replies, self._storing, self._standing, self._stopping).run()
 
 
-def _broker_of(transport: Any) -> Any:
-    from delaystore.transports.rabbitmq import RabbitMQTransport
-
+def _broker_of(transport: Transport | None) -> Broker:
     if not isinstance(transport, RabbitMQTransport):
         raise ConfigurationError(f"a control queue takes a RabbitMQTransport, not {type(transport).__name__}")
     return transport.broker

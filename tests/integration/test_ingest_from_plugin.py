@@ -15,7 +15,7 @@ from tests.servers import RabbitMQVhosts
 
 @pytest.fixture
 def broker(rabbitmq: RabbitMQVhosts, rabbitmq_url: str) -> Iterator[Broker]:
-    with plugin_management(rabbitmq.management_url or "", waiting=7) as url:
+    with plugin_management(rabbitmq.management_url or "", waiting=lambda: 7) as url:
         opened = Broker(rabbitmq_url, url)
         declare_shop(opened)
         yield opened
