@@ -96,6 +96,13 @@ def test_the_reference_has_each_public_name(site: Path) -> None:
                 assert re.search(rf'id="delaystore[\w.]*\.{name}"', shown), f"{package}.{name}"
 
 
+def test_the_reference_has_what_is_awaited(site: Path) -> None:
+    shown = (site / "reference/delivery.html").read_text()
+    for method in ("send", "get", "cancel", "reschedule"):
+        assert f'id="delaystore.AsyncDelayedDelivery.{method}"' in shown
+        assert f'id="delaystore.delivery.AsyncEnlistedDelivery.{method}"' in shown
+
+
 def test_the_reference_has_each_command_and_setting(site: Path) -> None:
     commands = (site / "reference/commands.html").read_text()
     assert 'id="delaystore-errors-replay"' in commands
