@@ -34,6 +34,7 @@ OWN_TESTS: Final = {
     "docs/migrating.md": "tests/integration/test_documents.py",
     "docs/native-delays.md": "tests/integration/test_documents.py",
     "docs/scale.md": "tests/integration/test_scale_document.py",
+    "docs/service.md": "tests/service/test_service_document.py",
     "docs/spark.md": "tests/spark/test_documents_spark.py",
     "docs/telemetry.md": "tests/integration/test_telemetry_document.py",
     "docs/testing.md": "tests/integration/test_testing_document.py",

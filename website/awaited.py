@@ -1,4 +1,4 @@
-"""Methods that are made of others, in the reference: `send = awaited(DelayedDelivery.send)` is shown as `async def send`."""
+"""Methods made of others, in the reference: `send = awaited(DelayedDelivery.send)` is shown as `async def send`."""
 
 from typing import Any
 

@@ -51,6 +51,7 @@ _TYPED: Final[Mapping[tuple[str, ...], str]] = {
     ("endpoint", "table"): "--table",
     ("endpoint", "error_queue"): "--error-queue",
     ("endpoint", "ingress"): "--ingest",
+    ("endpoint", "control"): "--control",
     ("endpoint", "dispatcher", "name"): "--name",
     ("endpoint", "dispatcher", "batch_size"): "--batch-size",
     ("endpoint", "dispatcher", "retries"): "--retries",
@@ -101,6 +102,9 @@ def serve(
             metavar="E",
         ),
     ] = None,
+    control: Annotated[
+        bool, typer.Option("--control", help="Read the control queue ENDPOINT.control, as `delaystore control` does.")
+    ] = False,
     batch_size: Annotated[int, typer.Option(min=1, metavar="NUMBER", help="The most messages at once.")] = (
         _DEFAULTS.batch_size
     ),
@@ -165,6 +169,7 @@ def serve(
                         "table": table,
                         "error_queue": error_queue,
                         "ingress": {name: {} for name in ingest or ()},
+                        "control": {"enabled": control},
                         "dispatcher": {
                             "name": known_as,
                             "batch_size": batch_size,

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, ClassVar, Final
 
@@ -12,7 +12,7 @@ from delaystore import documents
 from delaystore.control._given import Given, cut, shown
 from delaystore.control._problems import ProblemCode, RequestError
 from delaystore.errors import InvalidMessageError
-from delaystore.message import check_key, check_message_id
+from delaystore.message import DelayedMessage, check_key, check_message_id
 from delaystore.operations.requests import (
     CancelRequest,
     LookUpRequest,
@@ -28,6 +28,10 @@ class Asked:
 
     by: str
     now: datetime
+
+
+LONGEST_BODY: Final = 2 * 2**20
+"""Bytes of a body that is answered: as JSON it may take six times as many, and RabbitMQ takes 16 MiB."""
 
 
 class Command(ABC):
@@ -93,7 +97,7 @@ class Get(Command):
     name = "get"
 
     def __init__(self, *, with_bodies: bool) -> None:
-        self._hidden = () if with_bodies else ("body", "body_base64")
+        self._longest_body = LONGEST_BODY if with_bodies else -1
 
     @override
     def request(self, given: Given, asked: Asked) -> MessageRequest:
@@ -101,9 +105,15 @@ class Get(Command):
 
     @override
     def answer(self, result: RequestResult) -> dict[str, Any]:
-        message = None if result.message is None else documents.waiting(result.message)
-        shown = message and {name: value for name, value in message.items() if name not in self._hidden}
-        return {**super().answer(result), "message": shown}
+        return {**super().answer(result), "message": None if result.message is None else self._shown(result.message)}
+
+    def _shown(self, message: DelayedMessage) -> dict[str, Any]:
+        """As the JSON API shows it; without a body that is too long, or is to be hidden."""
+        if len(message.body) <= self._longest_body:
+            return documents.waiting(message)
+        shown = documents.waiting(replace(message, body=b""))
+        del shown["body"]
+        return {**shown, "size": len(message.body)}
 
 
 PING: Final = "ping"

@@ -9,7 +9,7 @@ from delaystore.control._senders import sender_of
 from delaystore.control._standing import Standing
 from delaystore.control._stopping import Stopping
 from delaystore.dispatcher.breakers import RepeatedFailuresOverTimeCircuitBreaker
-from delaystore.errors import StoreError
+from delaystore.errors import StoreError, TransportError
 from delaystore.transports.rabbitmq.consuming.consumer import Consumed, Consumer
 
 PREFETCH: Final = 1000
@@ -48,7 +48,7 @@ class Reading:
     def run(self) -> None:
         """Until it is to stop. What is not answered by then goes back to the queue.
 
-        Raises TransportUnavailableError if the connection is lost, TransportError if the queue is deleted.
+        Raises TransportUnavailableError if the connection is lost, TransportError if a queue is deleted.
         """
         while not self._stopping.asked:
             self._turn()
@@ -60,6 +60,8 @@ class Reading:
             self._waiting = self._consumer.take(_BATCH, _BYTES)
         pause = self._do() if self._waiting else 0.0
         self._consumer.acknowledge(self._replies.publish())
+        if self._replies.is_rejected_missing:
+            raise TransportError("the queue for rejected requests is gone; it is declared again")
         if pause:
             self._rest(pause)
 

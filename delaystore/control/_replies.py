@@ -57,6 +57,8 @@ class Replies:
         self._standing = standing
         self._open: list[Reply] = []
         standing.replies = None
+        self.is_rejected_missing = False
+        """Whether the broker has no queue any more for rejected requests."""
 
     @property
     def is_empty(self) -> bool:
@@ -94,6 +96,7 @@ class Replies:
             else:
                 self._standing.answered += 1
         elif reply.is_rejected or outcome.kind is OutcomeKind.UNSETTLED or self._may_recover(reply, outcome):
+            self.is_rejected_missing |= reply.is_rejected and outcome.kind is OutcomeKind.UNROUTABLE
             reply.next_try = time.monotonic() + _PAUSE
             what = f"the queue {self._rejected!r} takes no requests" if reply.is_rejected else "answers are not taken"
             self._standing.replies = f"{what}: {outcome.reason}"

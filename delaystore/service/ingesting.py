@@ -1,6 +1,6 @@
 """An ingress as a part of a service."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from delaystore.delivery import DelayedDelivery
@@ -13,7 +13,10 @@ from delaystore.transports import RabbitMQTransport
 
 
 class IngressPart:
-    """Takes messages in, once the store is set up. `name`: of its table. Raises ConfigurationError."""
+    """Takes messages in, once the store is set up. `name`: of its table.
+
+    `watched`: called with the ingress; what it returns is kept as long as this. Raises ConfigurationError.
+    """
 
     def __init__(
         self,
@@ -21,6 +24,7 @@ class IngressPart:
         endpoint: EndpointConfiguration,
         name: str,
         configuration: IngressConfiguration,
+        watched: Callable[[Ingress], object],
     ) -> None:
         self._opened = opened
         broker = (configuration.broker or endpoint.transport).value
@@ -35,7 +39,8 @@ class IngressPart:
         )
         keeping = replace(endpoint.settings(), automatic_setup=False, max_body_bytes=most, handover_horizon=0)
         delivery = DelayedDelivery(opened.name, opened.store, settings=keeping)
-        self._ingress = Ingress(delivery, broker, rules, settings, keeping)
+        self._ingress = Ingress(delivery, broker, rules, settings, keeping, on_stored=opened.wake_up)
+        self._watching = watched(self._ingress)
 
     def run(self) -> None:
         """Take messages in until `stop`. Raises StoreError where the tables cannot be set up, or not yet."""

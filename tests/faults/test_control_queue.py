@@ -21,6 +21,7 @@ from tests.servers import PostgreSQL, RabbitMQ
 
 ROOT = Path(__file__).parents[2]
 ANSWERS = "answers"
+REJECTED = f"{QUEUE}.rejected"
 KILLS = scaled(3, 30)
 
 
@@ -191,7 +192,7 @@ def test_it_begins_before_there_is_a_broker(delivery: DelayedDelivery, private_r
 def test_what_is_deleted_is_declared_again(delivery: DelayedDelivery, rabbitmq_url: str) -> None:
     with running(delivery, rabbitmq_url) as control, Asker(rabbitmq_url) as asker:
         wait_until(lambda: control.health().connected)
-        for name in (QUEUE, f"{QUEUE}.rejected"):
+        for name in (QUEUE, REJECTED):
             asker.channel.queue_delete(name)
         asker.channel.exchange_delete(QUEUE)
         wait_until(lambda: not control.health().connected)
@@ -200,18 +201,32 @@ def test_what_is_deleted_is_declared_again(delivery: DelayedDelivery, rabbitmq_u
             assert other.ask({"ping": {}})["outcome"] == "done"
 
 
+def test_the_rejected_queue_is_declared_again_when_it_is_needed(delivery: DelayedDelivery, rabbitmq_url: str) -> None:
+    message_id = delivery.send("billing", b"pay", delay=3600)
+    with running(delivery, rabbitmq_url) as control, Asker(rabbitmq_url) as asker:
+        wait_until(lambda: control.health().connected)
+        asker.channel.queue_delete(REJECTED)
+        asker.send(b"nonsense", reply_to=None)
+        assert asker.ask({"cancel": message_id})["outcome"] == "done"
+        wait_until(lambda: control.health().rejected == 1)
+        wait_until(lambda: control.health().healthy)
+        assert [body for _, body in asker.bodies(REJECTED)] == [b"nonsense"]
+
+
 def test_a_rejected_request_waits_until_the_rejected_queue_takes_it(
     delivery: DelayedDelivery, rabbitmq_url: str
 ) -> None:
-    rejected = f"{QUEUE}.rejected"
-    with running(delivery, rabbitmq_url) as control, Asker(rabbitmq_url) as asker:
-        wait_until(lambda: control.health().connected)
-        asker.channel.queue_delete(rejected)
-        asker.send(b"nonsense", reply_to=None)
-        wait_until(lambda: control.health().replies is not None)
-        assert asker.ask({"ping": {}})["outcome"] == "done"
-        assert rejected in " ".join(control.health().problems)
-        asker.channel.queue_declare(rejected, durable=True)
-        wait_until(lambda: control.health().rejected == 1)
-        assert control.health().healthy
-        assert [body for _, body in asker.bodies(rejected)] == [b"nonsense"]
+    with Asker(rabbitmq_url) as asker:
+        full = {"x-max-length": 1, "x-overflow": "reject-publish"}
+        asker.channel.queue_declare(REJECTED, durable=True, arguments=full)
+        asker.channel.basic_publish("", REJECTED, b"in the way")
+        with running(delivery, rabbitmq_url) as control:
+            wait_until(lambda: control.health().connected)
+            asker.send(b"nonsense", reply_to=None)
+            wait_until(lambda: control.health().replies is not None)
+            assert asker.ask({"ping": {}})["outcome"] == "done"
+            assert REJECTED in " ".join(control.health().problems)
+            assert [body for _, body in asker.bodies(REJECTED)] == [b"in the way"]
+            wait_until(lambda: control.health().rejected == 1)
+            assert control.health().healthy
+        assert [body for _, body in asker.bodies(REJECTED)] == [b"nonsense"]

@@ -36,6 +36,8 @@ def test_headers_and_properties_arrive_byte_for_byte(path: IngressPath) -> None:
         "long": typed("l", 2**40),
         "time": typed("T", 1801386000),
         "decimal": typed("D", 2, 1234),
+        "float": typed("d", 0.1),
+        "floats": array(typed("d", 1e300), table({"a": typed("d", -1.0)})),
         "table": table({"a": typed("I", 1), "b": array(text_value("c"))}),
         "CC": array(text_value("copy")),
     }

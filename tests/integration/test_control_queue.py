@@ -2,18 +2,22 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from secrets import token_hex
 from typing import Any
 
 import pika
 import pytest
+from sqlalchemy import create_engine, text
 
-from delaystore import DelayedDelivery, RabbitMQTransport
+from delaystore import DelayedDelivery, DelayedDeliverySettings, RabbitMQTransport, SqlDelayedMessageStore
 from delaystore.control import ControlQueue
 from delaystore.errors import ConfigurationError
 from delaystore.transports import InMemoryTransport
 from tests.dispatching import wait_until
 from tests.integration.asking import ENDPOINT, QUEUE, Asker, opened_delivery, reading, running
+from tests.servers import PostgreSQLDatabases
 
 LATER = datetime(2040, 1, 31, 9, tzinfo=UTC)
 REJECTED = f"{QUEUE}.rejected"
@@ -25,6 +29,7 @@ MISTAKES: list[tuple[Any, str]] = [
     (b'{"cancel": "a", "cancel": "b"}', "malformed"),
     (b'{"reschedule": "a", "delay": NaN}', "malformed"),
     (b"{" + b" " * 70_000 + b"}", "malformed"),
+    (b"{" + b" " * 300_000 + b"}", "malformed"),  # in several frames
     ({"version": 2, "cancel": "a"}, "unknown_version"),
     ({"version": "1", "cancel": "a"}, "unknown_version"),
     ({}, "unknown_command"),
@@ -144,10 +149,17 @@ def test_bodies_may_be_hidden(delivery: DelayedDelivery, rabbitmq_url: str) -> N
 
 
 def test_many_large_messages_are_looked_up_a_few_at_a_time(asker: Asker, delivery: DelayedDelivery) -> None:
-    ids = [delivery.send("billing", bytes(9 * 2**20), delay=3600) for _ in range(5)]
+    ids = [delivery.send("billing", bytes(2 * 2**20), delay=3600) for _ in range(12)]
     sent = [asker.send({"get": message_id}) for message_id in ids]
     sizes = [len(asker.wait(each)["message"]["body"]) for each in sent]
-    assert sizes == [9 * 2**20] * 5
+    assert sizes == [2 * 2**20] * 12
+
+
+def test_a_body_that_no_answer_can_hold_is_left_out(asker: Asker, delivery: DelayedDelivery) -> None:
+    message_id = delivery.send("billing", bytes(2 * 2**20 + 1), delay=3600)
+    shown = asker.ask({"get": message_id})["message"]
+    assert shown["size"] == 2 * 2**20 + 1
+    assert not {"body", "body_base64"} & shown.keys()
 
 
 def test_a_ping_says_what_is_known(asker: Asker, delivery: DelayedDelivery) -> None:
@@ -243,6 +255,18 @@ def test_an_answer_that_comes_back_as_a_request_ends_there(asker: Asker, control
     assert json.loads(body)["endpoint"] == ENDPOINT
 
 
+@pytest.mark.parametrize("where", ["/exchanges/nowhere/key", "/exchanges/", "/nonsense", "x" * 255, "\n"])
+def test_an_answer_that_leads_nowhere_harms_no_other(asker: Asker, control: ControlQueue, where: str) -> None:
+    sent = []
+    for number in range(20):
+        sent.append(asker.send({"ping": {}}))
+        if number % 5 == 2:
+            asker.send({"ping": {}}, reply_to=where)
+    assert {asker.wait(each)["outcome"] for each in sent} == {"done"}
+    wait_until(lambda: control.health().unanswered == 4)
+    assert control.health().healthy
+
+
 def test_a_full_queue_of_answers_holds_nobody_up(asker: Asker, control: ControlQueue) -> None:
     asker.channel.queue_declare("full", arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
     asker.channel.basic_publish("", "full", b"in the way")
@@ -269,6 +293,41 @@ def test_changes_are_noted_with_who_made_them(asker: Asker, delivery: DelayedDel
     ]
 
 
+@pytest.fixture
+def limited(
+    delivery: DelayedDelivery, postgresql: PostgreSQLDatabases, postgresql_url: str
+) -> Iterator[DelayedDelivery]:
+    """The same endpoint, for a role that may delete nothing."""
+    role = f"reader_{token_hex(4)}"
+    url = postgresql.create_role(role, "secret", postgresql_url)
+    engine = create_engine(postgresql_url)
+    with engine.begin() as connection:
+        connection.execute(text(f"GRANT SELECT, UPDATE ON ALL TABLES IN SCHEMA public TO {role}"))
+    engine.dispose()
+    settings = DelayedDeliverySettings(automatic_setup=False)
+    with closing(DelayedDelivery(ENDPOINT, SqlDelayedMessageStore(url), settings=settings)) as limited:
+        yield limited
+
+
+def test_what_the_store_refuses_is_answered_and_the_rest_is_done(
+    delivery: DelayedDelivery, limited: DelayedDelivery, rabbitmq_url: str
+) -> None:
+    for number in range(6):
+        delivery.send("billing", b"pay", delay=3600, message_id=f"m{number}")
+    commands = ["get", "cancel", "get", "get", "cancel", "get"]
+    with Asker(rabbitmq_url) as asker:
+        with running(delivery, rabbitmq_url) as control:
+            wait_until(lambda: control.health().connected)
+        sent = [asker.send({command: f"m{number}"}) for number, command in enumerate(commands)]
+        with running(limited, rabbitmq_url) as control:
+            answers = [asker.wait(each) for each in sent]
+            assert control.health().healthy
+    codes = [answer["error"]["code"] if "error" in answer else answer["outcome"] for answer in answers]
+    assert codes == ["done", "refused", "done", "done", "refused", "done"]
+    assert "permission" in answers[1]["error"]["message"]
+    assert delivery.count() == 6
+
+
 def test_who_may_write_to_the_exchange_alone_may_ask_and_is_answered(
     asker: Asker, rabbitmq: Any, rabbitmq_url: str
 ) -> None:
@@ -277,6 +336,28 @@ def test_who_may_write_to_the_exchange_alone_may_ask_and_is_answered(
         with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="ACCESS_REFUSED"):
             other.channel.basic_publish("", "billing", b"forged")
             other.channel.queue_declare(QUEUE, passive=True)
+
+
+def test_a_user_with_few_rights_reads_what_others_have_declared(
+    delivery: DelayedDelivery, control: ControlQueue, rabbitmq: Any, rabbitmq_url: str
+) -> None:
+    wait_until(lambda: control.health().connected)
+    control.stop()
+    with (
+        rabbitmq.user(rabbitmq_url, write=r"^amq\.default$", read=r"^sales\.control$") as url,
+        running(delivery, url) as other,
+        Asker(rabbitmq_url) as asker,
+    ):
+        wait_until(lambda: other.health().connected)
+        assert asker.ask({"ping": {}})["outcome"] == "done"
+
+
+def test_a_user_who_may_not_read_is_told_why(delivery: DelayedDelivery, rabbitmq: Any, rabbitmq_url: str) -> None:
+    with rabbitmq.user(rabbitmq_url) as url, running(delivery, url) as control:
+        wait_until(lambda: control.health().obstacle is not None)
+        (problem,) = control.health().problems
+        assert "ACCESS_REFUSED" in problem
+        assert "grant permission" in problem
 
 
 def test_the_queue_of_another_kind_is_read_as_well(delivery: DelayedDelivery, rabbitmq_url: str) -> None:

@@ -1,12 +1,16 @@
 """`delaystore serve` with ingresses: what programs publish waits in the store, and arrives."""
 
+import json
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pika
 import pytest
 
@@ -122,10 +126,10 @@ def test_nothing_is_lost_when_it_ends_in_the_midst(
     config = write(tmp_path / "x.toml", endpoint("sales", postgresql_url, rabbitmq_url), INGRESS.format(name="orders"))
     program = f"""
 from tests.service.test_serve_ingress import publish
-publish({rabbitmq_url!r}, "orders", *([3_600_000] * 3000))
+publish({rabbitmq_url!r}, "orders", *([3_600_000] * 2000))
 """
     with subprocess.Popen([sys.executable, "-c", program]) as publisher:
-        for _ in range(3):
+        for _ in range(2):
             with serving("--config", str(config)) as service:
                 service.wait_until_ready()
                 time.sleep(1)
@@ -138,7 +142,7 @@ publish({rabbitmq_url!r}, "orders", *([3_600_000] * 3000))
         service.wait_until_ready()
         wait_for(lambda: depth(rabbitmq_url, "orders.ingress") == 0, "an empty queue")
         assert service.stop() == 0
-        assert delivery.count() == 3000  # neither fewer nor, as each end was a drain, more
+        assert delivery.count() == 2000  # neither fewer nor, as each end was a drain, more
 
 
 def test_readiness_of_an_ingress_while_the_broker_is_down(
@@ -156,4 +160,50 @@ def test_readiness_of_an_ingress_while_the_broker_is_down(
         publish(broker, "orders", 3_600_000)
         with closing(DelayedDelivery("sales", SqlDelayedMessageStore(postgresql_url))) as delivery:
             wait_for(lambda: delivery.count() == 1, "the message")
+        assert service.stop() == 0
+
+
+def ask(broker: str, request: dict[str, Any]) -> Any:
+    """What the control queue answers."""
+    with closing(pika.BlockingConnection(pika.URLParameters(broker))) as connection:
+        channel = connection.channel()
+        answers: list[Any] = []
+        channel.basic_consume("amq.rabbitmq.reply-to", lambda *got: answers.append(json.loads(got[3])), auto_ack=True)
+        properties = pika.BasicProperties(reply_to="amq.rabbitmq.reply-to", correlation_id="1")
+        channel.basic_publish("", "sales.control", json.dumps(request).encode(), properties)
+        connection.process_data_events(time_limit=10)
+        while not answers:
+            connection.process_data_events(time_limit=10)
+        return answers[0]
+
+
+def test_the_control_queue_does_what_is_asked(postgresql_url: str, rabbitmq_url: str, tmp_path: Path) -> None:
+    sales = endpoint("sales", postgresql_url, rabbitmq_url)
+    config = write(tmp_path / "x.toml", sales, "[endpoint.sales.control]\nenabled = true")
+    with (
+        serving("--config", str(config)) as service,
+        closing(DelayedDelivery("sales", SqlDelayedMessageStore(postgresql_url))) as delivery,
+    ):
+        service.wait_until_ready()
+        wait_for(lambda: depth(rabbitmq_url, "sales.control") is not None, "the queue")
+        delivery.send("billing", b"pay me", delay=3600, message_id="invoice-7")
+        ask(rabbitmq_url, {"cancel": "invoice-7"})
+        assert delivery.count() == 0
+        write(config, sales)
+        assert service.reload() == "reloaded: [endpoint.sales.control] enabled"
+        assert service.stop() == 0
+
+
+def test_an_ingress_has_metrics(
+    postgresql_url: str, rabbitmq_url: str, tmp_path: Path, create: Callable[[str, str], None]
+) -> None:
+    create(rabbitmq_url, "orders")
+    sales = endpoint("sales", postgresql_url, rabbitmq_url)
+    config = write(tmp_path / "x.toml", '[metrics]\nlisten = "127.0.0.1:0"', sales, INGRESS.format(name="orders"))
+    with serving("--config", str(config)) as service:
+        url = service.says(r"^serving metrics at (\S+)").group(1)
+        service.wait_until_ready()
+        publish(rabbitmq_url, "orders", 3_600_000)
+        stored = r'^delaystore_ingress_messages_total\{.*endpoint="sales".*fate="stored".*\} 1'
+        wait_for(lambda: re.search(stored, httpx.get(url).text, re.MULTILINE), "the metric")
         assert service.stop() == 0

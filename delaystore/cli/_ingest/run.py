@@ -67,11 +67,11 @@ def run(
     transport: TransportUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Delays for any program: take delayed messages from RabbitMQ, and keep them in the store.
+    """Take delayed messages from RabbitMQ, of any program.
 
-    Without a command it takes messages in, until SIGTERM or SIGINT. A message is acknowledged once it is stored.
-    `delaystore dispatch` forwards what is due, or `delaystore serve` does both. The commands below are about the
-    exchanges and queues that this takes.
+    Without a command it takes messages in, until SIGTERM or SIGINT. They are kept in the store until they are due. Each
+    is acknowledged once it is stored. `delaystore dispatch` forwards what is due, or `delaystore serve` does both. The
+    commands below are about the exchanges and queues that this takes.
     """
     if context.invoked_subcommand is not None:
         return
