@@ -48,7 +48,7 @@ INSTALLING: Final = re.compile(r"^pip install .*$", re.MULTILINE)
 REPLACED: Final = {
     "source .venv/bin/activate": "",  # the tests' own environment has it
     "createdb app": "",  # the tests' own database is there
-    "make demo": "delaystore demo --messages 50 --seconds 0.5",  # which is what it runs, once it has installed it
+    "make demo": "delaystore demo",  # which is what it runs, once it has installed it
 }
 ADDRESSES: Final = {
     "postgresql+psycopg://localhost/app": "postgresql_url",

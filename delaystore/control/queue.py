@@ -2,9 +2,10 @@
 
 import logging
 import threading
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from delaystore.calls import in_background
@@ -37,7 +38,8 @@ class ControlQueue:
     `operations`: the endpoint's, as `DelayedDelivery.operations`. `transport`: a RabbitMQTransport. `queue`: where
     requests come; None: `ENDPOINT.control`. It is declared as a quorum queue, with a fanout exchange of its name and
     `QUEUE.rejected`. `with_bodies`: whether messages are answered with their bodies. `on_critical_error`: is called
-    when store or broker have failed for half a minute.
+    when store or broker have failed for half a minute. `on_rescheduled`: is called with a new due time, as to wake a
+    dispatcher of this process.
 
     Any number, in any number of processes, may read one queue. It closes neither store nor transport.
     Raises ConfigurationError for another transport, and for a name that no queue can have.
@@ -51,10 +53,11 @@ class ControlQueue:
         queue: str | None = None,
         with_bodies: bool = True,
         on_critical_error: CriticalErrorAction | None = None,
+        on_rescheduled: Callable[[datetime], object] | None = None,
     ) -> None:
         self._names = ControlNames(f"{operations.endpoint}.control" if queue is None else queue)
         self._broker = _broker_of(transport)
-        self._answering = Answering(operations, with_bodies=with_bodies)
+        self._answering = Answering(operations, with_bodies=with_bodies, on_rescheduled=on_rescheduled)
         self._reading = RepeatedFailuresOverTimeCircuitBreaker(
             f"reading the control queue {self._names.queue!r}", _TRIGGERED_AFTER, on_critical_error
         )
