@@ -13,7 +13,8 @@ from delaystore.ingress.reading.forms.naming import FORMS, parse_forms
 from delaystore.ingress.reading.rules import MOST_BODY_BYTES
 from delaystore.ingress.settings import IngressSettings, OnDuplicate
 from delaystore.service.configuration.fields import key
-from delaystore.service.configuration.kinds import OneOf, Secret, Span, Text, Texts, Url, Whole
+from delaystore.service.configuration.kinds import OneOf, Span, Text, Texts, Whole
+from delaystore.service.configuration.secrets import Secret, Url
 
 if TYPE_CHECKING:
     from delaystore.ingress.topology import IngressNames
