@@ -2,7 +2,7 @@
 
 import struct
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -74,6 +74,7 @@ class Bench:
         return {
             "DELAYSTORE_STORE": self.store_url,
             "DELAYSTORE_TRANSPORT": self.transport_url,
+            "DELAYSTORE_BROKER": self.transport_url,
             "DELAYSTORE_ENDPOINT": ENDPOINT,
             "BENCHMARK_DSN": self.dsn,
             "BENCHMARK_TABLE": self.table,
@@ -121,10 +122,21 @@ class Bench:
         self._channel.queue_delete(self.queue)
         self._declare()
 
-    def depth(self) -> int:
-        """How many messages are in the queue."""
-        depth: int = self._channel.queue_declare(self.queue, passive=True).method.message_count
+    def depth(self, queue: str | None = None) -> int:
+        """How many messages are in the queue, or in another one."""
+        depth: int = self._channel.queue_declare(queue or self.queue, passive=True).method.message_count
         return depth
+
+    def bind(self, exchange: str) -> None:
+        """Have all that is published to a topic exchange come into the queue."""
+        self._channel.queue_bind(self.queue, exchange, "#")
+
+    def delete(self, exchanges: Sequence[str], queues: Sequence[str]) -> None:
+        """Delete exchanges and queues."""
+        for exchange in exchanges:
+            self._channel.exchange_delete(exchange)
+        for queue in queues:
+            self._channel.queue_delete(queue)
 
     def nothing_due(self) -> bool:
         """Whether all that is due has left the store."""
