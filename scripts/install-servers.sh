@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what the tests start for themselves, where it is missing: PostgreSQL, pgbouncer, RabbitMQ, MariaDB, haproxy,
 # Prometheus with its promtool; libfaketime, which shifts their clocks; Java with PostgreSQL's JDBC driver, for Spark and
-# what it is compared with; curl, for commands in the documents; and Chromium, with a font, which looks at the web page.
+# what it is compared with; curl and Node, for commands in the documents; systemd, which verifies units; and Chromium, with a
+# font, which looks at the web page.
 # No service is started or left enabled. Where nothing can be installed it says what to install, and fails if CI=true.
 set -euo pipefail
 # shellcheck source=scripts/apt.sh
@@ -54,6 +55,12 @@ if ! compgen -G '/usr/share/fonts/*/dejavu*/DejaVuSans.ttf' >/dev/null; then
 fi
 if ! has curl; then
     packages+=(curl)
+fi
+if ! has systemd-analyze; then
+    packages+=(systemd) # it verifies units
+fi
+if ! has npm; then
+    packages+=(nodejs npm) # a producer in the documents is no Python program
 fi
 [ ${#packages[@]} -gt 0 ] || exit 0
 

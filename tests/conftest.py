@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+import hypothesis
 import pytest
 
 from tests.servers import (
@@ -35,6 +36,8 @@ from tests.servers.server import Server
 Restorable = Server | RabbitMQCluster | PostgreSQLReplication
 AnyServer = TypeVar("AnyServer", bound=Restorable)
 
+hypothesis.settings.register_profile("delaystore", deadline=None)  # the machine is noisy
+hypothesis.settings.load_profile("delaystore")
 os.environ.pop("PYTEST_ADDOPTS", None)  # it is for this pytest, and not for those that tests start
 ENVIRONMENT = dict(os.environ)  # as it was before the first test hid parts of it
 POSTGRESQL_SETTINGS = {"fsync": "off", "full_page_writes": "off"}  # a killed process loses nothing it has written

@@ -15,7 +15,7 @@ _MORE: Final = re.compile(r"  \[(?:env var: ([A-Z_, ]+?))?(?:; )?((?:default: |r
 _INTRODUCTION: Final = """# The command line
 
 What `delaystore COMMAND --help` says, for every command. [Operating](../operating.md) shows them at work, and
-[the guide](../guide.md#on-the-command-line) says what all of them have in common.
+[the guide](../command-line.md) says what all of them have in common.
 
 Each option is an environment variable as well: [all variables](variables.md).
 """

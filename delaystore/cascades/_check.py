@@ -117,8 +117,7 @@ def _by_amqp(broker: BrokerClient, layout: Layout, declaring: bool, words: Layou
     findings += (missing_finding(part, words) for part in absent)
     unchecked = [
         *_unknown_flags(layout, "the management API shows them"),
-        "which bindings are missing or too many: only the management API lists them",
-        "whether destinations get messages for others: only the management API lists their bindings",
+        *words.by_management,
     ]
     if not declaring:
         unchecked.insert(0, "types and arguments: a passive declare looks at names alone")

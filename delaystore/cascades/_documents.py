@@ -17,7 +17,7 @@ def exchange_of(document: Mapping[str, Any]) -> ExchangeState:
         type=document["type"],
         durable=document["durable"],
         auto_delete=document["auto_delete"],
-        internal=document["internal"],
+        internal=bool(document.get("internal")),  # rabbitmqctl does not export it
         arguments=document["arguments"],
         policy=document.get("policy"),
         delayed=document.get("messages_delayed"),

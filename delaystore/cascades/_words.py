@@ -8,13 +8,15 @@ from typing import Final
 class LayoutWords:
     """`layout`: a noun. `create`: the command that declares it. `another`: what to do about an inequivalent part.
 
-    `astray`: what is wrong with a binding too many, and what to do.
+    `astray`: what is wrong with a binding too many, and what to do. `by_management`: what AMQP does not tell of it, a
+    sentence each.
     """
 
     layout: str
     create: str
     another: str
     astray: str
+    by_management: tuple[str, ...]
 
 
 CASCADE: Final = LayoutWords(
@@ -22,4 +24,8 @@ CASCADE: Final = LayoutWords(
     create="delaystore delays create",
     another="whoever made it wants another layout: choose that cascade, or delete this and create it anew",
     astray="is not part of the cascade, and leads messages astray; unbind it",
+    by_management=(
+        "which bindings are missing or too many: only the management API lists them",
+        "whether destinations get messages for others: only the management API lists their bindings",
+    ),
 )

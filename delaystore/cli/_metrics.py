@@ -1,4 +1,4 @@
-"""`dispatch --metrics`."""
+"""`--metrics` of commands that run for long."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from delaystore.errors import ConfigurationError
 from delaystore.extras import needed_for
 
 if TYPE_CHECKING:
-    from delaystore.telemetry import OpenTelemetryMetrics
+    from delaystore.telemetry import MetricsServer, OpenTelemetryMetrics
 
 
 @contextmanager
@@ -28,12 +28,20 @@ def served_metrics(
         return
     if once:
         raise ConfigurationError("--once ends before anybody could read --metrics; leave one of them out")
+    with metrics_server(address) as server:
+        from delaystore.telemetry.tracing import has_tracer_provider
+
+        yield server.observer(endpoint, destinations=destinations, traces=has_tracer_provider())
+
+
+@contextmanager
+def metrics_server(address: str) -> "Iterator[MetricsServer]":
+    """Serve metrics at `address` during the block. Raises ConfigurationError, MissingDependencyError."""
     host, port = parse_address(address, "--metrics")
     with needed_for("--metrics", "prometheus"):
         import opentelemetry.exporter.prometheus  # noqa: F401 - all that the extra brings
 
         from delaystore.telemetry import MetricsServer
-        from delaystore.telemetry.tracing import has_tracer_provider
     with MetricsServer(host, port) as server:
         say(f"serving metrics at {server.url}")
-        yield server.observer(endpoint, destinations=destinations, traces=has_tracer_provider())
+        yield server

@@ -50,6 +50,8 @@ _TYPED: Final[Mapping[tuple[str, ...], str]] = {
     ("endpoint", "schema"): "--schema",
     ("endpoint", "table"): "--table",
     ("endpoint", "error_queue"): "--error-queue",
+    ("endpoint", "ingress"): "--ingest",
+    ("endpoint", "control"): "--control",
     ("endpoint", "dispatcher", "name"): "--name",
     ("endpoint", "dispatcher", "batch_size"): "--batch-size",
     ("endpoint", "dispatcher", "retries"): "--retries",
@@ -91,6 +93,18 @@ def serve(
     health: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Serve /livez and /readyz there, too, with reasons.")
     ] = None,
+    ingest: Annotated[
+        list[str] | None,
+        environment_option(
+            "--ingest",
+            "Take in what programs publish to this exchange, from E.ingress, as `delaystore ingest` does; repeatable.",
+            group="serve",
+            metavar="E",
+        ),
+    ] = None,
+    control: Annotated[
+        bool, typer.Option("--control", help="Read the control queue ENDPOINT.control, as `delaystore control` does.")
+    ] = False,
     batch_size: Annotated[int, typer.Option(min=1, metavar="NUMBER", help="The most messages at once.")] = (
         _DEFAULTS.batch_size
     ),
@@ -128,8 +142,8 @@ def serve(
 ) -> None:
     """Run the whole service in one process.
 
-    That is a dispatcher, the web page, and metrics: for one endpoint by options, for any number by --config FILE. The
-    file has everything: then other options are refused, and their variables are not read. In it ${NAME} is an
+    That is ingresses, a dispatcher, the web page, and metrics: for one endpoint by options, for any number by --config
+    FILE. The file has everything: then other options are refused, and their variables are not read. In it ${NAME} is an
     environment variable, and @FILE in place of a URL or a secret is read from that file.
 
     SIGTERM and SIGINT finish what is in flight, for --drain at most: beyond that the exit code is 1. SIGHUP reads the
@@ -154,6 +168,8 @@ def serve(
                         "schema": schema,
                         "table": table,
                         "error_queue": error_queue,
+                        "ingress": {name: {} for name in ingest or ()},
+                        "control": {"enabled": control},
                         "dispatcher": {
                             "name": known_as,
                             "batch_size": batch_size,

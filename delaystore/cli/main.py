@@ -11,6 +11,7 @@ import typer.main
 from typing_extensions import override
 
 from delaystore.cli._changing import cancel, reschedule
+from delaystore.cli._control import control
 from delaystore.cli._count import count
 from delaystore.cli._delays.app import delays_app
 from delaystore.cli._demo import demo
@@ -115,6 +116,7 @@ for name, command in (
     ("endpoints", endpoints),
     ("health", health),
     ("web", web),
+    ("control", control),
 ):
     app.command(name, epilog=epilog(name))(command)
 app.add_typer(errors_app, name="errors")

@@ -57,6 +57,7 @@ class AsyncOperations:
     abandon = awaited(Operations.abandon)
     operation = awaited(Operations.operation)
     operations = awaited(Operations.operations)
+    do_all = awaited(Operations.do_all)
     send_now = awaited(Operations.send_now)
     cancel_one = awaited(Operations.cancel_one)
     reschedule_one = awaited(Operations.reschedule_one)

@@ -16,7 +16,7 @@ from typing_extensions import override
 from delaystore.bridge import off_the_loop
 from delaystore.calls import Call
 from delaystore.delivery._enlisted import EnlistableStore, EnlistedDelivery
-from delaystore.delivery._keys import ask, keyed, store_many
+from delaystore.delivery._keys import store_many
 from delaystore.delivery._native import NativeSender
 from delaystore.delivery._sending import Composer, Earliest, Sender
 from delaystore.dispatcher.breakers import RepeatedFailuresOverTimeCircuitBreaker, listener_of
@@ -41,6 +41,7 @@ from delaystore.message import DelayedMessage, Position
 from delaystore.operations import Access, Operations
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores.abc import Count, DelayedMessageStore, ManagedDelayedMessageStore, ManagementOutcome, Page
+from delaystore.stores.named import ask, keyed
 from delaystore.transports.abc import Transport
 
 logger = logging.getLogger("delaystore.delivery")

@@ -6,11 +6,12 @@ from typing import Any, Protocol, runtime_checkable
 
 from typing_extensions import override
 
-from delaystore.delivery._keys import ask, keyed, store_many
+from delaystore.delivery._keys import store_many
 from delaystore.delivery._sending import Composer, Earliest, Sender
 from delaystore.keys import KeyRule, OnKey
 from delaystore.message import DelayedMessage
 from delaystore.stores.abc import ManagementOutcome
+from delaystore.stores.named import ask, keyed
 
 
 class EnlistedStore(Protocol):

@@ -1,14 +1,12 @@
-"""Messages with a key, for whoever sends and manages them."""
+"""Messages with a key, for whoever sends them."""
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol, TypeVar
+from collections.abc import Iterable, Iterator
+from typing import Protocol
 
-from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.keys import KeyRule
-from delaystore.message import DelayedMessage, check_key, check_message_id
+from delaystore.message import DelayedMessage
 from delaystore.stores.abc import KeyedDelayedMessageStore
-
-_Answer = TypeVar("_Answer")
+from delaystore.stores.named import keyed
 
 
 class Storing(Protocol):
@@ -17,13 +15,6 @@ class Storing(Protocol):
     def store_many(self, messages: Iterable[DelayedMessage]) -> int:
         """Keep all of `messages`, or none."""
         ...
-
-
-def keyed(store: object) -> KeyedDelayedMessageStore:
-    """`store`, which must know keys; raises ConfigurationError."""
-    if not isinstance(store, KeyedDelayedMessageStore):
-        raise ConfigurationError(f"{type(store).__name__} knows no keys; that takes a KeyedDelayedMessageStore")
-    return store
 
 
 def store_many(store: Storing, messages: Iterable[DelayedMessage], rule: KeyRule) -> int:
@@ -41,43 +32,3 @@ def _without_key(messages: Iterable[DelayedMessage], store: Storing) -> Iterator
         if message.key is not None:
             keyed(store)
         yield message
-
-
-def check_one(message_id: str | None, key: str | None) -> None:
-    """Raise InvalidMessageError unless exactly one is given, and could be one."""
-    if message_id is not None and key is None:
-        check_message_id(message_id)
-    elif key is not None and message_id is None:
-        check_key(key)
-    else:
-        raise InvalidMessageError("give exactly one of a message_id and key=")
-
-
-def ask(
-    store: object,
-    question: Callable[[str], _Answer],
-    message_id: str | None,
-    key: str | None,
-    nothing: _Answer,
-    *,
-    changing: bool = False,
-) -> _Answer:
-    """The answer to `question` about the message of that id, or of that key; `nothing`: there is none.
-
-    Where another message has taken the place of the one that was found, it is asked about that one. `changing`: also
-    where the transaction does not see that.
-    """
-    check_one(message_id, key)
-    if key is None:
-        return question(str(message_id))
-    before, is_first = None, True
-    while True:
-        newest = changing and not is_first
-        found = keyed(store).newest_message_id_of(key) if newest else keyed(store).message_id_of(key)
-        if found is not None and found != before:
-            answer = question(found)
-            if answer != nothing:
-                return answer
-        elif newest or not changing:
-            return nothing
-        before, is_first = found, False

@@ -2,8 +2,9 @@
 
 import hashlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Final
 from uuid import UUID
 
@@ -34,9 +35,19 @@ logger = logging.getLogger("delaystore.ingress")
 
 
 class Storing:
-    """Stores entries, and finds out which of them are in the store already. Used by one thread."""
+    """Stores entries, and finds out which of them are in the store already. Used by one thread.
 
-    def __init__(self, delivery: DelayedDelivery, calls: StoreCalls, on_duplicate: OnDuplicate) -> None:
+    `on_stored` is told the earliest due time of what was stored.
+    """
+
+    def __init__(
+        self,
+        delivery: DelayedDelivery,
+        calls: StoreCalls,
+        on_duplicate: OnDuplicate,
+        on_stored: Callable[[datetime], object],
+    ) -> None:
+        self._on_stored = on_stored
         self._delivery = delivery
         self._calls = calls
         self._on_duplicate = on_duplicate
@@ -87,6 +98,7 @@ class Storing:
             self._delivery.send_many(entry.message for entry in entries)
         for entry in entries:
             entry.fate = Fate.STORED
+        self._on_stored(min(entry.message.due_time for entry in entries))
 
     def _store_one(self, entry: Entry) -> None:
         for _ in range(_ROUNDS):

@@ -3,10 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from delaystore import documents
 from delaystore.dispatcher.breakers import BreakerState
+
+FATES: Final = ("stored", "repeated", "dropped", "direct", "rejected", "obeyed")
+"""What becomes of messages: those of the counts below that grow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,8 @@
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Final
 
@@ -43,7 +44,8 @@ class Ingress:
 
     `delivery`: the endpoint that keeps the messages; it may dispatch as well, here or elsewhere. It is not closed.
     `url`: the broker, as for RabbitMQTransport. `rules`: how a message is read. `delivery_settings`: where the time
-    limits of the store and the breakers are; None: the defaults.
+    limits of the store and the breakers are; None: the defaults. `on_stored` is told the earliest due time of what was
+    just stored, so that a dispatcher of this process can be woken whose store cannot wake it.
     Raises ConfigurationError.
     """
 
@@ -54,6 +56,8 @@ class Ingress:
         rules: ReadingRules,
         settings: IngressSettings,
         delivery_settings: DelayedDeliverySettings | None = None,
+        *,
+        on_stored: Callable[[datetime], object] = lambda _: None,
     ) -> None:
         if not delivery.manages:
             raise ConfigurationError("an ingress looks messages up; its store must be a ManagedDelayedMessageStore")
@@ -63,6 +67,7 @@ class Ingress:
         self._reader = ArrivalReader(rules)
         self._settings = settings
         self._delivery_settings = delivery_settings or DelayedDeliverySettings()
+        self._on_stored = on_stored
         self._tally = Tally()
         self._lifecycle = threading.Lock()
         self._run: _Run | None = None
@@ -164,7 +169,7 @@ class Ingress:
         return Intake(
             self._delivery,
             self._reader,
-            Storing(self._delivery, self._calls, settings.on_duplicate),
+            Storing(self._delivery, self._calls, settings.on_duplicate, self._on_stored),
             Direct(self._delivery, transport, settings.direct_below, timeout),
             Rejecting(publisher, settings.rejected_queue),
             self._storing_breaker,
@@ -174,8 +179,10 @@ class Ingress:
     def _consume(self, run: "_Run", intake: Intake, connections: BlockingConnections) -> None:
         """One connection, for as long as nothing fails; then a pause."""
         try:
+            queues = self._queues(
+                connections
+            )  # first: without them nothing is declared that `create` would do otherwise
             self._prepare(connections)
-            queues = self._queues(connections)
             with Consumer(self._broker, self.queue, queues, self._settings.prefetch) as consumer:
                 run.connect(consumer)
                 self._consuming_breaker.success()

@@ -3,8 +3,8 @@
 import getpass
 import logging
 import socket
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -70,11 +70,31 @@ class Access:
 
     def note(self, action: str, about: str, count: int) -> None:
         """Note a change that was made. Where the store does not take the note, the log has it: the change is made."""
+        self.note_all([Change(self.by, action, about, count)])
+
+    def note_all(self, changes: Sequence["Change"]) -> None:
+        """As `note`, of several, by whom they say, in one transaction."""
+        if not changes:
+            return
         try:
             store = self.operable()
             with self.call("noting a change"):
-                store.note_change(AuditEntry(at=store.now(), by=self.by, action=action, about=about, count=count))
+                now = store.now()
+                store.note_changes([AuditEntry(at=now, **asdict(change)) for change in changes])
         except StoreError as error:
-            logger.error(
-                "%s: %s by %s (%s) is done, but not noted: %s", action, about, self.by, counted(count, "message"), error
-            )
+            for change in changes:
+                messages = counted(change.count, "message")
+                logger.error(
+                    "%s: %s by %s (%s) is done, but not noted: %s",
+                    change.action, change.about, change.by, messages, error,
+                )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change that was made, of `count` messages. `action`: one word; `about`: what, for people."""
+
+    by: str
+    action: str
+    about: str
+    count: int

@@ -14,6 +14,7 @@ from delaystore.operations.error_report import ErrorReport
 from delaystore.operations.failed_message import FailedMessage, failed_message
 from delaystore.progress import ProgressListener
 from delaystore.transports.abc import OpenQueue, Outcome, OutcomeKind, TakenMessage, Transport
+from delaystore.transports.floats import without_floats
 
 BATCH: Final = 200
 """Messages that are sent together, and then removed."""
@@ -129,7 +130,7 @@ class Replaying(ErrorRun):
         """What is to be sent; None: it stays."""
         try:
             original = failed.original(self._destination)
-            self._transport.check(original)
+            self._transport.check(without_floats(original))
         except InvalidMessageError as error:
             self.report.leave(str(error))
             return None

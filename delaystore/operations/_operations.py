@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.filters import MessageFilter
 from delaystore.message import DelayedMessage, Position
-from delaystore.operations import _bulk, _pauses, _search, _single
+from delaystore.operations import _bulk, _pauses, _requested, _search, _single
 from delaystore.operations._access import Access
 from delaystore.operations._bulk import OperationListener
 from delaystore.operations._inquiry import Inquiry
@@ -16,6 +16,7 @@ from delaystore.operations._pauses import CountListener
 from delaystore.operations._search import Export, Preview
 from delaystore.operations.error_queue import ErrorQueue
 from delaystore.operations.overview import Overview
+from delaystore.operations.requests import MessageRequest, RequestResult
 from delaystore.stores.abc import ManagementOutcome, Page
 from delaystore.stores.operable import (
     AuditEntry,
@@ -167,6 +168,15 @@ class Operations:
     ) -> ManagementOutcome:
         """Give a waiting message a new due time and fresh retries, unless a dispatcher has claimed it."""
         return _single.reschedule(self._access, message_id, self._access.due_time(delay, at), "reschedule")
+
+    def do_all(self, requests: Sequence[MessageRequest], *, most_bytes: int = 16 * 2**20) -> Sequence[RequestResult]:
+        """Do what was asked about single messages in one transaction, in order, and note each change by its asker.
+
+        Returns the results of the first of `requests`: of all, unless the bodies that were looked up have reached
+        `most_bytes`; so one at least. Raises StoreError where the store fails: then nothing of it was done.
+        A store without transactions, as the one in memory, has done those before the failure.
+        """
+        return _requested.do_all(self._access, requests, most_bytes)
 
     # destinations
 

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Final
 
 from delaystore.message import PROPERTY_TYPES
+from delaystore.records.delays import MILLISECONDS, Delays
 from delaystore.records.due_times import DueTimes
 from delaystore.records.nservicebus import Address, as_it_is
 
@@ -37,10 +38,11 @@ class RecordMapping:
 
     `columns`: the column of each field (one of FIELDS): its name, or names joined by dots where columns are nested;
     after `=` a value for all records. `nservicebus`: the headers are NServiceBus', and say the id and the properties;
-    `address`: what a destination means then.
+    `address`: what a destination means then. `delays`: how those of `delay_ms` are read.
     """
 
     columns: Mapping[str, str]
     due_times: DueTimes
     nservicebus: bool = False
     address: Address = as_it_is
+    delays: Delays = MILLISECONDS

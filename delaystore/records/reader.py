@@ -3,7 +3,7 @@
 import json
 from base64 import b64decode
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
 from hashlib import blake2b
 from typing import Any
@@ -23,7 +23,10 @@ class RecordReader:
         self._mapping = mapping
 
     def message(self, number: int, record: Mapping[str, Any]) -> DelayedMessage:
-        """The message of the record of that number (in its file); InvalidMessageError says what is wrong with it."""
+        """The message of the record of that number (in its file).
+
+        Raises InvalidMessageError, which says what is wrong with it, and DeliveredAtOnceError where it has arrived.
+        """
         if self._mapping.nservicebus:
             return self._of_nservicebus(number, record)
         return DelayedMessage(
@@ -31,7 +34,7 @@ class RecordReader:
             destination=self._destination(record),
             due_time=self._due_time(record),
             body=self._body(record),
-            headers=_mapping(self._value(record, "headers"), "headers"),
+            headers=self._mapping.delays.headers(_mapping(self._value(record, "headers"), "headers")),
             properties=self._properties(record),
         )
 
@@ -78,20 +81,10 @@ class RecordReader:
     def _due_time(self, record: Mapping[str, Any]) -> datetime:
         due, sent = self._value(record, "due_time"), self._value(record, "sent_time")
         if due is None and sent is not None:
-            return self._after(self._mapping.due_times.parse(sent), self._value(record, "delay_ms"))
+            return self._mapping.delays.due_time(self._mapping.due_times.parse(sent), self._value(record, "delay_ms"))
         if due is None:
             raise InvalidMessageError(f"it has no due time ({self._where('due_time', 'sent_time')})")
         return self._mapping.due_times.parse(due)
-
-    def _after(self, sent: datetime, delay: Any) -> datetime:
-        try:
-            if isinstance(delay, bool):
-                raise TypeError
-            return sent + timedelta(milliseconds=float(delay))
-        except (TypeError, ValueError):
-            raise InvalidMessageError(f"its delay {delay!r} is no number of milliseconds") from None
-        except OverflowError:
-            raise InvalidMessageError(f"its delay {delay!r} is out of range") from None
 
     def _body(self, record: Mapping[str, Any]) -> bytes:
         found = {name: self._value(record, name) for name in ("body", "body_base64", "body_json")}

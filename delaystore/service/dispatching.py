@@ -31,6 +31,7 @@ class DispatcherPart:
     def run(self) -> None:
         """Dispatch until `stop`. Raises StoreError where the tables cannot be set up, or not yet."""
         self._opened.prepare()
+        self._opened.dispatched_by(self._dispatcher)
         self._dispatcher.run()
 
     def stop(self) -> None:

@@ -3,15 +3,19 @@
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from delaystore.calls import in_background
-from delaystore.dispatcher import DispatchObserver
+from delaystore.service.configuration.ingress import IngressConfiguration
 from delaystore.service.configuration.tree import EndpointConfiguration
 from delaystore.service.dispatching import DispatcherPart
+from delaystore.service.metrics import Metrics
 from delaystore.service.opened import OpenedEndpoint
-from delaystore.service.part import Plan, Rank
+from delaystore.service.part import Part, Plan, Rank
 from delaystore.service.runner import Runner
+
+if TYPE_CHECKING:
+    from delaystore.ingress.ingress import Ingress
 
 _EVERY: Final = 2.0
 """Seconds between two looks at how the parts are."""
@@ -30,7 +34,7 @@ class Endpoint:
     def __init__(self, name: str, configuration: EndpointConfiguration) -> None:
         self.name: Final = name
         self.configuration = configuration
-        self._observer: DispatchObserver | None = None
+        self._metrics: Metrics | None = None
         self.opened: Final = OpenedEndpoint(name, configuration)
         self._runners: dict[Plan, Runner] = {}
         self._ending = threading.Event()
@@ -39,9 +43,9 @@ class Endpoint:
         self._problems: Problems = {}
         self._watch = threading.Thread(target=self._look_again, name=f"delaystore-service-look-{name}", daemon=True)
 
-    def start(self, observer: DispatchObserver | None = None) -> None:
-        """Run all parts; returns at once, also while servers are down. `observer` None: nobody is told of passes."""
-        self._observer = observer
+    def start(self, metrics: Metrics | None = None) -> None:
+        """Run all parts; returns at once, also while servers are down. `metrics` None: nothing is measured."""
+        self._metrics = metrics
         self._begin(self._plans())
         self._problems = self._look()
         self._watch.start()
@@ -103,9 +107,37 @@ class Endpoint:
         configuration = self.configuration
 
         def dispatcher() -> DispatcherPart:
-            return DispatcherPart(self.opened, configuration, self._observer)
+            observer = None if self._metrics is None else self._metrics.observer(self.opened, configuration)
+            return DispatcherPart(self.opened, configuration, observer)
 
-        return [Plan(f"{self.name} dispatcher", Rank.FORWARDING, configuration.dispatcher, dispatcher)]
+        return [
+            Plan(f"{self.name} dispatcher", Rank.FORWARDING, configuration.dispatcher, dispatcher),
+            *(self._ingress_plan(name, each) for name, each in configuration.ingress.items()),
+            *([self._control_plan()] if configuration.control.enabled else []),
+        ]
+
+    def _control_plan(self) -> Plan:
+        own = self.configuration.control
+
+        def control() -> Part:
+            from delaystore.service.controlling import ControlPart  # which needs the libraries of RabbitMQ
+
+            return ControlPart(self.opened, own)
+
+        return Plan(f"{self.name} control queue", Rank.INTAKE, own, control)
+
+    def _watched(self, ingress: "Ingress") -> object:
+        return None if self._metrics is None else self._metrics.watch_ingress(self.name, ingress)
+
+    def _ingress_plan(self, name: str, own: IngressConfiguration) -> Plan:
+        configuration = self.configuration
+
+        def ingress() -> Part:
+            from delaystore.service.ingesting import IngressPart  # which needs the libraries of RabbitMQ
+
+            return IngressPart(self.opened, configuration, name, own, self._watched)
+
+        return Plan(f"{self.name} ingress {name}", Rank.INTAKE, (own, configuration.dispatcher), ingress)
 
     def _begin(self, plans: Iterable[Plan]) -> None:
         for plan in plans:

@@ -1,18 +1,17 @@
 """All endpoints of a service, and the way from one configuration of them to the next."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from delaystore.dispatcher import DispatchObserver
 from delaystore.errors import ConfigurationError, DelaystoreError
 from delaystore.service.configuration.tree import EndpointConfiguration
 from delaystore.service.endpoint import Endpoint
+from delaystore.service.metrics import Metrics
 from delaystore.service.part import Rank
 from delaystore.service.runner import Runner
 
 Configurations = Mapping[str, EndpointConfiguration]
-Observers = Callable[[Endpoint], DispatchObserver | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +27,15 @@ class Endpoints:
 
     def __init__(self, configurations: Configurations) -> None:
         self._running: dict[str, Endpoint] = {}
-        self._observers: Observers = lambda _endpoint: None
+        self._metrics: Metrics | None = None
         self._opened = dict(self.transition_to(configurations).opened)
 
     def __iter__(self) -> Iterator[Endpoint]:
         return iter(list(self._running.values() or self._opened.values()))
 
-    def start(self, observers: Observers) -> None:
-        """Run them all. `observers`: who is told of the passes of an endpoint."""
-        self._observers = observers
+    def start(self, metrics: Metrics | None) -> None:
+        """Run them all. `metrics` None: nothing is measured."""
+        self._metrics = metrics
         self._run(self._opened)
 
     def transition_to(self, wanted: Configurations) -> Transition:
@@ -75,7 +74,7 @@ class Endpoints:
     def _run(self, opened: Mapping[str, Endpoint]) -> None:
         for name, endpoint in opened.items():
             self._running[name] = endpoint
-            endpoint.start(self._observers(endpoint))
+            endpoint.start(self._metrics)
 
 
 def turns_of(endpoints: Sequence[Endpoint]) -> Iterator[Sequence[Runner]]:

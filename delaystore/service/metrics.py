@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING
 
 from delaystore.dispatcher import DispatchObserver
 from delaystore.extras import needed_for
-from delaystore.service.configuration.tree import MetricsConfiguration
+from delaystore.service.configuration.tree import EndpointConfiguration, MetricsConfiguration
+from delaystore.service.opened import OpenedEndpoint
 
 if TYPE_CHECKING:
-    from delaystore.service.endpoint import Endpoint
+    from delaystore.ingress.ingress import Ingress
     from delaystore.telemetry import OpenTelemetryMetrics
 
 
@@ -35,14 +36,18 @@ class Metrics:
         """What Prometheus scrapes."""
         return self._server.url
 
-    def observer(self, endpoint: "Endpoint") -> DispatchObserver:
+    def observer(self, opened: OpenedEndpoint, configuration: EndpointConfiguration) -> DispatchObserver:
         """The observer of an endpoint, which tells of its store; the same for all of one name, so that counts go on."""
-        name, opened = endpoint.name, endpoint.opened
+        name = opened.name
         if name not in self._observers:
             self._observers[name] = self._server.observer(name, destinations=self._destinations, traces=self._traces)
         observer = self._observers[name]
-        observer.watch(opened.store, opened.transport, endpoint.configuration.error_queue)
+        observer.watch(opened.store, opened.transport, configuration.error_queue)
         return observer
+
+    def watch_ingress(self, endpoint: str, ingress: "Ingress") -> object:
+        """Tell of an ingress, for as long as what is returned is kept."""
+        return self._server.watch_ingress(endpoint, ingress)
 
     def tell_only_of(self, names: Iterable[str]) -> None:
         """Forget endpoints of other names."""

@@ -3,10 +3,11 @@
 import threading
 from contextlib import ExitStack
 from dataclasses import replace
+from datetime import datetime
 from typing import Final
 
 from delaystore.delivery import DelayedDelivery
-from delaystore.dispatcher.dispatcher import check_pair
+from delaystore.dispatcher.dispatcher import Dispatcher, check_pair
 from delaystore.errors import ConfigurationError
 from delaystore.service.configuration.tree import EndpointConfiguration
 from delaystore.service.opening import store_at, transport_at
@@ -22,6 +23,7 @@ class OpenedEndpoint:
         self.name: Final = name
         self._lock = threading.Lock()
         self._prepared = False
+        self._dispatcher: Dispatcher | None = None
         with ExitStack() as opened:
             self.store: Final = store_at(configuration.store.value, configuration.schema, configuration.table)
             opened.callback(self.store.close)
@@ -38,6 +40,15 @@ class OpenedEndpoint:
             check_pair(self.store, self.transport, configuration.settings())
         except ConfigurationError as error:
             raise ConfigurationError(str(error).replace("handover_horizon", "handover", 1)) from None
+
+    def dispatched_by(self, dispatcher: Dispatcher) -> None:
+        """Have `wake_up` wake that dispatcher from now on."""
+        self._dispatcher = dispatcher
+
+    def wake_up(self, due_time: datetime) -> None:
+        """Have the dispatcher begin a pass at that time: a part of this process has stored something."""
+        if self._dispatcher is not None:
+            self._dispatcher.wake_up(due_time)
 
     def prepare(self) -> None:
         """Set up the store's tables, once. Raises StoreError; StoreUnavailableError: try again."""

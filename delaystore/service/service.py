@@ -11,7 +11,6 @@ from typing import Final
 
 from starlette.types import ASGIApp
 
-from delaystore.dispatcher import DispatchObserver
 from delaystore.service.configuration.changes import Change, changes, with_fixed_of
 from delaystore.service.configuration.kinds import Address
 from delaystore.service.configuration.tree import ServiceConfiguration
@@ -84,7 +83,7 @@ class Service:
         self._set_log_level()
         for server in self._servers:
             server.start()
-        self._endpoints.start(self._observer)
+        self._endpoints.start(self._metrics)
 
     def turn(self) -> None:
         """Called by the main loop, again and again: it lives."""
@@ -146,9 +145,6 @@ class Service:
     def _lives(self) -> bool:
         hung = time.monotonic() - self._turned > _HUNG
         return not hung and all(each.is_alive for each in (*self._endpoints, *self._servers))
-
-    def _observer(self, endpoint: Endpoint) -> DispatchObserver | None:
-        return None if self._metrics is None else self._metrics.observer(endpoint)
 
     def _close(self, endpoints: Sequence[Endpoint]) -> None:
         for endpoint in endpoints:

@@ -374,6 +374,11 @@ class OperableDelayedMessageStore(ManagedDelayedMessageStore, OperableTransactio
     def note_change(self, entry: AuditEntry) -> None:
         """Keep `entry`, for good."""
 
+    def note_changes(self, entries: Sequence[AuditEntry]) -> None:
+        """Keep all of `entries`, for good. The default keeps one after the other; a store may keep all at once."""
+        for entry in entries:
+            self.note_change(entry)
+
     @abstractmethod
     def changes(self, limit: int = 100, before: datetime | None = None) -> Sequence[AuditEntry]:
         """The last changes that were made, the newest first; `before`: from before that time only."""

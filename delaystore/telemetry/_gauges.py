@@ -1,4 +1,4 @@
-"""Observable gauges: of stores that are watched, and of breakers."""
+"""What is read when metrics are: of stores that are watched, of breakers, of ingresses."""
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,7 +10,7 @@ from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observa
 
 from delaystore.telemetry._names import METRICS, SCOPE
 
-_GAUGES: Final = tuple(metric for metric in METRICS if metric.kind == "gauge")
+_OBSERVED: Final = tuple(metric for metric in METRICS if metric.kind in ("gauge", "observable counter"))
 _Attributes = Mapping[str, str]
 
 
@@ -18,18 +18,19 @@ class Observed(Protocol):
     """What gauges are read from."""
 
     def observed(self, name: str) -> Iterable[tuple[float, _Attributes]]:
-        """The values of the gauge `name`, each with its attributes."""
+        """The values of the gauge, or observable counter, `name`, each with its attributes."""
         ...
 
 
 class Gauges:
-    """The gauges of one meter provider, which takes each of them once, for however many are read."""
+    """The gauges and observable counters of one meter provider, which takes each once, for however many are read."""
 
     def __init__(self, meter: Meter) -> None:
         self._observed: WeakSet[Observed] = WeakSet()
-        for metric in _GAUGES:
-            callbacks = [partial(self._observe, metric.name)]
-            meter.create_observable_gauge(metric.name, callbacks, metric.unit, metric.description)
+        for metric in _OBSERVED:
+            is_gauge = metric.kind == "gauge"
+            create = meter.create_observable_gauge if is_gauge else meter.create_observable_counter
+            create(metric.name, [partial(self._observe, metric.name)], metric.unit, metric.description)
 
     def add(self, observed: Observed) -> None:
         """Read `observed`, too, for as long as it lives."""

@@ -26,6 +26,8 @@ ENDPOINT: Final = "delaystore.endpoint"
 OUTCOME: Final = "delaystore.outcome"
 PHASE: Final = "delaystore.pass.phase"
 BREAKER: Final = "delaystore.breaker.name"
+INGRESS_QUEUE: Final = "delaystore.ingress.queue"
+FATE: Final = "delaystore.ingress.fate"
 DUE_TIME: Final = "delaystore.due_time"
 FAILURE_COUNT: Final = "delaystore.failure_count"
 
@@ -35,10 +37,13 @@ OTHER: Final = "other"
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric, as it is created, and as docs/telemetry.md describes it. `bounds`: of a histogram's buckets."""
+    """One metric, as it is created, and as docs/telemetry.md describes it.
+
+    An observable counter is counted elsewhere, and read. `bounds`: of a histogram's buckets.
+    """
 
     name: str
-    kind: Literal["counter", "histogram", "gauge"]
+    kind: Literal["counter", "histogram", "gauge", "observable counter"]
     unit: str
     description: str
     bounds: Sequence[float] = ()
@@ -101,6 +106,16 @@ PAUSED: Final = Metric("delaystore.paused", "gauge", "{destination}", "Destinati
 ERROR_QUEUE_DEPTH: Final = Metric("delaystore.error_queue.depth", "gauge", "{message}", "Messages in the error queue.")
 DISPATCHERS: Final = Metric("delaystore.dispatchers", "gauge", "{dispatcher}", "Dispatchers that live.")
 
+INGRESS_MESSAGES: Final = Metric(
+    "delaystore.ingress.messages", "observable counter", "{message}", "What an ingress took, in messages by fate."
+)
+INGRESS_CONSUMING: Final = Metric(
+    "delaystore.ingress.consuming", "gauge", "1", "Whether an ingress of this process consumes its queue: 1, or 0."
+)
+INGRESS_KEPT_BACK: Final = Metric(
+    "delaystore.ingress.kept_back", "gauge", "{message}", "Bad messages that the rejected queue does not take."
+)
+
 METRICS: Final[Sequence[Metric]] = (
     MESSAGES,
     LATENESS,
@@ -118,4 +133,7 @@ METRICS: Final[Sequence[Metric]] = (
     PAUSED,
     ERROR_QUEUE_DEPTH,
     DISPATCHERS,
+    INGRESS_MESSAGES,
+    INGRESS_CONSUMING,
+    INGRESS_KEPT_BACK,
 )

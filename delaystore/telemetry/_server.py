@@ -11,6 +11,8 @@ from delaystore.extras import needed_for
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
+    from delaystore.ingress.ingress import Ingress
+    from delaystore.telemetry._ingress import IngressMetrics
     from delaystore.telemetry._lateness import CountedLateness
     from delaystore.telemetry._metrics import OpenTelemetryMetrics
 
@@ -76,6 +78,12 @@ class MetricsServer:
         return (OpenTelemetryObserver if traces else OpenTelemetryMetrics)(
             endpoint, destinations=destinations, meter_provider=self.meter_provider, lateness=self._lateness
         )
+
+    def watch_ingress(self, endpoint: str, ingress: "Ingress") -> "IngressMetrics":
+        """Have metrics of an ingress served here, for as long as somebody keeps what this returns."""
+        from delaystore.telemetry._ingress import IngressMetrics
+
+        return IngressMetrics(endpoint, ingress, meter_provider=self.meter_provider)
 
     def close(self) -> None:
         """Serve nothing any more; may be called twice."""

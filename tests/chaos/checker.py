@@ -63,6 +63,7 @@ class Checker:
             return
         self._count(story)
         self._check_lost(story)
+        self._check_stored_again(story)
         self._check_copies(story)
         self._check_order(story)
         for delivery in story.deliveries:
@@ -99,11 +100,20 @@ class Checker:
         else:
             found.violate("lost", story.key, f"acknowledged at {told.time:.3f}, never delivered", story.events)
 
+    def _check_stored_again(self, story: Story) -> None:
+        stored = story.of("stored")
+        if len(stored) < 2:
+            return
+        if story.stored_too_soon:
+            self._found.violate("stored again", story.key, "it has an id, and waited", story.events)
+        elif len(stored) > len(story.attempts) and self._faults.near(stored[0].time, stored[-1].time) is None:
+            self._found.violate("stored again", story.key, f"{len(stored)} times, without a fault", story.events)
+
     def _check_copies(self, story: Story) -> None:
         found, copies = self._found, story.copies
         extra = len(copies) - 1
-        repeated = min(max(extra, 0), story.stored_at_most - 1)
-        found.counts["repeated"] += repeated
+        repeated = max(0, min(extra, story.stored_at_most - 1))
+        found.counts["stored again" if story.taken_in else "repeated"] += repeated
         if extra <= repeated:
             return
         first, last = copies[0], copies[-1]

@@ -57,9 +57,9 @@ def pausing(target: str, victim: Victim, longest: float = 12.0) -> Fault:
 
 
 def of_processes(processes: Processes) -> Sequence[Fault]:
-    """Of the workload's own processes; senders and dispatchers are killed and paused, consumers killed."""
+    """Of the workload's own processes; senders, ingests and dispatchers are killed and paused, consumers killed."""
     faults = []
-    for process in (*processes.named("dispatcher"), *processes.named("sender")):
+    for process in (*processes.named("dispatcher"), *processes.named("ingest"), *processes.named("sender")):
         faults += [killing(process.name, process, longest=3), pausing(process.name, process)]
     return [
         *faults,

@@ -19,6 +19,8 @@ ENDPOINT = "chaos"
 QUORUM, CLASSIC, MISSING, ERROR = "orders", "billing", "nowhere", "error"
 """A quorum queue, a classic one, one that does not exist, and where the messages for that go."""
 QUEUES = (QUORUM, CLASSIC, ERROR)
+ENTRANCE, REJECTED = "chaos", "chaos.ingress.rejected"
+"""The exchange that an ingress stands behind, and where it puts what it cannot read."""
 ORDERS = "chaos_orders"
 """The table of business rows, each written in the transaction that sends its message."""
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
@@ -30,6 +32,7 @@ class Load:
 
     senders: int = 2
     dispatchers: int = 3
+    ingests: int = 2
     rate: float = 40.0
     shortest: float = 0.0
     longest: float = 15.0

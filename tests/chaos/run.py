@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tests.chaos.faults import Fault, of_processes
 from tests.chaos.history import Event, Recorder, merged, merged_logs, write
+from tests.chaos.ingress_workload import IngressWorkload
 from tests.chaos.nemesis import Nemesis
 from tests.chaos.program import Load
 from tests.chaos.topology import Topology
@@ -27,6 +28,7 @@ class Plan:
     `strokes`: what happens to the running workload, as lists of (fault's kind, target, seconds) that begin together;
     None: the nemesis with `seed`, for `seconds`.
     `only`: the faults that it takes, by their names' beginnings; none: all.
+    `messages`: how many are to be sent at least; the workload goes on for them when all faults have ended.
     """
 
     topology: Callable[[], Topology]
@@ -35,6 +37,7 @@ class Plan:
     load: Load = field(default_factory=Load)
     history: Path | None = None
     only: Sequence[str] = ()
+    messages: int = 0
     strokes: Sequence[Sequence[tuple[str, str, float]]] | None = None
     settle: float = SETTLE
 
@@ -60,7 +63,8 @@ def _run(plan: Plan, folder: Path, say: Callable[[str], None]) -> None:
         stack.callback(topology.close)
         say(f"starting {topology.name}")
         topology.start()
-        workload = stack.enter_context(closing(Workload(topology, folder, plan.seed, plan.load, recorder)))
+        kind = IngressWorkload if topology.through_ingress else Workload
+        workload = stack.enter_context(closing(kind(topology, folder, plan.seed, plan.load, recorder)))
         workload.set_up()
         recorder.note(
             "run",
@@ -77,6 +81,7 @@ def _run(plan: Plan, folder: Path, say: Callable[[str], None]) -> None:
             workload.await_begun()
             faults = [*topology.faults(), *of_processes(processes)]
             _strike(plan, faults, recorder, say)
+            workload.await_sent(plan.messages)
             say("settling")
             workload.settle(plan.settle)
         workload.note_tracebacks()

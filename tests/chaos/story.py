@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from tests.chaos.history import Event
 from tests.chaos.program import ERROR, MISSING
-from tests.chaos.timeline import PrimaryClocks
+from tests.chaos.timeline import GRACE, PrimaryClocks
 
 DONE = "done"
 
@@ -71,10 +71,27 @@ class Story:
         return any(event["how"] == "enlisted" for event in self.attempts)
 
     @property
+    def taken_in(self) -> bool:
+        """Whether an ingress has tried to store it."""
+        return bool(self.of("storing"))
+
+    @property
+    def stored_too_soon(self) -> bool:
+        """Whether an ingress has stored it again, though it has an id, and the first one was not due yet."""
+        due = min(event["due"] for event in self.attempts)
+        again = self.of("stored")[1:]
+        return self.attempts[0]["id"] is not None and any(event.wall + GRACE < due for event in again)
+
+    @property
     def stored_at_most(self) -> int:
-        """How often its attempts may have stored it: one that failed may have, and the message be gone by the next."""
+        """How often its attempts may have stored it: one that failed may have, and the message be gone by the next.
+
+        What an ingress stores it notes itself.
+        """
         if self.enlisted:
             return 1
+        if self.taken_in:
+            return len(self.of("storing")) - len(self.of("not_stored"))
         return max(1, len(self.attempts) - len(self.of("duplicate")))
 
     @property

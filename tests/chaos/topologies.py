@@ -41,10 +41,14 @@ TOPOLOGIES: Final[Mapping[str, Callable[[], Topology]]] = {
     "clocks-apart": lambda: Topology("clocks-apart", FailOver(clocks_apart(0, -4, 3)), _rabbitmq()),
     "proxied": lambda: Topology("proxied", ProxiedFailOver(), ProxiedRabbitMQ()),
     "production": lambda: Topology("production", FailOver(), ThreeRabbitMQ()),
+    "ingress": lambda: Topology("ingress", _postgresql(), _rabbitmq(), through_ingress=True),
+    "ingress-production": lambda: Topology("ingress-production", FailOver(), ThreeRabbitMQ(), through_ingress=True),
     "sqlite-rabbitmq": lambda: Topology("sqlite-rabbitmq", SQLiteFile(), _rabbitmq()),
     "exactly-once": lambda: Topology("exactly-once", _postgresql()),
     "exactly-once-mariadb": lambda: Topology("exactly-once-mariadb", _mariadb()),
     "exactly-once-fail-over": lambda: Topology("exactly-once-fail-over", FailOver()),
     "sqlite": lambda: Topology("sqlite", SQLiteFile()),
 }
-"""By name; those called exactly-once have the queues in the database, and so has `sqlite`."""
+"""By name; those called exactly-once have the queues in the database, and so has `sqlite`. To those
+called ingress messages are published.
+"""

@@ -42,10 +42,14 @@ class Part(ABC):
 
 
 class Topology:
-    """A database, and a broker; None: the database has the queues too, and no message may arrive twice."""
+    """A database, and a broker; None: the database has the queues too, and no message may arrive twice.
 
-    def __init__(self, name: str, database: Part, broker: Part | None = None) -> None:
+    `through_ingress`: messages are published to the broker, and reach the database by an ingress.
+    """
+
+    def __init__(self, name: str, database: Part, broker: Part | None = None, *, through_ingress: bool = False) -> None:
         self.name: Final = name
+        self.through_ingress: Final = through_ingress
         self.database: Final = database
         self.broker: Final = broker or database
         self.mode: Final = TransactionMode.RECEIVE_ONLY if broker else TransactionMode.TRANSACTION_SCOPE

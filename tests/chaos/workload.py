@@ -3,7 +3,7 @@
 import os
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,6 +22,8 @@ from tests.chaos.topology import Topology
 
 SETTLE = 150.0
 """Seconds that what is due may take when all faults have ended; a message gives way for at most 60."""
+SENDING = 600.0
+"""Seconds that the rest of the messages that a plan wants may take."""
 QUIET = 3.0
 """Seconds without a delivery after which consumers have taken everything."""
 LOOK = 0.5
@@ -30,6 +32,9 @@ PAGE = 1000
 
 class Workload:
     """What runs on one topology, which has been started. `folder`: of histories and logs."""
+
+    queues: Sequence[str] = QUEUES
+    """Those that are consumed."""
 
     def __init__(self, topology: Topology, folder: Path, seed: int, load: Load, recorder: Recorder) -> None:
         self._topology, self._folder, self._seed, self._load = topology, folder, seed, load
@@ -56,12 +61,16 @@ class Workload:
             patience,
         )
 
+    def await_sent(self, count: int, patience: float = SENDING) -> None:
+        """Wait until so many messages were sent, and acknowledged."""
+        await_true(lambda: self._acknowledged() >= count, patience)
+
     def settle(self, patience: float = SETTLE) -> None:
         """End the senders, wait until nothing is left to deliver, and note what waits all the same."""
         self._recorder.note("settling")
         self.processes.terminate("sender")
         deadline = time.monotonic() + patience
-        await_true(lambda: self._count() == 0, patience)
+        await_true(self._is_done, patience)
         self._await_quiet(deadline)
         self.processes.terminate()
         self._note_rest()
@@ -78,19 +87,22 @@ class Workload:
         self._delivery.close()
 
     def _processes(self) -> Sequence[Process]:
-        modules = [("dispatcher", "dispatching", self._load.dispatchers), ("sender", "sending", self._load.senders)]
         found = [
             Process(f"tests.chaos.{module}", self._options(f"{name}-{number}"), self._recorder)
-            for name, module, count in modules
+            for name, (module, count) in self._programs().items()
             for number in range(1, count + 1)
         ]
         return [
             *found,
             *(
                 Process("tests.chaos.consuming", self._options(f"consumer-{queue}", queue), self._recorder)
-                for queue in QUEUES
+                for queue in self.queues
             ),
         ]
+
+    def _programs(self) -> Mapping[str, tuple[str, int]]:
+        """What runs beside the consumers: by name its module, and how often."""
+        return {"dispatcher": ("dispatching", self._load.dispatchers), "sender": ("sending", self._load.senders)}
 
     def _options(self, name: str, queue: str = "") -> Options:
         topology = self._topology
@@ -118,10 +130,11 @@ class Workload:
             connection.channel().queue_declare(queue, durable=True, arguments={"x-queue-type": kind})
         connection.close()
 
-    def _count(self) -> int | None:
+    def _is_done(self) -> bool:
+        """Whether nothing waits any more; False as well while nobody knows."""
         with suppress(StoreError):
-            return self._delivery.count()
-        return None
+            return self._delivery.count() == 0
+        return False
 
     def _await_quiet(self, deadline: float) -> None:
         size, since = -1, time.monotonic()
@@ -129,6 +142,9 @@ class Workload:
             if (now := self._delivered_bytes()) != size:
                 size, since = now, time.monotonic()
             time.sleep(LOOK)
+
+    def _acknowledged(self) -> int:
+        return sum(path.read_bytes().count(b'"acknowledged"') for path in self._folder.glob("sender-*.jsonl"))
 
     def _delivered_bytes(self) -> int:
         return sum(path.stat().st_size for path in self._folder.glob("consumer-*.jsonl"))

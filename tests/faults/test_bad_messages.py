@@ -43,7 +43,7 @@ UNCARRIABLE: list[dict[str, Any]] = [
     {"microseconds": datetime(2027, 1, 1, 0, 0, 0, 1, tzinfo=UTC)},
     {"early": datetime(1969, 1, 1, tzinfo=UTC)},
     {"n" * 256: "a name"},
-    {"BCC": ["taken away by the broker"], "bytes": b"\xff", "price": -0.0},
+    {"BCC": ["taken away by the broker"], "bytes": b"\xff", "price": math.inf},
 ]
 """Headers of which some are not for AMQP, or not for pika."""
 

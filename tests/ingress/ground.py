@@ -37,16 +37,21 @@ class Received(NamedTuple):
 
 
 class Ground:
-    """The topology of one exchange, declared with plain pika, and a connection that publishes and reads."""
+    """The topology of one exchange, declared with plain pika or there already, and a connection to use it."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, declare: bool = True) -> None:
         self.url = url
+        self._declares = declare
 
     def __enter__(self) -> Self:
         self.connection = pika.BlockingConnection(pika.URLParameters(self.url))
         self.channel = self.connection.channel()
         self.channel.confirm_delivery()
-        declare = self.channel
+        if self._declares:
+            self._declare(self.channel)
+        return self
+
+    def _declare(self, declare: Any) -> None:
         declare.exchange_declare(EXCHANGE, "topic", durable=True)
         declare.exchange_declare(EXPIRED, "fanout", durable=True)
         declare.exchange_declare(OUT, "topic", durable=True)
@@ -61,7 +66,6 @@ class Ground:
         declare.queue_bind(EXPIRED, EXPIRED, "")
         declare.queue_declare(DESTINATION, durable=True, arguments=QUORUM)
         declare.queue_bind(DESTINATION, OUT, "#")
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -104,6 +108,13 @@ class Ground:
             if method is None:
                 return bodies
             bodies.append(body)
+
+
+def queue_bound(url: str, queue: str, exchange: str, key: str) -> None:
+    """Declare a queue, and bind it."""
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        connection.channel().queue_declare(queue, durable=True)
+        connection.channel().queue_bind(queue, exchange, key)
 
 
 def rules() -> ReadingRules:

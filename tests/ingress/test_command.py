@@ -55,6 +55,19 @@ def test_it_takes_messages_in_until_it_is_stopped(
     assert "Traceback" not in err
 
 
+def test_it_stops_while_it_waits_for_a_server(environment: dict[str, str]) -> None:
+    nobody = environment | {"DELAYSTORE_BROKER": "amqp://127.0.0.1:1/"}
+    process = started(["ingest", "--exchange", "orders"], nobody)
+    try:
+        assert line_of(process).startswith("waiting for the broker: ")
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=PATIENCE)
+    finally:
+        process.kill()
+    assert process.returncode == 0
+    assert err == "stopped: 0 stored\n"
+
+
 def test_without_a_queue_it_says_what_to_run(run: CommandLine) -> None:
     result = run("ingest", "--exchange", "orders")
     assert result.code != 0

@@ -52,14 +52,14 @@ def metrics_in(query: str) -> set[str]:
 
 def test_prometheus_takes_the_configuration_and_the_rules() -> None:
     assert "SUCCESS" in promtool("check", "config", "prometheus.yml")
-    assert "8 rules found" in promtool("check", "rules", RULES.name)
+    assert "10 rules found" in promtool("check", "rules", RULES.name)
 
 
 def test_each_alert_fires_when_it_should_and_only_then() -> None:
     promtool("test", "rules", "delaystore.rules.test.yml")
     tested = (DEPLOY / "prometheus" / "delaystore.rules.test.yml").read_text()
     alerts = re.findall(r"alert: (\w+)", RULES.read_text())
-    assert len(alerts) == 8
+    assert len(alerts) == 10
     for alert in alerts:
         assert len(re.findall(rf"alertname: {alert}\b", tested)) >= 2, alert
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.ingress.ground import LONG, Ground
 from tests.integration.cli import PATIENCE, started
 from tests.integration.test_deploy import DASHBOARD, RULES, metrics_in, panels, queries_of
 from tests.servers import PostgreSQLDatabases, Prometheus, RabbitMQVhosts, ServerMissingError
@@ -43,17 +44,41 @@ def served(postgresql: PostgreSQLDatabases, rabbitmq: RabbitMQVhosts) -> Iterato
         wait_for(lambda: b"\ndelaystore_error_queue_depth{" in read(url), "the depth of the error queue")
         text = read(url).decode()
         families = re.findall(r"^# TYPE (\S+)", text, re.MULTILINE)
+        text += ingress_metrics(environment)
         samples = re.findall(r"^([a-z_]+)[{ ]", text, re.MULTILINE)
         yield Served(url.removeprefix("http://").removesuffix("/metrics"), set(samples), set(families))
     postgresql.drop_database(environment["DELAYSTORE_STORE"])
     rabbitmq.delete_vhost(environment["DELAYSTORE_TRANSPORT"])
 
 
+def ingress_metrics(environment: dict[str, str]) -> str:
+    """What `delaystore ingest` serves that has stored one message and rejected another."""
+    broker = environment["DELAYSTORE_TRANSPORT"]
+    run(["ingest", "create", "orders", "--type", "topic", "--broker", broker], environment)
+    with serving(["ingest", "--exchange", "orders", "--metrics", "127.0.0.1:0"], environment) as url:
+        with Ground(broker, declare=False) as ground:
+            ground.publish(b"pay", delay=LONG)
+            ground.publish(b"bad", delay="soon")
+        wait_for(
+            lambda: len(re.findall(rb"^delaystore_ingress_messages_total.* 1.0$", read(url), re.MULTILINE)) == 2, "it"
+        )
+        text = read(url).decode()
+        assert re.search(r"^delaystore_ingress_consuming{.*} 1.0$", text, re.MULTILINE)
+        return text
+
+
 @contextmanager
 def dispatching(environment: dict[str, str]) -> Iterator[str]:
     """Where `delaystore dispatch` serves metrics while the block runs."""
     run(["setup", "--queue", "billing"], environment)
-    process = started(["dispatch", "--metrics", "127.0.0.1:0"], environment)
+    with serving(["dispatch", "--metrics", "127.0.0.1:0"], environment) as url:
+        yield url
+
+
+@contextmanager
+def serving(arguments: list[str], environment: dict[str, str]) -> Iterator[str]:
+    """Where a command serves metrics while the block runs."""
+    process = started(arguments, environment)
     try:
         assert process.stderr is not None
         line = process.stderr.readline()
@@ -121,7 +146,7 @@ def test_a_prometheus_scrapes_it_loads_the_rules_and_answers_every_query(served:
                 found = prometheus.query(query)
                 assert found or panel["title"] in ONLY_WHERE_ASKED, f"{panel['title']}: nothing for {query}"
         wait_for(lambda: all(rule["health"] == "ok" for rule in rules_of(prometheus)), "the rules")
-        assert len(rules_of(prometheus)) == 8
+        assert len(rules_of(prometheus)) == 10
         alerts = prometheus.query("ALERTS")
         assert not alerts, alerts
 

@@ -113,6 +113,16 @@ def test_what_is_sent_again_is_what_was_sent(transport: Transport) -> None:
     assert transport.depth("error") == 0
 
 
+def test_a_float_stays_one(transport: Transport) -> None:
+    failed(transport, batch(1, headers={"ratio": 1.5, "list": [{"n": -0.25}]}))
+    queue = ErrorQueue(transport, "error")
+    found = queue.get("billing-0000")
+    assert found is not None
+    assert found.original().headers == {"ratio": 1.5, "list": [{"n": -0.25}]}
+    assert queue.replay().good
+    assert transport.depth("billing") == 1
+
+
 def test_what_does_not_match_keeps_its_place(transport: Transport) -> None:
     transport.declare("sales")
     messages = [message for pair in zip(batch(250), batch(250, "sales"), strict=True) for message in pair]

@@ -145,6 +145,24 @@ def test_status_counts_what_is_in_the_queues(run: CommandLine, broker: Broker) -
     assert "problem: nobody takes from 'orders.ingress'" in told.out
 
 
+def test_status_tells_how_old_the_oldest_is_where_the_broker_does(run: CommandLine, broker: Broker) -> None:
+    with broker.channel() as channel:
+        channel.queue_declare("My.Timeouts", durable=True)  # a classic queue
+    broker.publish("", "My.Timeouts", timestamp=int(time.time()) - 7200)
+
+    def aged() -> bool:
+        document = run("ingest", "status", "orders", "--queue", "My.Timeouts", "--json").document
+        return document["queues"][0]["oldest"] is not None
+
+    broker.wait_for(aged)
+    (line,) = [
+        line
+        for line in run("ingest", "status", "orders", "--queue", "My.Timeouts").out.splitlines()
+        if line.split()[:1] == ["ingress"]
+    ]
+    assert line.split()[-1].startswith("2h")
+
+
 @pytest.mark.usefixtures("orders")
 def test_status_is_good_while_somebody_takes(run: CommandLine, broker: Broker) -> None:
     with broker.channel() as channel:

@@ -126,3 +126,26 @@ def test_names_and_types_that_cannot_be(run: CommandLine) -> None:
     assert "has 261 bytes" in run.refused("ingest", "create", "x" * 245, "--type", "topic")
     assert "control character" in run.refused("ingest", "create", "a\nb", "--type", "topic")
     assert "no name" in run.refused("ingest", "create", "", "--type", "topic")
+    assert "begin with 'amq.'" in run.refused("ingest", "create", "amq.topic", "--type", "topic")
+
+
+def test_an_exchange_of_rabbitmqs_own_can_be_an_entrance(run: CommandLine, broker: Broker) -> None:
+    names = ("--queue", "all.ingress", "--out", "all.out")
+    assert run("ingest", "create", "amq.topic", "--type", "direct", "--exchange-type", "topic", *names).code == 0
+    broker.publish("amq.topic", "a.b")
+    assert broker.ready("all.ingress") == 1
+
+
+@pytest.mark.parametrize("management", [True, False])
+def test_a_user_who_may_not_declare_is_told_before_anything_is(
+    run: CommandLine, broker: Broker, rabbitmq: RabbitMQVhosts, monkeypatch: pytest.MonkeyPatch, management: bool
+) -> None:
+    with rabbitmq.user(broker.url, configure="^orders", write=".*", read="^orders", tags="management") as url:
+        monkeypatch.setenv("DELAYSTORE_BROKER", url)
+        if not management:
+            monkeypatch.delenv("DELAYSTORE_MANAGEMENT")
+        told = run("ingest", "create", "sales", "--type", "topic")
+        assert (told.code, told.out) == (2, "")
+        assert "permission" in told.err
+        assert "sales.out" not in broker.management.exchanges()
+        assert run("ingest", "create", "orders", "--type", "topic").code == 0

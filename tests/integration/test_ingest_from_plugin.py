@@ -102,6 +102,17 @@ def test_what_waits_in_the_plugin_and_would_be_lost_hinders(run: CommandLine, br
     assert broker.management.exchanges()["orders"].type == "x-delayed-message"
 
 
+def test_a_queue_that_only_its_program_may_bind_is_left_to_it(run: CommandLine, broker: Broker, export: Path) -> None:
+    with broker.channel() as channel:
+        own = channel.queue_declare("", exclusive=True).method.queue
+        channel.queue_bind(own, "orders", "order.#")
+        told = run("ingest", "create", "orders", "--from-plugin")
+        assert told.code == 0
+        assert f"queue {own!r} does not last: the program that makes it must bind it to 'orders.out' itself" in told.err
+        assert own not in {one for one, _ in bound_from(broker, "orders.out")}
+        assert run("ingest", "create", "orders", "--definitions", str(export), "--replace").code == 0
+
+
 def test_with_another_name_both_work(run: CommandLine, broker: Broker) -> None:
     told = run("ingest", "create", "alerts", "--from-plugin", "--as", "alarms")
     assert told.code == 0

@@ -63,10 +63,12 @@ def test_each_page_with_a_test_of_its_own_has_it() -> None:
 
 
 def test_each_block_of_code_says_what_it_is() -> None:
-    """A block without a language would be run by nobody."""
+    """A block without a language, or of one that only a test of the page's own could run, would be run by nobody."""
     for page in documents():
         fences = [line.strip() for line in (ROOT / page).read_text().splitlines() if line.strip().startswith("```")]
         assert all(fence != "```" for fence in fences[::2]), page
+        if page in OWN_TESTS:
+            continue
         for block in blocks_of((ROOT / page).read_text()):
             assert block.language in (*RUN, *DATA), f"{page}:{block.line}: {block.language}"
 

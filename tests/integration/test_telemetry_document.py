@@ -26,7 +26,7 @@ def rows(first_cell: str) -> list[list[str]]:
 
 def in_prometheus(metric: names.Metric) -> str:
     """The name as the exporter makes it."""
-    parts = [sanitize_full_name(metric.name), map_unit(metric.unit), "total" if metric.kind == "counter" else ""]
+    parts = [sanitize_full_name(metric.name), map_unit(metric.unit), "total" if metric.kind.endswith("counter") else ""]
     return "_".join(part for part in parts if part)
 
 

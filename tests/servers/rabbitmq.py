@@ -35,12 +35,20 @@ class RabbitMQ(Server, RabbitMQVhosts):
 
     `management` adds the HTTP API (`management_url`), which makes create_vhost() some ten times faster.
     `tls` adds a TLS listener that demands a client certificate: `tls_url`, `certificates`.
-    `membership`: None: of its own.
+    `membership`: None: of its own. `plugins`: enabled beside. `configuration`: more lines of rabbitmq.conf.
     """
 
     _account = "rabbitmq"
 
-    def __init__(self, *, management: bool = False, tls: bool = False, membership: Membership | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        management: bool = False,
+        tls: bool = False,
+        membership: Membership | None = None,
+        plugins: Sequence[str] = (),
+        configuration: Sequence[str] = (),
+    ) -> None:
         self._server = find_program("rabbitmq-server", *PROGRAMS)
         self._rabbitmqctl = str(Path(self._server).with_name("rabbitmqctl"))
         self.port, self.dist_port, self.epmd_port = free_port(), free_port(), free_port()
@@ -49,6 +57,8 @@ class RabbitMQ(Server, RabbitMQVhosts):
         self._membership = membership or Membership()
         self._user, self._password = self._membership.user, self._membership.password
         self._certificates: Certificates | None = None
+        self._plugins = (*plugins, "rabbitmq_management") if management else tuple(plugins)
+        self._more_configuration = tuple(configuration)
         Server.__init__(self)
         RabbitMQVhosts.__init__(
             self,
@@ -132,7 +142,7 @@ class RabbitMQ(Server, RabbitMQVhosts):
             self._certificates = Certificates.create(self.directory)
             self._write("server-key.pem", self._certificates.server_key.read_text())
         self._write(".erlang.cookie", self._membership.cookie, mode=0o400)
-        self._write("enabled_plugins", "[rabbitmq_management].\n" if self.management_port else "[].\n")
+        self._write("enabled_plugins", f"[{','.join(self._plugins)}].\n")
         self._write("rabbitmq.conf", "\n".join(self._configuration()) + "\n")
 
     def _configuration(self) -> list[str]:
@@ -141,6 +151,7 @@ class RabbitMQ(Server, RabbitMQVhosts):
             f"default_user = {self._user}",
             f"default_pass = {self._password}",
             "disk_free_limit.absolute = 50MB",
+            *self._more_configuration,
         ]
         if self.management_port is not None:
             lines += ["management.tcp.ip = 127.0.0.1", f"management.tcp.port = {self.management_port}"]

@@ -1,6 +1,7 @@
 """`delaystore serve` as a process: it forwards, shows, tells, reloads, drains, and survives its servers."""
 
 import re
+import secrets
 import signal
 import time
 from collections.abc import Iterator
@@ -10,12 +11,15 @@ from datetime import timedelta
 from pathlib import Path
 
 import httpx
+import psycopg
 import pytest
+from psycopg import sql
+from sqlalchemy import make_url
 
 from delaystore import DelayedDelivery, SqlDelayedMessageStore
 from delaystore.transports import open_transport
 from tests.integration.sql_stores import message
-from tests.servers import PostgreSQL, RabbitMQ
+from tests.servers import PostgreSQL, PostgreSQLDatabases, RabbitMQ
 from tests.service.serving import Serving, endpoint, serving, wait_for, write
 
 
@@ -153,6 +157,15 @@ def test_a_reload_goes_over_to_what_it_can_and_names_the_rest(
         assert service.stop() == 0
 
 
+def claimed(store: str) -> int:
+    """How many messages a dispatcher has: on PostgreSQL their rows are locked."""
+    every, free = "SELECT count(*) FROM sales_delayed", "SELECT 1 FROM sales_delayed FOR UPDATE SKIP LOCKED"
+    with psycopg.connect(store.replace("+psycopg", "")) as connection:
+        total = connection.execute(every).fetchone()
+        assert total is not None
+        return int(total[0]) - len(connection.execute(free).fetchall())
+
+
 PATIENT = '[endpoint.sales.dispatcher]\ndispatch_timeout = "1m"'
 
 
@@ -168,6 +181,7 @@ def busy(private_postgresql: PostgreSQL, private_rabbitmq: RabbitMQ, tmp_path: P
             private_rabbitmq.pause()
             now = delivery.operations.now()
             delivery.send_many(message(now) for _ in range(50))
+        wait_for(lambda: claimed(store), "a claim")
         time.sleep(1)
         yield Busy(service, store, broker, config)
 
@@ -241,5 +255,34 @@ def test_a_store_that_is_down_at_the_start_is_waited_for(private_postgresql: Pos
         service.says("WARNING sales dispatcher waits: ")
         assert service.probe()[1]["not_ready"] == ["sales dispatcher"]
         private_postgresql.restore()
+        service.wait_until_ready()
+        assert service.stop() == 0
+
+
+def test_a_part_that_dies_is_started_again_until_it_can_work(
+    postgresql: PostgreSQLDatabases, postgresql_url: str, sqlite_url: str
+) -> None:
+    password = secrets.token_urlsafe(12)
+    store = postgresql.create_role(f"poor-{secrets.token_hex(4)}", password, postgresql_url)
+    environment = {"DELAYSTORE_STORE": store, "DELAYSTORE_TRANSPORT": sqlite_url, "DELAYSTORE_ENDPOINT": "sales"}
+    with serving("--web", "127.0.0.1:0", environment=environment) as service:
+        service.says(r"ERROR sales dispatcher: it died: .*permission.*; it is started again within ")
+        assert service.probe()[1] == {"live": True, "ready": False, "not_ready": ["sales dispatcher"]}
+        assert service.probe("/livez")[0] == 200
+        with psycopg.connect(postgresql_url.replace("+psycopg", "")) as connection:
+            role = sql.Identifier(make_url(store).username or "")
+            connection.execute(sql.SQL("GRANT CREATE ON SCHEMA public TO {}").format(role))
+        service.wait_until_ready()
+        assert service.stop() == 0
+    text = "\n".join(service.lines)
+    assert "Traceback" not in text
+    assert password not in text
+
+
+def test_without_a_file_nothing_is_reloaded(sqlite_url: str) -> None:
+    usual = ("--endpoint", "sales", "--store", sqlite_url, "--transport", sqlite_url)
+    with serving("--web", "127.0.0.1:0", *usual) as service:
+        service.wait_until_ready()
+        assert service.reload().startswith("not reloaded: there is no configuration file")
         service.wait_until_ready()
         assert service.stop() == 0

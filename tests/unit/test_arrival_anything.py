@@ -1,5 +1,6 @@
 """Whatever arrives is a message that can be forwarded as it came, or is rejected with a reason."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,6 +19,7 @@ from delaystore.ingress.reading.saga_cleared import SagaCleared
 from delaystore.message import DelayedMessage
 from delaystore.sql.codec import decode_mapping, encode_mapping
 from delaystore.transports.rabbitmq._checks import check_message
+from delaystore.transports.rabbitmq._floats import holds_float
 from delaystore.transports.rabbitmq._properties import encoded_properties
 from delaystore.transports.rabbitmq.raw.properties import RawProperties
 from tests.arrivals import array, arrival, bytes_value, raw_text, table, typed
@@ -57,9 +59,7 @@ def number(kind: str, least: int, most: int) -> st.SearchStrategy[bytes]:
     return st.integers(least, most).map(lambda value: typed(kind, value))
 
 
-rarely_floats = st.floats(width=32).map(lambda value: typed("f", value)) | st.floats().map(
-    lambda value: typed("d", value)
-)
+floats = st.floats(width=32).map(lambda value: typed("f", value)) | st.floats().map(lambda value: typed("d", value))
 single = (
     st.sampled_from(TEXTS).map(raw_text)
     | st.binary(max_size=300).map(raw_text)
@@ -78,7 +78,7 @@ single = (
     | st.tuples(st.integers(0, 255), st.integers(-(2**31), 2**31 - 1)).map(lambda parts: typed("D", *parts))
     | st.booleans().map(lambda value: typed("t", value))
     | st.just(typed("V"))
-    | rarely_floats
+    | floats
 )
 names = st.sampled_from(KNOWN) | st.text(max_size=20)
 values = st.recursive(
@@ -124,11 +124,13 @@ def test_a_message_that_is_read_can_be_forwarded_as_it_came(
     if not isinstance(message, DelayedMessage):
         assert message
         return
-    check_message(message)
-    assert decode_mapping(encode_mapping(message.headers)) == message.headers
-    sent = RawProperties(encoded_properties(message))
-    content = sent.fields.get("headers", b"")
-    assert read_table(content, 4, len(content)) == (message.headers, {})
+    if not holds_float(message.headers):
+        check_message(message)
+    stored = replace(message, headers=decode_mapping(encode_mapping(message.headers)))
+    assert encoded_properties(stored) == encoded_properties(message)
+    content = RawProperties(encoded_properties(message)).fields.get("headers", b"")
+    values, problems = read_table(content, 4, len(content))
+    assert (values, problems) == (message.headers, {})
 
 
 @given(content=st.binary(max_size=200), rule=rules)

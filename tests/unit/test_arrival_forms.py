@@ -1,6 +1,7 @@
 """When a message is due, by the forms in which it may say so."""
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from tests.arrivals import array, arrival, bytes_value, raw_text, table, text_va
 
 NOW = datetime(2027, 1, 31, 9, 0, 0, 123456, tzinfo=UTC)
 MS = timedelta(milliseconds=1)
+FORM_NAMES = {form.name for form in FORMS}
 NOW_MS = 1801386000123
 """NOW in milliseconds, the rest cut off."""
 SAGA = "0f5c7f4e-5f7b-4d67-9a3c-2a1b0c9d8e7f"
@@ -388,3 +390,10 @@ def test_from_when_to_count() -> None:
         ConfigurationError, match="--count-from 'x' is nothing to count from; there are received, sent, taken"
     ):
         parse_count_from("x", "--count-from")
+
+
+def test_the_document_has_each_form_and_each_start() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "ingress-messages.md").read_text()
+    rows = [row.split("|")[1].strip() for row in page.splitlines() if row.startswith("|")]
+    assert [form.name for form in FORMS] == [row.strip("`") for row in rows if row.strip("`") in FORM_NAMES]
+    assert {f"`{start}`" for start in CountFrom} <= {row.removesuffix(" (default)") for row in rows}

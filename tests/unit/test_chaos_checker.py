@@ -43,6 +43,12 @@ class Writer:
     def delivered(self, key: str, time: float, queue: str = "orders", **details: Any) -> "Writer":
         return self.at(time, "delivered", key, queue=queue, **details)
 
+    def taken_in(self, key: str, *times: float) -> "Writer":
+        """An ingress has stored it, at each of these times."""
+        for time in times:
+            self.at(time, "storing", key, id=key).at(time + 0.1, "stored", key, id=key)
+        return self
+
     def fault(self, began: float, ended: float, number: int = 1, name: str = "kill postgresql") -> "Writer":
         details: dict[str, Any] = {"number": number, "fault": name, "target": "postgresql"}
         return self.at(began, "fault_began", **details).at(ended, "fault_ended", **details)
@@ -134,6 +140,31 @@ BAD: dict[str, tuple[str, Callable[[], Writer]]] = {
             .delivered("x", 6)
         ),
     ),
+    "taken in twice while it waited, with an id": (
+        "stored again",
+        lambda: Writer().sent("x", 1, due=9).fault(2, 3).taken_in("x", 2, 4).delivered("x", 9).delivered("x", 9.1),
+    ),
+    "taken in twice without a fault": (
+        "stored again",
+        lambda: Writer().sent("x", 1, due=2, id=None).taken_in("x", 2, 4).delivered("x", 5).delivered("x", 5.1),
+    ),
+    "taken in once, delivered twice": (
+        "duplicated",
+        lambda: Writer().sent("x", 1, due=9).taken_in("x", 2).delivered("x", 9).delivered("x", 9.1),
+    ),
+    "taken in once, refused once, delivered twice": (
+        "duplicated",
+        lambda: (
+            Writer()
+            .sent("x", 1, due=9)
+            .taken_in("x", 2)
+            .at(3, "storing", "x")
+            .at(3, "not_stored", "x")
+            .delivered("x", 9)
+            .delivered("x", 9.1)
+        ),
+    ),
+    "taken in, never delivered": ("lost", lambda: Writer().sent("x", 1, due=9).taken_in("x", 2)),
     "back to life after a promotion": (
         "revived",
         lambda: (
@@ -206,6 +237,28 @@ ALLOWED: dict[str, tuple[str, Callable[[], Writer]]] = {
     "a cancel without an answer": (
         "perhaps cancelled",
         lambda: Writer().sent("x", 1, due=5).at(2, "cancel_asked", "x").at(3, "cancel_failed", "x"),
+    ),
+    "taken in twice, without an id, a fault near": (
+        "stored again",
+        lambda: (
+            Writer().sent("x", 1, due=9, id=None).fault(2, 3).taken_in("x", 2, 4).delivered("x", 9).delivered("x", 9.1)
+        ),
+    ),
+    "taken in again after it was delivered, a fault near": (
+        "stored again",
+        lambda: Writer().sent("x", 1, due=3).fault(2, 3).taken_in("x", 2, 4).delivered("x", 3).delivered("x", 4.2),
+    ),
+    "published twice, without an id": (
+        "stored again",
+        lambda: (
+            Writer()
+            .attempted("x", 1, 9, id=None)
+            .at(1.5, "failed", "x")
+            .sent("x", 2, due=9, id=None)
+            .taken_in("x", 3, 3.5)
+            .delivered("x", 9)
+            .delivered("x", 9.1)
+        ),
     ),
     "a send that was repeated": (
         "repeated",

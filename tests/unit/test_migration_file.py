@@ -20,7 +20,16 @@ import pytest
 from delaystore.errors import ConfigurationError, MigrationError, MigrationLockedError, MissingDependencyError
 from delaystore.message import DelayedMessage
 from delaystore.migrations._checksum import checksum
-from delaystore.migrations.abc import BatchStatus, MigrationSource, Rejected, Row, Run, RunParameters, RunStatus
+from delaystore.migrations.abc import (
+    BatchStatus,
+    MigrationSource,
+    Rejected,
+    Row,
+    Run,
+    RunCounts,
+    RunParameters,
+    RunStatus,
+)
 from delaystore.migrations.sources import open_source
 from delaystore.migrations.sources._file import json_lines, state
 from delaystore.migrations.sources._file.lines import read_lines
@@ -174,6 +183,80 @@ def test_a_delay_counts_from_when_it_was_sent(tmp_path: Path) -> None:
     assert "out of range" in one(tmp_path, {**record, "headers": {"x-delay": 1e300}}, **columns)
 
 
+PLUGIN = {"sent_time": "timestamp", "delay_ms": "headers.x-delay", "delay_of": "plugin"}
+
+
+def to_the_plugin(delay: Any, **fields: Any) -> dict[str, Any]:
+    """A record of a message that was published with that x-delay; None: without one."""
+    headers = {} if delay is None else {"x-delay": delay}
+    return {"message_id": "m", "destination": "q", "timestamp": 2030512089, "headers": headers, **fields}
+
+
+@pytest.mark.parametrize("delay", [4294967295, "4294967295", "+4294967295", 4294967295.0])
+def test_what_waits_in_the_plugin_is_a_message_as_it_would_deliver_it(tmp_path: Path, delay: Any) -> None:
+    found = one(tmp_path, to_the_plugin(delay), **PLUGIN)
+    assert found.due_time == DUE.replace(microsecond=0) + timedelta(milliseconds=4294967295)
+    assert found.headers == {"x-delay": -4294967295}
+
+
+@pytest.mark.parametrize(
+    ("delay", "reason"),
+    [
+        (4294967296, "a delay above 4,294,967,295 ms"),
+        ("9" * 5000, "a delay above 4,294,967,295 ms"),
+        (7776000000.0, "a delay above 4,294,967,295 ms"),
+        (0, "a delay of 0 or less"),
+        (-5000, "a delay of 0 or less"),
+        ("-5000", "a delay of 0 or less"),
+        (None, "no delay"),
+        (True, "a delay that is no number"),
+        ([5000], "a delay that is no number"),
+    ],
+)
+def test_what_the_plugin_delivered_at_once_does_not_move(tmp_path: Path, opened: Any, delay: Any, reason: str) -> None:
+    waits = to_the_plugin(5000, message_id="waits")
+    source = opened(written(tmp_path / "dump.jsonl", to_the_plugin(delay), waits), **PLUGIN)
+    assert source.waiting("dump", None).count == 1
+    warning = f"1 line left out, as the plugin delivered its message at once: 1 with {reason}"
+    assert [(one.text, one.fatal, one.messages) for one in source.check("dump")] == [(warning, False, 0)]
+    run = begun(source)
+    assert [message.message_id for message in moved(source, run)] == ["waits"]
+    assert source.counts(run) == RunCounts(prepared=1, moved=1)
+    assert [one.text for one in source.check("dump")] == [warning], "it is told when the file is loaded, too"
+
+
+def test_all_lines_of_a_chunk_may_have_been_delivered(tmp_path: Path, opened: Any) -> None:
+    lines = [to_the_plugin(2**32, message_id=f"m{number}") for number in range(600)]
+    source = opened(written(tmp_path / "dump.jsonl", *lines), **PLUGIN)
+    assert source.counts(begun(source)).prepared == 0
+    assert "600 lines left out, as the plugin delivered their messages at once" in source.check("dump")[0].text
+
+
+def test_delivered_lines_belong_to_the_endpoint_they_name(tmp_path: Path, opened: Any) -> None:
+    lines = [to_the_plugin(0, message_id=f"m{n}", owner="sales" if n else "billing") for n in range(3)]
+    source = opened(written(tmp_path / "dump.jsonl", *lines), endpoint="owner", **PLUGIN)
+    in_the_file = [source.check(name)[0].text for name in ("sales", "billing")]
+    assert [text.partition(" ")[0] for text in in_the_file] == ["2", "1"]
+    begun(source, endpoint="billing")
+    assert [source.check(name)[0].text for name in ("sales", "billing")] == in_the_file
+
+
+def test_a_column_of_delays_that_no_line_has_hinders(tmp_path: Path, opened: Any) -> None:
+    source = opened(written(tmp_path / "dump.jsonl", to_the_plugin(5)), **{**PLUGIN, "delay_ms": "headers.delay"})
+    (problem,) = source.check("dump")
+    assert (problem.fatal, problem.text) == (True, "no line of 'dump' has a delay in 'headers.delay'")
+
+
+@pytest.mark.parametrize(
+    ("delay", "reason"),
+    [("5 s", "the plugin takes no such message"), (5000.5, "has a fraction"), (1e999, "no number of milliseconds")],
+)
+def test_delays_that_the_plugin_refuses_or_reads_in_two_ways_are_rejected(
+    tmp_path: Path, delay: Any, reason: str
+) -> None:
+    assert reason in one(tmp_path, to_the_plugin(delay), **PLUGIN)
+
+
 @pytest.mark.parametrize(
     ("record", "parameters", "body"),
     [
@@ -319,6 +402,9 @@ def test_a_celery_message_is_mapped_by_its_parts(tmp_path: Path) -> None:
         ("file:///tmp/x.jsonl?timezone=../../etc", "timezone="),
         ("file:///tmp/x.jsonl?headers_of=kafka", "headers_of='kafka'"),
         ("file:///tmp/x.jsonl?addresses=msmq", "add headers_of=nservicebus"),
+        ("file:///tmp/x.jsonl?delay_of=kafka&sent_time=a&delay_ms=b", "delay_of='kafka'"),
+        ("file:///tmp/x.jsonl?delay_of=plugin&delay_ms=b", "add sent_time=COLUMN"),
+        ("file:///tmp/x.jsonl?delay_of=plugin&sent_time=a&delay_ms=b&headers_of=nservicebus", "leave headers_of"),
         ("file:///no/such/folder/x.jsonl", "does not exist"),
     ],
 )

@@ -69,6 +69,7 @@ PUBLIC = {  # what users import: a change here is a change for them
         "DelayedDelivery",
         "EnlistedDelivery",
     ],
+    "delaystore.control": ["ControlHealth", "ControlQueue"],
     "delaystore.integrations.celery": ["DelayedTasks", "Drained", "drain", "tasks_in"],
     "delaystore.web": ["Cascade", "Role", "User", "app"],
     "delaystore.spark": ["DelaystoreDataSource", "register"],

@@ -13,6 +13,8 @@ from delaystore.message import FAR_TIMESTAMPS, DelayedMessage
 from delaystore.transports.rabbitmq._checks import MAX_ENCODED_BYTES, check_message
 from delaystore.transports.rabbitmq._properties import encoded_properties, read_headers, read_properties
 from delaystore.transports.rabbitmq.publication import content_header
+from delaystore.transports.rabbitmq.raw.properties import RawProperties
+from delaystore.transports.rabbitmq.raw.tables import Entry
 
 
 def message(destination: str = "q", message_id: str = "a", **fields: Any) -> DelayedMessage:
@@ -162,3 +164,29 @@ def test_headers_near_the_frame_limit_are_refused() -> None:
 def test_a_malformed_address_is_refused() -> None:
     with pytest.raises(UnsupportedMessageError):
         check_message(message("/nowhere"))
+
+
+@pytest.mark.parametrize(
+    ("headers", "says"),
+    [
+        ({"ratio": 1.5, "n" * 256: 1}, "names and properties may have at most 255 bytes"),
+        ({"ratio": 1.5, "large": 2**63}, r"AMQP cannot hold header 'large' \(int\): it is beyond AMQP's range"),
+        ({"nan": float("nan"), "one": 1}, r"AMQP cannot hold header 'nan' \(float\): RabbitMQ takes no infinity"),
+        ({"list": [1.5, 2**63]}, r"AMQP cannot hold header 'list' \(list\): it is beyond AMQP's range"),
+    ],
+)
+def test_what_stands_beside_a_float_is_told_from_it(headers: dict[str, Any], says: str) -> None:
+    with pytest.raises(UnsupportedMessageError, match=says):
+        encoded_properties(message(headers=headers))
+
+
+@given(headers=st.dictionaries(st.text(max_size=20), values, max_size=4))
+def test_a_float_changes_nothing_of_what_stands_beside_it(headers: dict[str, Any]) -> None:
+    assume("ratio" not in headers)
+    try:
+        check_message(message(headers=headers))
+    except UnsupportedMessageError:
+        assume(False)
+    alone = RawProperties(encoded_properties(message(headers=headers))).headers
+    beside = RawProperties(encoded_properties(message(headers={**headers, "ratio": 0.5}))).headers
+    assert beside == [*alone, Entry(b"ratio", b"d\x3f\xe0\x00\x00\x00\x00\x00\x00")]

@@ -65,7 +65,10 @@ store_timeout = 31
         ('a = 1\nb = "\n', "is no TOML: Illegal character '\\n' (at line 2, column 6)"),
         (f"{SALES}{SALES}", "(at line 6, column 16)"),
         (f"drein = 3{SALES}", "delaystore.toml: drein is unknown; the nearest is drain"),
-        (f"batch_size = 3{SALES}", "batch_size is unknown; the nearest is batch_size, in [endpoint.NAME.dispatcher]"),
+        (
+            f"batch_size = 3{SALES}",
+            "the nearest is batch_size, in [endpoint.NAME.dispatcher] or in [endpoint.NAME.ingress.NAME]",
+        ),
         (f"{SALES}drain = 3", "[endpoint.sales] drain is unknown; the nearest is drain, outside of any table"),
         (f"{SALES}trasport = 3", "[endpoint.sales] trasport is unknown; the nearest is transport"),
         (f"{SALES}[endpoint.sales.dispacher]", "[endpoint.sales] dispacher is unknown; the nearest is dispatcher"),
@@ -115,6 +118,34 @@ store_timeout = 31
         ('[endpoint.sales]\nstore = 3\ntransport = "x:"', "[endpoint.sales] store must be a URL"),
         (SALES.replace("sales", '"a/b"'), "endpoint cannot be called 'a/b' here: the page has no address for it"),
         (SALES.replace("sales", "livez"), "endpoint cannot be called 'livez' here"),
+        (
+            f"{SALES}[endpoint.sales.ingress.o]\nprefetch = 0",
+            "[endpoint.sales.ingress.o] prefetch must be a whole number",
+        ),
+        (f"{SALES}[endpoint.sales.ingress.o]\nprefetch = 70000", "[endpoint.sales.ingress.o] prefetch must be a whole"),
+        (
+            f"{SALES}[endpoint.sales.ingress.o]\nprefech = 7",
+            "[endpoint.sales.ingress.o] prefech is unknown; the nearest is",
+        ),
+        (
+            f'{SALES}[endpoint.sales.ingress.o]\nforms = "x-dely"',
+            "[endpoint.sales.ingress.o] forms 'x-dely' is no delay",
+        ),
+        (f"{SALES}[endpoint.sales.ingress.o]\nforms = [3]", "ingress.o] forms must be an array of texts, or a text"),
+        (
+            f'{SALES}[endpoint.sales.ingress.o]\ndestination = "header:"',
+            "[endpoint.sales.ingress.o] destination: a header",
+        ),
+        (
+            f'{SALES}[endpoint.sales.ingress.o]\non_duplicate = "x"',
+            "on_duplicate must be one of both, keep, replace, not",
+        ),
+        (f'{SALES}[endpoint.sales.ingress.o]\nbroker = "http://x"', "broker must begin with amqp:// or amqps://"),
+        (f"{SALES}[endpoint.sales.ingress.{'o' * 250}]", "[endpoint.sales] ingress 'ooo"),
+        (
+            f"{SALES.replace('amqp', 'sqlite')}[endpoint.sales.ingress.o]",
+            "ingress 'o' takes messages from RabbitMQ; say",
+        ),
     ],
 )
 def test_each_mistake_is_one_line_that_names_the_key(tmp_path: Path, text: str, said: str) -> None:

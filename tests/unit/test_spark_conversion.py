@@ -131,7 +131,7 @@ def test_what_the_transport_cannot_carry_is_rejected_with_its_reason() -> None:
     converted = convert(columns, transport="amqp://localhost")
     float_, _, address, faulty = reasons(converted)
     assert float_ == (
-        "the transport cannot carry it: AMQP cannot hold header 'n' (float): pika has no encoding for this type; "
+        "the transport cannot carry it: header 'n' (float) holds a float, which pika reads as a whole number; "
         "send it as text or as a Decimal"
     )
     assert (address or "").startswith("the transport cannot carry it: destination '/nowhere'")

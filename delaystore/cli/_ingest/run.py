@@ -2,8 +2,9 @@
 
 import logging
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
@@ -12,15 +13,17 @@ import typer
 from delaystore.cli._broker_options import BrokerUrl
 from delaystore.cli._ingest import run_options as options
 from delaystore.cli._logging import log_to_standard_error
+from delaystore.cli._metrics import metrics_server
 from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table, TransportUrl, required
 from delaystore.cli._output import print_document, say
 from delaystore.cli._server_wait import when_reached
-from delaystore.cli._signals import StopRequest, stop_requests
+from delaystore.cli._signals import stop_requests
 from delaystore.errors import ConfigurationError
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.times import parse_duration
 
 if TYPE_CHECKING:
+    from delaystore.delivery import DelayedDelivery
     from delaystore.ingress.health import IngressHealth
     from delaystore.ingress.ingress import Ingress
     from delaystore.ingress.reading.rules import ReadingRules
@@ -53,6 +56,7 @@ def run(
     prefetch: options.Prefetch = 2500,
     memory: options.Memory = 64 * 1024 * 1024,
     most_body: options.MostBody = 16 * 1024 * 1024,
+    metrics: options.MetricsAddress = None,
     fail_fast: options.FailFast = False,
     verbose: options.Verbose = False,
     broker: BrokerUrl = None,
@@ -63,11 +67,11 @@ def run(
     transport: TransportUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Delays for any program: take delayed messages from RabbitMQ, and keep them in the store.
+    """Take delayed messages from RabbitMQ, of any program.
 
-    Without a command it takes messages in, until SIGTERM or SIGINT. A message is acknowledged once it is stored.
-    `delaystore dispatch` forwards what is due, or `delaystore serve` does both. The commands below are about the
-    exchanges and queues that this takes.
+    Without a command it takes messages in, until SIGTERM or SIGINT. They are kept in the store until they are due. Each
+    is acknowledged once it is stored. `delaystore dispatch` forwards what is due, or `delaystore serve` does both. The
+    commands below are about the exchanges and queues that this takes.
     """
     if context.invoked_subcommand is not None:
         return
@@ -87,11 +91,8 @@ def run(
         longest = DelayedDeliverySettings(max_body_bytes=rules.most_body_bytes)
         delivery = DelayedDelivery(name, opened_store, settings=longest)
         ingress = Ingress(delivery, url, rules, settings, longest)
-        with stop_requests() as request:
-            when_reached("the store", delivery.setup_infrastructure, fail_fast=fail_fast)
-            when_reached("the broker", ingress.check, fail_fast=fail_fast)
-            say(f"taking messages of {ingress.queue!r} in for endpoint {name!r}")
-            _run(ingress, request)
+        with _served(metrics, name, ingress):
+            _run(ingress, delivery, name, fail_fast=fail_fast)
         health = ingress.health()
     say(_outcome(health))
     if as_json:
@@ -171,12 +172,41 @@ def _as_typed() -> Iterator[None]:
         raise ConfigurationError(f"{_TYPED.get(name, name)} {rest}") from None
 
 
-def _run(ingress: "Ingress", request: StopRequest) -> None:
-    ingress.start()
-    never = threading.Event()
-    while not request.made:
-        never.wait(_TICK)
-    ingress.stop()
+class _StoppedEarly(BaseException):
+    """Asked to stop before anything is taken in."""
+
+
+def _run(ingress: "Ingress", delivery: "DelayedDelivery", endpoint: str, *, fail_fast: bool) -> None:
+    """Until somebody asks to stop. Whatever it still waits for is interrupted."""
+    asked = threading.Event()
+    interruptible = True
+
+    def ask() -> None:
+        asked.set()
+        if interruptible:
+            raise _StoppedEarly
+
+    with suppress(_StoppedEarly), stop_requests(also=ask):
+        when_reached("the store", delivery.setup_infrastructure, fail_fast=fail_fast)
+        when_reached("the broker", ingress.check, fail_fast=fail_fast)
+        say(f"taking messages of {ingress.queue!r} in for endpoint {endpoint!r}")
+        interruptible = False
+        ingress.start()
+        while not asked.is_set():
+            time.sleep(_TICK)  # a signal interrupts it; waiting for the event would lock against its own handler
+        ingress.stop()
+
+
+@contextmanager
+def _served(address: str | None, endpoint: str, ingress: "Ingress") -> Iterator[None]:
+    """Serve the metrics of `ingress` during the block, if an address is given."""
+    if address is None:
+        yield
+        return
+    with metrics_server(address) as server:
+        told = server.watch_ingress(endpoint, ingress)
+        yield
+        del told  # it was kept as long as it was to be told of
 
 
 def _outcome(health: "IngressHealth") -> str:

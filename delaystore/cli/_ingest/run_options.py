@@ -99,6 +99,12 @@ MostBody = Annotated[
     int,
     environment_option("--max-body-bytes", "A longer body is rejected.", metavar="NUMBER", group=_GROUP),
 ]
+MetricsAddress = Annotated[
+    str | None,
+    environment_option(
+        "--metrics", "Serve metrics to Prometheus there, as at 127.0.0.1:9465.", metavar="HOST:PORT", group=_GROUP
+    ),
+]
 FailFast = Annotated[
     bool, typer.Option("--fail-fast", help="End where store or broker cannot be reached at the start.")
 ]

@@ -7,6 +7,7 @@ twice. Here each value is what was sent, or is noted as one that cannot be carri
 import struct
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from math import isfinite
 from typing import Any, Final
 
 from delaystore.message import MAX_HEADER_DEPTH
@@ -19,8 +20,9 @@ _FIXED: Final = {
     for kind, layout in zip("IlLbBsuUitfdTDV", (*"iqqbBhHhI?fdQ", "Bi", ""), strict=True)
 }
 """What is fixed in size, by its type (AMQP 0-9-1 errata, 3)."""
-_TEXT, _BYTES, _LIST, _TIME, _DECIMAL, _NOTHING = b"SxATDV"
+_TEXT, _BYTES, _LIST, _DECIMAL, _NOTHING = b"SxADV"
 _CONVERTED: Final = frozenset(b"TDVfd")
+_FLOATS: Final = frozenset(b"fd")
 _SIZED: Final = frozenset(b"xAF")
 
 _Read = tuple[Any, int, str | None]
@@ -30,8 +32,8 @@ _Read = tuple[Any, int, str | None]
 def read_table(content: bytes, at: int, end: int, depth: int = 0) -> tuple[dict[str, Any], dict[str, str]]:
     """The values of the table that lies from `at` to `end`, by name; and by name why some cannot be carried unchanged.
 
-    Whole numbers of any width are int; texts str, or bytes where they are no UTF-8; byte arrays bytes; times aware
-    datetimes; tables and arrays dict and list. What cannot be carried is there as far as Python has it.
+    Whole numbers of any width are int, floats float; texts str, or bytes where they are no UTF-8; byte arrays bytes;
+    times aware datetimes; tables and arrays dict and list. What cannot be carried is there as far as Python has it.
     Raises MalformedTableError for what is no table, and for names that are no UTF-8 or come twice.
     """
     values: dict[str, Any] = {}
@@ -79,16 +81,12 @@ def _converted(kind: int, found: tuple[Any, ...], after: int) -> _Read:
     if kind == _DECIMAL:
         places, digits = found
         return Decimal(digits).scaleb(-places), after, None
-    if kind == _TIME:
-        try:
-            return EPOCH + timedelta(seconds=found[0]), after, None
-        except OverflowError:
-            return (
-                found[0],
-                after,
-                "is a time beyond the year 9999: AMQP has seconds, perhaps it was given milliseconds",
-            )
-    return found[0], after, "is a floating-point number; send it as text"
+    if kind in _FLOATS:
+        return found[0], after, None if isfinite(found[0]) else "is no finite number, and RabbitMQ takes no other"
+    try:
+        return EPOCH + timedelta(seconds=found[0]), after, None
+    except OverflowError:
+        return found[0], after, "is a time beyond the year 9999: AMQP has seconds, perhaps it was given milliseconds"
 
 
 def _read_sized(kind: int, content: bytes, at: int, end: int, depth: int) -> _Read:

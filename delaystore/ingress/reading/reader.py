@@ -13,6 +13,7 @@ from delaystore.ingress.reading.rejection import RejectedArrivalError
 from delaystore.ingress.reading.rules import ReadingRules
 from delaystore.ingress.reading.saga_cleared import SagaCleared
 from delaystore.message import NOTHING, DelayedMessage, new_message_id
+from delaystore.transports.floats import without_floats
 
 _SURE_TO_FIT: Final = 32 * 1024
 """Bytes of properties that fit a frame however they are written anew: a number of one byte takes five then."""
@@ -70,7 +71,7 @@ class ArrivalReader:
             properties=content.properties or NOTHING,
         )
         if not _surely_carried(content):
-            self._rules.check(message)
+            self._rules.check(without_floats(message))
         return message
 
 

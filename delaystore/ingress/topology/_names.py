@@ -1,11 +1,13 @@
 """What the exchanges and queues of an ingress are called."""
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Final, Self
 
 from delaystore.address import MAX_SHORT_STRING_BYTES
 from delaystore.errors import ConfigurationError
 from delaystore.names import control_character
+
+_RESERVED: Final = "amq."
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,12 @@ class IngressNames:
         names = cls(exchange, queue or f"{exchange}.ingress", out or f"{exchange}.out")
         for name in (names.exchange, names.out, names.expired, names.rejected):
             _check(name)
+        for name in (names.out, names.queue):
+            if name.startswith(_RESERVED):
+                raise ConfigurationError(
+                    f"{name!r} cannot be: RabbitMQ keeps names that begin with {_RESERVED!r} for itself; pass names of "
+                    "your own with --queue and --out"
+                )
         if names.out in (names.exchange, names.expired):
             raise ConfigurationError(
                 f"what is due would come back: {names.out!r} cannot be the exchange that due messages go to, too; "

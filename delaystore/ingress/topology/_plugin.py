@@ -39,10 +39,10 @@ class PluginExchange:
 
     def without_the_gone(self, live: Snapshot) -> "PluginExchange":
         """Without bindings to and from what `live` does not have; each is told in `remarks`."""
-        bindings = tuple(one for one in self.bindings if _exists(one.kind, one.destination, live))
+        bindings = tuple(one for one in self.bindings if _can_be_bound(one, live))
         sources = tuple(one for one in self.sources if one.source in live.exchanges)
         gone = {*self.bindings, *self.sources} - {*bindings, *sources}
-        remarks = [f"{one} is left out: one of the two is gone" for one in sorted(gone, key=str)]
+        remarks = [f"{one} is left out: one of the two is gone, or exclusive" for one in sorted(gone, key=str)]
         return replace(self, bindings=bindings, sources=sources, remarks=(*self.remarks, *remarks))
 
     def survives(self, entrance_type: str) -> bool:
@@ -65,8 +65,12 @@ class PluginExchange:
         return binding.kind is DestinationKind.EXCHANGE and binding.destination == self.name
 
 
-def _exists(kind: DestinationKind, name: str, snapshot: Snapshot) -> bool:
-    return name in (snapshot.queues if kind is DestinationKind.QUEUE else snapshot.exchanges)
+def _can_be_bound(binding: Binding, snapshot: Snapshot) -> bool:
+    """Whether what it leads to is there, and not exclusive: only the program that made such a queue may bind it."""
+    if binding.kind is DestinationKind.EXCHANGE:
+        return binding.destination in snapshot.exchanges
+    queue = snapshot.queues.get(binding.destination)
+    return queue is not None and not queue.exclusive
 
 
 def read_plugin_exchange(snapshot: Snapshot, name: str, out: str) -> PluginExchange:
@@ -85,11 +89,16 @@ def read_plugin_exchange(snapshot: Snapshot, name: str, out: str) -> PluginExcha
         name=name,
         inner_type=str(exchange.arguments.get(_INNER_TYPE)),
         arguments=arguments if alternate is None else {**arguments, ALTERNATE_EXCHANGE: alternate},
-        bindings=tuple(sorted((one for one in snapshot.bindings if one.source == name), key=str)),
+        bindings=tuple(sorted((one for one in snapshot.bindings if _is_to_copy(one, name, snapshot)), key=str)),
         sources=tuple(sorted(_sources(snapshot, name), key=str)),
         waiting=exchange.delayed,
         remarks=tuple(_remarks(snapshot, name, out, alternate)),
     )
+
+
+def _is_to_copy(binding: Binding, name: str, snapshot: Snapshot) -> bool:
+    queue = snapshot.queues.get(binding.destination) if binding.kind is DestinationKind.QUEUE else None
+    return binding.source == name and not (queue is not None and queue.exclusive)
 
 
 def _sources(snapshot: Snapshot, name: str) -> list[Binding]:

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import quote
 
 from typing_extensions import override
 
@@ -39,7 +40,11 @@ class Switch(ABC):
         )
 
     def _run(self) -> str:
-        return f"run delaystore ingest for the queue {self.topology.names.queue!r}, and a dispatcher"
+        names = self.topology.names
+        usual = IngressNames.of(names.exchange)
+        queue = "" if names.queue == usual.queue else f" --queue {names.queue}"
+        destination = "" if names.out == usual.out else f" --destination /exchanges/{quote(names.out, safe='')}"
+        return f"run delaystore ingest --exchange {names.exchange}{queue}{destination}, and delaystore dispatch"
 
     def _publishers(self) -> str:
         return (
@@ -96,7 +101,7 @@ class InPlace(Switch):
         if self.plugin.survives(self.topology.entrance_type):
             yield (
                 f"what waits in the plugin{self._waiting()} stays there; when it is due it comes to "
-                f"{self.topology.names.queue!r}, and goes on at once (seen with RabbitMQ 3.10.8; try it with yours)"
+                f"{self.topology.names.queue!r}, and goes on at once (seen with RabbitMQ 3.10.8 and 4.0.5: try yours)"
             )
         else:
             yield (

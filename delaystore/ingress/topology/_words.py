@@ -13,4 +13,5 @@ def words_of(names: IngressNames) -> LayoutWords:
         "is empty and nobody uses it",
         astray=f"leads around the delay: messages arrive at once, and again when they are due; bind to {names.out!r} "
         "in its place, and unbind this",
+        by_management=("which bindings are missing, or lead around the delay: only the management API lists them",),
     )

@@ -17,7 +17,8 @@ from delaystore.times import duration_text, parse_duration
 
 Value = TypeVar("Value")
 Named = TypeVar("Named", bound=StrEnum)
-Scalar = str | int | float | bool
+Shown = str | int | float | bool | list[str]
+"""As TOML has it."""
 HIDDEN: Final = "***"
 _MAX_PORT: Final = 65535
 _VARIABLE: Final = re.compile(r"\$\{\w+\}")
@@ -41,7 +42,7 @@ class Kind(ABC, Generic[Value]):
         """
 
     @abstractmethod
-    def shown(self, value: Value) -> Scalar:
+    def shown(self, value: Value) -> Shown:
         """The value as TOML has it; it shows no password."""
 
     def refusal(self, given: object) -> ConfigurationError:
@@ -74,6 +75,23 @@ class Text(Kind[str]):
     @override
     def shown(self, value: str) -> str:
         return value
+
+
+class Texts(Kind[tuple[str, ...]]):
+    """An array of texts, or one text with commas."""
+
+    wanted = "an array of texts, or a text with commas"
+
+    @override
+    def read(self, given: object) -> tuple[str, ...]:
+        several = given.split(",") if isinstance(given, str) else given
+        if not isinstance(several, list) or not all(isinstance(each, str) and each.strip() for each in several):
+            raise self.refusal(given)
+        return tuple(each.strip() for each in several)
+
+    @override
+    def shown(self, value: tuple[str, ...]) -> list[str]:
+        return list(value)
 
 
 class Flag(Kind[bool]):

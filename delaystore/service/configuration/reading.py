@@ -82,11 +82,11 @@ class Reader:
         near = get_close_matches(name, own, n=1, cutoff=_ALIKE)
         if near:
             return f"is unknown; the nearest is {near[0]}"
-        elsewhere = {key: where for where, key in known_keys(self._root)}
-        near = get_close_matches(name, elsewhere, n=1, cutoff=_ALIKE)
+        everywhere = list(known_keys(self._root))
+        near = get_close_matches(name, [key for _, key in everywhere], n=1, cutoff=_ALIKE)
         if near:
-            where = elsewhere[near[0]]
-            return (
-                f"is unknown; the nearest is {near[0]}, {f'in [{dotted(where)}]' if where else 'outside of any table'}"
-            )
+            places = [
+                f"in [{dotted(at)}]" if at else "outside of any table" for at, key in everywhere if key == near[0]
+            ]
+            return f"is unknown; the nearest is {near[0]}, {' or '.join(places)}"
         return f"is unknown; known here: {', '.join(own)}"

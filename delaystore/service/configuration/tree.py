@@ -9,7 +9,9 @@ from typing import Final
 
 from delaystore.dispatcher.dispatcher import check_dispatcher_name
 from delaystore.errors import ConfigurationError
+from delaystore.service.configuration.control import ControlConfiguration
 from delaystore.service.configuration.fields import key, subtable, subtables
+from delaystore.service.configuration.ingress import IngressConfiguration
 from delaystore.service.configuration.kinds import (
     Address,
     Entries,
@@ -105,12 +107,27 @@ class EndpointConfiguration:
     management: Secret | None = key(Url("http", "https"), None)
     cascade: str | None = key(Text(), None)
     dispatcher: DispatcherConfiguration = subtable(DispatcherConfiguration)
+    control: ControlConfiguration = subtable(ControlConfiguration)
+    ingress: Mapping[str, IngressConfiguration] = subtables(IngressConfiguration)
 
     def __post_init__(self) -> None:
         self.settings()
         for name in ("management", "cascade"):
-            if getattr(self, name) is not None and not self.transport.value.lower().startswith("amqp"):
+            if getattr(self, name) is not None and not self._has_broker:
                 raise ConfigurationError(f"{name} goes with a transport of amqp:// or amqps://; leave it out")
+        if self.control.enabled and not self._has_broker:
+            raise ConfigurationError("control goes with a transport of amqp:// or amqps://; leave it out")
+        for name, ingress in self.ingress.items():
+            if ingress.broker is None and not self._has_broker:
+                raise ConfigurationError(f"ingress {name!r} takes messages from RabbitMQ; say where: broker = URL")
+            try:
+                ingress.settings(name)
+            except ConfigurationError as error:
+                raise ConfigurationError(f"ingress {name!r}: {error}") from None
+
+    @property
+    def _has_broker(self) -> bool:
+        return self.transport.value.lower().startswith("amqp")
 
     def settings(self) -> DelayedDeliverySettings:
         """Those of the dispatcher; raises ConfigurationError for a name that no error queue can have."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
-from functools import partial
+from functools import lru_cache, partial
 from hashlib import sha256
 from itertools import islice
 from typing import Any, ClassVar, Final
@@ -476,12 +476,7 @@ class PostgreSqlDialect(StoreDialect):
         self, connection: Connection, table: Table, change: Change, values: dict[str, Any], now: datetime
     ) -> bool | None:
         """One statement: lock the row unless it is locked, change what was locked, and say what was there."""
-        free = select(table.c.message_id).where(row_with(table)).with_for_update(skip_locked=True).cte("free")
-        is_free = table.c.message_id.in_(select(free.c.message_id))
-        changed = change.where(is_free).returning(table.c.message_id).cte("changed")
-        done = exists(select(changed.c.message_id)).label("done")
-        there = exists(select(table.c.message_id).where(row_with(table))).label("there")
-        row = connection.execute(select(done, there), values).one()
+        row = connection.execute(_changing_unclaimed(table, change), values).one()
         return bool(row.done) if row.done or row.there else None
 
     @override
@@ -740,3 +735,14 @@ def _note(info: dict[str, Any], function: str | None, text: str) -> None:
 
 def _lock_number(name: str) -> int:
     return int.from_bytes(sha256(f"delaystore {name}".encode()).digest()[:8], signed=True)
+
+
+@lru_cache(maxsize=64)
+def _changing_unclaimed(table: Table, change: Change) -> Executable:
+    """Built once for each: to build it takes as long as to run it."""
+    free = select(table.c.message_id).where(row_with(table)).with_for_update(skip_locked=True).cte("free")
+    is_free = table.c.message_id.in_(select(free.c.message_id))
+    changed = change.where(is_free).returning(table.c.message_id).cte("changed")
+    done = exists(select(changed.c.message_id)).label("done")
+    there = exists(select(table.c.message_id).where(row_with(table))).label("there")
+    return select(done, there)

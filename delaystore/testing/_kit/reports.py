@@ -167,3 +167,15 @@ class ReportTests(StoreTests):
         for _ in range(3):
             operable.note_change(entry)
         assert list(operable.changes()) == [entry] * 3
+
+    def test_many_changes_are_noted_at_once_in_their_order(
+        self, operable: OperableDelayedMessageStore, colleague: OperableDelayedMessageStore
+    ) -> None:
+        entries = [
+            AuditEntry(at=NOON, by=f"{ME} {number}", action="cancel", about=f"message {number}", count=1)
+            for number in range(30)
+        ]
+        operable.note_changes([])
+        assert list(colleague.changes()) == []
+        operable.note_changes(entries)
+        assert list(colleague.changes()) == entries[::-1]

@@ -9,6 +9,7 @@ from pika import spec
 from delaystore.address import parse_address
 from delaystore.errors import UnsupportedMessageError
 from delaystore.message import DelayedMessage
+from delaystore.transports.rabbitmq._floats import holds_float
 from delaystore.transports.rabbitmq._properties import encoded_properties, read_headers, read_properties
 
 MAX_ENCODED_BYTES: Final = 112 * 1024
@@ -34,9 +35,19 @@ def check_message(message: DelayedMessage) -> None:
         )
     if _ALWAYS_SAME.issuperset(map(type, message.headers.values())) and "timestamp" not in message.properties:
         return
+    _refuse_floats(message.headers)
     decoded = spec.BasicProperties().decode(encoded)
     _compare("header", message.headers, read_headers(decoded))
     _compare("property", {"delivery_mode": decoded.delivery_mode, **message.properties}, read_properties(decoded))
+
+
+def _refuse_floats(headers: Mapping[str, Any]) -> None:
+    for name, value in headers.items():
+        if holds_float(value):
+            raise UnsupportedMessageError(
+                f"header {name!r} ({type(value).__name__}) holds a float, which pika reads as a whole number; send it "
+                "as text or as a Decimal"
+            )
 
 
 def _compare(kind: str, given: Mapping[str, Any], decoded: Mapping[str, Any]) -> None:

@@ -12,6 +12,7 @@ from pika.compat import long
 
 from delaystore.errors import UnsupportedMessageError
 from delaystore.message import FAR_TIMESTAMPS, PROPERTY_TYPES, DelayedMessage
+from delaystore.transports.rabbitmq._floats import ExactProperties
 from delaystore.transports.rabbitmq.delay_headers import COUNTED_BY_QUEUE
 
 PERSISTENT: Final = 2
@@ -42,7 +43,7 @@ def amqp_properties(message: DelayedMessage) -> spec.BasicProperties:
         fields["timestamp"] = int(timestamp.timestamp())
     fields.setdefault("delivery_mode", PERSISTENT)
     headers = _plain(message.headers) if message.headers else None
-    return spec.BasicProperties(message_id=message.message_id, headers=headers, **fields)
+    return ExactProperties(message_id=message.message_id, headers=headers, **fields)
 
 
 def read_headers(properties: spec.BasicProperties, *, redelivered: bool = False) -> dict[str, Any]:
@@ -104,7 +105,7 @@ def _culprit(message: DelayedMessage) -> str:
     """The header or property that cannot be encoded, by name."""
     for name, value in message.headers.items():
         try:
-            spec.BasicProperties(headers={name: _plain(value)}).encode()
+            ExactProperties(headers={name: _plain(value)}).encode()
         except UNENCODABLE:
             return f"header {name[:80]!r} ({_kind(value)})"
     return "the properties"

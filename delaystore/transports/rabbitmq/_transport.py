@@ -28,7 +28,7 @@ from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.existence import QueueLook, Standing, exists, look_at
 from delaystore.transports.rabbitmq.native import CascadeDelay, NativeDelay, delay_named
 from delaystore.transports.rabbitmq.owner import Owner
-from delaystore.transports.rabbitmq.parameters import broker_from_url
+from delaystore.transports.rabbitmq.parameters import Broker, broker_from_url
 from delaystore.transports.rabbitmq.publication import Publication, publication_of
 from delaystore.transports.rabbitmq.publisher import Sending
 from delaystore.transports.rabbitmq.queues import QUEUE_TYPES, declare_queue, delete_queue, receive
@@ -100,6 +100,11 @@ class RabbitMQTransport(Transport):
 
     def __repr__(self) -> str:
         return f"<RabbitMQTransport {self._broker.label}>"
+
+    @property
+    def broker(self) -> Broker:
+        """Where it leads, for what reads queues on connections of its own."""
+        return self._broker
 
     @override
     def send(

@@ -36,7 +36,6 @@ class XDelayForm(DelayForm):
 
 def _coerced(value: Any, content: Content) -> int:
     if type(value) is float and isfinite(value):
-        del content.problems[HEADER]
         content.headers[HEADER] = int(value)
         return int(value)
     number = integer_in(value)

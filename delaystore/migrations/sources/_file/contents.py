@@ -1,16 +1,18 @@
 """What is in a file, found by reading it once, a line at a time."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
 from typing import Final
 
+from delaystore.amounts import counted
 from delaystore.errors import InvalidMessageError
 from delaystore.message import DelayedMessage
 from delaystore.migrations.abc import Problem, Row, Waiting
 from delaystore.migrations.sources._file.lines import read_lines
 from delaystore.migrations.sources._file.options import FileOptions
+from delaystore.records.delays import NO_DELAY, DeliveredAtOnceError
 
 _SHOWN: Final = 5
 """Bad lines that are named."""
@@ -25,7 +27,7 @@ def endpoints(options: FileOptions) -> list[str]:
 
 
 def waiting(options: FileOptions, endpoint: str, cutoff: datetime | None) -> Waiting:
-    """What would move; lines that are no messages are left out."""
+    """What would move; lines that are no messages, or whose messages have arrived, are left out."""
     destinations: Counter[str] = Counter()
     earliest = latest = None
     staying = 0
@@ -65,16 +67,37 @@ def would_move(options: FileOptions, endpoint: str, cutoff: datetime | None) -> 
 
 
 def check(options: FileOptions, endpoint: str) -> list[Problem]:
-    """Lines that are no messages; the whole run is hindered if no line of the endpoint is one."""
+    """Lines that are no messages; the whole run is hindered if no line of the endpoint is one, or none has a delay."""
     good = bad = 0
+    delivered = Counter[str]()
     first: list[str] = []
     for line in read_lines(options):
         if isinstance(line.message, InvalidMessageError):
             bad += 1
             if bad <= _SHOWN:
                 first.append(f"line {line.number}: {line.message}")
-        elif _is_of(options, line.endpoint, endpoint):
+        elif not _is_of(options, line.endpoint, endpoint):
+            continue
+        elif isinstance(line.message, DeliveredAtOnceError):
+            delivered[str(line.message)] += 1
+        else:
             good += 1
+    if delivered.keys() == {NO_DELAY} and not good:
+        return [Problem(options.path.name, f"no line of {endpoint!r} has a delay in {options.delay_column!r}")]
+    return [*_bad(options, endpoint, bad, good + delivered.total(), first), *left_out(options.path.name, delivered)]
+
+
+def left_out(subject: str, delivered: Mapping[str, int]) -> Iterator[Problem]:
+    """A warning where messages of lines were delivered at once: how many for each reason."""
+    if not delivered:
+        return
+    many, they = sum(delivered.values()), "its message" if sum(delivered.values()) == 1 else "their messages"
+    reasons = ", ".join(f"{count:,} with {reason}" for reason, count in sorted(delivered.items()))
+    text = f"{counted(many, 'line')} left out, as the plugin delivered {they} at once: {reasons}"
+    yield Problem(subject, text, fatal=False)
+
+
+def _bad(options: FileOptions, endpoint: str, bad: int, good: int, first: Sequence[str]) -> list[Problem]:
     if not bad:
         return []
     if not good:

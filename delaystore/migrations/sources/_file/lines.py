@@ -11,6 +11,7 @@ from delaystore.message import DelayedMessage
 from delaystore.migrations.sources._file.json_lines import Record, read_json_lines
 from delaystore.migrations.sources._file.options import FileOptions
 from delaystore.migrations.sources._file.parquet import read_parquet
+from delaystore.records.delays import DeliveredAtOnceError
 from delaystore.records.reader import RecordReader
 
 _READERS: Final[Mapping[str, Callable[[Path, Collection[str]], Iterator[tuple[int, Record]]]]] = {
@@ -23,12 +24,13 @@ _READERS: Final[Mapping[str, Callable[[Path, Collection[str]], Iterator[tuple[in
 class Line:
     """A line (JSON lines) or row (Parquet), by its number from 1.
 
-    `endpoint`: None: the line names none. `message`: the error if the line is no message.
+    `endpoint`: None: the line names none. `message`: the error if the line is no message; a
+    DeliveredAtOnceError if it is one that has arrived.
     """
 
     number: int
     endpoint: str | None
-    message: DelayedMessage | InvalidMessageError
+    message: DelayedMessage | InvalidMessageError | DeliveredAtOnceError
 
 
 def read_lines(options: FileOptions) -> Iterator[Line]:
@@ -46,7 +48,7 @@ def _line(reader: RecordReader, number: int, record: Mapping[str, object]) -> Li
     endpoint = reader.endpoint(record)
     try:
         return Line(number, endpoint, reader.message(number, record))
-    except InvalidMessageError as error:
+    except (InvalidMessageError, DeliveredAtOnceError) as error:
         return Line(number, endpoint, error)
 
 

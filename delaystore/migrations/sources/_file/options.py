@@ -10,6 +10,7 @@ from sqlalchemy import URL
 
 from delaystore.errors import ConfigurationError
 from delaystore.message import PROPERTY_TYPES
+from delaystore.records.delays import Delays, delays_of
 from delaystore.records.due_times import due_times
 from delaystore.records.mapping import CONSTANT, FIELDS, RecordMapping
 from delaystore.records.nservicebus import ADDRESSES
@@ -24,7 +25,7 @@ _INSTEAD: Final[Mapping[str, frozenset[str]]] = {
     "properties": frozenset(PROPERTY_TYPES),
 }
 """For a field with a default: the fields that turn the default off if the URL maps one of them."""
-_OTHERS: Final = ("due_unit", "timezone", "headers_of", "addresses")
+_OTHERS: Final = ("due_unit", "timezone", "headers_of", "addresses", "delay_of")
 _HEADERS_OF: Final = ("nservicebus",)
 _FORMATS: Final = {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
 _SUFFIX: Final = ".migration.sqlite"
@@ -49,6 +50,11 @@ class FileOptions:
         return URL.create("sqlite", database=str(self.state))
 
     @property
+    def delay_column(self) -> str:
+        """Where delays are looked for; empty: nowhere."""
+        return self.mapping.columns.get("delay_ms", "")
+
+    @property
     def by_endpoint(self) -> bool:
         """Whether lines name their endpoints. False: all lines belong to whichever endpoint is asked for."""
         return "endpoint" in self.mapping.columns
@@ -66,9 +72,19 @@ def file_options(url: str) -> FileOptions:
     if addresses is not None and not nservicebus:
         raise ConfigurationError("addresses is for messages of NServiceBus; add headers_of=nservicebus")
     times = due_times(given.pop("due_unit", None), given.pop("timezone", None))
+    delays = _delays(given)
+    if delays.name and nservicebus:
+        raise ConfigurationError("delay_of is for what was sent to the plugin; leave headers_of=nservicebus out")
     defaults = {name: name for name in _DEFAULTS if not _INSTEAD.get(name, frozenset()) & given.keys()}
     address = ADDRESSES[addresses or "queue"]
-    return FileOptions(path, _format(path), RecordMapping({**defaults, **given}, times, nservicebus, address))
+    return FileOptions(path, _format(path), RecordMapping({**defaults, **given}, times, nservicebus, address, delays))
+
+
+def _delays(given: dict[str, str]) -> Delays:
+    delays = delays_of(given.pop("delay_of", None))
+    if delays.name and not {"sent_time", "delay_ms"} <= given.keys():
+        raise ConfigurationError("delay_of says how delays are read; add sent_time=COLUMN and delay_ms=COLUMN")
+    return delays
 
 
 def _chosen(given: dict[str, str], name: str, known: Collection[str]) -> str | None:

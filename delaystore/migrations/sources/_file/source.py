@@ -45,11 +45,12 @@ class FileSource(SqlSource):
 
     @override
     def check(self, endpoint: str) -> Sequence[Problem]:
-        """Lines that are no messages; a state that cannot be written; a file that changed since it was loaded."""
+        """Lines that are no messages, or were delivered; a state that cannot be written; a file that has changed."""
         loaded = self._state.loaded()
         if loaded is None:
             return [*contents.check(self._options, endpoint), *self._unwritable()]
-        return [*self._changes(loaded), *super().check(endpoint)]
+        delivered = contents.left_out(self._options.path.name, self._state.delivered(endpoint))
+        return [*self._changes(loaded), *super().check(endpoint), *delivered]
 
     @override
     def waiting(self, endpoint: str, cutoff: datetime | None) -> Waiting:

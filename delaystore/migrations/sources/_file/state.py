@@ -5,7 +5,7 @@ file is only checked to be still the same.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -14,11 +14,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, Column, Connection, Integer, MetaData, Table, Text, inspect, select
+from sqlalchemy import BigInteger, Column, Connection, Integer, MetaData, Table, Text, func, inspect, select
 
 from delaystore.errors import InvalidMessageError, MigrationError
+from delaystore.message import DelayedMessage
 from delaystore.migrations.sources._file.lines import Line, read_lines, readable
 from delaystore.migrations.sources._file.options import FileOptions
+from delaystore.records.delays import DeliveredAtOnceError
 from delaystore.records.mapping import RecordMapping
 from delaystore.sql.columns import KEY, SENT
 from delaystore.sql.engine import create_store_engine
@@ -48,6 +50,14 @@ INPUT: Final = Table(
     Column("lines", Integer, nullable=False),
 )
 """One row, written with the messages: what was read, and how."""
+DELIVERED: Final = Table(
+    "delivered",
+    _METADATA,
+    Column("line", Integer, primary_key=True, autoincrement=False),
+    Column("endpoint", Text),
+    Column("reason", Text, nullable=False),
+)
+"""The lines whose messages were delivered at once, and do not move. Files of earlier releases have no such table."""
 _CHUNK: Final = 500
 
 
@@ -85,6 +95,18 @@ class State:
             row = connection.execute(select(INPUT)).first()
             return None if row is None else Input(*row)
 
+    def delivered(self, endpoint: str) -> Mapping[str, int]:
+        """How many of the endpoint's loaded lines were delivered at once, by the reason."""
+        if not self._options.state.exists():
+            return {}
+        with self._connection() as connection:
+            if not inspect(connection).has_table(DELIVERED.name):
+                return {}
+            statement = select(DELIVERED.c.reason, func.count().label("lines")).group_by(DELIVERED.c.reason)
+            if self._options.by_endpoint:
+                statement = statement.where(DELIVERED.c.endpoint == endpoint)
+            return {row.reason: row.lines for row in connection.execute(statement)}
+
     def load(self, endpoint: str, at: datetime) -> Input:
         """Read the whole file, unless it is loaded. A line that cannot be read becomes a row to reject, due `at`."""
         if (loaded := self.loaded()) is not None:
@@ -96,8 +118,7 @@ class State:
             lines = iter(read_lines(self._options))
             count = 0
             while chunk := list(islice(lines, _CHUNK)):
-                rows = _without_duplicates(connection, [_row(line, endpoint, at) for line in chunk], at)
-                connection.execute(MESSAGES.insert(), rows)
+                _insert(connection, chunk, endpoint, at)
                 count += len(chunk)
             if (found := path.stat()).st_size != before.st_size or found.st_mtime_ns != before.st_mtime_ns:
                 raise MigrationError(f"{path.name!r} changed while it was read; migrate a file that nobody writes to")
@@ -140,18 +161,33 @@ def reading_of(mapping: RecordMapping) -> str:
     columns = [f"{field}={column}" for field, column in sorted(mapping.columns.items())]
     times, address = mapping.due_times, mapping.address.__name__
     zone = times.zone.key if times.zone else None
+    delays = [f"delay_of={mapping.delays.name}"] if mapping.delays.name else []  # as earlier releases wrote it
     return "&".join(
-        [*columns, f"due_unit={times.unit}", f"timezone={zone}", f"nservicebus={mapping.nservicebus}", address]
+        [*columns, f"due_unit={times.unit}", f"timezone={zone}", f"nservicebus={mapping.nservicebus}", address, *delays]
     )
 
 
-def _row(line: Line, endpoint: str, at: datetime) -> dict[str, Any]:
-    message = line.message
+def _insert(connection: Connection, lines: Sequence[Line], endpoint: str, at: datetime) -> None:
+    delivered, rows = [], []
+    for line in lines:
+        if isinstance(line.message, DeliveredAtOnceError):
+            delivered.append({"line": line.number, "endpoint": line.endpoint, "reason": str(line.message)})
+        else:
+            rows.append(_row(line.number, line.endpoint, line.message, endpoint, at))
+    if rows:
+        connection.execute(MESSAGES.insert(), _without_duplicates(connection, rows, at))
+    if delivered:
+        connection.execute(DELIVERED.insert(), delivered)
+
+
+def _row(
+    number: int, named: str | None, message: DelayedMessage | InvalidMessageError, endpoint: str, at: datetime
+) -> dict[str, Any]:
     if isinstance(message, InvalidMessageError):
-        return _bad_row(line.number, line.endpoint or endpoint, str(message), at)
+        return _bad_row(number, named or endpoint, str(message), at)
     values = to_row(message)
     sent = {column.name: values[column.name] for column in SENT}
-    return {"line": line.number, "endpoint": line.endpoint, **sent, "error": None}
+    return {"line": number, "endpoint": named, **sent, "error": None}
 
 
 def _bad_row(number: int, endpoint: str | None, reason: str, at: datetime) -> dict[str, Any]:

@@ -16,17 +16,21 @@ from delaystore.stores.sql.operating._texts import fitting
 class Changes(Noun):
     """Those at one endpoint, kept for good."""
 
-    def note(self, entry: AuditEntry) -> None:
-        """A row of its own; texts that are too long are cut."""
-        values = {
-            "made_at": utc(entry.at, "at"),
-            "change_id": new_message_id(),
-            "made_by": fitting(entry.by, NAME_BYTES),
-            "action": fitting(entry.action, NAME_BYTES),
-            "about": fitting(entry.about, ABOUT_BYTES),
-            "messages": entry.count,
-        }
-        self._execute(insert(self._tables.changes), values)
+    def note(self, entries: Sequence[AuditEntry]) -> None:
+        """A row for each; texts that are too long are cut."""
+        rows = [
+            {
+                "made_at": utc(entry.at, "at"),
+                "change_id": new_message_id(),
+                "made_by": fitting(entry.by, NAME_BYTES),
+                "action": fitting(entry.action, NAME_BYTES),
+                "about": fitting(entry.about, ABOUT_BYTES),
+                "messages": entry.count,
+            }
+            for entry in entries
+        ]
+        if rows:
+            self._execute(insert(self._tables.changes), rows)
 
     def last(self, limit: int, before: datetime | None) -> Sequence[AuditEntry]:
         """The newest first."""

@@ -209,8 +209,12 @@ class OperableSqlStore(OperableDelayedMessageStore):
 
     @override
     def note_change(self, entry: AuditEntry) -> None:
+        self.note_changes([entry])
+
+    @override
+    def note_changes(self, entries: Sequence[AuditEntry]) -> None:
         with self._one_call() as bound:
-            Changes(bound).note(entry)
+            Changes(bound).note(entries)
 
     @override
     def changes(self, limit: int = 100, before: datetime | None = None) -> Sequence[AuditEntry]:

@@ -1,7 +1,7 @@
 """A message's properties as the bytes they came in."""
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple, Self
 
@@ -60,6 +60,13 @@ class RawProperties:
         self._fields: dict[str, bytes] | None = None
         self._headers: list[Entry] | None = None
 
+    @classmethod
+    def of(cls, fields: Mapping[str, bytes]) -> Self:
+        """Those that are set, by name, each as on the wire."""
+        set_here = [field for field in _FIELDS if field.name in fields]
+        flags = sum(field.flag for field in set_here)
+        return cls(_FLAGS.pack(flags) + b"".join(fields[field.name] for field in set_here))
+
     @property
     def message_id(self) -> str | None:
         """The message's id, as far as it is text; None: it has none, or its properties cannot be read."""
@@ -100,13 +107,7 @@ class RawProperties:
             fields["headers"] = join_table(headers)
         else:
             fields.pop("headers", None)
-        flags = 0
-        pieces = []
-        for flag, name, _ in _FIELDS:
-            if name in fields:
-                flags |= flag
-                pieces.append(fields[name])
-        return type(self)(_FLAGS.pack(flags) + b"".join(pieces))
+        return self.of(fields)
 
     def content_header(self, channel_number: int, body_size: int) -> bytes:
         """The frame that holds the properties."""

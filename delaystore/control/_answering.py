@@ -1,0 +1,69 @@
+"""Doing requests, a batch at a time, and answering them."""
+
+import logging
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from delaystore.control._commands import Asked
+from delaystore.control._given import cut
+from delaystore.control._problems import ProblemCode, RequestError
+from delaystore.control.protocol import Answer, Protocol, problem_answer
+from delaystore.errors import DelaystoreError, StoreSetupError, StoreUnavailableError
+from delaystore.operations import Operations
+
+logger = logging.getLogger("delaystore.control")
+
+
+class Request(NamedTuple):
+    """A request as it came: JSON, and who sent it."""
+
+    body: bytes
+    by: str
+
+
+class Answering:
+    """Does requests with the store of `operations`. Used by one thread."""
+
+    def __init__(self, operations: Operations, *, with_bodies: bool) -> None:
+        self._operations = operations
+        self._protocol = Protocol(operations.endpoint, with_bodies=with_bodies)
+
+    def answer(self, requests: Sequence[Request]) -> Sequence[Answer]:
+        """Do the first of `requests`, one at least, in one transaction, and return the answers to these.
+
+        Raises StoreUnavailableError, StoreSetupError: the store does nothing at present, and nothing was done. What the
+        store refuses is found by halves, and answered by itself.
+        """
+        most = len(requests)
+        while True:
+            try:
+                return self._answer(requests[:most])
+            except (StoreUnavailableError, StoreSetupError):
+                raise
+            except Exception as error:
+                if most == 1:
+                    return [_refused(error)]
+                most //= 2
+
+    def _answer(self, requests: Sequence[Request]) -> Sequence[Answer]:
+        now = self._operations.now()
+        read = [self._protocol.read(body, Asked(by=by, now=now)) for body, by in requests]
+        wanted = [one.request for one in read if not isinstance(one, Answer)]
+        results = iter(self._operations.do_all(wanted) if wanted else ())
+        answers: list[Answer] = []
+        for one in read:
+            if isinstance(one, Answer):
+                answers.append(one)
+            elif (result := next(results, None)) is not None:
+                answers.append(one.answer(result))
+            else:
+                break  # as many were done as bodies fit into memory
+        return answers
+
+
+def _refused(error: Exception) -> Answer:
+    """The answer to a request that the store refuses, or that nobody has thought of."""
+    if isinstance(error, DelaystoreError):
+        return problem_answer(RequestError(ProblemCode.REFUSED, cut(str(error))))
+    logger.error("unexpected %s while a request was done", type(error).__name__, exc_info=error)
+    return problem_answer(RequestError(ProblemCode.REFUSED, f"unexpected {type(error).__name__}; the log says more"))

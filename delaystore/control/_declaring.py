@@ -1,0 +1,28 @@
+"""Declaring a control queue, and what belongs to it."""
+
+from typing import Final
+
+from delaystore.control._names import ControlNames
+from delaystore.transports.rabbitmq.blocking import BlockingConnections
+from delaystore.transports.rabbitmq.declaring import declare
+from delaystore.transports.rabbitmq.existence import missing
+from delaystore.transports.rabbitmq.queues import declare_queue
+from delaystore.transports.rabbitmq.topology.layout import Binding, DestinationKind, Exchange, Layout, Queue
+
+_TYPE: Final = "quorum"
+
+
+def declare_control(connections: BlockingConnections, names: ControlNames) -> None:
+    """Create the queues and the exchange that do not exist; what exists stays as it is.
+
+    A request goes back to its queue whenever a process dies, and no delivery limit may drop it for that.
+    Raises TransportSetupError, TransportUnavailableError.
+    """
+    exchange = Exchange(names.exchange, "fanout")
+    gone = missing(connections, [exchange, Queue(names.queue), Queue(names.rejected)])
+    for queue in (names.queue, names.rejected):
+        if Queue(queue) in gone:
+            declare_queue(connections, queue, _TYPE, lift_limit=True)
+    if exchange in gone or Queue(names.queue) in gone:
+        binding = Binding(names.exchange, names.queue, DestinationKind.QUEUE)
+        declare(connections, Layout(exchanges=(exchange,) if exchange in gone else (), bindings=(binding,)))

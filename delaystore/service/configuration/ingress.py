@@ -1,0 +1,84 @@
+"""The configuration of an ingress: the options of `delaystore ingest`."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+from delaystore.ingress.reading.counting import CountFrom
+from delaystore.ingress.reading.destinations.abc import DestinationRule
+from delaystore.ingress.reading.destinations.naming import parse_destination
+from delaystore.ingress.reading.forms.abc import DelayForm
+from delaystore.ingress.reading.forms.naming import FORMS, parse_forms
+from delaystore.ingress.reading.rules import MOST_BODY_BYTES
+from delaystore.ingress.settings import IngressSettings, OnDuplicate
+from delaystore.service.configuration.fields import key
+from delaystore.service.configuration.kinds import OneOf, Secret, Span, Text, Texts, Url, Whole
+
+if TYPE_CHECKING:
+    from delaystore.ingress.topology import IngressNames
+
+_DEFAULTS: Final = IngressSettings(queue="any")
+_SOME_NAME: Final = "any"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngressConfiguration:
+    """One ingress. The name of its table is the exchange that programs publish to, unless it says another or a queue.
+
+    `broker` None: that of the endpoint's transport.
+    """
+
+    exchange: str | None = key(Text(), None)
+    queue: str | None = key(Text(), None)
+    broker: Secret | None = key(Url("amqp", "amqps"), None)
+    destination: str | None = key(Text(), None)
+    forms: tuple[str, ...] = key(Texts(), tuple(form.name for form in FORMS))
+    count_from: CountFrom = key(OneOf(CountFrom), CountFrom.RECEIVED)
+    on_duplicate: OnDuplicate = key(OneOf(OnDuplicate), OnDuplicate.BOTH)
+    direct_below: timedelta = key(Span(zero=True), _DEFAULTS.direct_below)
+    rejected_queue: str | None = key(Text(), None)
+    batch_size: int = key(Whole(1), _DEFAULTS.batch_size)
+    prefetch: int = key(Whole(1), _DEFAULTS.prefetch)
+    memory_bytes: int = key(Whole(1), _DEFAULTS.memory_bytes)
+    max_body_bytes: int = key(Whole(1), MOST_BODY_BYTES)
+
+    def __post_init__(self) -> None:
+        self.settings(_SOME_NAME)
+        self.destination_rule(_SOME_NAME)
+        self.delay_forms()
+
+    def settings(self, name: str) -> IngressSettings:
+        """The settings of the ingress whose table has that name; ConfigurationError begins with the key."""
+        return IngressSettings(
+            queue=self._queue(name),
+            rejected_queue=self.rejected_queue or "",
+            on_duplicate=self.on_duplicate,
+            direct_below=self.direct_below,
+            batch_size=self.batch_size,
+            prefetch=self.prefetch,
+            memory_bytes=self.memory_bytes,
+        )
+
+    def destination_rule(self, name: str) -> DestinationRule:
+        """Where messages go that do not say it; ConfigurationError begins with the key."""
+        exchange = self._exchange(name)
+        usual = "header" if exchange is None else f"/exchanges/{quote(_names(exchange).out, safe='')}"
+        return parse_destination(self.destination or usual, "destination")
+
+    def delay_forms(self) -> tuple[DelayForm, ...]:
+        """How messages say when they are due; ConfigurationError begins with the key."""
+        return parse_forms(self.forms, "forms")
+
+    def _exchange(self, name: str) -> str | None:
+        return name if self.exchange is None and self.queue is None else self.exchange
+
+    def _queue(self, name: str) -> str:
+        exchange = self._exchange(name)
+        return self.queue or "" if exchange is None else _names(exchange, self.queue).queue
+
+
+def _names(exchange: str, queue: str | None = None) -> "IngressNames":
+    from delaystore.ingress.topology import IngressNames  # which needs the libraries of RabbitMQ
+
+    return IngressNames.of(exchange, queue=queue)

@@ -1,0 +1,56 @@
+"""An ingress as a part of a service."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from delaystore.delivery import DelayedDelivery
+from delaystore.ingress.ingress import Ingress
+from delaystore.ingress.reading.rules import ReadingRules
+from delaystore.service.configuration.ingress import IngressConfiguration
+from delaystore.service.configuration.tree import EndpointConfiguration
+from delaystore.service.opened import OpenedEndpoint
+from delaystore.transports import RabbitMQTransport
+
+
+class IngressPart:
+    """Takes messages in, once the store is set up. `name`: of its table.
+
+    `watched`: called with the ingress; what it returns is kept as long as this. Raises ConfigurationError.
+    """
+
+    def __init__(
+        self,
+        opened: OpenedEndpoint,
+        endpoint: EndpointConfiguration,
+        name: str,
+        configuration: IngressConfiguration,
+        watched: Callable[[Ingress], object],
+    ) -> None:
+        self._opened = opened
+        broker = (configuration.broker or endpoint.transport).value
+        settings, most = configuration.settings(name), configuration.max_body_bytes
+        rules = ReadingRules(
+            ingress_queue=settings.queue,
+            destination=configuration.destination_rule(name),
+            forms=configuration.delay_forms(),
+            count_from=configuration.count_from,
+            most_body_bytes=most,
+            check=RabbitMQTransport(broker).check,
+        )
+        keeping = replace(endpoint.settings(), automatic_setup=False, max_body_bytes=most, handover_horizon=0)
+        delivery = DelayedDelivery(opened.name, opened.store, settings=keeping)
+        self._ingress = Ingress(delivery, broker, rules, settings, keeping, on_stored=opened.wake_up)
+        self._watching = watched(self._ingress)
+
+    def run(self) -> None:
+        """Take messages in until `stop`. Raises StoreError where the tables cannot be set up, or not yet."""
+        self._opened.prepare()
+        self._ingress.run()
+
+    def stop(self) -> None:
+        """Have it store and acknowledge what is under way."""
+        self._ingress.stop(0)
+
+    def problems(self) -> Sequence[str]:
+        """Why it takes nothing in."""
+        return self._ingress.health().problems

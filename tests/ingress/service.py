@@ -1,0 +1,109 @@
+"""delaystore beside a broker, as a user runs it: its commands, as processes."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Self
+
+from tests.faults.patience import PATIENCE, wait_until
+
+ENDPOINT = "shop"
+
+
+class Command:
+    """A command that runs until it is ended. A context manager; at its end it has stopped by SIGTERM, with code 0."""
+
+    def __init__(self, arguments: Sequence[str], environment: dict[str, str], ready: str) -> None:
+        self._arguments = arguments
+        self._environment = environment
+        self._ready = ready
+
+    def __enter__(self) -> Self:
+        self._log = TemporaryFile()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "delaystore.cli", *self._arguments],
+            env={**os.environ, **self._environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self._log,
+            cwd=Path(__file__).parents[2],
+        )
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            code = self._process.wait(PATIENCE)
+        finally:
+            self._process.kill()
+        log = self.log
+        self._log.close()
+        if kind is not None:
+            sys.stderr.write(log)
+        else:
+            assert (code, "Traceback" in log) == (0, False), log
+
+    @property
+    def log(self) -> str:
+        """What it has said so far."""
+        return os.pread(self._log.fileno(), 1_000_000, 0).decode()
+
+    def await_ready(self) -> Self:
+        """Wait until it says that it is at work."""
+        wait_until(lambda: self._ready in self.log or self._process.poll() is not None, f"it says {self._ready!r}")
+        assert self._process.poll() is None, self.log
+        return self
+
+
+class Service:
+    """`delaystore ingest` and `delaystore dispatch` between a broker and a store. A context manager.
+
+    `queue`: the ingress queue, in place of the exchange's own; messages then say by themselves where they go.
+    """
+
+    def __init__(self, store: str, broker: str, management: str, exchange: str = "", queue: str = "") -> None:
+        self.url, self.exchange = broker, exchange
+        self.environment = {
+            "DELAYSTORE_STORE": store,
+            "DELAYSTORE_BROKER": broker,
+            "DELAYSTORE_TRANSPORT": broker,
+            "DELAYSTORE_MANAGEMENT": management,
+            "DELAYSTORE_ENDPOINT": ENDPOINT,
+        }
+        self._entrance = ["--queue", queue] if queue else ["--exchange", exchange]
+        self._running = ExitStack()
+
+    @property
+    def out(self) -> str:
+        """The exchange to which queues are bound."""
+        return f"{self.exchange}.out"
+
+    def run(self, *arguments: str) -> str:
+        """What a command prints, which must not fail."""
+        command = [sys.executable, "-m", "delaystore.cli", *arguments]
+        environment = {**os.environ, **self.environment}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def create(self, out_type: str) -> Self:
+        """Declare the ingress."""
+        self.run("ingest", "create", self.exchange, "--type", out_type)
+        return self
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            ingest = Command(["ingest", *self._entrance], self.environment, "taking messages of")
+            dispatch = Command(["dispatch"], self.environment, "dispatching for")
+            for command in [stack.enter_context(one) for one in (ingest, dispatch)]:
+                command.await_ready()
+            self._running = stack.pop_all()
+        return self
+
+    def __exit__(self, kind: object, *rest: object) -> None:
+        self._running.__exit__(kind, *rest)  # type: ignore[arg-type] # as it came

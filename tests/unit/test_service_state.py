@@ -1,0 +1,86 @@
+"""Whether a service lives, and is ready: what the probes answer."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from starlette.types import ASGIApp
+
+from delaystore.service.configuration.files import configuration_in
+from delaystore.service.probes import probe_application
+from delaystore.service.service import Service
+from delaystore.service.state import ServiceState
+
+
+@contextmanager
+def service(folder: Path) -> Iterator[Service]:
+    """A service that runs here."""
+    file = folder / "delaystore.toml"
+    database = f"sqlite:///{folder / 'app.db'}"
+    file.write_text(
+        f'[web]\nlisten = "127.0.0.1:0"\n[endpoint.sales]\nstore = "{database}"\ntransport = "{database}"\n'
+    )
+    running = Service(configuration_in(file), lambda _line: None)
+    running.start()
+    try:
+        yield running
+    finally:
+        assert not running.stop(lambda: None)
+
+
+def get(application: ASGIApp, path: str) -> httpx.Response:
+    """What an application answers."""
+
+    async def ask() -> httpx.Response:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(application), base_url="http://here") as client:
+            return await client.get(path)
+
+    return asyncio.run(ask())
+
+
+def wait_until_ready(running: Service) -> None:
+    deadline = time.monotonic() + 20
+    while not running.state().ready:
+        assert time.monotonic() < deadline, running.state()
+        time.sleep(0.05)
+
+
+def test_a_service_lives_as_long_as_its_main_loop_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with service(tmp_path) as running:
+        wait_until_ready(running)
+        application = probe_application(running.state)
+        assert get(application, "/livez").status_code == 200
+        monkeypatch.setattr("delaystore.service.service._HUNG", 0.0)
+        assert get(application, "/livez").status_code == 503
+        assert get(application, "/livez").json()["live"] is False
+        monkeypatch.undo()
+        running.turn()
+        assert get(application, "/livez").status_code == 200
+
+
+def test_a_service_that_ends_is_not_ready(tmp_path: Path) -> None:
+    with service(tmp_path) as running:
+        wait_until_ready(running)
+    assert running.state().problems["the service"] == ["it is ending"]
+
+
+def test_a_part_whose_thread_is_gone_is_no_life(tmp_path: Path) -> None:
+    with service(tmp_path) as running:
+        wait_until_ready(running)
+        (dispatcher,) = (runner for turn in running._endpoints.turns() for runner in turn)
+        dispatcher.stop()
+        assert dispatcher.ended(20)
+        assert not running.state().live
+
+
+def test_only_those_who_may_know_are_told_why() -> None:
+    state = ServiceState(live=True, problems={"sales dispatcher": ["no answer from db.internal"]})
+    answer = get(probe_application(lambda: state), "/readyz")
+    assert answer.status_code == 503
+    assert answer.json()["reasons"] == {"sales dispatcher": ["no answer from db.internal"]}
+    assert "db.internal" not in str(state.as_dict(reasons=False))
+    assert str(state) == "not ready: sales dispatcher: no answer from db.internal"
