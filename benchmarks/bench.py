@@ -12,6 +12,7 @@ from uuid import uuid4
 import pika
 import psycopg
 
+from benchmarks.filling import DESTINATION
 from delaystore.message import DelayedMessage, new_message_id
 from delaystore.settings import TransactionMode
 from delaystore.stores import SqlDelayedMessageStore
@@ -98,8 +99,8 @@ class Bench:
         self._checkpoint()
 
     def forget_sent(self) -> None:
-        """Delete what waits for the queue, and leave what `fill` put there."""
-        self.database.execute(f"DELETE FROM {self.table} WHERE destination = %s", (self.queue,))
+        """Delete what waits, and leave what `fill` put there."""
+        self.database.execute(f"DELETE FROM {self.table} WHERE destination <> %s", (DESTINATION,))
         self.settle()
 
     @contextmanager

@@ -19,6 +19,7 @@ from benchmarks.programs import ROOT, Program, Running, running
 
 DELAYSTORE: Final = str(Path(sys.executable).with_name("delaystore"))
 _BARE_TABLE: Final = "bare_delayed"
+_ANY_PORT: Final = "127.0.0.1:0"
 WARM_UP: Final = 2000
 """Messages that a program takes before it is measured."""
 
@@ -70,6 +71,12 @@ class Entrance:
         return Taker(Program("delaystore", command), self.bench.table)
 
     @property
+    def service(self) -> Taker:
+        """`delaystore serve`, with an ingress, a dispatcher, the web page and metrics."""
+        command = (DELAYSTORE, "serve", "--ingest", self.exchange, "--web", _ANY_PORT, "--metrics", _ANY_PORT)
+        return Taker(Program("delaystore", command), self.bench.table)
+
+    @property
     def bare_loop(self) -> Taker:
         """The peer; its table is made here."""
         self.bench.database.execute(
@@ -92,6 +99,14 @@ class Entrance:
     def depth(self) -> int:
         """How many messages are ready in the ingress queue."""
         return self.bench.depth(self.queue)
+
+    def await_taken(self) -> None:
+        """Wait until the ingress queue is empty; TimeoutError."""
+        deadline = time.monotonic() + PATIENCE
+        while self.depth():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{self.depth()} messages are in {self.queue} after {PATIENCE:g} s")
+            time.sleep(LOOK_EVERY)
 
     @property
     def _environment(self) -> Mapping[str, str]:
@@ -139,18 +154,23 @@ def warm_up(entrance: Entrance, taker: Taker, count: int, process: Running) -> N
     await_stored(entrance, taker, count, process)
 
 
-def await_stored(entrance: Entrance, taker: Taker, count: int, process: Running) -> None:
+def await_stored(
+    entrance: Entrance, taker: Taker, count: int, process: Running, meanwhile: Callable[[], object] = lambda: None
+) -> None:
     """Wait until the ingress queue is empty, and `count` messages are in the table. Counting is left for the end."""
     bench = entrance.bench
-    await_true(lambda: not entrance.depth(), "the ingress queue is empty", process)
-    await_true(lambda: taker.stored(bench) >= count, f"{count} messages are stored", process)
+    await_true(lambda: not entrance.depth(), "the ingress queue is empty", process, meanwhile)
+    await_true(lambda: taker.stored(bench) >= count, f"{count} messages are stored", process, meanwhile)
 
 
-def await_true(question: Callable[[], bool], what: str, process: Running) -> None:
-    """Wait for it; TimeoutError, ChildProcessError if the program ends."""
+def await_true(
+    question: Callable[[], bool], what: str, process: Running, meanwhile: Callable[[], object] = lambda: None
+) -> None:
+    """Wait for it; look at `meanwhile` each time. TimeoutError, ChildProcessError if the program ends."""
     deadline = time.monotonic() + PATIENCE
     while not question():
         process.check()
+        meanwhile()
         if time.monotonic() > deadline:
             raise TimeoutError(f"it took longer than {PATIENCE:g} s until {what}")
         time.sleep(LOOK_EVERY)

@@ -1,10 +1,10 @@
-"""Lateness from a publish with x-delay to the arrival at a consumer, by `delaystore ingest` and `dispatch`."""
+"""Lateness from a publish with x-delay to the arrival at a consumer, by `delaystore serve`."""
 
 from benchmarks.arena import Arena
-from benchmarks.ingress import WARM_UP, Entrance, entrance, warm_up
+from benchmarks.ingress import WARM_UP, Entrance, entrance
 from benchmarks.lateness import Lateness, lateness_of
 from benchmarks.lateness_rounds import note, shown
-from benchmarks.programs import OURS, running
+from benchmarks.programs import OURS
 from benchmarks.publisher import DELAY
 from benchmarks.results import Measurement, Question, Rounds
 
@@ -16,8 +16,7 @@ def measure(arena: Arena, quick: bool) -> Measurement:
     rounds = Rounds()
     with arena.bench() as bench:
         for _ in range(rounds_wanted):
-            with entrance(bench) as made, running(made.ours.program, bench) as ingest:
-                warm_up(made, made.ours, WARM_UP, ingest)
+            with entrance(bench) as made:
                 note(rounds, OURS.name, _lateness(made, seconds))
             bench.clear()
     earliest = min(rounds.numbers[f"{OURS.name} earliest"])
@@ -40,9 +39,11 @@ def _lateness(made: Entrance, seconds: int) -> Lateness:
 
     def publish() -> None:
         made.bench.bind(made.out)
+        made.publish(WARM_UP)  # due in hours
+        made.await_taken()
         made.publish(count, PER_SECOND)
 
-    return lateness_of(OURS, made.bench, count, publish)
+    return lateness_of(made.service.program, made.bench, count, publish)
 
 
 QUESTION = Question(

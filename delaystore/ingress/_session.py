@@ -63,14 +63,14 @@ class Session:
 
     def _receive(self) -> None:
         """Take in what comes, and answer heartbeats. Where memory is full, read nothing until the batch is done."""
-        if self._consumer.prefetched_bytes + self._batch_bytes < self._settings.memory_bytes:
-            self._consumer.receive(0.0 if self._can_begin else _TICK)
+        room = self._settings.memory_bytes - self._batch_bytes
+        if self._consumer.prefetched_bytes >= room:
+            if self._future is not None:
+                wait([self._future], _FULL_TICK)
         elif self._future is not None:
-            wait([self._future], _FULL_TICK)
-
-    @property
-    def _can_begin(self) -> bool:
-        return self._future is None and bool(self._consumer.prefetched)
+            self._consumer.receive(_TICK, room)  # nobody has use for a message before the batch is done
+        else:
+            self._consumer.receive(0.0 if self._consumer.prefetched else _TICK)
 
     def _begin(self, worker: ThreadPoolExecutor) -> None:
         if self._future is not None:
