@@ -312,12 +312,12 @@ class StoreDialect(SqlDialect):
         """
         raise NotImplementedError
 
-    def patience(self, connection: Connection) -> AbstractContextManager[None]:  # noqa: ARG002 - for overriders
+    def storing(self, connection: Connection) -> AbstractContextManager[None]:  # noqa: ARG002 - for overriders
         """A bulk insert in the block waits no longer for others than the insert of one message does."""
         return nullcontext()
 
     def begin_storing(self, connection: Connection) -> None:
-        """Prepare our own transaction for bulk inserts: as `patience`, until it ends."""
+        """Prepare our own transaction for bulk inserts: as `storing`, until it ends."""
 
     def insert_many(
         self,

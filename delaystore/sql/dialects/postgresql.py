@@ -385,7 +385,7 @@ class PostgreSqlDialect(StoreDialect):
             yield
 
     @override
-    def patience(self, connection: Connection) -> AbstractContextManager[None]:
+    def storing(self, connection: Connection) -> AbstractContextManager[None]:
         return _patient(connection)
 
     @override

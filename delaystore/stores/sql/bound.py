@@ -132,7 +132,7 @@ class BoundSqlStore(ManagedDelayedMessageStore, KeyedDelayedMessageStore, Operab
         keyed: list[DelayedMessage] = []
         dialect = self._parts.dialect
         with translated_errors(), dialect.savepoint(self.connection):
-            with dialect.patience(self.connection):
+            with dialect.storing(self.connection):
                 count = self._insert_many(without_keys(messages, keyed))
             return count + self.place_many(keyed, rule)
 
