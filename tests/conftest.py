@@ -53,6 +53,7 @@ LONGEST_FIRST = (
     CLUSTERS,
     "tests/celery/",
     "tests/faults/",
+    "tests/service/",
     "tests/chaos/",
     "tests/web/",
     "tests/integration/",

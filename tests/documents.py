@@ -29,8 +29,8 @@ OWN_TESTS: Final = {
     "docs/celery.md": "tests/celery/test_document.py",
     "docs/control.md": "tests/integration/test_control_document.py",
     "docs/ingress.md": "tests/integration/test_ingest_document.py",
-    "docs/leaving-nservicebus-timeouts.md": "tests/integration/test_documents.py",
-    "docs/leaving-the-plugin.md": "tests/integration/test_documents.py",
+    "docs/leaving-nservicebus-timeouts.md": "tests/integration/test_leaving_nservicebus.py",
+    "docs/leaving-the-plugin.md": "tests/integration/test_leaving_the_plugin.py",
     "docs/migrating.md": "tests/integration/test_documents.py",
     "docs/native-delays.md": "tests/integration/test_documents.py",
     "docs/scale.md": "tests/integration/test_scale_document.py",
@@ -48,7 +48,7 @@ INSTALLING: Final = re.compile(r"^pip install .*$", re.MULTILINE)
 REPLACED: Final = {
     "source .venv/bin/activate": "",  # the tests' own environment has it
     "createdb app": "",  # the tests' own database is there
-    "make demo": "delaystore demo --messages 50 --seconds 0.5",  # which is what it runs, once it has installed it
+    "make demo": "delaystore demo",  # which is what it runs, once it has installed it
 }
 ADDRESSES: Final = {
     "postgresql+psycopg://localhost/app": "postgresql_url",

@@ -1,7 +1,8 @@
 """Doing requests, a batch at a time, and answering them."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import NamedTuple
 
 from delaystore.control._commands import Asked
@@ -22,10 +23,20 @@ class Request(NamedTuple):
 
 
 class Answering:
-    """Does requests with the store of `operations`. Used by one thread."""
+    """Does requests with the store of `operations`. Used by one thread.
 
-    def __init__(self, operations: Operations, *, with_bodies: bool) -> None:
+    `on_rescheduled`: called with the earliest new due time of each transaction; None: nobody is told.
+    """
+
+    def __init__(
+        self,
+        operations: Operations,
+        *,
+        with_bodies: bool,
+        on_rescheduled: Callable[[datetime], object] | None = None,
+    ) -> None:
         self._operations = operations
+        self._on_rescheduled = on_rescheduled
         self._protocol = Protocol(operations.endpoint, with_bodies=with_bodies)
 
     def answer(self, requests: Sequence[Request]) -> Sequence[Answer]:
@@ -49,7 +60,9 @@ class Answering:
         now = self._operations.now()
         read = [self._protocol.read(body, Asked(by=by, now=now)) for body, by in requests]
         wanted = [one.request for one in read if not isinstance(one, Answer)]
-        results = iter(self._operations.do_all(wanted) if wanted else ())
+        done = self._operations.do_all(wanted) if wanted else ()
+        self._tell([result.due_time for result in done if result.due_time is not None])
+        results = iter(done)
         answers: list[Answer] = []
         for one in read:
             if isinstance(one, Answer):
@@ -59,6 +72,10 @@ class Answering:
             else:
                 break  # as many were done as bodies fit into memory
         return answers
+
+    def _tell(self, due_times: Sequence[datetime]) -> None:
+        if due_times and self._on_rescheduled is not None:
+            self._on_rescheduled(min(due_times))
 
 
 def _refused(error: Exception) -> Answer:

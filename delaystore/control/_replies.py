@@ -6,31 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from delaystore.address import DEFAULT_EXCHANGE, Address, parse_address
+from delaystore.control._copies import answer_copy, rejected_copy, wants_answer
 from delaystore.control._senders import sender_of
 from delaystore.control._standing import Standing
 from delaystore.control.protocol import Answer
-from delaystore.errors import UnsupportedMessageError
-from delaystore.message import new_message_id
 from delaystore.transports.abc import Outcome, OutcomeKind
-from delaystore.transports.rabbitmq.raw.aside import put_aside
 from delaystore.transports.rabbitmq.raw.connection import Delivery
 from delaystore.transports.rabbitmq.raw.copies import Copy, CopyPublisher
-from delaystore.transports.rabbitmq.raw.properties import MalformedPropertiesError, RawProperties
-from delaystore.transports.rabbitmq.raw.tables import Entry, text_value
 
-REASON: Final = "delaystore.rejected-reason"
-PROPERTIES: Final = "delaystore.rejected-properties"
-"""Properties that cannot be read, as they came."""
-_DIRECT: Final = "amq.rabbitmq.reply-to."
-"""How the names begin by which RabbitMQ leads answers to a consumer without a queue. They count as no route."""
 _TIMEOUT: Final = 5.0
 """Seconds for the confirms of one batch."""
 _PATIENCE: Final = 5.0
 """Seconds for which a queue that takes nothing at present is tried."""
 _PAUSE: Final = 1.0
 """Seconds before an answer is published again."""
-_PERSISTENT: Final = b"\x02"
 
 logger = logging.getLogger("delaystore.control")
 
@@ -68,7 +57,7 @@ class Replies:
     def add(self, request: Delivery, answer: Answer) -> None:
         """Owe `answer` to whoever sent `request`."""
         self._standing.requests += 1
-        reply = Reply(request, answer, _copy(request, answer))
+        reply = Reply(request, answer, answer_copy(request, answer))
         if reply.copy is None:
             self._not_told(reply, "it has no reply_to that can be read")
         self._open.append(reply)
@@ -111,46 +100,11 @@ class Replies:
         problem, reply.copy = reply.answer.problem, None
         if problem is not None:
             logger.warning("a request (%s) is rejected: %s", sender_of(reply.request.properties), problem)
-            reply.copy, reply.is_rejected, reply.next_try = _rejected(reply.request, problem, self._rejected), True, 0.0
-        elif _wants_answer(reply.request.properties):
+            reply.copy, reply.is_rejected, reply.next_try = (
+                rejected_copy(reply.request, problem, self._rejected),
+                True,
+                0.0,
+            )
+        elif wants_answer(reply.request.properties):
             self._standing.unanswered += 1
             logger.info("a request (%s) is done, and not answered: %s", sender_of(reply.request.properties), reason)
-
-
-def _copy(request: Delivery, answer: Answer) -> Copy | None:
-    """The answer as a message; None: nobody can be told."""
-    properties = request.properties
-    try:
-        reply_to = properties.text("reply_to")
-        if not reply_to:
-            return None
-        address = parse_address(reply_to)
-    except (MalformedPropertiesError, UnsupportedMessageError):
-        return None
-    fields = {
-        "content_type": _short("application/json"),
-        "delivery_mode": _PERSISTENT,
-        "message_id": _short(new_message_id()),  # by which it is known if it comes back
-    }
-    correlation = properties.fields.get("correlation_id", properties.fields.get("message_id"))
-    if correlation is not None:
-        fields["correlation_id"] = correlation
-    is_direct = address.exchange == DEFAULT_EXCHANGE and address.routing_key.startswith(_DIRECT)
-    return Copy(address, RawProperties.of(fields), answer.body, mandatory=not is_direct)
-
-
-def _rejected(request: Delivery, problem: str, queue: str) -> Copy:
-    said = [Entry(REASON.encode(), text_value(problem))]
-    return Copy(Address(DEFAULT_EXCHANGE, queue), put_aside(request.properties, said, PROPERTIES), request.body)
-
-
-def _wants_answer(properties: RawProperties) -> bool:
-    try:
-        return bool(properties.text("reply_to"))
-    except MalformedPropertiesError:
-        return False
-
-
-def _short(text: str) -> bytes:
-    encoded = text.encode()
-    return bytes((len(encoded),)) + encoded

@@ -2,10 +2,11 @@
 
 import logging
 import threading
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict
-from datetime import timedelta
-from typing import Any, Final
+from datetime import datetime, timedelta
+from typing import Final
 
 from delaystore.calls import in_background
 from delaystore.control._answering import Answering
@@ -20,8 +21,10 @@ from delaystore.dispatcher.breakers import RepeatedFailuresOverTimeCircuitBreake
 from delaystore.errors import ConfigurationError, TransportError
 from delaystore.operations import Operations
 from delaystore.settings import CriticalErrorAction
+from delaystore.transports import RabbitMQTransport, Transport
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.consuming.consumer import Consumer
+from delaystore.transports.rabbitmq.parameters import Broker
 from delaystore.transports.rabbitmq.raw.copies import CopyPublisher
 
 logger = logging.getLogger("delaystore.control")
@@ -35,7 +38,8 @@ class ControlQueue:
     `operations`: the endpoint's, as `DelayedDelivery.operations`. `transport`: a RabbitMQTransport. `queue`: where
     requests come; None: `ENDPOINT.control`. It is declared as a quorum queue, with a fanout exchange of its name and
     `QUEUE.rejected`. `with_bodies`: whether messages are answered with their bodies. `on_critical_error`: is called
-    when store or broker have failed for half a minute.
+    when store or broker have failed for half a minute. `on_rescheduled`: is called with a new due time, as to wake a
+    dispatcher of this process.
 
     Any number, in any number of processes, may read one queue. It closes neither store nor transport.
     Raises ConfigurationError for another transport, and for a name that no queue can have.
@@ -44,15 +48,16 @@ class ControlQueue:
     def __init__(
         self,
         operations: Operations,
-        transport: Any,
+        transport: Transport | None,
         *,
         queue: str | None = None,
         with_bodies: bool = True,
         on_critical_error: CriticalErrorAction | None = None,
+        on_rescheduled: Callable[[datetime], object] | None = None,
     ) -> None:
         self._names = ControlNames(f"{operations.endpoint}.control" if queue is None else queue)
         self._broker = _broker_of(transport)
-        self._answering = Answering(operations, with_bodies=with_bodies)
+        self._answering = Answering(operations, with_bodies=with_bodies, on_rescheduled=on_rescheduled)
         self._reading = RepeatedFailuresOverTimeCircuitBreaker(
             f"reading the control queue {self._names.queue!r}", _TRIGGERED_AFTER, on_critical_error
         )
@@ -140,9 +145,7 @@ class ControlQueue:
             Reading(consumer, self._answering, replies, self._storing, self._standing, self._stopping).run()
 
 
-def _broker_of(transport: Any) -> Any:
-    from delaystore.transports.rabbitmq import RabbitMQTransport
-
+def _broker_of(transport: Transport | None) -> Broker:
     if not isinstance(transport, RabbitMQTransport):
         raise ConfigurationError(f"a control queue takes a RabbitMQTransport, not {type(transport).__name__}")
     return transport.broker

@@ -26,7 +26,6 @@ from delaystore.transports.rabbitmq import RabbitMQTransport
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.consuming.consumer import Consumer
 from delaystore.transports.rabbitmq.existence import ready_counts
-from delaystore.transports.rabbitmq.parameters import broker_from_url
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika
 from delaystore.transports.rabbitmq.queues import declare_queue
 from delaystore.transports.rabbitmq.raw.copies import CopyPublisher
@@ -63,7 +62,7 @@ class Ingress:
             raise ConfigurationError("an ingress looks messages up; its store must be a ManagedDelayedMessageStore")
         self._delivery = delivery
         self._url = url
-        self._broker = broker_from_url(url)
+        self._broker = RabbitMQTransport(url).broker
         self._reader = ArrivalReader(rules)
         self._settings = settings
         self._delivery_settings = delivery_settings or DelayedDeliverySettings()

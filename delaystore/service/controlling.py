@@ -17,6 +17,7 @@ class ControlPart:
             opened.transport,
             queue=configuration.queue,
             with_bodies=configuration.bodies,
+            on_rescheduled=opened.wake_up,
         )
 
     def run(self) -> None:

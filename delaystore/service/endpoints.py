@@ -79,4 +79,4 @@ class Endpoints:
 
 def turns_of(endpoints: Sequence[Endpoint]) -> Iterator[Sequence[Runner]]:
     """The parts of `endpoints`, in the turns in which they end."""
-    return ([runner for each in endpoints for runner in each.runners(rank)] for rank in Rank)
+    return ([runner for each in endpoints for runner in each.runners(rank)] for rank in sorted(Rank))

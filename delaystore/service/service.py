@@ -11,8 +11,8 @@ from typing import Final
 
 from starlette.types import ASGIApp
 
+from delaystore.service.configuration.addresses import Address
 from delaystore.service.configuration.changes import Change, changes, with_fixed_of
-from delaystore.service.configuration.kinds import Address
 from delaystore.service.configuration.tree import ServiceConfiguration
 from delaystore.service.draining import drained, within
 from delaystore.service.endpoint import Endpoint

@@ -10,7 +10,8 @@ from starlette.applications import Starlette
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from delaystore.service.configuration.kinds import Address, Secret
+from delaystore.service.configuration.addresses import Address
+from delaystore.service.configuration.secrets import Secret
 from delaystore.service.configuration.tree import EndpointConfiguration, WebConfiguration
 from delaystore.service.endpoint import Endpoint
 from delaystore.service.opened import OpenedEndpoint

@@ -239,6 +239,12 @@ def test_a_missing_queue_is_told_and_waited_for(rabbitmq_url: str, sqlite_url: s
         assert not ingress.health().running
 
 
+def test_the_url_may_be_one_that_a_transport_takes(ground: Ground, sqlite_url: str) -> None:
+    with endpoint(sqlite_url) as delivery, running(delivery, f"{ground.url}?queue_type=classic") as ingress:
+        ground.publish(b"pay", delay=LONG)
+        await_settled(ingress, 1)
+
+
 def test_it_can_be_started_again(ground: Ground, sqlite_url: str) -> None:
     with endpoint(sqlite_url) as delivery:
         ingress = Ingress(delivery, ground.url, rules(), IngressSettings(queue=QUEUE))

@@ -68,6 +68,11 @@ class Broker:
             count: int = channel.queue_declare(queue, passive=True).method.message_count
             return count
 
+    def consumers(self, queue: str) -> int:
+        with self.channel() as channel:
+            count: int = channel.queue_declare(queue, passive=True).method.consumer_count
+            return count
+
     def wait_for(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + PATIENCE
         while not condition():

@@ -6,7 +6,7 @@ shows them as RabbitMQ with the plugin does; see tests/recorded.
 
 import http.client
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -18,6 +18,8 @@ from tests.integration.ingress_brokers import Broker
 
 RECORDED = Path(__file__).parents[1] / "recorded"
 INNER_TYPE = "x-delayed-type"
+PLUGIN_TYPE = "x-delayed-message"
+_DEFINITIONS = "/api/definitions/"
 
 
 def recorded(name: str) -> Any:
@@ -25,20 +27,44 @@ def recorded(name: str) -> Any:
 
 
 @contextmanager
-def plugin_management(real: str, waiting: int = 0) -> Iterator[str]:
-    """The URL of a management API that passes all on to `real`, and shows the stand-ins as exchanges of the plugin."""
+def plugin_management(real: str, waiting: Callable[[], int] = lambda: 0) -> Iterator[str]:
+    """The URL of a management API that passes all on to `real`, and shows the stand-ins as exchanges of the plugin.
+
+    An import of such exchanges declares stand-ins. `waiting`: how many messages wait in each.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            answer, content = self._asked()
+            if answer.status == http.HTTPStatus.OK:
+                content = self._shown(content)
+            self._answer(answer, content)
+
+        def do_DELETE(self) -> None:
+            self._answer(*self._asked())
+
+        def do_POST(self) -> None:
+            self._answer(*self._asked(_imported if self.path.startswith(_DEFINITIONS) else bytes))
+
+        def _asked(self, change: Callable[[bytes], bytes] = bytes) -> tuple[http.client.HTTPResponse, bytes]:
             connection = http.client.HTTPConnection(urlsplit(real).netloc, timeout=30)
-            length = int(self.headers.get("Content-Length") or 0)
-            plain = {name: value for name, value in self.headers.items() if name != "Accept-Encoding"}
-            connection.request(self.command, self.path, self.rfile.read(length), plain)
+            content = change(self.rfile.read(int(self.headers.get("Content-Length") or 0)))
+            dropped = ("accept-encoding", "content-length")
+            plain = {name: value for name, value in self.headers.items() if name.lower() not in dropped}
+            connection.request(self.command, self.path, content, plain)
             answer = connection.getresponse()
-            content = answer.read()
+            body = answer.read()
             connection.close()
-            if self.path.startswith("/api/exchanges/") and answer.status == http.HTTPStatus.OK:
-                content = json.dumps([_shown(one, waiting) for one in json.loads(content)]).encode()
+            return answer, body
+
+        def _shown(self, content: bytes) -> bytes:
+            if self.path.startswith("/api/exchanges/"):
+                return json.dumps([_shown(one, waiting()) for one in json.loads(content)]).encode()
+            if self.path.startswith(_DEFINITIONS):
+                return _exported(content)
+            return content
+
+        def _answer(self, answer: http.client.HTTPResponse, content: bytes) -> None:
             self.send_response(answer.status)
             self.send_header("Content-Type", answer.headers.get("Content-Type", ""))
             self.send_header("Content-Length", str(len(content)))
@@ -62,7 +88,22 @@ def plugin_management(real: str, waiting: int = 0) -> Iterator[str]:
 def _shown(exchange: dict[str, Any], waiting: int) -> dict[str, Any]:
     if INNER_TYPE not in exchange["arguments"]:
         return exchange
-    return {**exchange, "type": "x-delayed-message", "messages_delayed": waiting}
+    return {**exchange, "type": PLUGIN_TYPE, "messages_delayed": waiting}
+
+
+def _exported(content: bytes) -> bytes:
+    document = json.loads(content)
+    for one in document["exchanges"]:
+        if INNER_TYPE in one["arguments"]:
+            one["type"] = PLUGIN_TYPE
+    return json.dumps(document).encode()
+
+
+def _imported(content: bytes) -> bytes:
+    document = json.loads(content)
+    for one in document["exchanges"]:
+        one["type"] = _real_type(one)
+    return json.dumps(document).encode()
 
 
 def declare_shop(broker: Broker) -> None:

@@ -17,6 +17,7 @@ from apscheduler.jobstores.sqlalchemy import SQLAlchemyJobStore
 from apscheduler.schedulers.background import BackgroundScheduler
 from sqlalchemy import create_engine, make_url, text
 
+from delaystore import DelayedDelivery
 from delaystore.errors import ConfigurationError
 from delaystore.message import DelayedMessage
 from delaystore.migrations.abc import RunCounts
@@ -24,7 +25,7 @@ from delaystore.migrations.runner import RunSettings, run, verify
 from delaystore.migrations.sources import open_source
 from delaystore.migrations.targets import open_target
 from delaystore.settings import TransactionMode
-from delaystore.stores import SqlDelayedMessageStore
+from delaystore.stores import InMemoryDelayedMessageStore, SqlDelayedMessageStore
 from tests.integration.killed_migration import BATCH_SIZE
 from tests.integration.migrating import connected, dump
 from tests.integration.test_documents import ROOT, blocks, shell
@@ -227,3 +228,15 @@ def test_the_documents_consumer_calls_the_function(monkeypatch: pytest.MonkeyPat
     (body,) = blocks("docs/apscheduler.md", "json")
     names["on_message"](body.encode())
     assert calls == [("ada@example.org", 3)]
+
+
+def test_the_documents_sender_sends_what_the_consumer_takes() -> None:
+    _, sender = blocks("docs/apscheduler.md", "python")
+    (shown,) = blocks("docs/apscheduler.md", "json")
+    delivery = DelayedDelivery("app", InMemoryDelayedMessageStore())
+    when = datetime(2030, 1, 1, tzinfo=UTC)
+    exec(dedent(sender), {"json": json, "delivery": delivery, "address": "ada@example.org", "when": when})
+    sent = delivery.get("order-17")
+    assert sent is not None
+    assert sent.due_time == when
+    assert json.loads(sent.body).keys() == json.loads(shown).keys()

@@ -101,8 +101,15 @@ def test_an_x_delay_may_be_an_annotation_or_a_property_of_the_application(
 
 
 def test_what_it_carries_arrives(path: IngressPath, publish: Publish, is_4: bool) -> None:
-    publish({"x-opt-delivery-delay": 5}, properties={"shop": "Berlin"}, priority=7, ttl=60, correlation_id="c-1")
+    publish(
+        {"x-opt-delivery-delay": 5},
+        properties={"shop": "Berlin", "ratio": 0.1},
+        priority=7,
+        ttl=60,
+        correlation_id="c-1",
+    )
     message, got = path.forward()
     assert message.properties.items() >= {"priority": 7, "expiration": "60000", "correlation_id": "c-1"}.items()
     if is_4:
-        assert entries(got) == {"x-opt-delivery-delay": typed("I", 5), "shop": text_value("Berlin")}
+        named = {"shop": text_value("Berlin"), "ratio": typed("d", 0.1)}
+        assert entries(got) == {"x-opt-delivery-delay": typed("I", 5), **named}

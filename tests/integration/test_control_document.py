@@ -9,15 +9,17 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
+from pika.exceptions import ChannelClosedByBroker
 
 from delaystore import DelayedDelivery
 from delaystore.control.protocol import Protocol
 from tests.dispatching import wait_until
-from tests.integration.asking import ENDPOINT, Asker, opened_delivery
+from tests.integration.asking import ENDPOINT, Asker, opened_delivery, running
 from tests.integration.cli import PATIENCE, started
-from tests.servers import ServerMissingError
+from tests.servers import RabbitMQ, ServerMissingError
 from tests.servers.node import find_node, node_environment
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "control.md").read_text()
@@ -97,6 +99,24 @@ def test_the_command_ends_when_it_is_told_to(control: subprocess.Popen[str], num
     assert control.returncode == 0, err
     assert re.fullmatch(r"stopped: \d+ requests?, \d+ answered, 0 rejected\n", err)
     assert '"rejected": 0' in out
+
+
+def test_a_user_with_the_documents_rights_asks(delivery: DelayedDelivery, private_rabbitmq: RabbitMQ) -> None:
+    url = private_rabbitmq.create_vhost()
+    vhost = private_rabbitmq.vhost_name(url)
+    for line in blocks("sh")[1].splitlines():
+        program, command, *arguments = shlex.split(line)
+        assert program == "rabbitmqctl"
+        private_rabbitmq.ctl(command, *(["--vhost", vhost] if command == "set_permissions" else []), *arguments)
+    own = urlsplit(url)._replace(netloc=f"shop-desk:a-password@127.0.0.1:{private_rabbitmq.port}").geturl()
+    with running(delivery, url) as control:
+        wait_until(lambda: control.health().connected)
+        with Asker(own, "sales.control", "") as asker:
+            assert asker.ask({"cancel": "invoice-7"}, user_id="shop-desk")["outcome"] == "done"
+        with Asker(own) as asker, pytest.raises(ChannelClosedByBroker, match=r"amq\.default"):
+            asker.send({"ping": {}})
+            asker.channel.queue_declare("sales.control", passive=True)
+    assert delivery.operations.changes(1)[0].by == "shop-desk, by the control queue"
 
 
 def test_each_command_and_each_code_is_in_the_document() -> None:

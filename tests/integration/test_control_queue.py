@@ -109,6 +109,18 @@ def test_a_message_is_rescheduled(asker: Asker, delivery: DelayedDelivery, when:
     assert message.due_time == due_time
 
 
+def test_whoever_dispatches_in_this_process_is_told_of_a_new_due_time(
+    delivery: DelayedDelivery, rabbitmq_url: str
+) -> None:
+    message_id, told = delivery.send("billing", b"pay", delay=3600), list[datetime]()
+    with running(delivery, rabbitmq_url, on_rescheduled=told.append) as control, Asker(rabbitmq_url) as asker:
+        wait_until(lambda: control.health().connected)
+        asker.ask({"reschedule": message_id, "at": LATER.isoformat()})
+        asker.ask({"reschedule": "nobody", "delay": 1})
+        asker.ask({"cancel": message_id})
+    assert told == [LATER]
+
+
 def test_what_is_not_there_is_not_rescheduled(asker: Asker) -> None:
     answer = asker.ask({"reschedule": "nobody", "delay": 1})
     assert answer == {"outcome": "not_found", "message_id": None, "due_time": None}

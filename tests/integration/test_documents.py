@@ -6,13 +6,11 @@ import shutil
 import subprocess
 import sys
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine
-from sqlalchemy import text as sql_text
 
 from delaystore import DelayedDelivery
 from delaystore.sql.engine import create_store_engine
@@ -24,10 +22,6 @@ from tests.integration.sql_stores import message, opened
 from tests.servers import RabbitMQVhosts
 
 ROOT = Path(__file__).parents[2]
-TIMEOUT_DATA = """
-create table "My_Sales_TimeoutData" ("Id" uuid primary key, "Destination" varchar(200), "SagaId" uuid, "State" bytea,
-"Time" timestamp, "Headers" text not null, "PersistenceVersion" varchar(23) not null)
-"""
 
 
 def text_of(document: str) -> str:
@@ -135,33 +129,6 @@ def test_the_walk_through_a_migration_runs(postgresql_url: str, rabbitmq_url: st
     assert done.returncode == 0, done.stderr
     with closing(DelayedDelivery("sales", SqlDelayedMessageStore(postgresql_url))) as delivery:
         assert delivery.count() == 1
-
-
-def test_leaving_the_plugin_by_a_record_of_what_was_sent(tmp_path: Path) -> None:
-    text = (ROOT / "docs/leaving-the-plugin.md").read_text()
-    (tmp_path / "sent.jsonl").write_text(re.findall(r"```json\n\s*(.*?)\n", text)[0] + "\n")
-    (commands,) = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
-    done = shell(commands, tmp_path)
-    assert done.returncode == 0, done.stderr
-    with closing(DelayedDelivery("sales", SqlDelayedMessageStore(f"sqlite:///{tmp_path}/app.db"))) as delivery:
-        (waiting,) = delivery.list().messages
-    assert waiting.due_time == datetime(2027, 1, 30, 9, tzinfo=UTC)
-
-
-def test_leaving_nservicebus_timeouts(rabbitmq: RabbitMQVhosts, rabbitmq_url: str, postgresql_url: str) -> None:
-    text = (ROOT / "docs/leaving-nservicebus-timeouts.md").read_text()
-    create, preview = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
-    with closing(open_transport(rabbitmq_url)) as transport:
-        transport.declare("My.Sales")
-    engine = create_engine(postgresql_url)
-    with engine.begin() as connection:
-        connection.execute(sql_text(TIMEOUT_DATA))
-    engine.dispose()
-    commands = (create + preview).replace("http://localhost:15672", rabbitmq.management_url or "")
-    commands = commands.replace("nservicebus-sql+postgresql://localhost/app", f"'nservicebus-sql+{postgresql_url}'")
-    done = shell(commands.replace("amqp://localhost", rabbitmq_url), ROOT)
-    assert done.returncode == 0, done.stderr
-    assert "My_Sales" in done.stdout
 
 
 def test_the_kit_runs_as_documented(tmp_path: Path) -> None:

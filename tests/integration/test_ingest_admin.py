@@ -106,7 +106,7 @@ def test_a_plugins_exchange_is_told_once(
     run: CommandLine, rabbitmq: RabbitMQVhosts, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     declare_shop(broker)
-    with plugin_management(rabbitmq.management_url or "", waiting=3) as url:
+    with plugin_management(rabbitmq.management_url or "", waiting=lambda: 3) as url:
         monkeypatch.setenv("DELAYSTORE_MANAGEMENT", url)
         assert run("ingest", "create", "orders", "--from-plugin").code == 0
         assert list(findings(run)) == ["inequivalent"]

@@ -15,7 +15,7 @@ from tests.servers import RabbitMQVhosts
 
 @pytest.fixture
 def broker(rabbitmq: RabbitMQVhosts, rabbitmq_url: str) -> Iterator[Broker]:
-    with plugin_management(rabbitmq.management_url or "", waiting=7) as url:
+    with plugin_management(rabbitmq.management_url or "", waiting=lambda: 7) as url:
         opened = Broker(rabbitmq_url, url)
         declare_shop(opened)
         yield opened
@@ -73,6 +73,16 @@ def test_in_place_the_exchange_is_replaced_with_what_leads_to_it(
     again = run(*arguments)
     assert (again.code, again.out.count("\n")) == (0, 1)
     assert again.out.endswith("nothing is new\n")
+
+
+def test_what_waits_for_a_direct_exchange_finds_its_keys(run: CommandLine, broker: Broker, export: Path) -> None:
+    assert run("ingest", "create", "reminders", "--definitions", str(export), "--replace").code == 0
+    assert broker.management.exchanges()["reminders"].type == "fanout"
+    into = {("reminders.ingress", key) for key in ("billing", "shipping", "")}
+    assert bound_from(broker, "reminders") == into
+    broker.publish("reminders", "billing")
+    assert broker.ready("reminders.ingress") == 1, "once, although two bindings take it"
+    assert run("ingest", "verify", "reminders").code == 0
 
 
 def test_killed_after_the_deletion_the_same_command_declares_the_rest(

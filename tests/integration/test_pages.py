@@ -1,6 +1,7 @@
 """Each page runs from top to bottom, as `tests/documents.py` says, or has a test of its own."""
 
 import json
+import re
 from itertools import pairwise
 from pathlib import Path
 
@@ -71,6 +72,12 @@ def test_each_block_of_code_says_what_it_is() -> None:
             continue
         for block in blocks_of((ROOT / page).read_text()):
             assert block.language in (*RUN, *DATA), f"{page}:{block.line}: {block.language}"
+
+
+def test_blocks_in_lists_are_indented_by_four() -> None:
+    """The repository's own page takes three spaces as well, the site does not."""
+    wrong = [page for page in documents() if re.search(r"^ {1,3}```", (ROOT / page).read_text(), re.MULTILINE)]
+    assert wrong == []
 
 
 def test_json_that_is_shown_can_be_read() -> None:

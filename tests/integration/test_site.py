@@ -3,14 +3,21 @@
 import importlib
 import inspect
 import json
+import os
 import re
 import tomllib
 from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
+from playwright.sync_api import Browser
 
+from tests.servers import ServerMissingError
+from tests.web.chromium import NARROW, chromium, opened
 from website.house import HOUSE
 from website.site import CONFIGURATION, build
 from website.tree import documents
@@ -71,6 +78,7 @@ def test_each_document_is_in_the_menu_once() -> None:
 
 def test_a_reader_fetches_nothing_from_elsewhere(site: Path) -> None:
     pages = list(site.rglob("*.html"))
+    assert [page.name for page in pages if 'class="mermaid"' in page.read_text()] == []  # whose script is elsewhere
     assert len(pages) > 40
     assert [page.name for page in pages if FETCHED.search(page.read_text())] == []
     assert [
@@ -86,6 +94,13 @@ def test_the_reference_has_each_public_name(site: Path) -> None:
             thing = getattr(module, name)
             if inspect.isclass(thing) or inspect.isroutine(thing):
                 assert re.search(rf'id="delaystore[\w.]*\.{name}"', shown), f"{package}.{name}"
+
+
+def test_the_reference_has_what_is_awaited(site: Path) -> None:
+    shown = (site / "reference/delivery.html").read_text()
+    for method in ("send", "get", "cancel", "reschedule"):
+        assert f'id="delaystore.AsyncDelayedDelivery.{method}"' in shown
+        assert f'id="delaystore.delivery.AsyncEnlistedDelivery.{method}"' in shown
 
 
 def test_the_reference_has_each_command_and_setting(site: Path) -> None:
@@ -116,3 +131,53 @@ def test_the_search_knows_the_pages(site: Path) -> None:
     found = json.loads((site / "search.json").read_text())
     places = {item["location"].partition("#")[0] for item in found["items"]}
     assert {page.replace(".md", ".html") for page in menu_pages()} - places == set()
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def address(site: Path) -> Iterator[str]:
+    """Where the site is served."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(site))) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_reader_finds_what_is_searched_for(browser: Browser, address: str, scheme: str) -> None:
+    with opened(browser, address, color_scheme=scheme) as page:
+        page.goto("index.html")
+        page.wait_for_load_state("networkidle")
+        page.keyboard.press("/")
+        page.get_by_placeholder("Search").wait_for()
+        page.keyboard.type("debounce", delay=20)
+        page.get_by_text(re.compile(r"^[1-9]\d* results?$")).wait_for()
+        page.keyboard.press("Enter")
+        page.wait_for_url(re.compile("keys|reference"))
+
+
+@pytest.mark.parametrize("name", ["index", "tutorial", "keys", "glossary", "reference/delivery", "reference/commands"])
+def test_a_page_fits_a_telephone(browser: Browser, address: str, name: str) -> None:
+    """What is too wide, a table or a program, scrolls by itself."""
+    with opened(browser, address, viewport=NARROW) as page:
+        page.goto(f"{name}.html")
+        page.wait_for_load_state("networkidle")
+        assert page.evaluate("document.documentElement.scrollWidth") <= NARROW["width"]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Chromium, for all tests here."""
+    try:
+        with chromium() as found:
+            yield found
+    except ServerMissingError as error:
+        if os.environ.get("CI") == "true":
+            pytest.fail(str(error))
+        pytest.skip(str(error))

@@ -28,9 +28,9 @@ def publish(broker: str, exchange: str, *delays: int, key: str = "billing") -> N
     with closing(pika.BlockingConnection(pika.URLParameters(broker))) as connection:
         channel = connection.channel()
         channel.confirm_delivery()
-        for delay in delays:
+        for number, delay in enumerate(delays):
             properties = pika.BasicProperties(headers={"x-delay": delay}, delivery_mode=2)
-            channel.basic_publish(exchange, key, b"pay me", properties, mandatory=True)
+            channel.basic_publish(exchange, key, f"pay me {number}".encode(), properties, mandatory=True)
 
 
 def bound(broker: str, out: str, queue: str) -> None:
@@ -207,3 +207,34 @@ def test_an_ingress_has_metrics(
         stored = r'^delaystore_ingress_messages_total\{.*endpoint="sales".*fate="stored".*\} 1'
         wait_for(lambda: re.search(stored, httpx.get(url).text, re.MULTILINE), "the metric")
         assert service.stop() == 0
+
+
+def test_of_two_services_one_may_die(
+    postgresql_url: str, rabbitmq_url: str, tmp_path: Path, create: Callable[[str, str], None]
+) -> None:
+    create(rabbitmq_url, "orders")
+    bound(rabbitmq_url, "orders.out", "billing")
+    config = write(tmp_path / "x.toml", endpoint("sales", postgresql_url, rabbitmq_url), INGRESS.format(name="orders"))
+    with serving("--config", str(config)) as one, serving("--config", str(config)) as other:
+        for service in (one, other):
+            service.wait_until_ready()
+        publish(rabbitmq_url, "orders", *([1500] * 300))
+        one.process.kill()
+        with closing(DelayedDelivery("sales", SqlDelayedMessageStore(postgresql_url))) as delivery:
+            wait_for(lambda: depth(rabbitmq_url, "orders.ingress") == 0 and delivery.count() == 0, "an empty store")
+        other.wait_until_ready()
+        assert other.stop() == 0
+    arrived = bodies(rabbitmq_url, "billing")
+    assert len(set(arrived)) == 300
+
+
+def bodies(broker: str, queue: str) -> list[str]:
+    """The bodies of what is in a queue."""
+    found: list[str] = []
+    with closing(pika.BlockingConnection(pika.URLParameters(broker))) as connection:
+        channel = connection.channel()
+        while True:
+            method, _, body = channel.basic_get(queue, auto_ack=True)
+            if method is None:
+                return found
+            found.append(body.decode())

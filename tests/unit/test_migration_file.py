@@ -225,6 +225,16 @@ def test_what_the_plugin_delivered_at_once_does_not_move(tmp_path: Path, opened:
     assert [one.text for one in source.check("dump")] == [warning], "it is told when the file is loaded, too"
 
 
+def test_what_has_been_due_is_told_until_a_cutoff_leaves_it_out(tmp_path: Path, opened: Any) -> None:
+    over = to_the_plugin(5000, message_id="over", timestamp=1_700_000_000)
+    source = opened(written(tmp_path / "dump.jsonl", over, to_the_plugin(5000, message_id="waits"), b"bad\n"), **PLUGIN)
+    warning = "1 message was due by now: the plugin has delivered what it did not lose"
+    assert [one.text.startswith(warning) for one in source.check("dump")] == [False, True]
+    run = begun(source, cutoff=DUE - timedelta(days=1))
+    assert [message.message_id for message in moved(source, run)] == ["waits"]
+    assert source.check("dump")[-1].text.startswith(warning)
+
+
 def test_all_lines_of_a_chunk_may_have_been_delivered(tmp_path: Path, opened: Any) -> None:
     lines = [to_the_plugin(2**32, message_id=f"m{number}") for number in range(600)]
     source = opened(written(tmp_path / "dump.jsonl", *lines), **PLUGIN)

@@ -152,3 +152,13 @@ def test_parts_end_in_turns_and_those_that_do_not_are_named() -> None:
     assert order == ["intake", "forwarding"]
     assert len(beats) >= 2
     assert stuck.ended(10)
+
+
+def test_all_of_a_turn_are_told_before_the_first_is_waited_for() -> None:
+    second = ToyPart()
+    first = ToyPart(lambda: second._stopped.wait(10))
+    runners = [Runner("first", lambda: first), Runner("second", lambda: second)]
+    for runner, part in zip(runners, (first, second), strict=True):
+        runner.start()
+        assert part.began.wait(10)
+    assert drained([runners], time.monotonic() + 5, lambda: None) == []

@@ -11,6 +11,9 @@ import pytest
 from starlette.types import ASGIApp
 
 from delaystore.service.configuration.files import configuration_in
+from delaystore.service.draining import drained
+from delaystore.service.endpoint import Endpoint
+from delaystore.service.endpoints import turns_of
 from delaystore.service.probes import probe_application
 from delaystore.service.service import Service
 from delaystore.service.state import ServiceState
@@ -84,3 +87,21 @@ def test_only_those_who_may_know_are_told_why() -> None:
     assert answer.json()["reasons"] == {"sales dispatcher": ["no answer from db.internal"]}
     assert "db.internal" not in str(state.as_dict(reasons=False))
     assert str(state) == "not ready: sales dispatcher: no answer from db.internal"
+
+
+def test_what_takes_messages_in_ends_before_what_sends_them_on(tmp_path: Path) -> None:
+    file = tmp_path / "delaystore.toml"
+    file.write_text(
+        f'[endpoint.sales]\nstore = "sqlite:///{tmp_path / "app.db"}"\ntransport = "amqp://127.0.0.1:1"\n'
+        "[endpoint.sales.control]\nenabled = true\n[endpoint.sales.ingress.orders]\n"
+    )
+    endpoint = Endpoint("sales", configuration_in(file).endpoint["sales"])
+    endpoint.start()
+    turns = list(turns_of([endpoint]))
+    assert [[each.name for each in turn] for turn in turns] == [
+        ["sales ingress orders", "sales control queue"],
+        ["sales dispatcher"],
+    ]
+    assert drained(turns, time.monotonic() + 30, lambda: None) == []
+    endpoint.close()
+    assert endpoint.closed(10)

@@ -61,7 +61,7 @@ class IngressTopology:
         Declared last, in one go: what is published before it is bound would be dropped.
         """
         exchange, queue = self.names.exchange, self.names.queue
-        keys = dict.fromkeys((ENTRANCE_KEYS[self.entrance_type], *self.old_keys))
+        keys = dict.fromkeys((*self.old_keys, ENTRANCE_KEYS[self.entrance_type]))  # what waits cannot pause
         bindings = (Binding(exchange, queue, DestinationKind.QUEUE, key) for key in keys)
         return Layout(
             exchanges=(Exchange(exchange, self.entrance_type),),

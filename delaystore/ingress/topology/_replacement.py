@@ -7,6 +7,7 @@ from pika import exceptions
 from delaystore.cascades import BrokerClient
 from delaystore.errors import ConfigurationError, TransportSetupError
 from delaystore.ingress.topology._creation import Creation, create
+from delaystore.ingress.topology._layout import IngressTopology
 from delaystore.ingress.topology._plugin import PluginExchange, read_plugin_exchange
 from delaystore.ingress.topology._switch import Switch
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
@@ -19,7 +20,8 @@ def replace_exchange(
     """Delete the plugin's exchange, and declare the other in its place, at once; all else is declared before.
 
     `switch`: read from an export, which keeps the bindings that vanish with the exchange: whatever ends this, to call
-    `create` declares the rest. Between the two, what is published there is refused.
+    `create` declares the rest. In between, some milliseconds, what is published there is refused, and what falls due in
+    the plugin is lost: it delivers to whatever has the name.
     Raises TransportSetupError where messages wait in the plugin that would be lost, or where the exchange has changed
     since the export; ConfigurationError without a management API; else as `create`.
     """
@@ -34,7 +36,7 @@ def replace_exchange(
             f"is no {plugin.inner_type} one: wait until they have arrived"
         )
     prepared = create(broker, topology, entrance=False, on_declared=on_declared)
-    _delete(broker, plugin.name)
+    _swap(broker, topology)
     done = create(broker, topology, on_declared=on_declared)
     return Creation(
         broker=done.broker,
@@ -54,9 +56,19 @@ def _refuse_change(exported: PluginExchange, live: PluginExchange) -> None:
             )
 
 
-def _delete(broker: BrokerClient, name: str) -> None:
+def _swap(broker: BrokerClient, topology: IngressTopology) -> None:
+    """Delete, declare and bind, in frames that are sent at once and ask for no answer: so that the gap is short."""
+    (exchange,), bindings = topology.entrance.exchanges, topology.entrance.bindings
     try:
         with broker.connections.channel() as channel, quiet_pika():
-            channel.exchange_delete(name)
+            frames = channel._impl
+            frames.exchange_delete(exchange.name)
+            frames.exchange_declare(exchange.name, exchange.type, durable=True)
+            for one in bindings:
+                if one.source == exchange.name:
+                    frames.queue_bind(one.destination, one.source, one.routing_key)
+            channel.exchange_declare(exchange.name, passive=True)  # its answer comes after all these are done
     except exceptions.ChannelClosedByBroker as error:
-        raise TransportSetupError(f"exchange {name!r} cannot be deleted: {reason_of(error)}") from None
+        raise TransportSetupError(
+            f"{exchange} cannot be replaced: {reason_of(error)}; settle that, and run the same command again"
+        ) from None

@@ -101,7 +101,9 @@ class InPlace(Switch):
         if self.plugin.survives(self.topology.entrance_type):
             yield (
                 f"what waits in the plugin{self._waiting()} stays there; when it is due it comes to "
-                f"{self.topology.names.queue!r}, and goes on at once (seen with RabbitMQ 3.10.8 and 4.0.5: try yours)"
+                f"{self.topology.names.queue!r}, and goes on at once (seen with RabbitMQ 3.10.8 and 4.0.5: try yours). "
+                "What falls due in the instant in which the exchange is missing is lost: if nothing may be, wait until "
+                "nothing waits, or pass --as"
             )
         else:
             yield (

@@ -7,8 +7,9 @@ from typing import Any, Final, TypeVar
 
 from delaystore.errors import ConfigurationError
 from delaystore.service.configuration.fields import Key, Table, keys_of, known_keys, required_of, tables_of
-from delaystore.service.configuration.kinds import Hidden, Secret, literal
+from delaystore.service.configuration.kinds import literal
 from delaystore.service.configuration.names import Names, Path, dotted
+from delaystore.service.configuration.secrets import Hidden, Secret
 from delaystore.service.configuration.variables import with_variables
 
 Declared = TypeVar("Declared")

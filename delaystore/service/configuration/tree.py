@@ -9,22 +9,12 @@ from typing import Final
 
 from delaystore.dispatcher.dispatcher import check_dispatcher_name
 from delaystore.errors import ConfigurationError
+from delaystore.service.configuration.addresses import Address, Listen
 from delaystore.service.configuration.control import ControlConfiguration
 from delaystore.service.configuration.fields import key, subtable, subtables
 from delaystore.service.configuration.ingress import IngressConfiguration
-from delaystore.service.configuration.kinds import (
-    Address,
-    Entries,
-    Flag,
-    Hidden,
-    Listen,
-    OneOf,
-    Secret,
-    Span,
-    Text,
-    Url,
-    Whole,
-)
+from delaystore.service.configuration.kinds import Flag, OneOf, Span, Text, Whole
+from delaystore.service.configuration.secrets import Entries, Hidden, Secret, Url
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
 from delaystore.web.origin import is_loopback
 from delaystore.web.users import accounts_from_environment, accounts_of, tokens_of

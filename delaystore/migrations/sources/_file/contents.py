@@ -54,6 +54,11 @@ def late(options: FileOptions, endpoint: str, due_after: datetime) -> int:
     return sum(message.due_time > due_after for message in messages(options, endpoint))
 
 
+def earlier(options: FileOptions, endpoint: str, due_before: datetime) -> int:
+    """How many messages are due before `due_before`."""
+    return sum(message.due_time < due_before for message in messages(options, endpoint))
+
+
 def would_move(options: FileOptions, endpoint: str, cutoff: datetime | None) -> Iterator[Sequence[Row]]:
     """Pages of the lines that are messages and would move, each with its number."""
     rows = (

@@ -14,6 +14,7 @@ from delaystore.migrations.sources._file.options import file_options
 from delaystore.migrations.sources._file.shape import LinesShape
 from delaystore.migrations.sources._file.state import Input, State, digest_of, reading_of
 from delaystore.migrations.sources._sql.source import SqlSource
+from delaystore.records.delays import PluginDelays
 
 
 class FileSource(SqlSource):
@@ -47,10 +48,11 @@ class FileSource(SqlSource):
     def check(self, endpoint: str) -> Sequence[Problem]:
         """Lines that are no messages, or were delivered; a state that cannot be written; a file that has changed."""
         loaded = self._state.loaded()
+        overdue = list(self._overdue(endpoint, loaded))
         if loaded is None:
-            return [*contents.check(self._options, endpoint), *self._unwritable()]
+            return [*contents.check(self._options, endpoint), *overdue, *self._unwritable()]
         delivered = contents.left_out(self._options.path.name, self._state.delivered(endpoint))
-        return [*self._changes(loaded), *super().check(endpoint), *delivered]
+        return [*self._changes(loaded), *super().check(endpoint), *delivered, *overdue]
 
     @override
     def waiting(self, endpoint: str, cutoff: datetime | None) -> Waiting:
@@ -116,6 +118,21 @@ class FileSource(SqlSource):
                 f"{path.name!r} has changed since it was loaded into {state!r}; put the old one back, and migrate what "
                 "is new from a file of its own",
             )
+
+    def _overdue(self, endpoint: str, loaded: Input | None) -> Iterator[Problem]:
+        """A warning where what waited in the plugin has been due by now."""
+        if self._options.mapping.delays.name != PluginDelays.name:
+            return
+        before = self.now()
+        count = (
+            contents.earlier(self._options, endpoint, before)
+            if loaded is None
+            else self._state.earlier(endpoint, before)
+        )
+        if count:
+            many = "1 message was" if count == 1 else f"{count:,} messages were"
+            text = f"{many} due by now: the plugin has delivered what it did not lose; --cutoff-time leaves them out"
+            yield Problem(self._options.path.name, text, fatal=False)
 
     def _unwritable(self) -> Iterator[Problem]:
         """A problem where the state cannot be written. Creates nothing."""

@@ -14,7 +14,20 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, Column, Connection, Integer, MetaData, Table, Text, func, inspect, select
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    Connection,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    func,
+    inspect,
+    select,
+    true,
+)
 
 from delaystore.errors import InvalidMessageError, MigrationError
 from delaystore.message import DelayedMessage
@@ -103,9 +116,17 @@ class State:
             if not inspect(connection).has_table(DELIVERED.name):
                 return {}
             statement = select(DELIVERED.c.reason, func.count().label("lines")).group_by(DELIVERED.c.reason)
-            if self._options.by_endpoint:
-                statement = statement.where(DELIVERED.c.endpoint == endpoint)
+            statement = statement.where(self._is_of(DELIVERED, endpoint))
             return {row.reason: row.lines for row in connection.execute(statement)}
+
+    def earlier(self, endpoint: str, due_before: datetime) -> int:
+        """How many of the endpoint's messages that have not moved are due before `due_before`."""
+        with self._connection() as connection:
+            statement = select(func.count()).where(MESSAGES.c.due_time < due_before, MESSAGES.c.error.is_(None))
+            return connection.execute(statement.where(self._is_of(MESSAGES, endpoint))).scalar_one()
+
+    def _is_of(self, table: Table, endpoint: str) -> ColumnElement[bool]:
+        return table.c.endpoint == endpoint if self._options.by_endpoint else true()
 
     def load(self, endpoint: str, at: datetime) -> Input:
         """Read the whole file, unless it is loaded. A line that cannot be read becomes a row to reject, due `at`."""
