@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from delaystore.delivery import DelayedDelivery
 from delaystore.ingress.ingress import Ingress
-from delaystore.ingress.reading.rules import ReadingRules
 from delaystore.service.configuration.ingress import IngressConfiguration
 from delaystore.service.configuration.tree import EndpointConfiguration
 from delaystore.service.opened import OpenedEndpoint
@@ -29,14 +28,7 @@ class IngressPart:
         self._opened = opened
         broker = (configuration.broker or endpoint.transport).value
         settings, most = configuration.settings(name), configuration.max_body_bytes
-        rules = ReadingRules(
-            ingress_queue=settings.queue,
-            destination=configuration.destination_rule(name),
-            forms=configuration.delay_forms(),
-            count_from=configuration.count_from,
-            most_body_bytes=most,
-            check=RabbitMQTransport(broker).check,
-        )
+        rules = configuration.rules(name, RabbitMQTransport(broker).check)
         keeping = replace(endpoint.settings(), automatic_setup=False, max_body_bytes=most, handover_horizon=0)
         delivery = DelayedDelivery(opened.name, opened.store, settings=keeping)
         self._ingress = Ingress(delivery, broker, rules, settings, keeping, on_stored=opened.wake_up)

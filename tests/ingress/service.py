@@ -4,12 +4,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Self
 
+from delaystore import DelayedDelivery, SqlDelayedMessageStore
 from tests.faults.patience import PATIENCE, wait_until
 
 ENDPOINT = "shop"
@@ -61,13 +62,13 @@ class Command:
 
 
 class Service:
-    """`delaystore ingest` and `delaystore dispatch` between a broker and a store. A context manager.
+    """`delaystore dispatch`, and `delaystore ingest` for each exchange, between a broker and a store.
 
-    `queue`: the ingress queue, in place of the exchange's own; messages then say by themselves where they go.
+    A context manager. `queue`: an ingress queue in place of exchanges; messages then say by themselves where they go.
     """
 
-    def __init__(self, store: str, broker: str, management: str, exchange: str = "", queue: str = "") -> None:
-        self.url, self.exchange = broker, exchange
+    def __init__(self, store: str, broker: str, management: str, *exchanges: str, queue: str = "") -> None:
+        self.url, self.exchanges = broker, exchanges
         self.environment = {
             "DELAYSTORE_STORE": store,
             "DELAYSTORE_BROKER": broker,
@@ -75,32 +76,54 @@ class Service:
             "DELAYSTORE_MANAGEMENT": management,
             "DELAYSTORE_ENDPOINT": ENDPOINT,
         }
-        self._entrance = ["--queue", queue] if queue else ["--exchange", exchange]
+        self._entrances = [["--queue", queue]] if queue else [["--exchange", exchange] for exchange in exchanges]
         self._running = ExitStack()
 
     @property
+    def exchange(self) -> str:
+        """The exchange to publish to, where there is one."""
+        (exchange,) = self.exchanges
+        return exchange
+
+    @property
     def out(self) -> str:
-        """The exchange to which queues are bound."""
+        """The exchange to which queues are bound, where there is one."""
         return f"{self.exchange}.out"
+
+    @contextmanager
+    def delivery(self) -> Iterator[DelayedDelivery]:
+        """The endpoint, as a program opens it that looks at what waits."""
+        delivery = DelayedDelivery(ENDPOINT, SqlDelayedMessageStore(self.environment["DELAYSTORE_STORE"]))
+        try:
+            yield delivery
+        finally:
+            delivery.close()
+
+    def attempt(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        """A command, ended."""
+        command = [sys.executable, "-m", "delaystore.cli", *arguments]
+        environment = {**os.environ, **self.environment}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE)
 
     def run(self, *arguments: str) -> str:
         """What a command prints, which must not fail."""
-        command = [sys.executable, "-m", "delaystore.cli", *arguments]
-        environment = {**os.environ, **self.environment}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE)
+        done = self.attempt(*arguments)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    def create(self, out_type: str) -> Self:
-        """Declare the ingress."""
-        self.run("ingest", "create", self.exchange, "--type", out_type)
+    def create(self, *out_types: str) -> Self:
+        """Declare the ingress of each exchange."""
+        for exchange, out_type in zip(self.exchanges, out_types, strict=True):
+            self.run("ingest", "create", exchange, "--type", out_type)
         return self
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            ingest = Command(["ingest", *self._entrance], self.environment, "taking messages of")
             dispatch = Command(["dispatch"], self.environment, "dispatching for")
-            for command in [stack.enter_context(one) for one in (ingest, dispatch)]:
+            ingests = [
+                Command(["ingest", *entrance], self.environment, "taking messages of") for entrance in self._entrances
+            ]
+            for command in [stack.enter_context(one) for one in (dispatch, *ingests)]:
                 command.await_ready()
             self._running = stack.pop_all()
         return self

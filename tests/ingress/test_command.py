@@ -88,7 +88,7 @@ def test_it_waits_for_a_broker_or_ends(run: CommandLine) -> None:
     [
         ((), "--exchange E"),
         (("--exchange", "orders", "--forms", "x-delays"), "--forms 'x-delays' is no delay form"),
-        (("--exchange", "orders", "--on-duplicate", "ask"), "--on-duplicate must be one of both, keep, replace"),
+        (("--exchange", "orders", "--on-duplicate", "ask"), "--on-duplicate"),
         (("--exchange", "orders", "--count-from", "birth"), "--count-from 'birth'"),
         (("--exchange", "orders", "--direct-below", "soon"), "--direct-below"),
         (("--exchange", "orders", "--prefetch", "0"), "--prefetch must be a whole number"),

@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Final
-from urllib.parse import quote
 
 import typer
 
@@ -19,6 +18,7 @@ from delaystore.cli._output import print_document, say
 from delaystore.cli._server_wait import when_reached
 from delaystore.cli._signals import stop_requests
 from delaystore.errors import ConfigurationError
+from delaystore.ingress.settings import OnDuplicate
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.times import parse_duration
 
@@ -26,20 +26,11 @@ if TYPE_CHECKING:
     from delaystore.delivery import DelayedDelivery
     from delaystore.ingress.health import IngressHealth
     from delaystore.ingress.ingress import Ingress
-    from delaystore.ingress.reading.rules import ReadingRules
-    from delaystore.ingress.settings import IngressSettings
 
 _TICK: Final = 0.2
 """Seconds between two looks at whether somebody asked to stop."""
-_TYPED: Final = {
-    "on_duplicate": "--on-duplicate",
-    "batch_size": "--batch-size",
-    "prefetch": "--prefetch",
-    "memory_bytes": "--memory-bytes",
-    "most_body_bytes": "--max-body-bytes",
-    "queue": "--queue",
-}
-"""How settings are called on the command line."""
+_KEYS: Final = frozenset({"batch_size", "destination", "max_body_bytes", "memory_bytes", "prefetch", "queue"})
+"""Keys of the configuration with which errors begin, and which are options here."""
 
 
 def run(
@@ -49,7 +40,7 @@ def run(
     destination: options.Destination = None,
     forms: options.Forms = None,
     count_from: options.CountsFrom = "received",
-    on_duplicate: options.Duplicates = "both",
+    on_duplicate: options.Duplicates = OnDuplicate.BOTH,
     direct_below: options.DirectBelow = "0s",
     rejected_queue: options.RejectedQueue = None,
     batch_size: options.BatchSize = 1000,
@@ -78,19 +69,37 @@ def run(
     from delaystore.cli._endpoint import EndpointOptions
     from delaystore.delivery import DelayedDelivery
     from delaystore.ingress.ingress import Ingress
+    from delaystore.ingress.reading.counting import parse_count_from
+    from delaystore.ingress.reading.forms.naming import FORMS, parse_forms
+    from delaystore.service.configuration.ingress import IngressConfiguration
+    from delaystore.transports.rabbitmq import RabbitMQTransport
 
     log_to_standard_error()
     if verbose:
         logging.getLogger("delaystore").setLevel(logging.DEBUG)
-    settings = _settings(exchange, queue, on_duplicate, direct_below, rejected_queue, batch_size, prefetch, memory)
+    with _as_typed():
+        ingress_of = IngressConfiguration(
+            exchange=exchange,
+            queue=_required_queue(exchange, queue),
+            destination=destination,
+            forms=tuple(form.name for form in (FORMS if forms is None else parse_forms(forms, "--forms"))),
+            count_from=parse_count_from(count_from, "--count-from"),
+            on_duplicate=on_duplicate,
+            direct_below=parse_duration(direct_below, "--direct-below"),
+            rejected_queue=rejected_queue,
+            batch_size=batch_size,
+            prefetch=prefetch,
+            memory_bytes=memory,
+            max_body_bytes=most_body,
+        )
+        longest = DelayedDeliverySettings(max_body_bytes=most_body)
     url = required(broker or transport, "broker", "--broker URL", "DELAYSTORE_BROKER")
-    rules = _rules(url, settings.queue, exchange, destination, forms, count_from, most_body)
     name = required(endpoint, "endpoint", "--endpoint NAME", "DELAYSTORE_ENDPOINT")
     opened = EndpointOptions(store=store, endpoint=name, schema=schema, table=table)
     with closing(opened.open_store()) as opened_store:
-        longest = DelayedDeliverySettings(max_body_bytes=rules.most_body_bytes)
         delivery = DelayedDelivery(name, opened_store, settings=longest)
-        ingress = Ingress(delivery, url, rules, settings, longest)
+        rules = ingress_of.rules(exchange or "", RabbitMQTransport(url).check)
+        ingress = Ingress(delivery, url, rules, ingress_of.settings(exchange or ""), longest)
         with _served(metrics, name, ingress):
             _run(ingress, delivery, name, fail_fast=fail_fast)
         health = ingress.health()
@@ -99,77 +108,25 @@ def run(
         print_document(health.as_dict())
 
 
-def _settings(
-    exchange: str | None,
-    queue: str | None,
-    on_duplicate: str,
-    direct_below: str,
-    rejected_queue: str | None,
-    batch_size: int,
-    prefetch: int,
-    memory: int,
-) -> "IngressSettings":
-    from delaystore.ingress.settings import IngressSettings
-
-    with _as_typed():
-        return IngressSettings(
-            queue=_queue(exchange, queue),
-            on_duplicate=on_duplicate,
-            direct_below=parse_duration(direct_below, "--direct-below"),
-            rejected_queue=rejected_queue or "",
-            batch_size=batch_size,
-            prefetch=prefetch,
-            memory_bytes=memory,
-        )
-
-
-def _queue(exchange: str | None, queue: str | None) -> str:
+def _required_queue(exchange: str | None, queue: str | None) -> str | None:
     if queue is None and exchange is None:
         raise ConfigurationError(
             "which messages? name the exchange that programs publish to (--exchange E), or the queue (--queue NAME)"
         )
-    if exchange is None:
-        return queue or ""
-    from delaystore.ingress.topology import IngressNames
-
-    return IngressNames.of(exchange, queue=queue).queue
-
-
-def _rules(
-    url: str,
-    queue: str,
-    exchange: str | None,
-    destination: str | None,
-    forms: str | None,
-    count_from: str,
-    most_body: int,
-) -> "ReadingRules":
-    from delaystore.ingress.reading.counting import parse_count_from
-    from delaystore.ingress.reading.destinations.naming import parse_destination
-    from delaystore.ingress.reading.forms.naming import FORMS, parse_forms
-    from delaystore.ingress.reading.rules import ReadingRules
-    from delaystore.transports.rabbitmq import RabbitMQTransport
-
-    rule = destination or ("header" if exchange is None else f"/exchanges/{quote(f'{exchange}.out', safe='')}")
-    with _as_typed():
-        return ReadingRules(
-            ingress_queue=queue,
-            destination=parse_destination(rule, "--destination"),
-            forms=FORMS if forms is None else parse_forms(forms, "--forms"),
-            count_from=parse_count_from(count_from, "--count-from"),
-            most_body_bytes=most_body,
-            check=RabbitMQTransport(url).check,
-        )
+    return queue
 
 
 @contextmanager
 def _as_typed() -> Iterator[None]:
-    """Raise an error about a setting, which begins with its name, as one about the option."""
+    """Raise an error about a key, which begins with its name, as one about the option."""
     try:
         yield
     except ConfigurationError as error:
         name, _, rest = str(error).partition(" ")
-        raise ConfigurationError(f"{_TYPED.get(name, name)} {rest}") from None
+        key = name.rstrip(":")
+        if key in _KEYS:
+            name = f"--{name.replace('_', '-')}"
+        raise ConfigurationError(f"{name} {rest}") from None
 
 
 class _StoppedEarly(BaseException):

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from delaystore.cli._options import environment_option
+from delaystore.ingress.settings import OnDuplicate
 
 _GROUP = "ingest"
 
@@ -51,11 +52,11 @@ CountsFrom = Annotated[
     ),
 ]
 Duplicates = Annotated[
-    str,
+    OnDuplicate,
     environment_option(
         "--on-duplicate",
         "Another message with an id that waits: both are delivered; keep the first; replace it.",
-        metavar="RULE",
+        metavar="both|keep|replace",
         group=_GROUP,
     ),
 ]

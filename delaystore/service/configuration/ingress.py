@@ -1,5 +1,6 @@
 """The configuration of an ingress: the options of `delaystore ingest`."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
@@ -10,8 +11,9 @@ from delaystore.ingress.reading.destinations.abc import DestinationRule
 from delaystore.ingress.reading.destinations.naming import parse_destination
 from delaystore.ingress.reading.forms.abc import DelayForm
 from delaystore.ingress.reading.forms.naming import FORMS, parse_forms
-from delaystore.ingress.reading.rules import MOST_BODY_BYTES
+from delaystore.ingress.reading.rules import MOST_BODY_BYTES, ReadingRules
 from delaystore.ingress.settings import IngressSettings, OnDuplicate
+from delaystore.message import DelayedMessage
 from delaystore.service.configuration.fields import key
 from delaystore.service.configuration.kinds import OneOf, Span, Text, Texts, Whole
 from delaystore.service.configuration.secrets import Secret, Url
@@ -59,6 +61,17 @@ class IngressConfiguration:
             batch_size=self.batch_size,
             prefetch=self.prefetch,
             memory_bytes=self.memory_bytes,
+        )
+
+    def rules(self, name: str, check: Callable[[DelayedMessage], None]) -> ReadingRules:
+        """How the ingress whose table has that name reads messages. `check`: the transport's own."""
+        return ReadingRules(
+            ingress_queue=self._queue(name),
+            destination=self.destination_rule(name),
+            forms=self.delay_forms(),
+            count_from=self.count_from,
+            most_body_bytes=self.max_body_bytes,
+            check=check,
         )
 
     def destination_rule(self, name: str) -> DestinationRule:
