@@ -2,7 +2,7 @@
 
 import struct
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -12,6 +12,7 @@ from uuid import uuid4
 import pika
 import psycopg
 
+from benchmarks.filling import DESTINATION
 from delaystore.message import DelayedMessage, new_message_id
 from delaystore.settings import TransactionMode
 from delaystore.stores import SqlDelayedMessageStore
@@ -74,6 +75,7 @@ class Bench:
         return {
             "DELAYSTORE_STORE": self.store_url,
             "DELAYSTORE_TRANSPORT": self.transport_url,
+            "DELAYSTORE_BROKER": self.transport_url,
             "DELAYSTORE_ENDPOINT": ENDPOINT,
             "BENCHMARK_DSN": self.dsn,
             "BENCHMARK_TABLE": self.table,
@@ -97,8 +99,8 @@ class Bench:
         self._checkpoint()
 
     def forget_sent(self) -> None:
-        """Delete what waits for the queue, and leave what `fill` put there."""
-        self.database.execute(f"DELETE FROM {self.table} WHERE destination = %s", (self.queue,))
+        """Delete what waits, and leave what `fill` put there."""
+        self.database.execute(f"DELETE FROM {self.table} WHERE destination <> %s", (DESTINATION,))
         self.settle()
 
     @contextmanager
@@ -121,10 +123,21 @@ class Bench:
         self._channel.queue_delete(self.queue)
         self._declare()
 
-    def depth(self) -> int:
-        """How many messages are in the queue."""
-        depth: int = self._channel.queue_declare(self.queue, passive=True).method.message_count
+    def depth(self, queue: str | None = None) -> int:
+        """How many messages are in the queue, or in another one."""
+        depth: int = self._channel.queue_declare(queue or self.queue, passive=True).method.message_count
         return depth
+
+    def bind(self, exchange: str) -> None:
+        """Have all that is published to a topic exchange come into the queue."""
+        self._channel.queue_bind(self.queue, exchange, "#")
+
+    def delete(self, exchanges: Sequence[str], queues: Sequence[str]) -> None:
+        """Delete exchanges and queues."""
+        for exchange in exchanges:
+            self._channel.exchange_delete(exchange)
+        for queue in queues:
+            self._channel.queue_delete(queue)
 
     def nothing_due(self) -> bool:
         """Whether all that is due has left the store."""

@@ -42,7 +42,7 @@ def measure_lateness(program: Program, bench: Bench, count: int, span: timedelta
         if bench.store.now() >= start:
             raise RuntimeError("storing took longer than expected: the first messages were late before they began")
 
-    return _lateness_of(program, bench, count, store)
+    return lateness_of(program, bench, count, store)
 
 
 def steady_lateness(program: Program, bench: Bench, per_second: int, seconds: int) -> tuple[Lateness, float]:
@@ -53,7 +53,7 @@ def steady_lateness(program: Program, bench: Bench, per_second: int, seconds: in
     def send() -> None:
         ahead.append(float(run_sender(bench, count, per_second)))
 
-    return _lateness_of(program, bench, count, send), ahead[0]
+    return lateness_of(program, bench, count, send), ahead[0]
 
 
 def run_sender(bench: Bench, count: int, per_second: int) -> bytes:
@@ -62,7 +62,8 @@ def run_sender(bench: Bench, count: int, per_second: int) -> bytes:
     return subprocess.check_output(command, cwd=ROOT, env=os.environ | bench.environment)
 
 
-def _lateness_of(program: Program, bench: Bench, count: int, send: Callable[[], None]) -> Lateness:
+def lateness_of(program: Program, bench: Bench, count: int, send: Callable[[], None]) -> Lateness:
+    """Lateness of `count` messages that `send` has come into the bench's queue, while `program` dispatches."""
     with running(program, bench) as process:
         warm_up(bench, process, 500)
         with _consuming(bench, count) as consumer:

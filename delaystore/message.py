@@ -282,7 +282,7 @@ def _check_far_timestamp(seconds: int, name: str) -> None:
 
 def check_headers(headers: Mapping[str, Any]) -> None:
     """Raise InvalidMessageError, naming the header, for a name or value that a store could not return unchanged."""
-    if not isinstance(headers, Mapping):
+    if type(headers) is not dict and not isinstance(headers, Mapping):
         raise InvalidMessageError(f"headers must be a mapping, not {type(headers).__name__}")
     for name, value in headers.items():
         if type(name) is not str:

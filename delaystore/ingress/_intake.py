@@ -28,6 +28,8 @@ _PAGE: Final = 1000
 """Timeouts of a saga that are looked up at once."""
 _ASKING: Final = 5.0
 """Seconds for the store to say how it is."""
+_SLOW: Final = 0.5
+"""Seconds for an answer; delays may be longer by them. After a slower one the store is asked once more."""
 
 logger = logging.getLogger("delaystore.ingress")
 
@@ -124,7 +126,7 @@ class Intake:
 
     def _read(self, entries: Iterable[Entry]) -> None:
         """Find out what each says. Delays count from when it came."""
-        now, reading_at = self._delivery.operations.now(), time.monotonic()
+        now, reading_at = self._clock()
         came_at, came = reading_at, now
         for entry in entries:
             if entry.at != came_at:
@@ -136,6 +138,16 @@ class Intake:
             except Exception as error:  # whatever it is, the others go on
                 logger.exception("a message of %r could not be read", entry.arrival.queue)
                 entry.objection = f"it could not be read: {error!r}"
+
+    def _clock(self) -> tuple[datetime, float]:
+        """The store's time, and when it was asked, by time.monotonic: never after the store read its clock.
+
+        Otherwise delays would begin before their messages came, by as long as the answer took.
+        """
+        asked_at, now = time.monotonic(), self._now
+        if time.monotonic() - asked_at > _SLOW:
+            asked_at, now = time.monotonic(), self._now
+        return now, asked_at
 
     def _keep(self, entries: Sequence[Entry]) -> None:
         self._direct.forward(entries, self._now)

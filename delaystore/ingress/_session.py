@@ -18,6 +18,10 @@ _TICK: Final = 0.5
 """Seconds between two looks at whether somebody asked to stop."""
 _FULL_TICK: Final = 0.05
 """Seconds, while nothing more is read from the broker."""
+_MANY: Final = 50
+"""Messages. Where a batch has as many, it is worth while to gather them; where few come, they are stored at once."""
+_GATHERED_FOR: Final = 0.02
+"""Seconds from the beginning of such a batch to that of the next one, unless this is full sooner."""
 _TRY_LEFT_EVERY: Final = 5.0
 """Seconds between two attempts with messages that are kept back."""
 
@@ -41,8 +45,9 @@ class Session:
         self._tally = tally
         self._stopping = stopping
         self._batch: list[Entry] = []
-        """What is being taken in."""
+        """What is being taken in, or was last."""
         self._batch_bytes = 0
+        self._began = 0.0
         self._future: Future[str | None] | None = None
         self._left: list[Entry] = []
         """What is kept back: the store fails on it, or the rejected queue did not take it."""
@@ -67,20 +72,37 @@ class Session:
 
     def _receive(self) -> None:
         """Take in what comes, and answer heartbeats. Where memory is full, read nothing until the batch is done."""
-        if self._consumer.prefetched_bytes + self._batch_bytes + _size(self._left) < self._settings.memory_bytes:
-            self._consumer.receive(0.0 if self._can_begin else _TICK)
+        room = self._settings.memory_bytes - self._batch_bytes - _size(self._left)
+        if self._consumer.prefetched_bytes >= room:
+            if self._future is not None:
+                wait([self._future], _FULL_TICK)
         elif self._future is not None:
-            wait([self._future], _FULL_TICK)
+            self._consumer.receive(_TICK, room)  # nobody has use for a message before the batch is done
+        elif self._consumer.prefetched:
+            self._consumer.receive(self._gathering, room)
+        else:
+            self._consumer.receive(_TICK)
 
     @property
-    def _can_begin(self) -> bool:
-        return self._future is None and bool(self._consumer.prefetched)
+    def _gathering(self) -> float:
+        """Seconds for which the next batch waits for more: a commit for every few messages costs as much as many do."""
+        if len(self._batch) < _MANY or self._is_full:
+            return 0.0
+        return max(0.0, self._began + _GATHERED_FOR - time.monotonic())
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether the next batch has all that it may have."""
+        consumer, settings = self._consumer, self._settings
+        most = min(settings.batch_size, settings.prefetch)
+        return len(consumer.prefetched) >= most or consumer.prefetched_bytes >= settings.memory_bytes // 2
 
     def _begin(self, worker: ThreadPoolExecutor) -> None:
-        if self._future is not None:
+        if self._future is not None or self._gathering:
             return
         self._batch = self._left_again() or [self._entry(each) for each in self._taken()]
         if self._batch:
+            self._began = time.monotonic()
             self._batch_bytes = _size(self._batch)
             self._future = worker.submit(self._intake.take_in, self._batch)
             self._future.add_done_callback(self._consumer.wake)

@@ -1,12 +1,11 @@
 """A message as it came to an ingress queue."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from delaystore.transports.rabbitmq.raw.properties import RawProperties
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(NamedTuple):
     """A message as it came, not yet acknowledged.
 
     `queue`: the queue that it was read from. `exchange`, `routing_key`: where it was published to; bytes where they are

@@ -18,6 +18,7 @@ from delaystore.message import MAX_HEADER_DEPTH, NOTHING
 
 DEEPEST: Final = 3 * MAX_HEADER_DEPTH
 """Levels of JSON that are read: more than `encode_mapping` makes of the deepest headers, tags included."""
+_ENCODER: Final = json.JSONEncoder(separators=(",", ":"))
 _AS_THEY_ARE: Final = frozenset({str, int, bool, type(None)})
 _UNTAG: Final[Mapping[str, Callable[[Any], Any]]] = {
     "$bytes": lambda text: b64decode(text, validate=True),
@@ -40,7 +41,7 @@ def encode_mapping(mapping: Mapping[str, Any]) -> str | None:
     if not mapping:
         return None
     try:
-        return json.dumps({name: _tag(value) for name, value in mapping.items()}, separators=(",", ":"))
+        return _ENCODER.encode({name: _tag(value) for name, value in mapping.items()})
     except (TypeError, ValueError) as error:
         raise InvalidMessageError(f"a header cannot be stored: {error}") from None
 

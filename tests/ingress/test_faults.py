@@ -3,13 +3,15 @@
 import random
 import time
 from collections import Counter
+from contextlib import closing
 from datetime import UTC, datetime
 
 import pytest
 
+from delaystore import DelayedDelivery, SqlDelayedMessageStore
 from tests.faults.patience import wait_until
 from tests.faults.scale import scaled
-from tests.ingress.ground import LONG, QUEUE, Ground, await_settled, bodies, endpoint, running, settled
+from tests.ingress.ground import ENDPOINT, LONG, QUEUE, Ground, await_settled, bodies, endpoint, running, settled
 from tests.ingress.process import IngressProcess
 from tests.servers import PostgreSQL, RabbitMQ
 
@@ -120,6 +122,25 @@ def test_due_times_count_from_the_arrival_in_the_ingress(private_postgresql: Pos
         (received,) = ground.receive()
     late = received.at - published.timestamp() - 3
     assert 0 <= late < 1.5
+
+
+class FarStore(SqlDelayedMessageStore):
+    """Its answers take a while."""
+
+    def now(self) -> datetime:
+        read = super().now()
+        time.sleep(0.4)
+        return read
+
+
+def test_no_delay_is_shorter_for_a_store_that_answers_slowly(postgresql_url: str, ground: Ground) -> None:
+    far = DelayedDelivery(ENDPOINT, FarStore(postgresql_url))
+    with closing(far), running(far, ground.url), endpoint(postgresql_url, ground.url):
+        for _ in range(3):
+            before = time.time()
+            ground.publish(b"1000", delay=1000)
+            (received,) = ground.receive()
+            assert received.at - before >= 1
 
 
 @pytest.mark.parametrize("database", ["mariadb", "sqlite"])

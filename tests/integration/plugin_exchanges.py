@@ -22,10 +22,11 @@ WAITS = 30_000
 
 
 class PluginExchange(ABC):
-    """The topic exchange `orders` of the plugin, in the broker's virtual host."""
+    """The exchange `orders` of the plugin, with that x-delayed-type, in the broker's virtual host."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, inner_type: str) -> None:
         self.broker = broker
+        self.inner_type = inner_type
         self.virtual_host = unquote(urlsplit(broker.url).path[1:]) or "/"
 
     @abstractmethod
@@ -54,7 +55,7 @@ class RealExchange(PluginExchange):
 
     @override
     def declare(self) -> None:
-        self.broker.exchange("orders", PLUGIN_TYPE, **{INNER_TYPE: "topic"})
+        self.broker.exchange("orders", PLUGIN_TYPE, **{INNER_TYPE: self.inner_type})
 
     @override
     def publish(self, key: str) -> None:
@@ -67,10 +68,10 @@ class RealExchange(PluginExchange):
 
 
 class StandIn(PluginExchange):
-    """A topic exchange that the management API shows as the plugin's. What waits in it waits here."""
+    """An exchange of the inner type that the management API shows as the plugin's. What waits in it waits here."""
 
-    def __init__(self, broker: Broker) -> None:
-        super().__init__(broker)
+    def __init__(self, broker: Broker, inner_type: str) -> None:
+        super().__init__(broker, inner_type)
         self._waiting: list[str] = []
 
     def waiting(self) -> int:
@@ -79,7 +80,7 @@ class StandIn(PluginExchange):
 
     @override
     def declare(self) -> None:
-        self.broker.exchange("orders", "topic", **{INNER_TYPE: "topic"})
+        self.broker.exchange("orders", self.inner_type, **{INNER_TYPE: self.inner_type})
 
     @override
     def publish(self, key: str) -> None:
@@ -94,16 +95,16 @@ class StandIn(PluginExchange):
 
 
 @contextmanager
-def plugin_exchange(rabbitmq: RabbitMQVhosts, url: str) -> Iterator[PluginExchange]:
+def plugin_exchange(rabbitmq: RabbitMQVhosts, url: str, inner_type: str) -> Iterator[PluginExchange]:
     """Such an exchange, declared in the virtual host of `url`."""
     management = rabbitmq.management_url or ""
     if _has_plugin(rabbitmq):
-        with _opened(RealExchange(Broker(url, management))) as exchange:
+        with _opened(RealExchange(Broker(url, management), inner_type)) as exchange:
             yield exchange
     else:
         held: list[StandIn] = []
         with plugin_management(management, lambda: held[0].waiting() if held else 0) as shown:
-            held.append(StandIn(Broker(url, shown)))
+            held.append(StandIn(Broker(url, shown), inner_type))
             with _opened(held[0]) as exchange:
                 yield exchange
 

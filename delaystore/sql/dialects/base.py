@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
 from enum import Enum
 from itertools import islice
@@ -311,6 +311,13 @@ class StoreDialect(SqlDialect):
         Asked only where there are shelves.
         """
         raise NotImplementedError
+
+    def storing(self, connection: Connection) -> AbstractContextManager[None]:  # noqa: ARG002 - for overriders
+        """A bulk insert in the block waits no longer for others than the insert of one message does."""
+        return nullcontext()
+
+    def begin_storing(self, connection: Connection) -> None:
+        """Prepare our own transaction for bulk inserts: as `storing`, until it ends."""
 
     def insert_many(
         self,

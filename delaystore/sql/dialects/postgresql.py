@@ -4,7 +4,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from functools import lru_cache, partial
 from hashlib import sha256
@@ -78,6 +78,11 @@ _DIALECT: Final[Dialect] = postgresql.dialect()  # type: ignore[no-untyped-call]
 PATIENCE: Final = "5s"
 """How long the insert of a message waits for another transaction, which may be its own caller's."""
 _LOCK_TIMEOUT: Final = literal_column("'lock_timeout'", Text)
+_PATIENT: Final = (
+    f"SELECT set_config('lock_timeout', '{PATIENCE}', true) WHERE current_setting('lock_timeout') = '0' "
+    f"OR CAST(current_setting('lock_timeout') AS INTERVAL) > '{PATIENCE}'"
+)
+"""Wait no longer for locks, until the transaction ends."""
 COPIED_AT_ONCE: Final = 20_000
 """Rows of which the ids are kept, to be looked for in the shelves."""
 _WIRE_TYPES: Final[Mapping[type[TypeEngine[Any]], str]] = {
@@ -380,6 +385,10 @@ class PostgreSqlDialect(StoreDialect):
             yield
 
     @override
+    def storing(self, connection: Connection) -> AbstractContextManager[None]:
+        return _patient(connection)
+
+    @override
     def alter_patiently(self, connection: Connection, alter: Callable[[], None]) -> None:
         """All who use the table wait behind our wait for its lock: so that is short, and made again."""
         deadline = time.monotonic() + ALTER_PATIENCE
@@ -409,16 +418,15 @@ class PostgreSqlDialect(StoreDialect):
     def insert_many(
         self, connection: Connection, table: Table, shelves: Table | None, rows: Iterable[dict[str, Any]]
     ) -> int:
-        """COPY; the savepoint is for the caller's transaction."""
+        """COPY."""
         iterator, count = iter(rows), 0
-        with self.savepoint(connection), _patient(connection):
-            while True:
-                ids = self._copy(connection, table, islice(iterator, COPIED_AT_ONCE))
-                count += len(ids)
-                if shelves is not None and ids:
-                    self._refuse_shelved(connection, table, shelves, ids)
-                if len(ids) < COPIED_AT_ONCE:
-                    return count
+        while True:
+            ids = self._copy(connection, table, islice(iterator, COPIED_AT_ONCE))
+            count += len(ids)
+            if shelves is not None and ids:
+                self._refuse_shelved(connection, table, shelves, ids)
+            if len(ids) < COPIED_AT_ONCE:
+                return count
 
     def _copy(self, connection: Connection, table: Table, rows: Iterable[dict[str, Any]]) -> list[str]:
         """One statement, so that it is all or none by itself; returns the ids."""
@@ -617,6 +625,11 @@ class PostgreSqlDialect(StoreDialect):
                 "it is committed, but the wait for the synchronous standby was cancelled: if that standby takes over, "
                 "it may be lost; when the standby is there again, see whether it is in the store"
             )
+
+    @override
+    def begin_storing(self, connection: Connection) -> None:
+        """One round trip."""
+        connection.exec_driver_sql(_PATIENT)
 
     @override
     def begin_claiming(self, connection: Connection) -> None:

@@ -130,12 +130,27 @@ class BoundSqlStore(ManagedDelayedMessageStore, KeyedDelayedMessageStore, Operab
         """Those with a key come last, and are kept in memory until then."""
         self.written()
         keyed: list[DelayedMessage] = []
-        rows, dialect = Rows(without_keys(messages, keyed)), self._parts.dialect
+        dialect = self._parts.dialect
         with translated_errors(), dialect.savepoint(self.connection):
-            count = dialect.insert_many(self.connection, self._sql.table, self._sql.shelves, rows)
-            if count:
-                self._waits_until(rows.earliest)
+            with dialect.storing(self.connection):
+                count = self._insert_many(without_keys(messages, keyed))
             return count + self.place_many(keyed, rule)
+
+    def store_many_alone(self, messages: Iterable[DelayedMessage], rule: KeyRule) -> int:
+        """As `store_many`, in a transaction that does nothing else, and has to be rolled back if it raises."""
+        self.written()
+        keyed: list[DelayedMessage] = []
+        with translated_errors():
+            self._parts.dialect.begin_storing(self.connection)
+            count = self._insert_many(without_keys(messages, keyed))
+            return count + self.place_many(keyed, rule)
+
+    def _insert_many(self, messages: Iterable[DelayedMessage]) -> int:
+        rows = Rows(messages)
+        count = self._parts.dialect.insert_many(self.connection, self._sql.table, self._sql.shelves, rows)
+        if count:
+            self._waits_until(rows.earliest)
+        return count
 
     def place_many(self, keyed: builtins.list[DelayedMessage], rule: KeyRule) -> int:
         """Store messages with keys one after the other; returns how many were not left out for one that is kept."""

@@ -323,7 +323,7 @@ class SqlDelayedMessageStore(OperableSqlStore, KeyedDelayedMessageStore):
             if fewest is not None:
                 return self._store_in_shelf(messages, fewest, rule)
         with self._one_call() as bound:
-            return bound.store_many(messages, rule)
+            return bound.store_many_alone(messages, rule)
 
     @override
     def fetch_next_due_timeout(self, at: datetime) -> DelayedMessage | None:

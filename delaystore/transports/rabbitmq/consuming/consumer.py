@@ -45,7 +45,9 @@ class Consumer:
         self._connection: Any = None
         self._channel: Any = None
         self._awake = False
-        """Whether the `receive` under way has been told that there is something."""
+        """Whether the `receive` under way has been told that there is enough."""
+        self._enough = 0
+        """Bytes of bodies that are."""
 
     def __enter__(self) -> Self:
         """Raises TransportUnavailableError, TransportError for a queue that is missing or may not be read."""
@@ -61,13 +63,14 @@ class Consumer:
     def __exit__(self, *_: object) -> None:
         self._close()
 
-    def receive(self, patience: float) -> None:
-        """Add what comes to `prefetched`; returns as soon as there is any, or after `patience` seconds, or at `wake`.
+    def receive(self, patience: float, enough: int = 0) -> None:
+        """Add what comes to `prefetched`; returns as soon as it is enough, or after `patience` seconds, or at `wake`.
 
-        Raises TransportUnavailableError if the connection is lost, TransportError if a queue is deleted.
+        `enough`: bytes of bodies, and a message at least. Raises TransportUnavailableError if the connection is lost,
+        TransportError if a queue is deleted.
         """
         with self._translated("cannot be read any more"):
-            self._awake = False
+            self._awake, self._enough = False, enough
             self._connection.process_data_events(time_limit=patience)
             if not self._channel.is_open:
                 raise TransportError(f"the broker closed the channel that {self._name} is read from")
@@ -118,11 +121,11 @@ class Consumer:
             self._channel.basic_consume(name, self._collect_slowly, consumer_tag=str(number))
 
     def _collect(self, delivery: Delivery) -> None:
-        if not self._awake:
-            self._awake = True
-            self.wake()
         self.prefetched.append(Consumed(int(delivery.consumer), delivery, time.monotonic()))
         self.prefetched_bytes += len(delivery.body)
+        if self.prefetched_bytes >= self._enough and not self._awake:
+            self._awake = True
+            self.wake()
 
     def _collect_slowly(self, _channel: Any, method: Any, properties: Any, body: bytes) -> None:
         """For what comes in several frames."""

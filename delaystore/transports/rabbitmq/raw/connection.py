@@ -20,6 +20,8 @@ _TAG: Final = struct.Struct(">QB")
 """The delivery tag, and whether it is redelivered."""
 _INCOMPLETE: Final = -1
 _OTHERWISE: Final = -2
+_READ_AT_ONCE: Final = 64 * 1024
+"""Bytes. pika reads 4 KiB at a time, ten small messages or so."""
 _HEARTBEAT: Final = 60
 """Seconds. Heartbeats are answered whenever messages are received."""
 
@@ -45,6 +47,11 @@ class RawConnection(pika.SelectConnection):  # type: ignore[misc] # pika's class
     """
 
     on_delivery: Callable[[Delivery], None] | None = None
+
+    @override
+    def _proto_connection_made(self, transport: Any) -> None:
+        transport._MAX_RECV_BYTES = _READ_AT_ONCE
+        super()._proto_connection_made(transport)
 
     @override
     def _on_data_available(self, data_in: bytes) -> None:
