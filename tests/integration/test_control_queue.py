@@ -1,6 +1,7 @@
 """The control queue on a real broker: each command, each mistake, who is told, and who is named."""
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -17,7 +18,7 @@ from delaystore.errors import ConfigurationError
 from delaystore.transports import InMemoryTransport
 from tests.dispatching import wait_until
 from tests.integration.asking import ENDPOINT, QUEUE, Asker, opened_delivery, reading, running
-from tests.servers import PostgreSQLDatabases
+from tests.servers import PostgreSQLDatabases, RabbitMQ
 
 LATER = datetime(2040, 1, 31, 9, tzinfo=UTC)
 REJECTED = f"{QUEUE}.rejected"
@@ -165,6 +166,23 @@ def test_many_large_messages_are_looked_up_a_few_at_a_time(asker: Asker, deliver
     sent = [asker.send({"get": message_id}) for message_id in ids]
     sizes = [len(asker.wait(each)["message"]["body"]) for each in sent]
     assert sizes == [2 * 2**20] * 12
+
+
+def test_answers_that_nobody_takes_do_not_pile_up(delivery: DelayedDelivery, private_rabbitmq: RabbitMQ) -> None:
+    url = private_rabbitmq.create_vhost()
+    message_id = delivery.send("billing", b"x" * 2 * 2**20, delay=3600)
+    with running(delivery, url) as control:
+        wait_until(lambda: control.health().connected)
+    with Asker(url) as asker:
+        sent = [asker.send({"get": message_id}) for _ in range(24)]
+        asker.channel.queue_declare(QUEUE, passive=True)  # they have come to the broker
+        private_rabbitmq.alarm("memory")
+        with running(delivery, url) as control:
+            wait_until(lambda: control.health().replies is not None)
+            time.sleep(8)
+            assert control.health().requests <= 16
+            private_rabbitmq.clear_alarms()
+            assert {len(asker.wait(each)["message"]["body"]) for each in sent} == {2 * 2**20}
 
 
 def test_a_body_that_no_answer_can_hold_is_left_out(asker: Asker, delivery: DelayedDelivery) -> None:
