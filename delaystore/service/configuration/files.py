@@ -30,5 +30,9 @@ def parsed(path: Path) -> Mapping[str, Any]:
         raise ConfigurationError(f"{path} is no UTF-8 text, at byte {error.start}") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"{path} is no TOML: {error}") from None
+    except ValueError:  # Python reads no whole number of more than 4,300 digits
+        raise ConfigurationError(
+            f"{path} is no TOML that can be read: it has a number of thousands of digits"
+        ) from None
     except RecursionError:
         raise ConfigurationError(f"{path} is nested too deeply") from None

@@ -13,8 +13,8 @@ from delaystore.service.configuration.kinds import Kind
 
 HIDDEN: Final = "***"
 _VARIABLE: Final = re.compile(r"\$\{\w+\}")
-_PASSWORD: Final = re.compile(r"(://[^:/@]*:)(?!\$\{\w+\}@)[^@]*@")
-"""Of a URL, unless it is a variable's."""
+_PASSWORD: Final = re.compile(r"(://[^:/]*:)(?!\$\{\w+\}@[^@]*$)(?s:.*)@")
+"""Of a URL, unless it is a variable's; up to the last @, as a password may have one."""
 _SECRET_OPTION: Final = re.compile(
     r"([?&][^=&]*(?:pass|secret|token|key)[^=&]*=)(?!\$\{\w+\}(?:&|$))[^&]*", re.IGNORECASE
 )
