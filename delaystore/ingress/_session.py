@@ -143,5 +143,5 @@ class Session:
 
 
 def _size(entries: Sequence[Entry]) -> int:
-    """Bytes of bodies."""
-    return sum(len(entry.arrival.body) for entry in entries)
+    """Bytes of bodies and properties."""
+    return sum(len(entry.arrival.body) + len(entry.arrival.properties.encoded) for entry in entries)

@@ -56,7 +56,7 @@ class IngressSettings:
     prefetch: int = 2500
     """The most messages that the broker gives ahead of their acknowledgement."""
     memory_bytes: int = 64 * 1024 * 1024
-    """Nothing is read from the broker while bodies of as many bytes are in memory; at least 1 MiB."""
+    """Nothing is read from the broker while messages of as many bytes are in memory; at least 1 MiB."""
 
     def __post_init__(self) -> None:
         if not self.queue:

@@ -74,7 +74,10 @@ def test_a_short_outage_of_the_store_repeats_nothing(private_postgresql: Postgre
         assert sorted(int(one.body) for one in delivery.list(limit=1000).messages) == list(range(200))
 
 
-def test_a_frozen_store_does_not_fill_the_memory(private_postgresql: PostgreSQL, ground: Ground) -> None:
+@pytest.mark.parametrize(("body", "header", "count"), [(2**20, 0, 150), (0, 100_000, 1500)])
+def test_a_frozen_store_does_not_fill_the_memory(
+    private_postgresql: PostgreSQL, ground: Ground, body: int, header: int, count: int
+) -> None:
     url = private_postgresql.create_database()
     with endpoint(url) as delivery:
         delivery.prepare()
@@ -83,12 +86,12 @@ def test_a_frozen_store_does_not_fill_the_memory(private_postgresql: PostgreSQL,
             wait_until(lambda: delivery.count() == 1, "it is at work")
             before = process.memory
             private_postgresql.pause()
-            for _ in range(150):
-                ground.publish(random.randbytes(1024 * 1024), delay=LONG)
+            for _ in range(count):
+                ground.publish(random.randbytes(body), delay=LONG, headers={"long": "x" * header})
             time.sleep(3)
             grown = process.memory - before
             private_postgresql.resume()
-            wait_until(lambda: delivery.count() == 151, "all are stored")
+            wait_until(lambda: delivery.count() == count + 1, "all are stored")
     assert grown < 60 * 1024 * 1024, "150 MB were published"
 
 

@@ -31,7 +31,7 @@ class Consumer:
     caller bounds what is in memory, in bytes too, by calling it only while there is room.
 
     `name`: what is consumed, for messages to people. `prefetch`: how many messages of each queue may be unacknowledged.
-    `prefetched`: what has come and is not taken yet, with bodies of `prefetched_bytes` bytes.
+    `prefetched`: what has come and is not taken yet, `prefetched_bytes` bytes with properties.
     """
 
     def __init__(self, broker: Broker, name: str, queues: Sequence[str], prefetch: int) -> None:
@@ -47,7 +47,7 @@ class Consumer:
         self._awake = False
         """Whether the `receive` under way has been told that there is enough."""
         self._enough = 0
-        """Bytes of bodies that are."""
+        """Bytes that are."""
 
     def __enter__(self) -> Self:
         """Raises TransportUnavailableError, TransportError for a queue that is missing or may not be read."""
@@ -66,7 +66,7 @@ class Consumer:
     def receive(self, patience: float, enough: int = 0) -> None:
         """Add what comes to `prefetched`; returns as soon as it is enough, or after `patience` seconds, or at `wake`.
 
-        `enough`: bytes of bodies, and a message at least. Raises TransportUnavailableError if the connection is lost,
+        `enough`: bytes, and a message at least. Raises TransportUnavailableError if the connection is lost,
         TransportError if a queue is deleted.
         """
         with self._translated("cannot be read any more"):
@@ -81,13 +81,13 @@ class Consumer:
             self._connection.add_callback_threadsafe(lambda: None)
 
     def take(self, most: int, most_bytes: int) -> list[Consumed]:
-        """Up to `most` messages of those prefetched, and about `most_bytes` bytes of bodies: one at least."""
+        """Up to `most` messages of those prefetched, and about `most_bytes` bytes: one at least."""
         taken: list[Consumed] = []
         size = 0
         waiting = self.prefetched
-        while waiting and len(taken) < most and (not taken or size + len(waiting[0].delivery.body) <= most_bytes):
+        while waiting and len(taken) < most and (not taken or size + waiting[0].delivery.size <= most_bytes):
             taken.append(waiting.popleft())
-            size += len(taken[-1].delivery.body)
+            size += taken[-1].delivery.size
         self.prefetched_bytes -= size
         return taken
 
@@ -122,7 +122,7 @@ class Consumer:
 
     def _collect(self, delivery: Delivery) -> None:
         self.prefetched.append(Consumed(int(delivery.consumer), delivery, time.monotonic()))
-        self.prefetched_bytes += len(delivery.body)
+        self.prefetched_bytes += delivery.size
         if self.prefetched_bytes >= self._enough and not self._awake:
             self._awake = True
             self.wake()

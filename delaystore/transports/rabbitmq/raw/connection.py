@@ -37,6 +37,11 @@ class Delivery(NamedTuple):
     properties: RawProperties
     body: bytes
 
+    @property
+    def size(self) -> int:
+        """Bytes of its body and of its properties, headers too."""
+        return len(self.body) + len(self.properties.encoded)
+
 
 class RawConnection(pika.SelectConnection):  # type: ignore[misc] # pika's class is untyped here
     """A connection whose messages have `RawProperties`.
