@@ -6,7 +6,7 @@ from delaystore.address import DEFAULT_EXCHANGE, Address, parse_address
 from delaystore.control.protocol import Answer
 from delaystore.errors import UnsupportedMessageError
 from delaystore.message import new_message_id
-from delaystore.transports.rabbitmq.raw.aside import put_aside
+from delaystore.transports.rabbitmq.raw.aside import aside_copy
 from delaystore.transports.rabbitmq.raw.connection import Delivery
 from delaystore.transports.rabbitmq.raw.copies import Copy
 from delaystore.transports.rabbitmq.raw.properties import MalformedPropertiesError, RawProperties
@@ -45,7 +45,7 @@ def answer_copy(request: Delivery, answer: Answer) -> Copy | None:
 def rejected_copy(request: Delivery, problem: str, queue: str) -> Copy:
     """The request as a message for the rejected queue, with what is wrong with it."""
     said = [Entry(REASON.encode(), text_value(problem))]
-    return Copy(Address(DEFAULT_EXCHANGE, queue), put_aside(request.properties, said, PROPERTIES), request.body)
+    return aside_copy(Address(DEFAULT_EXCHANGE, queue), request.properties, request.body, said, PROPERTIES)
 
 
 def wants_answer(properties: RawProperties) -> bool:

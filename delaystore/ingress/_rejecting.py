@@ -8,7 +8,7 @@ from delaystore.address import DEFAULT_EXCHANGE, Address
 from delaystore.ingress._entry import Entry, Fate
 from delaystore.ingress.arrival import Arrival
 from delaystore.transports.abc import OutcomeKind
-from delaystore.transports.rabbitmq.raw.aside import put_aside
+from delaystore.transports.rabbitmq.raw.aside import aside_copy
 from delaystore.transports.rabbitmq.raw.copies import Copy, CopyPublisher
 from delaystore.transports.rabbitmq.raw.tables import Entry as Header
 from delaystore.transports.rabbitmq.raw.tables import bytes_value, text_value
@@ -53,7 +53,7 @@ def _copy(arrival: Arrival, reason: str, queue: str) -> Copy:
         Header(EXCHANGE.encode(), _name(arrival.exchange)),
         Header(ROUTING_KEY.encode(), _name(arrival.routing_key)),
     ]
-    return Copy(Address(DEFAULT_EXCHANGE, queue), put_aside(arrival.properties, said, PROPERTIES), arrival.body)
+    return aside_copy(Address(DEFAULT_EXCHANGE, queue), arrival.properties, arrival.body, said, PROPERTIES)
 
 
 def _name(name: str | bytes) -> bytes:

@@ -3,14 +3,34 @@
 from collections.abc import Sequence
 from typing import Final
 
+from delaystore.address import Address
 from delaystore.headers import EXPIRATION
+from delaystore.transports.rabbitmq.raw.copies import Copy
 from delaystore.transports.rabbitmq.raw.properties import MalformedPropertiesError, RawProperties
-from delaystore.transports.rabbitmq.raw.tables import Entry, bytes_value, text_value, with_entries
+from delaystore.transports.rabbitmq.raw.tables import Entry, bytes_value, integer_value, text_value, with_entries
 
 _SET_ASIDE: Final = {"user_id": "delaystore.user-id", "expiration": EXPIRATION}
 """Properties that must not take effect again, and the headers that keep them."""
 CARBON_COPIES: Final = {b"CC": b"delaystore.cc", b"BCC": b"delaystore.bcc"}
 """Headers that would have copies sent elsewhere, and those that keep them."""
+
+IN_BODY: Final = "delaystore.rejected-properties-bytes"
+_ROOMY: Final = 120 * 1024
+"""Bytes of properties. A frame has 128 KiB; the rest is for headers that say what is wrong."""
+
+
+def aside_copy(address: Address, properties: RawProperties, body: bytes, said: Sequence[Entry], unread: str) -> Copy:
+    """A copy that only people look at, with the headers `said`; see `put_aside`.
+
+    Properties beside which a frame has no room lie before the body. The header IN_BODY says how many bytes they are.
+    """
+    size = len(properties.encoded)
+    if size <= _ROOMY:
+        return Copy(address, put_aside(properties, said, unread), body)
+    counted = Entry(IN_BODY.encode(), integer_value(size))
+    return Copy(
+        address, RawProperties.of({"delivery_mode": b"\x02"}).changed([*said, counted]), properties.encoded + body
+    )
 
 
 def put_aside(properties: RawProperties, said: Sequence[Entry], unread: str) -> RawProperties:
