@@ -2,7 +2,8 @@
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
@@ -60,20 +61,18 @@ class Storing:
         for wave in self._waves(entries):
             self._store_wave(wave)
 
-    def _waves(self, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
+    def _waves(self, entries: Sequence[Entry]) -> Sequence[Sequence[Entry]]:
         """Parts of `entries` to be stored one after the other: each id once, and then what comes under the same ids."""
-        ids: set[str] = set()
-        first: list[Entry] = []
-        later: list[Entry] = []
+        most = 2 if self._on_duplicate is OnDuplicate.BOTH else len(entries)
+        waves: list[list[Entry]] = []
+        seen: Counter[str] = Counter()
         for entry in entries:
-            message_id = entry.message.message_id
-            (later if message_id in ids else first).append(entry)
-            ids.add(message_id)
-        yield first
-        if later and self._on_duplicate is OnDuplicate.BOTH:
-            yield later
-        elif later:
-            yield from self._waves(later)
+            wave = min(seen[entry.message.message_id], most - 1)
+            seen[entry.message.message_id] += 1
+            if wave == len(waves):
+                waves.append([])
+            waves[wave].append(entry)
+        return waves
 
     def _store_wave(self, entries: Sequence[Entry]) -> None:
         for _ in range(_ROUNDS):
