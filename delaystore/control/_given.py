@@ -82,7 +82,10 @@ def given_in(body: bytes) -> Given:
 
 def shown(value: object) -> str:
     """A value as an error repeats it: as JSON."""
-    return cut(json.dumps(value), _SHOWN)
+    try:
+        return cut(json.dumps(value), _SHOWN)
+    except RecursionError:  # what could be read need not be writable, further down the stack
+        return "what is nested so deeply"
 
 
 def cut(text: str, most: int = 300) -> str:

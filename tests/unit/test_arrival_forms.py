@@ -72,6 +72,7 @@ def test_x_delay_is_any_whole_number_its_text_or_a_float_cut_off(value: bytes) -
         (text_value("0"), "0"),
         (typed("d", 0.9), 0),
         (typed("d", -7.5), -7),
+        (typed("d", -1e300), -1e300),
         (typed("V"), None),
     ],
 )
@@ -79,6 +80,7 @@ def test_x_delay_of_nothing_is_due_at_once(value: bytes, forwarded: Any) -> None
     message = read({"x-delay": value})
     assert message.due_time == NOW
     assert message.headers == {"x-delay": forwarded}
+    assert type(message.headers["x-delay"]) is type(forwarded)
 
 
 def test_a_message_that_says_nothing_is_due_at_once() -> None:
@@ -302,6 +304,11 @@ def test_what_is_due_within_a_second_is_sent_on_as_it_is() -> None:
     message = read(headers, message_id="m-1")
     assert message.headers == headers
     assert message.due_time == datetime(2027, 1, 31, 9, 0, 1, tzinfo=UTC)
+
+
+def test_a_timeout_of_the_year_1_is_due_at_once() -> None:
+    message = read(timeout() | {"NServiceBus.Timeout.Expire": "0001-01-01 00:00:00:000000 Z"})
+    assert message.due_time == NOW
 
 
 def test_a_timeout_without_a_route_goes_where_replies_go() -> None:

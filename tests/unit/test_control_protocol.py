@@ -36,6 +36,12 @@ def test_any_bytes_are_answered(body: bytes) -> None:
     assert isinstance(PROTOCOL.read(body, ASKED), Answer)
 
 
+@pytest.mark.parametrize("depth", range(850, 1000))
+def test_a_request_that_is_nested_deeply_is_answered(depth: int) -> None:
+    body = b'{"reschedule":"m","at":' + b"[" * depth + b"]" * depth + b"}"
+    assert isinstance(PROTOCOL.read(body, ASKED), Answer)
+
+
 @given(st.dictionaries(NAMES, VALUES, max_size=4))
 def test_any_object_is_done_or_answered_with_what_is_wrong(request: dict[str, Any]) -> None:
     found = read(request)

@@ -50,7 +50,7 @@ class NServiceBusForm(DelayForm):
         if due_time is None:
             raise unreadable(EXPIRE, expire, "a time such as 2027-01-31 09:00:00:000000 Z")
         message_id = _message_id(content)
-        if due_time - _AT_ONCE > start:
+        if due_time > start + _AT_ONCE:
             headers[TIME_SENT] = time_sent_text(due_time)
             headers[RELATED_TO] = message_id
         return Delay(max(start, due_time), _destination(content), message_id)

@@ -11,6 +11,8 @@ from delaystore.ingress.reading.forms._times import integer_in, later, unreadabl
 from delaystore.ingress.reading.forms.abc import Delay, DelayForm
 
 HEADER: Final = "x-delay"
+_INTEGERS: Final = range(-(2**63), 2**63)
+"""Those that AMQP has."""
 
 
 class XDelayForm(DelayForm):
@@ -36,7 +38,8 @@ class XDelayForm(DelayForm):
 
 def _coerced(value: Any, content: Content) -> int:
     if type(value) is float and isfinite(value):
-        content.headers[HEADER] = int(value)
+        if int(value) in _INTEGERS:  # what is less stays a float
+            content.headers[HEADER] = int(value)
         return int(value)
     number = integer_in(value)
     if number is None:
