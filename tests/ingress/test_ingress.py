@@ -124,6 +124,43 @@ def test_a_bad_message_is_put_aside_with_the_reason_and_the_others_go_on(ground:
         assert delivery.count() == 2
 
 
+@pytest.mark.parametrize("size", [118_000, 122_000, 130_900])
+def test_headers_that_fill_a_frame_are_put_aside_whole(ground: Ground, sqlite_url: str, size: int) -> None:
+    with endpoint(sqlite_url) as delivery, running(delivery, ground.url) as ingress:
+        ground.publish(b"body", delay=LONG, headers={"long": "x" * size})
+        await_settled(ingress, 1)
+    (rejected,) = ground.receive(REJECTED)
+    headers = rejected.properties.headers
+    assert "headers and properties take" in headers["delaystore.rejected-reason"]
+    properties = headers.get("delaystore.rejected-properties-bytes", 0)
+    assert rejected.body[properties:] == b"body"
+    assert headers.get("long") == "x" * size or b"x" * size in rejected.body[:properties]
+
+
+def test_a_message_whose_destination_is_the_ingress_queue_is_put_aside(ground: Ground, sqlite_url: str) -> None:
+    timeout = {
+        "NServiceBus.Timeout.Expire": "2020-01-31 09:00:00:000000 Z",
+        "NServiceBus.Timeout.RouteExpiredTimeoutTo": QUEUE,
+    }
+    with endpoint(sqlite_url, ground.url) as delivery, running(delivery, ground.url) as ingress:
+        ground.publish(b"round", headers=timeout)
+        await_settled(ingress, 1)
+    (rejected,) = ground.receive(REJECTED)
+    assert "would come back" in rejected.properties.headers["delaystore.rejected-reason"]
+
+
+@pytest.mark.parametrize(("on_duplicate", "waits"), [("keep", b"0"), ("replace", b"2499")])
+def test_an_id_that_a_whole_batch_has(
+    ground: Ground, sqlite_url: str, on_duplicate: str, waits: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(2500):
+        ground.publish(b"%d" % number, delay=LONG, message_id="same")
+    with endpoint(sqlite_url) as delivery, running(delivery, ground.url, on_duplicate=on_duplicate) as ingress:
+        await_settled(ingress, 2500)
+        assert [one.body for one in delivery.list().messages] == [waits]
+    assert "storing what has arrived fails" not in caplog.text
+
+
 def test_a_message_that_the_endpoint_refuses_is_put_aside(ground: Ground, database_url: str) -> None:
     with endpoint(database_url, max_body_bytes=100) as delivery, running(delivery, ground.url) as ingress:
         ground.publish(b"x" * 101, delay=LONG)

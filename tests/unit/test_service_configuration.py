@@ -142,6 +142,11 @@ store_timeout = 31
         ),
         (f'{SALES}[endpoint.sales.ingress.o]\nbroker = "http://x"', "broker must begin with amqp:// or amqps://"),
         (f"{SALES}[endpoint.sales.ingress.{'o' * 250}]", "[endpoint.sales] ingress 'ooo"),
+        (f'{SALES}[endpoint.sales.ingress.o]\ndestination = "o.ingress"', "leads back to the ingress queue, for ever"),
+        (f'{SALES}[endpoint.sales.ingress.o]\ndestination = "/queues/o.ingress"', "leads back to the ingress queue"),
+        (f'{SALES}[endpoint.sales.ingress.o]\ndestination = "/exchanges/o"', "leads back to the ingress queue"),
+        (f'{SALES}[endpoint.sales.ingress.o]\ndestination = "/exchanges/o/key"', "leads back to the ingress queue"),
+        (f"drain = {'1' * 5000}{SALES}", "a number of thousands of digits"),
         (
             f"{SALES.replace('amqp', 'sqlite')}[endpoint.sales.ingress.o]",
             "ingress 'o' takes messages from RabbitMQ; say",
@@ -198,12 +203,16 @@ def test_what_is_shown_is_a_file_again(tmp_path: Path) -> None:
     ("given", "shown"),
     [
         ("amqp://guest:geheim@h1,h2/v", "amqp://guest:***@h1,h2/v"),
+        ("amqp://guest:ge@heim@h/v", "amqp://guest:***@h/v"),
+        ("amqp://guest@shop:geheim@h/v", "amqp://guest@shop:***@h/v"),
+        ("amqp://guest:${PASSWORD}@heim@h/v", "amqp://guest:***@h/v"),
         ("postgresql://app:ge/he?im@h/app?sslmode=require", "postgresql://app:***@h/app?sslmode=require"),
         ("postgresql://h/app?password=geheim&x=1", "postgresql://h/app?password=***&x=1"),
         ("sqlite:////var/lib/app.db", "sqlite:////var/lib/app.db"),
     ],
 )
-def test_no_password_is_shown(tmp_path: Path, given: str, shown: str) -> None:
+def test_no_password_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, shown: str) -> None:
+    monkeypatch.setenv("PASSWORD", "ge")
     found = read(tmp_path, f'[endpoint.sales]\nstore = "{given}"\ntransport = "{given}"\n')
     assert as_document(found)["endpoint"]["sales"]["store"] == shown
 

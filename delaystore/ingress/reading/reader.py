@@ -2,6 +2,7 @@
 
 from datetime import datetime
 from typing import Final
+from urllib.parse import quote
 
 from delaystore.errors import InvalidMessageError
 from delaystore.ingress.arrival import Arrival
@@ -28,6 +29,7 @@ class ArrivalReader:
 
     def __init__(self, rules: ReadingRules) -> None:
         self._rules = rules
+        self._own = frozenset((rules.ingress_queue, f"/queues/{quote(rules.ingress_queue, safe='')}"))
 
     def read(self, arrival: Arrival, now: datetime) -> DelayedMessage | SagaCleared:
         """The message to store, or what is to be cancelled instead.
@@ -49,6 +51,10 @@ class ArrivalReader:
         for name, problem in content.problems.items():
             raise RejectedArrivalError(f"header {name!r} {problem}")
         destination = delay.destination or rules.destination.destination(arrival, content)
+        if destination in self._own:
+            raise RejectedArrivalError(
+                f"its destination {destination} is the ingress queue: it would come back for ever"
+            )
         try:
             return self._message(arrival, content, delay, destination)
         except InvalidMessageError as error:

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
+from delaystore.errors import ConfigurationError
 from delaystore.ingress.reading.counting import CountFrom
 from delaystore.ingress.reading.destinations.abc import DestinationRule
 from delaystore.ingress.reading.destinations.naming import parse_destination
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from delaystore.ingress.topology import IngressNames
 
 _DEFAULTS: Final = IngressSettings(queue="any")
-_SOME_NAME: Final = "any"
+_SOME_NAME: Final = "what nobody calls an exchange"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +79,12 @@ class IngressConfiguration:
         """Where messages go that do not say it; ConfigurationError begins with the key."""
         exchange = self._exchange(name)
         usual = "header" if exchange is None else f"/exchanges/{quote(_names(exchange).out, safe='')}"
-        return parse_destination(self.destination or usual, "destination")
+        rule = parse_destination(self.destination or usual, "destination")
+        if rule.leads_back(exchange, self._queue(name)):
+            raise ConfigurationError(
+                f"destination {self.destination!r} leads back to the ingress queue, for ever; name another one"
+            )
+        return rule
 
     def delay_forms(self) -> tuple[DelayForm, ...]:
         """How messages say when they are due; ConfigurationError begins with the key."""

@@ -112,6 +112,7 @@ class EndpointConfiguration:
                 raise ConfigurationError(f"ingress {name!r} takes messages from RabbitMQ; say where: broker = URL")
             try:
                 ingress.settings(name)
+                ingress.destination_rule(name)
             except ConfigurationError as error:
                 raise ConfigurationError(f"ingress {name!r}: {error}") from None
 

@@ -12,3 +12,7 @@ class DestinationRule(ABC):
     @abstractmethod
     def destination(self, arrival: Arrival, content: Content) -> str:
         """A queue's name or an address. Raises RejectedArrivalError where there is none."""
+
+    @abstractmethod
+    def leads_back(self, exchange: str | None, queue: str) -> bool:
+        """Whether whatever is forwarded comes to the ingress queue `queue` again, to which `exchange` leads, if any."""

@@ -25,6 +25,10 @@ class ExchangeDestination(DestinationRule):
             raise RejectedArrivalError(f"its routing key is no UTF-8: {shown(key)}")
         return _address(self.exchange, key)
 
+    @override
+    def leads_back(self, exchange: str | None, queue: str) -> bool:
+        return self.exchange == exchange
+
 
 @lru_cache(maxsize=4096)
 def _address(exchange: str, key: str) -> str:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from typing_extensions import override
 
+from delaystore.address import DEFAULT_EXCHANGE, Address, parse_address
 from delaystore.ingress.arrival import Arrival
 from delaystore.ingress.reading.content import Content
 from delaystore.ingress.reading.destinations.abc import DestinationRule
@@ -18,3 +19,8 @@ class FixedDestination(DestinationRule):
     @override
     def destination(self, arrival: Arrival, content: Content) -> str:
         return self.to
+
+    @override
+    def leads_back(self, exchange: str | None, queue: str) -> bool:
+        address = parse_address(self.to)
+        return address == Address(DEFAULT_EXCHANGE, queue) or address.exchange == exchange

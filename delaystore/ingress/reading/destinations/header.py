@@ -29,3 +29,7 @@ class HeaderDestination(DestinationRule):
         except UnsupportedMessageError as error:
             raise RejectedArrivalError(f"header {self.name}: {error}") from None
         return to
+
+    @override
+    def leads_back(self, exchange: str | None, queue: str) -> bool:
+        return False  # some may; these are rejected one by one
