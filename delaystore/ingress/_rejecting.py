@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from delaystore.address import DEFAULT_EXCHANGE, Address
+from delaystore.errors import TransportError
 from delaystore.headers import REJECTED_PROPERTIES, REJECTED_REASON
 from delaystore.ingress._entry import Entry, Fate
 from delaystore.ingress.arrival import Arrival
@@ -33,15 +34,21 @@ class Rejecting:
         self._queue = queue
 
     def reject(self, entries: Sequence[Entry]) -> str | None:
-        """Give each entry whose copy is confirmed its fate. Why others are left without; None: there are none."""
+        """Give each entry whose copy is confirmed its fate. Why others are left without; None: there are none.
+
+        Raises TransportError where the queue is gone: it is declared when an ingress begins.
+        """
         copies = [_copy(entry.arrival, entry.objection or "", self._queue) for entry in entries]
         trouble = None
-        for entry, outcome in zip(entries, self._publisher.publish(copies, _TIMEOUT), strict=True):
+        outcomes = self._publisher.publish(copies, _TIMEOUT)
+        for entry, outcome in zip(entries, outcomes, strict=True):
             if outcome.kind is OutcomeKind.DELIVERED:
                 entry.fate = Fate.REJECTED
                 logger.warning("a message of %r was rejected: %s", entry.arrival.queue, entry.objection)
             else:
                 trouble = f"the queue {self._queue!r} takes no rejected messages: {outcome.reason}"
+        if any(outcome.kind is OutcomeKind.UNROUTABLE for outcome in outcomes):
+            raise TransportError(f"the queue {self._queue!r} for rejected messages is gone; it is declared again")
         return trouble
 
 

@@ -154,6 +154,16 @@ def test_a_rejected_queue_that_takes_nothing_blocks_nobody(ground: Ground, postg
     assert ground.depth(QUEUE) == 0
 
 
+def test_a_rejected_queue_that_was_deleted_is_declared_again(ground: Ground, sqlite_url: str) -> None:
+    with endpoint(sqlite_url) as delivery, running(delivery, ground.url) as ingress:
+        ground.publish(b"good", delay=LONG)
+        await_settled(ingress, 1)
+        ground.channel.queue_delete(REJECTED)
+        ground.publish(b"bad", delay="soon")
+        await_settled(ingress, 2, patience=30)
+        assert bodies(ground.receive(REJECTED)) == [b"bad"]
+
+
 def test_what_expires_before_it_is_taken_is_not_lost(ground: Ground, postgresql_url: str) -> None:
     ground.publish(b"short-lived", delay=LONG, expiration="1")
     wait_until(lambda: ground.depth(EXPIRED) == 1, "it has expired")
