@@ -4,13 +4,12 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from delaystore.address import DEFAULT_EXCHANGE, Address
 from delaystore.errors import TransportError
-from delaystore.headers import REJECTED_PROPERTIES, REJECTED_REASON
+from delaystore.headers import REJECTED_REASON
 from delaystore.ingress._entry import Entry, Fate
 from delaystore.ingress.arrival import Arrival
 from delaystore.transports.abc import OutcomeKind
-from delaystore.transports.rabbitmq.raw.aside import put_aside
+from delaystore.transports.rabbitmq.raw.aside import rejected_copy
 from delaystore.transports.rabbitmq.raw.copies import Copy, CopyPublisher
 from delaystore.transports.rabbitmq.raw.tables import Entry as Header
 from delaystore.transports.rabbitmq.raw.tables import bytes_value, text_value
@@ -58,9 +57,7 @@ def _copy(arrival: Arrival, reason: str, queue: str) -> Copy:
         Header(EXCHANGE.encode(), _name(arrival.exchange)),
         Header(ROUTING_KEY.encode(), _name(arrival.routing_key)),
     ]
-    return Copy(
-        Address(DEFAULT_EXCHANGE, queue), put_aside(arrival.properties, said, REJECTED_PROPERTIES), arrival.body
-    )
+    return rejected_copy(queue, arrival.properties, arrival.body, said)
 
 
 def _name(name: str | bytes) -> bytes:

@@ -154,6 +154,18 @@ def test_a_rejected_queue_that_takes_nothing_blocks_nobody(ground: Ground, postg
     assert ground.depth(QUEUE) == 0
 
 
+def test_a_bad_message_whose_headers_leave_no_room_for_the_reason_is_put_aside(ground: Ground, sqlite_url: str) -> None:
+    with endpoint(sqlite_url) as delivery, running(delivery, ground.url) as ingress:
+        ground.publish(b"bad", headers={"large": "x" * 130_900})
+        await_settled(ingress, 1, patience=30)
+        (rejected,) = ground.receive(REJECTED)
+        headers = rejected.properties.headers
+        size = headers["delaystore.rejected-properties-size"]
+        assert (rejected.body[size:], len(rejected.body)) == (b"bad", size + 3)
+        assert rejected.body.count(b"x") >= 130_900
+        assert headers["delaystore.rejected-reason"]
+
+
 def test_a_rejected_queue_that_was_deleted_is_declared_again(ground: Ground, sqlite_url: str) -> None:
     with endpoint(sqlite_url) as delivery, running(delivery, ground.url) as ingress:
         ground.publish(b"good", delay=LONG)
