@@ -41,10 +41,16 @@ class Rejecting:
         for entry, outcome in zip(entries, self._publisher.publish(copies, _TIMEOUT), strict=True):
             if outcome.kind is OutcomeKind.DELIVERED:
                 entry.fate = Fate.REJECTED
-                logger.warning("a message of %r was rejected: %s", entry.arrival.queue, entry.objection)
+                _log(entry, self._queue)
             else:
                 trouble = f"the queue {self._queue!r} takes no rejected messages: {outcome.reason}"
         return trouble
+
+
+def _log(entry: Entry, queue: str) -> None:
+    message_id = entry.arrival.properties.message_id
+    which = "a message without an id" if message_id is None else f"the message {message_id!r}"
+    logger.warning("%s of %r was rejected, and is in %r: %s", which, entry.arrival.queue, queue, entry.objection)
 
 
 def _copy(arrival: Arrival, reason: str, queue: str) -> Copy:
