@@ -17,7 +17,7 @@ PREFETCH: Final = 1000
 _BATCH: Final = 500
 """Requests that one transaction does, at most."""
 _BYTES: Final = 16 * 2**20
-"""Bytes of requests beyond which no more are read from the socket."""
+"""Bytes of requests beyond which no more are read from the socket, and of answers beyond which no more are made."""
 _IDLE: Final = 5.0
 """Seconds that reading waits for a request."""
 _OWING: Final = 0.2
@@ -66,7 +66,9 @@ class Reading:
             self._rest(pause)
 
     def _do(self) -> float:
-        """Do some of what waits. Returns the seconds to wait, where the store does nothing."""
+        """Do some of what waits. Returns the seconds to wait, where the store does nothing, or answers pile up."""
+        if self._replies.size >= _BYTES:
+            return _OWING
         requests = [Request(each.delivery.body, sender_of(each.delivery.properties)) for each in self._waiting]
         try:
             answers = self._answering.answer(requests)

@@ -54,6 +54,11 @@ class Replies:
         """Whether nothing is owed."""
         return not self._open
 
+    @property
+    def size(self) -> int:
+        """Bytes of the answers that are owed."""
+        return sum(len(reply.answer.body) for reply in self._open)
+
     def add(self, request: Delivery, answer: Answer) -> None:
         """Owe `answer` to whoever sent `request`."""
         self._standing.requests += 1

@@ -29,7 +29,7 @@ class Entry:
     """A message on its way. `at`: when it came, by time.monotonic.
 
     `meaning`: what it says, once it is read. `objection`: why it cannot be stored; None: it can. `fate`: None: it is
-    still open.
+    still open. `kept_back`: the store answers, and fails on it.
     """
 
     arrival: Arrival
@@ -37,6 +37,7 @@ class Entry:
     meaning: DelayedMessage | SagaCleared | None = None
     objection: str | None = None
     fate: Fate | None = None
+    kept_back: bool = False
 
     @property
     def message(self) -> DelayedMessage:

@@ -10,7 +10,7 @@ from typing import Final
 
 from delaystore.delivery import DelayedDelivery
 from delaystore.dispatcher.breakers import RepeatedFailuresOverTimeCircuitBreaker
-from delaystore.errors import InvalidMessageError, StoreError
+from delaystore.errors import InvalidMessageError
 from delaystore.ingress._direct import Direct
 from delaystore.ingress._entry import Entry, Fate
 from delaystore.ingress._rejecting import Rejecting
@@ -18,9 +18,16 @@ from delaystore.ingress._storing import Storing
 from delaystore.ingress.reading.reader import ArrivalReader
 from delaystore.ingress.reading.rejection import RejectedArrivalError
 from delaystore.ingress.reading.saga_cleared import SagaCleared
+from delaystore.stores.abc import ManagementOutcome
 
 _PATIENCE: Final = 10.0
 """Seconds for which a batch is tried again before its messages go back to their queue, where others may take them."""
+_FEW: Final = 3
+"""Where the store fails on so many, one by one, and has taken none, it is the store's fault."""
+_PAGE: Final = 1000
+"""Timeouts of a saga that are looked up at once."""
+_ASKING: Final = 5.0
+"""Seconds for the store to say how it is."""
 _SLOW: Final = 0.5
 """Seconds for an answer; delays may be longer by them. After a slower one the store is asked once more."""
 
@@ -53,22 +60,60 @@ class Intake:
         self._stopping = stopping
 
     def take_in(self, entries: Sequence[Entry]) -> str | None:
-        """Give each entry a fate. Why some have none, as the rejected queue does not take them; None: all have one.
+        """Give each entry a fate. Why some have none; None: all have one.
 
-        In an outage of the store it tries again for a while, and then raises StoreError; what has a fate keeps it.
+        Those without one are to be tried again, apart from others: the store fails on them, or the rejected queue does
+        not take them. In an outage of the store it tries for a while, and then raises what the store raised; what has a
+        fate keeps it.
         """
+        fresh = [entry for entry in _open(entries) if not entry.kept_back]
+        trouble = self._take_in_patiently(fresh) if fresh else None
+        trouble = self._try_kept_back([entry for entry in entries if entry.kept_back]) or trouble
+        rejected = [entry for entry in entries if entry.fate is None and entry.objection is not None]
+        return (self._rejecting.reject(rejected) if rejected else None) or trouble
+
+    def _take_in_patiently(self, entries: Sequence[Entry]) -> str | None:
         gives_up = time.monotonic() + _PATIENCE
         while True:
             try:
                 self._take_in(entries)
                 self._breaker.success()
-                break
-            except StoreError as error:
+                return None
+            except Exception as error:
                 pause = self._breaker.failure(error)
                 if time.monotonic() + pause > gives_up or self._stopping.wait(pause):
-                    raise
-        rejected = [entry for entry in entries if entry.fate is None]
-        return self._rejecting.reject(rejected) if rejected else None
+                    return self._single_out(entries, error)
+
+    def _single_out(self, entries: Sequence[Entry], error: Exception) -> str | None:
+        """Take in one by one what the store may fail on, and keep back what it does. Raises `error` in an outage."""
+        failed: list[Entry] = []
+        worked = False
+        for entry in _open(entries):
+            if self._stopping.is_set() or (len(failed) == _FEW and not worked):
+                raise error
+            try:
+                self._take_in([entry])
+                worked = True
+            except Exception as its_own:
+                logger.warning("the store fails on a message of %r: %r", entry.arrival.queue, its_own)
+                failed.append(entry)
+                error = its_own
+        if worked:
+            self._breaker.success()
+        elif self._stopping.is_set() or self._delivery.health(_ASKING).store is not None:
+            raise error
+        for entry in failed:
+            entry.kept_back = True
+        return _fails(error) if failed else None
+
+    def _try_kept_back(self, entries: Sequence[Entry]) -> str | None:
+        """Take in one by one, up to the first on which the store still fails: each may take its time."""
+        for entry in _open(entries):
+            try:
+                self._take_in([entry])
+            except Exception as error:
+                return _fails(error)
+        return None
 
     def _take_in(self, entries: Sequence[Entry]) -> None:
         self._read(entry for entry in entries if entry.meaning is None and entry.objection is None)
@@ -115,9 +160,19 @@ class Intake:
     def _obey(self, entry: Entry) -> None:
         """Cancel what the saga's timeouts are, as far as they wait by now."""
         assert isinstance(entry.meaning, SagaCleared)
-        for message_id in self._delivery.message_ids(entry.meaning.id_prefix):
-            self._delivery.cancel(message_id)
+        while self._cancel_some(entry.meaning.id_prefix):
+            pass
         entry.fate = Fate.OBEYED
+
+    def _cancel_some(self, id_prefix: str) -> bool:
+        """Cancel a page of them. Whether there may be more; what dispatchers have is left to them."""
+        ids = self._delivery.message_ids(id_prefix, _PAGE)
+        outcomes = [self._delivery.cancel(message_id) for message_id in ids]
+        return len(ids) == _PAGE and ManagementOutcome.DONE in outcomes
+
+
+def _fails(error: Exception) -> str:
+    return f"the store answers, and fails on them: {error}"
 
 
 def _open(entries: Iterable[Entry]) -> Iterator[Entry]:

@@ -2,9 +2,11 @@
 
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Final
 
+from delaystore.errors import TransportError
 from delaystore.ingress._entry import Entry
 from delaystore.ingress._intake import Intake
 from delaystore.ingress._tally import Tally
@@ -21,7 +23,7 @@ _MANY: Final = 50
 _GATHERED_FOR: Final = 0.02
 """Seconds from the beginning of such a batch to that of the next one, unless this is full sooner."""
 _TRY_LEFT_EVERY: Final = 5.0
-"""Seconds between two attempts with messages that the rejected queue does not take."""
+"""Seconds between two attempts with messages that are kept back."""
 
 
 class Session:
@@ -48,8 +50,10 @@ class Session:
         self._began = 0.0
         self._future: Future[str | None] | None = None
         self._left: list[Entry] = []
-        """What the rejected queue did not take."""
+        """What is kept back: the store fails on it, or the rejected queue did not take it."""
         self._left_at = 0.0
+        self._trouble: str | None = None
+        """Why."""
 
     def run(self) -> None:
         """Raises TransportUnavailableError, TransportError, StoreError. What is not acknowledged goes back."""
@@ -68,7 +72,7 @@ class Session:
 
     def _receive(self) -> None:
         """Take in what comes, and answer heartbeats. Where memory is full, read nothing until the batch is done."""
-        room = self._settings.memory_bytes - self._batch_bytes
+        room = self._settings.memory_bytes - self._batch_bytes - _size(self._left)
         if self._consumer.prefetched_bytes >= room:
             if self._future is not None:
                 wait([self._future], _FULL_TICK)
@@ -99,7 +103,7 @@ class Session:
         self._batch = self._left_again() or [self._entry(each) for each in self._taken()]
         if self._batch:
             self._began = time.monotonic()
-            self._batch_bytes = sum(len(entry.arrival.body) for entry in self._batch)
+            self._batch_bytes = _size(self._batch)
             self._future = worker.submit(self._intake.take_in, self._batch)
             self._future.add_done_callback(self._consumer.wake)
 
@@ -110,7 +114,7 @@ class Session:
         if not self._left or time.monotonic() - self._left_at < _TRY_LEFT_EVERY:
             return []
         left, self._left = self._left, []
-        return left
+        return left[1:] + left[:1]  # another one comes first each time
 
     def _finish(self) -> None:
         """Acknowledge what has a fate, once the batch is done; then raise what ended it."""
@@ -127,9 +131,17 @@ class Session:
         if trouble is not None:
             self._left += [entry for entry in self._batch if entry.fate is None]
             self._left_at = time.monotonic()
-        self._tally.left(len(self._left), trouble)
+            self._trouble = trouble
+        self._tally.left(len(self._left), self._trouble)
+        if _size(self._left) > self._settings.memory_bytes // 2:
+            raise TransportError(f"too many messages are kept back, and all begin anew: {self._trouble}")
 
     def _entry(self, consumed: Consumed) -> Entry:
         _, tag, redelivered, exchange, key, properties, body = consumed.delivery
         queue = self._queues[consumed.queue]
         return Entry(Arrival(queue, exchange, key, properties, body, redelivered, tag), consumed.at)
+
+
+def _size(entries: Sequence[Entry]) -> int:
+    """Bytes of bodies."""
+    return sum(len(entry.arrival.body) for entry in entries)

@@ -17,9 +17,9 @@ class Tally:
         self.last_success: datetime | None = None
         """When something was last acknowledged, by this computer's clock."""
         self.kept_back = 0
-        """How many messages the rejected queue does not take."""
+        """How many messages are kept back in the ingress queue."""
         self.trouble: str | None = None
-        """Why; None: it takes all."""
+        """Why; None: none are."""
 
     def add(self, settled: Sequence[Entry]) -> None:
         """Count entries that have a fate."""
@@ -30,7 +30,7 @@ class Tally:
             self.last_success = datetime.now(UTC)
 
     def left(self, count: int, trouble: str | None) -> None:
-        """Note how many messages the rejected queue does not take, and why."""
+        """Note how many messages are kept back, and why."""
         with self._lock:
             self.kept_back = count
             self.trouble = trouble if count else None

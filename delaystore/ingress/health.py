@@ -34,9 +34,9 @@ class IngressHealth:
     obeyed: int = 0
     """Said that others were to be cancelled."""
     kept_back: int = 0
-    """Messages that the rejected queue does not take: they stay in the ingress queue."""
-    rejected_queue: str | None = None
-    """Why it does not take them; None: it takes all."""
+    """Messages that stay in the ingress queue, as the store fails on them or the rejected queue does not take them."""
+    why_kept_back: str | None = None
+    """Why they are; None: none are."""
     breakers: Mapping[str, str] = field(default_factory=dict)
     """`intake`: storing what has arrived; `consume`: the ingress queue."""
     slow_store_call: timedelta | None = None
@@ -59,8 +59,8 @@ class IngressHealth:
             for name, state in self.breakers.items()
             if state == BreakerState.TRIGGERED
         ]
-        if self.rejected_queue is not None:
-            found.append(f"{self.kept_back} messages are kept back: {self.rejected_queue}")
+        if self.why_kept_back is not None:
+            found.append(f"{self.kept_back} messages are kept back: {self.why_kept_back}")
         return found
 
     def as_dict(self) -> dict[str, Any]:

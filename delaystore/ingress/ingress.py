@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from datetime import datetime
 from functools import partial
 from typing import Final
@@ -11,6 +12,7 @@ from delaystore.delivery import DelayedDelivery
 from delaystore.dispatcher.breakers import RepeatedFailuresOverTimeCircuitBreaker
 from delaystore.dispatcher.store_calls import StoreCalls
 from delaystore.errors import ConfigurationError, StoreError, StoreUnavailableError, TransportError
+from delaystore.forks import renew_in_children
 from delaystore.ingress._direct import Direct
 from delaystore.ingress._intake import Intake
 from delaystore.ingress._rejecting import Rejecting
@@ -39,7 +41,7 @@ logger = logging.getLogger("delaystore.ingress")
 class Ingress:
     """Takes messages from a queue, stores them until they are due, and acknowledges them after the commit.
 
-    Any number of ingresses, in any number of processes, may work on one queue.
+    Any number of ingresses, in any number of processes, may work on one queue. After a fork the child has none running.
 
     `delivery`: the endpoint that keeps the messages; it may dispatch as well, here or elsewhere. It is not closed.
     `url`: the broker, as for RabbitMQTransport. `rules`: how a message is read. `delivery_settings`: where the time
@@ -67,19 +69,10 @@ class Ingress:
         self._settings = settings
         self._delivery_settings = delivery_settings or DelayedDeliverySettings()
         self._on_stored = on_stored
-        self._tally = Tally()
-        self._lifecycle = threading.Lock()
+        self._inherited: list[_Run] = []
         self._run: _Run | None = None
-        breaker = partial(
-            RepeatedFailuresOverTimeCircuitBreaker, on_critical_error=self._delivery_settings.on_critical_error
-        )
-        self._storing_breaker = breaker(
-            "storing what has arrived", self._delivery_settings.time_to_trigger_store_circuit_breaker
-        )
-        self._consuming_breaker = breaker(
-            f"consuming {settings.queue}", self._delivery_settings.time_to_trigger_fetch_circuit_breaker
-        )
-        self._calls = StoreCalls(self._storing_breaker, self._delivery_settings.store_timeout)
+        self._assemble()
+        renew_in_children(self, Ingress._renew_after_fork)
 
     @property
     def queue(self) -> str:
@@ -135,11 +128,27 @@ class Ingress:
             obstacle=None if run is None else run.obstacle,
             **self._tally.counts(),
             kept_back=self._tally.kept_back,
-            rejected_queue=self._tally.trouble,
+            why_kept_back=self._tally.trouble,
             breakers={"intake": self._storing_breaker.state.value, "consume": self._consuming_breaker.state.value},
             slow_store_call=self._calls.longest(),
             last_success=self._tally.last_success,
         )
+
+    def _renew_after_fork(self) -> None:
+        """In a forked child: go on without the parent's thread, and with new locks in place of its own."""
+        if self._run is not None:
+            self._inherited.append(self._run)  # kept alive: its end would close the parent's connections
+            self._run = None
+        self._assemble()
+
+    def _assemble(self) -> None:
+        settings = self._delivery_settings
+        breaker = partial(RepeatedFailuresOverTimeCircuitBreaker, on_critical_error=settings.on_critical_error)
+        self._tally = Tally()
+        self._lifecycle = threading.Lock()
+        self._storing_breaker = breaker("storing what has arrived", settings.time_to_trigger_store_circuit_breaker)
+        self._consuming_breaker = breaker(f"consuming {self.queue}", settings.time_to_trigger_fetch_circuit_breaker)
+        self._calls = StoreCalls(self._storing_breaker, settings.store_timeout)
 
     def _begin(self) -> "_Run | None":
         with self._lifecycle:
@@ -150,18 +159,15 @@ class Ingress:
 
     def _work(self, run: "_Run") -> None:
         run.thread = threading.current_thread()
-        transport = RabbitMQTransport(self._url)
-        publisher = CopyPublisher(self._broker)
-        connections = BlockingConnections(self._broker)
-        try:
+        with ExitStack() as opened:
+            opened.callback(run.finished.set)  # whatever else fails: somebody may wait for it
+            opened.callback(run.disconnect)
+            transport = opened.enter_context(closing(RabbitMQTransport(self._url)))
+            publisher = opened.enter_context(closing(CopyPublisher(self._broker)))
+            connections = opened.enter_context(closing(BlockingConnections(self._broker)))
             intake = self._intake(run, transport, publisher)
             while not run.stopping.is_set():
                 self._consume(run, intake, connections)
-        finally:
-            connections.close()
-            publisher.close()
-            transport.close()
-            run.finished.set()
 
     def _intake(self, run: "_Run", transport: RabbitMQTransport, publisher: CopyPublisher) -> Intake:
         settings, timeout = self._settings, self._delivery_settings.dispatch_timeout.total_seconds()
@@ -192,7 +198,7 @@ class Ingress:
             run.stopping.wait(self._consuming_breaker.failure(error))
         except StoreError as error:
             run.disconnect(error)
-            self._await_store(run)
+            self._await_store(run, error)
         except Exception as error:  # whatever it is, the ingress goes on
             logger.exception("taking messages of %r in failed unexpectedly; it starts afresh", self.queue)
             run.disconnect(error)
@@ -213,13 +219,13 @@ class Ingress:
             )
         return names[:1] if expired is None else names
 
-    def _await_store(self, run: "_Run") -> None:
-        """Wait until the store takes messages again; they stay in the queue meanwhile."""
-        while not run.stopping.is_set():
+    def _await_store(self, run: "_Run", error: StoreError) -> None:
+        """Wait until the store answers again, a while at least; messages stay in the queue meanwhile."""
+        while not run.stopping.wait(self._storing_breaker.failure(error)):
             problem = self._delivery.health(_ASKING).store
             if problem is None:
                 return
-            run.stopping.wait(self._storing_breaker.failure(StoreUnavailableError(problem)))
+            error = StoreUnavailableError(problem)
 
 
 class _Run:

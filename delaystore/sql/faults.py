@@ -33,6 +33,8 @@ class Fault(Enum):
     """A deadlock or a failed serialization: the same may succeed now."""
     READ_ONLY = auto()
     """The server takes no writes: a standby, or a primary that has become one."""
+    TOO_LARGE = auto()
+    """A row takes more bytes than the database takes at once."""
     POOLED = auto()
     """A statement prepared in another session: a pooler between shares sessions."""
 

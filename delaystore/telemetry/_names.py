@@ -113,7 +113,7 @@ INGRESS_CONSUMING: Final = Metric(
     "delaystore.ingress.consuming", "gauge", "1", "Whether an ingress of this process consumes its queue: 1, or 0."
 )
 INGRESS_KEPT_BACK: Final = Metric(
-    "delaystore.ingress.kept_back", "gauge", "{message}", "Bad messages that the rejected queue does not take."
+    "delaystore.ingress.kept_back", "gauge", "{message}", "Messages kept back in the ingress queue."
 )
 
 METRICS: Final[Sequence[Metric]] = (

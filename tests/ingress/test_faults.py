@@ -109,6 +109,20 @@ def test_a_broker_that_goes_and_comes_back(private_rabbitmq: RabbitMQ, postgresq
             assert ingress.health().healthy
 
 
+def test_a_broker_that_takes_nothing_does_not_slow_down_what_may_be_forwarded_at_once(
+    private_rabbitmq: RabbitMQ, sqlite_url: str
+) -> None:
+    url = private_rabbitmq.create_vhost()
+    with Ground(url) as ground:
+        for number in range(8):
+            ground.publish(b"%d" % number, delay=LONG)
+        private_rabbitmq.alarm("memory")
+        with endpoint(sqlite_url) as delivery, running(delivery, url, batch_size=1, direct_below=2 * LONG) as ingress:
+            await_settled(ingress, 8, patience=20)  # each batch would wait five seconds for a confirm
+            assert (ingress.health().stored, ingress.health().direct) == (8, 0)
+            private_rabbitmq.clear_alarms()
+
+
 def test_due_times_count_from_the_arrival_in_the_ingress(private_postgresql: PostgreSQL, ground: Ground) -> None:
     url = private_postgresql.create_database()
     with endpoint(url, ground.url) as delivery, running(delivery, ground.url):

@@ -1,8 +1,9 @@
 """The control queue on a real broker: each command, each mistake, who is told, and who is named."""
 
 import json
+import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from secrets import token_hex
 from typing import Any
@@ -10,14 +11,16 @@ from typing import Any
 import pika
 import pytest
 from sqlalchemy import create_engine, text
+from typing_extensions import override
 
 from delaystore import DelayedDelivery, DelayedDeliverySettings, RabbitMQTransport, SqlDelayedMessageStore
 from delaystore.control import ControlQueue
-from delaystore.errors import ConfigurationError
+from delaystore.errors import ConfigurationError, DurabilityUnknownError
+from delaystore.stores.sql.bound import BoundSqlStore
 from delaystore.transports import InMemoryTransport
 from tests.dispatching import wait_until
 from tests.integration.asking import ENDPOINT, QUEUE, Asker, opened_delivery, reading, running
-from tests.servers import PostgreSQLDatabases
+from tests.servers import PostgreSQLDatabases, RabbitMQ
 
 LATER = datetime(2040, 1, 31, 9, tzinfo=UTC)
 REJECTED = f"{QUEUE}.rejected"
@@ -165,6 +168,23 @@ def test_many_large_messages_are_looked_up_a_few_at_a_time(asker: Asker, deliver
     sent = [asker.send({"get": message_id}) for message_id in ids]
     sizes = [len(asker.wait(each)["message"]["body"]) for each in sent]
     assert sizes == [2 * 2**20] * 12
+
+
+def test_answers_that_nobody_takes_do_not_pile_up(delivery: DelayedDelivery, private_rabbitmq: RabbitMQ) -> None:
+    url = private_rabbitmq.create_vhost()
+    message_id = delivery.send("billing", b"x" * 2 * 2**20, delay=3600)
+    with running(delivery, url) as control:
+        wait_until(lambda: control.health().connected)
+    with Asker(url) as asker:
+        sent = [asker.send({"get": message_id}) for _ in range(24)]
+        asker.channel.queue_declare(QUEUE, passive=True)  # they have come to the broker
+        private_rabbitmq.alarm("memory")
+        with running(delivery, url) as control:
+            wait_until(lambda: control.health().replies is not None)
+            time.sleep(8)
+            assert control.health().requests <= 16
+            private_rabbitmq.clear_alarms()
+            assert {len(asker.wait(each)["message"]["body"]) for each in sent} == {2 * 2**20}
 
 
 def test_a_body_that_no_answer_can_hold_is_left_out(asker: Asker, delivery: DelayedDelivery) -> None:
@@ -338,6 +358,34 @@ def test_what_the_store_refuses_is_answered_and_the_rest_is_done(
     assert codes == ["done", "refused", "done", "done", "refused", "done"]
     assert "permission" in answers[1]["error"]["message"]
     assert delivery.count() == 6
+
+
+class Unconfirmed(SqlDelayedMessageStore):
+    """Its standby is gone: it commits, and says twice that nobody knows whether that lasts."""
+
+    left = 2
+
+    @override
+    @contextmanager
+    def transaction(self) -> Iterator[BoundSqlStore]:
+        with super().transaction() as bound:
+            yield bound
+        if self.left:
+            self.left -= 1
+            raise DurabilityUnknownError("the standby did not answer")
+
+
+def test_what_may_be_lost_yet_is_done_again(postgresql_url: str, rabbitmq_url: str) -> None:
+    store = Unconfirmed(postgresql_url)
+    with (
+        closing(DelayedDelivery(ENDPOINT, store)) as delivery,
+        running(delivery, rabbitmq_url) as control,
+        Asker(rabbitmq_url) as asker,
+    ):
+        wait_until(lambda: control.health().connected)
+        message_id = delivery.send("billing", b"pay", delay=3600)
+        assert asker.ask({"reschedule": message_id, "at": LATER.isoformat()})["outcome"] == "done"
+        assert not store.left
 
 
 def test_who_may_write_to_the_exchange_alone_may_ask_and_is_answered(

@@ -116,6 +116,7 @@ class MySqlDialect(StoreDialect):
         **dict.fromkeys((1044, 1142, 1143, 1227), Fault.PERMISSION),
         **dict.fromkeys((1146, 1054), Fault.MISSING),
         1062: Fault.DUPLICATE,
+        1153: Fault.TOO_LARGE,
         **dict.fromkeys((1205, 3572), Fault.LOCKED),  # waited too long, or NOWAIT in MariaDB; NOWAIT in MySQL
         **dict.fromkeys((1317, 1969, 3024), Fault.CANCELLED),  # killed, out of time (MariaDB, MySQL)
         **dict.fromkeys((1020, 1213), Fault.CONFLICT),  # 1020: on a connection not ours, see prepare

@@ -1,0 +1,129 @@
+"""A message that the store cannot take stops no other one."""
+
+import os
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Final
+from uuid import uuid4
+
+import pytest
+from typing_extensions import override
+
+from delaystore import DelayedDelivery, DelayedMessage, SqlDelayedMessageStore
+from delaystore.errors import StorePermissionError, StoreUnavailableError
+from delaystore.keys import KeyRule
+from delaystore.stores.abc import REJECT
+from tests.faults.patience import wait_until
+from tests.ingress.ground import ENDPOINT, LONG, QUEUE, REJECTED, Ground, await_settled, endpoint, running
+
+ESCAPED: Final = 9 * 1024 * 1024
+"""Bytes that MariaDB is sent as twice as many: more than it takes in one statement."""
+
+
+class Faulty(SqlDelayedMessageStore):
+    """Fails on one body, and takes all others."""
+
+    error: Exception | None = None
+
+    @override
+    def store_many(self, messages: Iterable[DelayedMessage], rule: KeyRule = REJECT) -> int:
+        listed = list(messages)
+        if self.error is not None and any(message.body == b"bad" for message in listed):
+            raise self.error
+        return super().store_many(listed, rule)
+
+
+@contextmanager
+def faulty(url: str, error: Exception) -> Iterator[tuple[DelayedDelivery, Faulty]]:
+    """An endpoint whose store fails so on the body `bad`."""
+    store = Faulty(url)
+    store.error = error
+    with closing(DelayedDelivery(ENDPOINT, store)) as delivery:
+        yield delivery, store
+
+
+def test_what_is_too_large_for_the_database_is_put_aside(ground: Ground, mariadb_url: str) -> None:
+    with endpoint(mariadb_url, max_body_bytes=2 * ESCAPED) as delivery, running(delivery, ground.url) as ingress:
+        ground.publish(b"before", delay=LONG)
+        ground.publish(bytes(ESCAPED), delay=LONG)
+        ground.publish(b"after", delay=LONG)
+        await_settled(ingress, 3)
+        assert (ingress.health().stored, ingress.health().rejected) == (2, 1)
+        (rejected,) = ground.receive(REJECTED)
+        assert rejected.body == bytes(ESCAPED)
+        assert "max_allowed_packet" in rejected.properties.headers["delaystore.rejected-reason"]
+
+
+@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize("error", [StoreUnavailableError("gone"), RuntimeError("unforeseen")])
+def test_what_the_store_fails_on_is_kept_back_and_the_others_go_on(
+    ground: Ground, sqlite_url: str, error: Exception, alone: bool
+) -> None:
+    with faulty(sqlite_url, error) as (delivery, store):
+        for body in [b"bad"] if alone else [b"one", b"bad", b"two"]:
+            ground.publish(body, delay=LONG)
+        with running(delivery, ground.url, batch_size=1 if alone else 3) as ingress:
+            wait_until(lambda: ingress.health().kept_back == 1, "the bad one is kept back")
+            before = ingress.health().stored
+            for number in range(3):
+                ground.publish(b"%d" % number, delay=LONG)
+                await_settled(ingress, before + number + 1)
+                assert any(str(error) in problem for problem in ingress.health().problems)
+            store.error = None
+            await_settled(ingress, before + 4)
+            wait_until(lambda: ingress.health().healthy, "all is well")
+    assert ground.depth(QUEUE) == 0
+
+
+def test_a_saga_with_many_timeouts_loses_them_all(ground: Ground, sqlite_url: str) -> None:
+    saga = str(uuid4())
+    with endpoint(sqlite_url) as delivery:
+        due_time = datetime.now(UTC) + timedelta(hours=1)
+        delivery.send_many(
+            DelayedMessage(message_id=f"{saga}/{number}", destination="Sales", due_time=due_time, body=b"")
+            for number in range(1100)
+        )
+        headers = {"NServiceBus.ClearTimeouts": "True", "NServiceBus.SagaId": saga}
+        ground.publish(b"", headers=headers)
+        with running(delivery, ground.url) as ingress:
+            await_settled(ingress, 1)
+            assert ingress.health().obeyed == 1
+            assert delivery.count() == 0
+
+
+def test_a_store_that_answers_and_cannot_be_set_up_is_not_asked_without_a_pause(
+    ground: Ground, sqlite_url: str
+) -> None:
+    asked = []
+
+    class Denied(DelayedDelivery):
+        @override
+        def prepare(self) -> None:
+            asked.append(1)
+            raise StorePermissionError("no right")
+
+    with endpoint(sqlite_url) as made:
+        made.prepare()
+    with (
+        closing(Denied(ENDPOINT, SqlDelayedMessageStore(sqlite_url))) as delivery,
+        running(delivery, ground.url) as ingress,
+    ):
+        wait_until(lambda: len(asked) > 2, "it tries again")
+        assert ingress.health().breakers["intake"] == "armed"
+        assert "no right" in ingress.health().problems[0]
+        before = len(asked)
+        time.sleep(1)
+        assert len(asked) <= before + 2
+
+
+def test_a_forked_child_has_no_ingress_running(ground: Ground, sqlite_url: str) -> None:
+    with endpoint(sqlite_url) as delivery, running(delivery, ground.url) as ingress:
+        wait_until(lambda: ingress.health().connected, "it is at work")
+        child = os.fork()
+        if not child:
+            os._exit(0 if not ingress.health().running and ingress.stop(5) else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        ground.publish(b"pay", delay=LONG)
+        await_settled(ingress, 1)
