@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 from delaystore.cli._broker_options import BrokerUrl
-from delaystore.cli._ingest import run_options as options
 from delaystore.cli._garbage import look_for_garbage_seldom
+from delaystore.cli._ingest import run_options as options
 from delaystore.cli._logging import log_to_standard_error
 from delaystore.cli._metrics import metrics_server
 from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table, TransportUrl, required
