@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from delaystore.address import DEFAULT_EXCHANGE, Address
+from delaystore.headers import REJECTED_PROPERTIES, REJECTED_REASON
 from delaystore.ingress._entry import Entry, Fate
 from delaystore.ingress.arrival import Arrival
 from delaystore.transports.abc import OutcomeKind
@@ -13,12 +14,9 @@ from delaystore.transports.rabbitmq.raw.copies import Copy, CopyPublisher
 from delaystore.transports.rabbitmq.raw.tables import Entry as Header
 from delaystore.transports.rabbitmq.raw.tables import bytes_value, text_value
 
-REASON: Final = "delaystore.rejected-reason"
 EXCHANGE: Final = "delaystore.rejected-exchange"
 """The exchange that it was published to."""
 ROUTING_KEY: Final = "delaystore.rejected-routing-key"
-PROPERTIES: Final = "delaystore.rejected-properties"
-"""Properties that cannot be read, as they came."""
 _TIMEOUT: Final = 15.0
 """Seconds for the confirms of one batch."""
 _LONGEST_REASON: Final = 1000
@@ -49,11 +47,13 @@ class Rejecting:
 
 def _copy(arrival: Arrival, reason: str, queue: str) -> Copy:
     said = [
-        Header(REASON.encode(), text_value(reason[:_LONGEST_REASON])),
+        Header(REJECTED_REASON.encode(), text_value(reason[:_LONGEST_REASON])),
         Header(EXCHANGE.encode(), _name(arrival.exchange)),
         Header(ROUTING_KEY.encode(), _name(arrival.routing_key)),
     ]
-    return Copy(Address(DEFAULT_EXCHANGE, queue), put_aside(arrival.properties, said, PROPERTIES), arrival.body)
+    return Copy(
+        Address(DEFAULT_EXCHANGE, queue), put_aside(arrival.properties, said, REJECTED_PROPERTIES), arrival.body
+    )
 
 
 def _name(name: str | bytes) -> bytes:
