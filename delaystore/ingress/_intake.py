@@ -140,13 +140,13 @@ class Intake:
                 entry.objection = f"it could not be read: {error!r}"
 
     def _clock(self) -> tuple[datetime, float]:
-        """The store's time, and when it was asked, by time.monotonic: never after the store read its clock.
+        """The store's time, never behind, and when it was asked, by time.monotonic: never after the store was.
 
         Otherwise delays would begin before their messages came, by as long as the answer took.
         """
-        asked_at, now = time.monotonic(), self._now
+        asked_at, now = time.monotonic(), self._delivery.operations.latest_now()
         if time.monotonic() - asked_at > _SLOW:
-            asked_at, now = time.monotonic(), self._now
+            asked_at, now = time.monotonic(), self._delivery.operations.latest_now()
         return now, asked_at
 
     def _keep(self, entries: Sequence[Entry]) -> None:

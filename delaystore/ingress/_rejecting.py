@@ -43,12 +43,18 @@ class Rejecting:
         for entry, outcome in zip(entries, outcomes, strict=True):
             if outcome.kind is OutcomeKind.DELIVERED:
                 entry.fate = Fate.REJECTED
-                logger.warning("a message of %r was rejected: %s", entry.arrival.queue, entry.objection)
+                _log(entry, self._queue)
             else:
                 trouble = f"the queue {self._queue!r} takes no rejected messages: {outcome.reason}"
         if any(outcome.kind is OutcomeKind.UNROUTABLE for outcome in outcomes):
             raise TransportError(f"the queue {self._queue!r} for rejected messages is gone; it is declared again")
         return trouble
+
+
+def _log(entry: Entry, queue: str) -> None:
+    message_id = entry.arrival.properties.message_id
+    which = "a message without an id" if message_id is None else f"the message {message_id!r}"
+    logger.warning("%s of %r was rejected, and is in %r: %s", which, entry.arrival.queue, queue, entry.objection)
 
 
 def _copy(arrival: Arrival, reason: str, queue: str) -> Copy:

@@ -116,6 +116,14 @@ class DelayedMessageStore(ABC):
         """
         return datetime.now(UTC)
 
+    def latest_now(self) -> datetime:
+        """The store's clock, never behind the database's, and ahead of it by the time of one question at most.
+
+        A delay that counts from it is never too short. The default is `now`, which is right where that is exact. Do not
+        call it within `transaction()`.
+        """
+        return self.now()
+
     def transaction(self) -> AbstractContextManager["DelayedMessageStore"]:
         """A block whose store is bound to one transaction: committed at its end, undone by an exception.
 

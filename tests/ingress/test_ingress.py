@@ -105,7 +105,9 @@ def test_both_and_the_same_again_are_two(ground: Ground, postgresql_url: str) ->
         assert sorted(one.body for one in delivery.list().messages) == [b"one", b"two"]
 
 
-def test_a_bad_message_is_put_aside_with_the_reason_and_the_others_go_on(ground: Ground, database_url: str) -> None:
+def test_a_bad_message_is_put_aside_with_the_reason_and_the_others_go_on(
+    ground: Ground, database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
     with endpoint(database_url) as delivery, running(delivery, ground.url) as ingress:
         ground.publish(b"good", delay=LONG)
         ground.publish(b"bad", delay="soon", message_id="bad-1", headers={"kind": "x"}, app_id="shop")
@@ -121,6 +123,8 @@ def test_a_bad_message_is_put_aside_with_the_reason_and_the_others_go_on(ground:
             "invoice.new",
         )
         assert (headers["kind"], headers["x-delay"]) == ("x", "soon")
+        said = f"the message 'bad-1' of 'orders.ingress' was rejected, and is in {REJECTED!r}: header x-delay is 'soon'"
+        assert said in caplog.text
         assert delivery.count() == 2
 
 

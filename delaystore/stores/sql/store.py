@@ -248,6 +248,11 @@ class SqlDelayedMessageStore(OperableSqlStore, KeyedDelayedMessageStore):
         return self._parts.clock.now()
 
     @override
+    def latest_now(self) -> datetime:
+        """The database's clock, carried on between two questions of its own; never behind it."""
+        return self._parts.clock.latest_now()
+
+    @override
     def transaction(self) -> AbstractContextManager[BoundSqlStore]:
         """A store bound to one transaction; its `connection` is for what shall be committed with it."""
         return self._bound(self._transactions.connect)
