@@ -2,12 +2,12 @@
 
 from typing import Final
 
-from delaystore.address import DEFAULT_EXCHANGE, Address, parse_address
+from delaystore.address import DEFAULT_EXCHANGE, parse_address
 from delaystore.control.protocol import Answer
 from delaystore.errors import UnsupportedMessageError
-from delaystore.headers import REJECTED_PROPERTIES, REJECTED_REASON
+from delaystore.headers import REJECTED_REASON
 from delaystore.message import new_message_id
-from delaystore.transports.rabbitmq.raw.aside import put_aside
+from delaystore.transports.rabbitmq.raw.aside import rejected_copy
 from delaystore.transports.rabbitmq.raw.connection import Delivery
 from delaystore.transports.rabbitmq.raw.copies import Copy
 from delaystore.transports.rabbitmq.raw.properties import MalformedPropertiesError, RawProperties
@@ -40,12 +40,10 @@ def answer_copy(request: Delivery, answer: Answer) -> Copy | None:
     return Copy(address, RawProperties.of(fields), answer.body, mandatory=not is_direct)
 
 
-def rejected_copy(request: Delivery, problem: str, queue: str) -> Copy:
+def request_copy(request: Delivery, problem: str, queue: str) -> Copy:
     """The request as a message for the rejected queue, with what is wrong with it."""
     said = [Entry(REJECTED_REASON.encode(), text_value(problem))]
-    return Copy(
-        Address(DEFAULT_EXCHANGE, queue), put_aside(request.properties, said, REJECTED_PROPERTIES), request.body
-    )
+    return rejected_copy(queue, request.properties, request.body, said)
 
 
 def wants_answer(properties: RawProperties) -> bool:

@@ -64,7 +64,7 @@ class Intake:
 
         Those without one are to be tried again, apart from others: the store fails on them, or the rejected queue does
         not take them. In an outage of the store it tries for a while, and then raises what the store raised; what has a
-        fate keeps it.
+        fate keeps it. TransportError: the rejected queue is gone.
         """
         fresh = [entry for entry in _open(entries) if not entry.kept_back]
         trouble = self._take_in_patiently(fresh) if fresh else None

@@ -4,12 +4,12 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from delaystore.address import DEFAULT_EXCHANGE, Address
-from delaystore.headers import REJECTED_PROPERTIES, REJECTED_REASON
+from delaystore.errors import TransportError
+from delaystore.headers import REJECTED_REASON
 from delaystore.ingress._entry import Entry, Fate
 from delaystore.ingress.arrival import Arrival
 from delaystore.transports.abc import OutcomeKind
-from delaystore.transports.rabbitmq.raw.aside import put_aside
+from delaystore.transports.rabbitmq.raw.aside import rejected_copy
 from delaystore.transports.rabbitmq.raw.copies import Copy, CopyPublisher
 from delaystore.transports.rabbitmq.raw.tables import Entry as Header
 from delaystore.transports.rabbitmq.raw.tables import bytes_value, text_value
@@ -33,15 +33,21 @@ class Rejecting:
         self._queue = queue
 
     def reject(self, entries: Sequence[Entry]) -> str | None:
-        """Give each entry whose copy is confirmed its fate. Why others are left without; None: there are none."""
+        """Give each entry whose copy is confirmed its fate. Why others are left without; None: there are none.
+
+        Raises TransportError where the queue is gone: it is declared when an ingress begins.
+        """
         copies = [_copy(entry.arrival, entry.objection or "", self._queue) for entry in entries]
         trouble = None
-        for entry, outcome in zip(entries, self._publisher.publish(copies, _TIMEOUT), strict=True):
+        outcomes = self._publisher.publish(copies, _TIMEOUT)
+        for entry, outcome in zip(entries, outcomes, strict=True):
             if outcome.kind is OutcomeKind.DELIVERED:
                 entry.fate = Fate.REJECTED
                 _log(entry, self._queue)
             else:
                 trouble = f"the queue {self._queue!r} takes no rejected messages: {outcome.reason}"
+        if any(outcome.kind is OutcomeKind.UNROUTABLE for outcome in outcomes):
+            raise TransportError(f"the queue {self._queue!r} for rejected messages is gone; it is declared again")
         return trouble
 
 
@@ -57,9 +63,7 @@ def _copy(arrival: Arrival, reason: str, queue: str) -> Copy:
         Header(EXCHANGE.encode(), _name(arrival.exchange)),
         Header(ROUTING_KEY.encode(), _name(arrival.routing_key)),
     ]
-    return Copy(
-        Address(DEFAULT_EXCHANGE, queue), put_aside(arrival.properties, said, REJECTED_PROPERTIES), arrival.body
-    )
+    return rejected_copy(queue, arrival.properties, arrival.body, said)
 
 
 def _name(name: str | bytes) -> bytes:

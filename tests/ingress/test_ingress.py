@@ -158,6 +158,28 @@ def test_a_rejected_queue_that_takes_nothing_blocks_nobody(ground: Ground, postg
     assert ground.depth(QUEUE) == 0
 
 
+def test_a_bad_message_whose_headers_leave_no_room_for_the_reason_is_put_aside(ground: Ground, sqlite_url: str) -> None:
+    with endpoint(sqlite_url) as delivery, running(delivery, ground.url) as ingress:
+        ground.publish(b"bad", headers={"large": "x" * 130_900})
+        await_settled(ingress, 1, patience=30)
+        (rejected,) = ground.receive(REJECTED)
+        headers = rejected.properties.headers
+        size = headers["delaystore.rejected-properties-size"]
+        assert (rejected.body[size:], len(rejected.body)) == (b"bad", size + 3)
+        assert rejected.body.count(b"x") >= 130_900
+        assert headers["delaystore.rejected-reason"]
+
+
+def test_a_rejected_queue_that_was_deleted_is_declared_again(ground: Ground, sqlite_url: str) -> None:
+    with endpoint(sqlite_url) as delivery, running(delivery, ground.url) as ingress:
+        ground.publish(b"good", delay=LONG)
+        await_settled(ingress, 1)
+        ground.channel.queue_delete(REJECTED)
+        ground.publish(b"bad", delay="soon")
+        await_settled(ingress, 2, patience=30)
+        assert bodies(ground.receive(REJECTED)) == [b"bad"]
+
+
 def test_what_expires_before_it_is_taken_is_not_lost(ground: Ground, postgresql_url: str) -> None:
     ground.publish(b"short-lived", delay=LONG, expiration="1")
     wait_until(lambda: ground.depth(EXPIRED) == 1, "it has expired")

@@ -3,14 +3,27 @@
 from collections.abc import Sequence
 from typing import Final
 
-from delaystore.headers import EXPIRATION
+from delaystore.address import DEFAULT_EXCHANGE, Address
+from delaystore.headers import EXPIRATION, REJECTED_PROPERTIES, REJECTED_PROPERTIES_SIZE
+from delaystore.transports.rabbitmq.raw.copies import Copy
 from delaystore.transports.rabbitmq.raw.properties import MalformedPropertiesError, RawProperties
-from delaystore.transports.rabbitmq.raw.tables import Entry, bytes_value, text_value, with_entries
+from delaystore.transports.rabbitmq.raw.tables import Entry, bytes_value, integer_value, text_value, with_entries
 
 _SET_ASIDE: Final = {"user_id": "delaystore.user-id", "expiration": EXPIRATION}
 """Properties that must not take effect again, and the headers that keep them."""
 CARBON_COPIES: Final = {b"CC": b"delaystore.cc", b"BCC": b"delaystore.bcc"}
 """Headers that would have copies sent elsewhere, and those that keep them."""
+_MOST: Final = 112 * 1024
+"""Bytes of properties that fit into a frame, whatever it is that is said beside them."""
+
+
+def rejected_copy(queue: str, properties: RawProperties, body: bytes, said: Sequence[Entry]) -> Copy:
+    """A copy for a rejected queue, as `put_aside` makes it; properties too large for that stand before the body."""
+    aside = put_aside(properties, said, REJECTED_PROPERTIES)
+    if len(aside.encoded) > _MOST:
+        size = Entry(REJECTED_PROPERTIES_SIZE.encode(), integer_value(len(properties.encoded)))
+        aside, body = RawProperties(bytes(2)).changed([*said, size]), properties.encoded + body
+    return Copy(Address(DEFAULT_EXCHANGE, queue), aside, body)
 
 
 def put_aside(properties: RawProperties, said: Sequence[Entry], unread: str) -> RawProperties:
