@@ -250,6 +250,11 @@ class ManagedDelayedMessageStore(DelayedMessageStore):
     def count_by_due_time(self, bucket: timedelta, *, destination: str | None = None) -> Mapping[datetime, int]:
         """How many messages are due in each `bucket` (a length, counted from 1970-01-01 UTC), by the bucket's start."""
 
+    def get_many(self, message_ids: Sequence[str]) -> Mapping[str, DelayedMessage]:
+        """Those of these messages that are waiting, claimed or not, by their ids. The default gets one at a time."""
+        found = {message_id: self.get(message_id) for message_id in message_ids}
+        return {message_id: message for message_id, message in found.items() if message is not None}
+
     def message_ids(self, prefix: str, limit: int = 1000) -> Sequence[str]:
         """Ids of waiting messages that begin with `prefix`, claimed or not: the first `limit` in their order.
 

@@ -422,6 +422,12 @@ class SqlDelayedMessageStore(OperableSqlStore, KeyedDelayedMessageStore):
             return bound.list(destination=destination, since=since, until=until, after=after, limit=limit)
 
     @override
+    def get_many(self, message_ids: Sequence[str]) -> Mapping[str, DelayedMessage]:
+        """In one transaction, by the primary key."""
+        with self._looking_up() as bound:
+            return bound.get_many(message_ids)
+
+    @override
     def message_ids(self, prefix: str, limit: int = 1000) -> Sequence[str]:
         """By the primary key, in the order of bytes."""
         with self._looking_up() as bound:
