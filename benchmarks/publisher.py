@@ -40,7 +40,7 @@ class Messages:
     def __init__(self, exchange: str) -> None:
         publish = spec.Basic.Publish(exchange=exchange, routing_key=ROUTING_KEY, mandatory=True)
         self._method = frame.Method(_CHANNEL, publish).marshal()
-        self._source = random.Random(1)  # repeatable data, no secret
+        self._source = random.Random()
 
     def far(self) -> bytes:
         """Due in an hour to a day."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
 
+from delaystore.cli._garbage import look_for_garbage_seldom
 from delaystore.cli._logging import log_to_standard_error
 from delaystore.cli._options import (
     DEFAULT_ERROR_QUEUE,
@@ -260,6 +261,7 @@ def _run(configuration: "ServiceConfiguration", load: Callable[[], "ServiceConfi
     log_to_standard_error()
     notifier = Notifier()
     running = Running(Service(configuration, say), load, notifier, say)
+    look_for_garbage_seldom()
     with (
         second_signal_ends(),
         _reload_requests(lambda: running.requests.put(Request.RELOAD)),

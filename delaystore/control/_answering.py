@@ -9,7 +9,7 @@ from delaystore.control._commands import Asked
 from delaystore.control._given import cut
 from delaystore.control._problems import ProblemCode, RequestError
 from delaystore.control.protocol import Answer, Protocol, problem_answer
-from delaystore.errors import DelaystoreError, StoreSetupError, StoreUnavailableError
+from delaystore.errors import DelaystoreError, DurabilityUnknownError, StoreSetupError, StoreUnavailableError
 from delaystore.operations import Operations
 
 logger = logging.getLogger("delaystore.control")
@@ -42,14 +42,15 @@ class Answering:
     def answer(self, requests: Sequence[Request]) -> Sequence[Answer]:
         """Do the first of `requests`, one at least, in one transaction, and return the answers to these.
 
-        Raises StoreUnavailableError, StoreSetupError: the store does nothing at present, and nothing was done. What the
-        store refuses is found by halves, and answered by itself.
+        Raises StoreUnavailableError, StoreSetupError: the store does nothing at present, and nothing was done;
+        DurabilityUnknownError: it is done, and may be lost yet, so that it is to be done again. What the store refuses
+        is found by halves, and answered by itself.
         """
         most = len(requests)
         while True:
             try:
                 return self._answer(requests[:most])
-            except (StoreUnavailableError, StoreSetupError):
+            except (StoreUnavailableError, StoreSetupError, DurabilityUnknownError):
                 raise
             except Exception as error:
                 if most == 1:

@@ -2,19 +2,17 @@
 
 from typing import Final
 
-from delaystore.address import DEFAULT_EXCHANGE, Address, parse_address
+from delaystore.address import DEFAULT_EXCHANGE, parse_address
 from delaystore.control.protocol import Answer
 from delaystore.errors import UnsupportedMessageError
+from delaystore.headers import REJECTED_REASON
 from delaystore.message import new_message_id
-from delaystore.transports.rabbitmq.raw.aside import aside_copy
+from delaystore.transports.rabbitmq.raw.aside import rejected_copy
 from delaystore.transports.rabbitmq.raw.connection import Delivery
 from delaystore.transports.rabbitmq.raw.copies import Copy
 from delaystore.transports.rabbitmq.raw.properties import MalformedPropertiesError, RawProperties
 from delaystore.transports.rabbitmq.raw.tables import Entry, text_value
 
-REASON: Final = "delaystore.rejected-reason"
-PROPERTIES: Final = "delaystore.rejected-properties"
-"""Properties that cannot be read, as they came."""
 _DIRECT: Final = "amq.rabbitmq.reply-to."
 """How the names begin by which RabbitMQ leads answers to a consumer without a queue. They count as no route."""
 _PERSISTENT: Final = b"\x02"
@@ -42,10 +40,10 @@ def answer_copy(request: Delivery, answer: Answer) -> Copy | None:
     return Copy(address, RawProperties.of(fields), answer.body, mandatory=not is_direct)
 
 
-def rejected_copy(request: Delivery, problem: str, queue: str) -> Copy:
+def request_copy(request: Delivery, problem: str, queue: str) -> Copy:
     """The request as a message for the rejected queue, with what is wrong with it."""
-    said = [Entry(REASON.encode(), text_value(problem))]
-    return aside_copy(Address(DEFAULT_EXCHANGE, queue), request.properties, request.body, said, PROPERTIES)
+    said = [Entry(REJECTED_REASON.encode(), text_value(problem))]
+    return rejected_copy(queue, request.properties, request.body, said)
 
 
 def wants_answer(properties: RawProperties) -> bool:

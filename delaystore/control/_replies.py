@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from delaystore.control._copies import answer_copy, rejected_copy, wants_answer
+from delaystore.control._copies import answer_copy, request_copy, wants_answer
 from delaystore.control._senders import sender_of
 from delaystore.control._standing import Standing
 from delaystore.control.protocol import Answer
@@ -106,7 +106,7 @@ class Replies:
         if problem is not None:
             logger.warning("a request (%s) is rejected: %s", sender_of(reply.request.properties), problem)
             reply.copy, reply.is_rejected, reply.next_try = (
-                rejected_copy(reply.request, problem, self._rejected),
+                request_copy(reply.request, problem, self._rejected),
                 True,
                 0.0,
             )

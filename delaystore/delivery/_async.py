@@ -75,6 +75,7 @@ class AsyncDelayedDelivery:
     send_many = awaited(DelayedDelivery.send_many)
     get = awaited(DelayedDelivery.get)
     list = awaited(DelayedDelivery.list)
+    get_many = awaited(DelayedDelivery.get_many)
     message_ids = awaited(DelayedDelivery.message_ids)
     count = awaited(DelayedDelivery.count)
     estimate_count = awaited(DelayedDelivery.estimate_count)

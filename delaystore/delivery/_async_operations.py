@@ -68,6 +68,7 @@ class AsyncOperations:
     note = awaited(Operations.note)
     backlog = awaited(Operations.backlog)
     now = awaited(Operations.now)
+    latest_now = awaited(Operations.latest_now)
     due = awaited(Operations.due)
     changes = awaited(Operations.changes)
 

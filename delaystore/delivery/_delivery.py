@@ -177,6 +177,12 @@ class DelayedDelivery(Sender):
         """How many messages are due in each `bucket`, a length of time, by the bucket's start."""
         return self._managed().count_by_due_time(bucket, destination=destination)
 
+    def get_many(self, message_ids: Sequence[str]) -> Mapping[str, DelayedMessage]:
+        """Those of these messages that are waiting, claimed or not, by their ids."""
+        store = self._managed()
+        with self._calls.call("looking up messages"):
+            return store.get_many(message_ids)
+
     def message_ids(self, prefix: str, limit: int = 1000) -> Sequence[str]:
         """Ids of waiting messages that begin with `prefix`: the first `limit` of them, in the order of ids."""
         store = self._managed()

@@ -64,7 +64,7 @@ class Intake:
 
         Those without one are to be tried again, apart from others: the store fails on them, or the rejected queue does
         not take them. In an outage of the store it tries for a while, and then raises what the store raised; what has a
-        fate keeps it.
+        fate keeps it. TransportError: the rejected queue is gone.
         """
         fresh = [entry for entry in _open(entries) if not entry.kept_back]
         trouble = self._take_in_patiently(fresh) if fresh else None
@@ -140,13 +140,13 @@ class Intake:
                 entry.objection = f"it could not be read: {error!r}"
 
     def _clock(self) -> tuple[datetime, float]:
-        """The store's time, and when it was asked, by time.monotonic: never after the store read its clock.
+        """The store's time, never behind, and when it was asked, by time.monotonic: never after the store was.
 
         Otherwise delays would begin before their messages came, by as long as the answer took.
         """
-        asked_at, now = time.monotonic(), self._now
+        asked_at, now = time.monotonic(), self._delivery.operations.latest_now()
         if time.monotonic() - asked_at > _SLOW:
-            asked_at, now = time.monotonic(), self._now
+            asked_at, now = time.monotonic(), self._delivery.operations.latest_now()
         return now, asked_at
 
     def _keep(self, entries: Sequence[Entry]) -> None:

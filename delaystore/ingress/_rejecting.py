@@ -4,21 +4,19 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from delaystore.address import DEFAULT_EXCHANGE, Address
+from delaystore.errors import TransportError
+from delaystore.headers import REJECTED_REASON
 from delaystore.ingress._entry import Entry, Fate
 from delaystore.ingress.arrival import Arrival
 from delaystore.transports.abc import OutcomeKind
-from delaystore.transports.rabbitmq.raw.aside import aside_copy
+from delaystore.transports.rabbitmq.raw.aside import rejected_copy
 from delaystore.transports.rabbitmq.raw.copies import Copy, CopyPublisher
 from delaystore.transports.rabbitmq.raw.tables import Entry as Header
 from delaystore.transports.rabbitmq.raw.tables import bytes_value, text_value
 
-REASON: Final = "delaystore.rejected-reason"
 EXCHANGE: Final = "delaystore.rejected-exchange"
 """The exchange that it was published to."""
 ROUTING_KEY: Final = "delaystore.rejected-routing-key"
-PROPERTIES: Final = "delaystore.rejected-properties"
-"""Properties that cannot be read, as they came."""
 _TIMEOUT: Final = 15.0
 """Seconds for the confirms of one batch."""
 _LONGEST_REASON: Final = 1000
@@ -35,25 +33,37 @@ class Rejecting:
         self._queue = queue
 
     def reject(self, entries: Sequence[Entry]) -> str | None:
-        """Give each entry whose copy is confirmed its fate. Why others are left without; None: there are none."""
+        """Give each entry whose copy is confirmed its fate. Why others are left without; None: there are none.
+
+        Raises TransportError where the queue is gone: it is declared when an ingress begins.
+        """
         copies = [_copy(entry.arrival, entry.objection or "", self._queue) for entry in entries]
         trouble = None
-        for entry, outcome in zip(entries, self._publisher.publish(copies, _TIMEOUT), strict=True):
+        outcomes = self._publisher.publish(copies, _TIMEOUT)
+        for entry, outcome in zip(entries, outcomes, strict=True):
             if outcome.kind is OutcomeKind.DELIVERED:
                 entry.fate = Fate.REJECTED
-                logger.warning("a message of %r was rejected: %s", entry.arrival.queue, entry.objection)
+                _log(entry, self._queue)
             else:
                 trouble = f"the queue {self._queue!r} takes no rejected messages: {outcome.reason}"
+        if any(outcome.kind is OutcomeKind.UNROUTABLE for outcome in outcomes):
+            raise TransportError(f"the queue {self._queue!r} for rejected messages is gone; it is declared again")
         return trouble
+
+
+def _log(entry: Entry, queue: str) -> None:
+    message_id = entry.arrival.properties.message_id
+    which = "a message without an id" if message_id is None else f"the message {message_id!r}"
+    logger.warning("%s of %r was rejected, and is in %r: %s", which, entry.arrival.queue, queue, entry.objection)
 
 
 def _copy(arrival: Arrival, reason: str, queue: str) -> Copy:
     said = [
-        Header(REASON.encode(), text_value(reason[:_LONGEST_REASON])),
+        Header(REJECTED_REASON.encode(), text_value(reason[:_LONGEST_REASON])),
         Header(EXCHANGE.encode(), _name(arrival.exchange)),
         Header(ROUTING_KEY.encode(), _name(arrival.routing_key)),
     ]
-    return aside_copy(Address(DEFAULT_EXCHANGE, queue), arrival.properties, arrival.body, said, PROPERTIES)
+    return rejected_copy(queue, arrival.properties, arrival.body, said)
 
 
 def _name(name: str | bytes) -> bytes:

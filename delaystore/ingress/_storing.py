@@ -80,7 +80,7 @@ class Storing:
                 self._store_all(entries)
                 return
             except DuplicateMessageError:
-                entries = [entry for entry in entries if self._is_new(entry)]
+                entries = self._new_among(entries)
             except InvalidMessageError:
                 entries = [entry for entry in entries if self._can_be_sent(entry)]
             except OUTAGES:
@@ -105,7 +105,7 @@ class Storing:
                 self._store_all([entry])
                 return
             except DuplicateMessageError:
-                if not self._is_new(entry):
+                if not self._new_among([entry]):
                     return
             except OUTAGES:
                 raise
@@ -122,10 +122,13 @@ class Storing:
             return False
         return True
 
-    def _is_new(self, entry: Entry) -> bool:
-        """Whether it is to be stored, now that its id was found in the store; otherwise it has a fate."""
+    def _new_among(self, entries: Sequence[Entry]) -> list[Entry]:
+        """Those that are to be stored, now that ids were found in the store; the others have a fate."""
+        waiting = self._delivery.get_many([entry.message.message_id for entry in entries])
+        return [entry for entry in entries if self._is_new(entry, waiting.get(entry.message.message_id))]
+
+    def _is_new(self, entry: Entry, waiting: DelayedMessage | None) -> bool:
         message = entry.message
-        waiting = self._delivery.get(message.message_id)
         if waiting is None:
             return True
         if is_same(message, waiting):

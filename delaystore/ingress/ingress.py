@@ -214,7 +214,8 @@ class Ingress:
             ready, expired = ready_counts(connections, names)
         if ready is None:
             raise TransportError(
-                f"there is no queue {names[0]!r} on {self._broker.label}; `delaystore ingest create` makes it"
+                f"there is no queue {names[0]!r} on {self._broker.label}; correct its name, or have "
+                "`delaystore ingest create` make it"
             )
         return names[:1] if expired is None else names
 

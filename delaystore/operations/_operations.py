@@ -238,6 +238,11 @@ class Operations:
         with self._access.call("asking for the time"):
             return self._access.store.now()
 
+    def latest_now(self) -> datetime:
+        """The time by the store's clock, never behind it: a delay that counts from it is never too short."""
+        with self._access.call("asking for the time"):
+            return self._access.store.latest_now()
+
     def due(self, since: datetime, until: datetime, bucket: timedelta) -> Mapping[datetime, int]:
         """How many messages are to be tried in each `bucket`, in whole seconds, of since <= next attempt < until.
 

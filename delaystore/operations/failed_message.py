@@ -17,6 +17,7 @@ from delaystore.headers import (
     HEADERS_IN_BODY,
     RAW_HEADERS,
     RAW_PROPERTIES,
+    REJECTED_REASON,
     STACK_TRACE,
     TIME_OF_FAILURE,
     UNDECODED,
@@ -29,6 +30,8 @@ from delaystore.transports.abc import ReceivedMessage
 _OURS: Final = "delaystore."
 """How the exception's type begins in a copy that a dispatcher wrote; what follows is the kind of failure."""
 _UNREADABLE: Final = "Unreadable"
+_REJECTED: Final = "Rejected"
+"""In the rejected queue of an ingress, or of a control queue, which may be looked at like an error queue."""
 _TIME_FORMAT: Final = "%Y-%m-%d %H:%M:%S:%f Z"
 _ADDED: Final = (
     EXCEPTION_TYPE,
@@ -49,7 +52,7 @@ _RETRIES: Final = ("NServiceBus.Retries", "NServiceBus.Retries.Timestamp", "NSer
 class FailedMessage:
     """A message in the error queue, and the original as it would be sent again.
 
-    `destination`: where it was to go; None: nothing says. `kind`: Refused, Unroutable, Unreadable and the like; of
+    `destination`: where it was to go; None: nothing says. `kind`: Refused, Rejected, Unroutable and the like; of
     another program's message the type of its exception. `reason`: for people. `failed_at`, `due_time`: None: nothing
     says. `failures`: attempts that failed; 0: nothing says. `size`: bytes of the original's body. `body` None: it was
     left out, as many were looked at. `obstacle`: why it cannot be sent again; None: it can.
@@ -113,7 +116,7 @@ def failed_message(received: ReceivedMessage) -> FailedMessage:
         except (ValueError, RecursionError) as error:  # somebody else's JSON may be nested too deeply
             obstacle = f"what the error queue could not hold otherwise cannot be read: {error}"
     info = dict(headers)
-    kind = str(info.get(EXCEPTION_TYPE, ""))
+    kind = str(info.get(EXCEPTION_TYPE, _REJECTED if REJECTED_REASON in info else ""))
     if ours:
         kind = kind.removeprefix(_OURS)
         headers = {name: value for name, value in headers.items() if name not in _ADDED}
@@ -127,7 +130,7 @@ def failed_message(received: ReceivedMessage) -> FailedMessage:
         message_id=received.message_id,
         destination=_text(info.get(FAILED_QUEUE)),
         kind=kind,
-        reason=str(info.get(EXCEPTION_MESSAGE, "")),
+        reason=str(info.get(EXCEPTION_MESSAGE, info.get(REJECTED_REASON, ""))),
         failed_at=_time_of_failure(info.get(TIME_OF_FAILURE)),
         due_time=_due_time(info.get(DUE_TIME)),
         failures=_count(info.get(FAILURE_COUNT)),

@@ -74,6 +74,11 @@ class Endpoint:
         """The parts that end in that turn."""
         return [runner for plan, runner in self._runners.items() if plan.rank is rank]
 
+    @property
+    def parts(self) -> Sequence[str]:
+        """The names of the parts that run, or wait for their servers."""
+        return [plan.name for plan in list(self._runners)]
+
     def problems(self) -> Problems:
         """Why parts do not do their part, as of a few seconds ago."""
         if time.monotonic() - self._looked > _STALE:

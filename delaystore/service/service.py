@@ -84,6 +84,7 @@ class Service:
         for server in self._servers:
             server.start()
         self._endpoints.start(self._metrics)
+        self._tell(f"running: {', '.join(part for endpoint in self._endpoints for part in endpoint.parts)}")
 
     def turn(self) -> None:
         """Called by the main loop, again and again: it lives."""

@@ -116,6 +116,14 @@ class DelayedMessageStore(ABC):
         """
         return datetime.now(UTC)
 
+    def latest_now(self) -> datetime:
+        """The store's clock, never behind the database's, and ahead of it by the time of one question at most.
+
+        A delay that counts from it is never too short. The default is `now`, which is right where that is exact. Do not
+        call it within `transaction()`.
+        """
+        return self.now()
+
     def transaction(self) -> AbstractContextManager["DelayedMessageStore"]:
         """A block whose store is bound to one transaction: committed at its end, undone by an exception.
 
@@ -241,6 +249,11 @@ class ManagedDelayedMessageStore(DelayedMessageStore):
     @abstractmethod
     def count_by_due_time(self, bucket: timedelta, *, destination: str | None = None) -> Mapping[datetime, int]:
         """How many messages are due in each `bucket` (a length, counted from 1970-01-01 UTC), by the bucket's start."""
+
+    def get_many(self, message_ids: Sequence[str]) -> Mapping[str, DelayedMessage]:
+        """Those of these messages that are waiting, claimed or not, by their ids. The default gets one at a time."""
+        found = {message_id: self.get(message_id) for message_id in message_ids}
+        return {message_id: message for message_id, message in found.items() if message is not None}
 
     def message_ids(self, prefix: str, limit: int = 1000) -> Sequence[str]:
         """Ids of waiting messages that begin with `prefix`, claimed or not: the first `limit` in their order.

@@ -45,7 +45,7 @@ def listening(host: str, port: int, *, protected: bool, option: str = "--host") 
     except OSError as error:
         listener.close()
         raise ConfigurationError(
-            f"{host}:{port} cannot be listened to: {error.strerror}; choose another port"
+            f"{host}:{port} cannot be listened to: {error.strerror}; choose another port, or end what has this one"
         ) from None
     return listener
 

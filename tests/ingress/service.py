@@ -14,8 +14,8 @@ from delaystore import DelayedDelivery, SqlDelayedMessageStore
 from tests.faults.patience import PATIENCE, wait_until
 
 ENDPOINT = "shop"
-CLOCK = 0.1
-"""Seconds that a delay may be shorter on an overloaded machine: the database's clock is known within one question."""
+CLOCK = 0.002
+"""Seconds by which clocks may differ that count whole milliseconds."""
 
 
 class Command:

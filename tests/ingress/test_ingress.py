@@ -105,7 +105,9 @@ def test_both_and_the_same_again_are_two(ground: Ground, postgresql_url: str) ->
         assert sorted(one.body for one in delivery.list().messages) == [b"one", b"two"]
 
 
-def test_a_bad_message_is_put_aside_with_the_reason_and_the_others_go_on(ground: Ground, database_url: str) -> None:
+def test_a_bad_message_is_put_aside_with_the_reason_and_the_others_go_on(
+    ground: Ground, database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
     with endpoint(database_url) as delivery, running(delivery, ground.url) as ingress:
         ground.publish(b"good", delay=LONG)
         ground.publish(b"bad", delay="soon", message_id="bad-1", headers={"kind": "x"}, app_id="shop")
@@ -121,20 +123,9 @@ def test_a_bad_message_is_put_aside_with_the_reason_and_the_others_go_on(ground:
             "invoice.new",
         )
         assert (headers["kind"], headers["x-delay"]) == ("x", "soon")
+        said = f"the message 'bad-1' of 'orders.ingress' was rejected, and is in {REJECTED!r}: header x-delay is 'soon'"
+        assert said in caplog.text
         assert delivery.count() == 2
-
-
-@pytest.mark.parametrize("size", [118_000, 122_000, 130_900])
-def test_headers_that_fill_a_frame_are_put_aside_whole(ground: Ground, sqlite_url: str, size: int) -> None:
-    with endpoint(sqlite_url) as delivery, running(delivery, ground.url) as ingress:
-        ground.publish(b"body", delay=LONG, headers={"long": "x" * size})
-        await_settled(ingress, 1)
-    (rejected,) = ground.receive(REJECTED)
-    headers = rejected.properties.headers
-    assert "headers and properties take" in headers["delaystore.rejected-reason"]
-    properties = headers.get("delaystore.rejected-properties-bytes", 0)
-    assert rejected.body[properties:] == b"body"
-    assert headers.get("long") == "x" * size or b"x" * size in rejected.body[:properties]
 
 
 def test_a_message_whose_destination_is_the_ingress_queue_is_put_aside(ground: Ground, sqlite_url: str) -> None:
@@ -189,6 +180,29 @@ def test_a_rejected_queue_that_takes_nothing_blocks_nobody(ground: Ground, postg
         assert ingress.health().healthy
         assert bodies(ground.receive(REJECTED)) == [b"bad"]
     assert ground.depth(QUEUE) == 0
+
+
+def test_a_bad_message_whose_headers_leave_no_room_for_the_reason_is_put_aside(ground: Ground, sqlite_url: str) -> None:
+    with endpoint(sqlite_url) as delivery, running(delivery, ground.url) as ingress:
+        ground.publish(b"bad", headers={"large": "x" * 130_900})
+        await_settled(ingress, 1, patience=30)
+        (rejected,) = ground.receive(REJECTED)
+        headers = rejected.properties.headers
+        size = headers["delaystore.rejected-properties-size"]
+        assert rejected.properties.delivery_mode == 2
+        assert (rejected.body[size:], len(rejected.body)) == (b"bad", size + 3)
+        assert rejected.body.count(b"x") >= 130_900
+        assert headers["delaystore.rejected-reason"]
+
+
+def test_a_rejected_queue_that_was_deleted_is_declared_again(ground: Ground, sqlite_url: str) -> None:
+    with endpoint(sqlite_url) as delivery, running(delivery, ground.url) as ingress:
+        ground.publish(b"good", delay=LONG)
+        await_settled(ingress, 1)
+        ground.channel.queue_delete(REJECTED)
+        ground.publish(b"bad", delay="soon")
+        await_settled(ingress, 2, patience=30)
+        assert bodies(ground.receive(REJECTED)) == [b"bad"]
 
 
 def test_what_expires_before_it_is_taken_is_not_lost(ground: Ground, postgresql_url: str) -> None:

@@ -4,7 +4,6 @@ import asyncio
 import inspect
 import os
 import random
-import re
 import sqlite3
 import subprocess
 import sys
@@ -185,7 +184,7 @@ def operations(of: type) -> dict[str, inspect.Signature]:
     ],
 )
 def test_what_is_awaited_is_what_is_called_elsewhere(ours: type, theirs: type) -> None:
-    internal = {"prepare", "check_startable", "health_with", "chunks"}
+    internal = {"prepare", "check", "check_startable", "health_with", "chunks"}
     expected = {name: sign for each in reversed(theirs.__mro__) for name, sign in operations(each).items()}
     assert operations(ours).keys() == expected.keys() - internal
     for name, signature in operations(ours).items():
@@ -812,20 +811,3 @@ loop.run_until_complete(delivery.close())
 def test_a_forked_child_leaves_the_parent_s_connections_alone(url: str) -> None:
     ended = subprocess.run([sys.executable, "-c", FORKING, url], check=True, timeout=60, capture_output=True)
     assert ended.stdout == b"3\n"
-
-
-def test_the_document_s_program_runs(
-    postgresql_url: str, rabbitmq_url: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    document = (Path(__file__).parents[2] / "docs" / "asyncio.md").read_text()
-    (program,) = re.findall(r"```python\n(.*?)```", document, re.DOTALL)
-    written = {
-        "postgresql+asyncpg://postgres@localhost/app": with_driver(postgresql_url, "asyncpg"),
-        "amqp://guest:guest@localhost/": rabbitmq_url,
-    }
-    for theirs, ours in written.items():
-        assert theirs in program
-        program = program.replace(theirs, ours)
-    (tmp_path / "program.py").write_text(program)
-    subprocess.run([sys.executable, "-W", "error", str(tmp_path / "program.py")], check=True, timeout=60)
-    assert capfd.readouterr().out == "done\n"

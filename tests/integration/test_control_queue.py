@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from secrets import token_hex
 from typing import Any
@@ -11,10 +11,12 @@ from typing import Any
 import pika
 import pytest
 from sqlalchemy import create_engine, text
+from typing_extensions import override
 
 from delaystore import DelayedDelivery, DelayedDeliverySettings, RabbitMQTransport, SqlDelayedMessageStore
 from delaystore.control import ControlQueue
-from delaystore.errors import ConfigurationError
+from delaystore.errors import ConfigurationError, DurabilityUnknownError
+from delaystore.stores.sql.bound import BoundSqlStore
 from delaystore.transports import InMemoryTransport
 from tests.dispatching import wait_until
 from tests.integration.asking import ENDPOINT, QUEUE, Asker, opened_delivery, reading, running
@@ -356,6 +358,34 @@ def test_what_the_store_refuses_is_answered_and_the_rest_is_done(
     assert codes == ["done", "refused", "done", "done", "refused", "done"]
     assert "permission" in answers[1]["error"]["message"]
     assert delivery.count() == 6
+
+
+class Unconfirmed(SqlDelayedMessageStore):
+    """Its standby is gone: it commits, and says twice that nobody knows whether that lasts."""
+
+    left = 2
+
+    @override
+    @contextmanager
+    def transaction(self) -> Iterator[BoundSqlStore]:
+        with super().transaction() as bound:
+            yield bound
+        if self.left:
+            self.left -= 1
+            raise DurabilityUnknownError("the standby did not answer")
+
+
+def test_what_may_be_lost_yet_is_done_again(postgresql_url: str, rabbitmq_url: str) -> None:
+    store = Unconfirmed(postgresql_url)
+    with (
+        closing(DelayedDelivery(ENDPOINT, store)) as delivery,
+        running(delivery, rabbitmq_url) as control,
+        Asker(rabbitmq_url) as asker,
+    ):
+        wait_until(lambda: control.health().connected)
+        message_id = delivery.send("billing", b"pay", delay=3600)
+        assert asker.ask({"reschedule": message_id, "at": LATER.isoformat()})["outcome"] == "done"
+        assert not store.left
 
 
 def test_who_may_write_to_the_exchange_alone_may_ask_and_is_answered(

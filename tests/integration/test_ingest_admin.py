@@ -205,7 +205,7 @@ def test_delete_leaves_what_others_use(run: CommandLine, broker: Broker) -> None
     assert "pass --yes" in run.refused("ingest", "delete", "orders")
     document = run("ingest", "delete", "orders", "--yes", "--json").document
     assert len(document["deleted"]) == 5
-    assert document["kept"] == ["exchange 'orders.out' stays: it has 1 bindings; --with-out deletes it, too"]
+    assert document["kept"] == ["exchange 'orders.out' stays: it has 1 binding; --with-out deletes it, too"]
     assert not set(QUEUES) & set(broker.management.queues())
     assert {"orders", "orders.ingress.expired", "orders.out"} & set(broker.management.exchanges()) == {"orders.out"}
     again = run("ingest", "delete", "orders", "--yes", "--with-out")

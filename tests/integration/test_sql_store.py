@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine, event, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
@@ -451,3 +451,18 @@ def eventually(condition: Callable[[], Any], seconds: float = 20) -> Any:
         assert time.monotonic() < deadline, "it did not come about"
         time.sleep(0.02)
     return result
+
+
+def test_one_clock_is_never_ahead_and_another_never_behind_however_long_an_answer_takes(
+    store: SqlDelayedMessageStore, other: SqlDelayedMessageStore
+) -> None:
+    if store.engine.dialect.name == "sqlite":
+        pytest.skip("SQLite has no clock of its own")
+    event.listen(store.engine, "after_cursor_execute", lambda *_: time.sleep(0.2))
+    store.now()
+    store.latest_now()
+    other.now()
+    for _ in range(10):
+        exact = other.now()
+        assert store.now() < exact, "it is behind by an answer"
+        assert store.latest_now() >= exact

@@ -1,5 +1,7 @@
 import math
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import repeat
 
 import pytest
 
@@ -10,12 +12,13 @@ START = datetime(2027, 1, 1, tzinfo=UTC)
 
 
 class FarAway:
-    """A clock whose every question takes a second each way; `passed`: seconds, for both ends."""
+    """A clock whose every question takes a second each way, or `seconds`; `passed`: seconds, for both ends."""
 
     def __init__(self) -> None:
         self.passed = 100.0
         self.step = timedelta(0)
         self.asked = 0
+        self.seconds: Iterator[float] = repeat(1.0)
 
     @property
     def there(self) -> datetime:
@@ -23,9 +26,10 @@ class FarAway:
 
     def read(self) -> datetime:
         self.asked += 1
-        self.passed += 1
+        seconds = next(self.seconds)
+        self.passed += seconds
         instant = self.there
-        self.passed += 1
+        self.passed += seconds
         return instant
 
     def monotonic(self) -> float:
@@ -54,7 +58,14 @@ def test_where_it_may_not_be_behind_it_is_ahead_by_one_question_at_most(far: Far
         now = clock.now()
         assert timedelta(0) <= now - far.there <= timedelta(seconds=2)
         far.passed += 0.7
-    assert far.asked == 1
+    assert far.asked == clocks._QUESTIONS, "it asked for a quicker answer, and then carried the quickest on"
+
+
+def test_the_quickest_answer_is_carried_on(far: FarAway) -> None:
+    clock = CarriedClock(far.read, never_behind=True)
+    far.seconds = iter([1.0, 0.001, 1.0])
+    assert timedelta(0) <= clock.now() - far.there <= timedelta(seconds=0.002)
+    assert far.asked == 2
 
 
 def test_it_asks_only_where_the_answer_is_not_fresh(far: FarAway) -> None:

@@ -12,7 +12,7 @@ from typing_extensions import override
 from delaystore import DelayedDeliverySettings
 from delaystore.dispatcher._error_queue import ErrorQueue, Failure
 from delaystore.errors import InvalidMessageError, UnsupportedMessageError
-from delaystore.headers import EXCEPTION_TYPE, HEADERS_IN_BODY, UNDECODED
+from delaystore.headers import EXCEPTION_TYPE, HEADERS_IN_BODY, REJECTED_REASON, UNDECODED
 from delaystore.message import DelayedMessage, UnreadableMessage
 from delaystore.operations.failed_message import failed_message
 from delaystore.testing._kit.messages import NOON, a_message, exactly
@@ -178,3 +178,12 @@ def test_what_somebody_nests_deeply_hides_no_other_message(body: bytes) -> None:
     assert failed.obstacle is not None
     with pytest.raises(InvalidMessageError, match="cannot be read"):
         failed.original("billing")
+
+
+def test_what_an_ingress_rejected_says_why() -> None:
+    headers = {REJECTED_REASON: "header x-delay is 'soon'", "x-delay": "soon"}
+    failed = failed_message(ReceivedMessage(message_id="a", body=b"pay", headers=headers, properties={}))
+    assert (failed.kind, failed.reason, failed.destination) == ("Rejected", "header x-delay is 'soon'", None)
+    later = {**headers, EXCEPTION_TYPE: "Oops"}
+    again = failed_message(ReceivedMessage(message_id="a", body=b"pay", headers=later, properties={}))
+    assert again.kind == "Oops", "the last failure counts"

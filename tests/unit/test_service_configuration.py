@@ -122,6 +122,10 @@ store_timeout = 31
             f"{SALES}[endpoint.sales.ingress.o]\nprefetch = 0",
             "[endpoint.sales.ingress.o] prefetch must be a whole number",
         ),
+        (
+            f"{SALES.replace('amqp://', '')}[endpoint.sales.control]\nenabled = true",
+            "[endpoint.sales] control goes with a transport that begins with amqp:// or amqps://; correct",
+        ),
         (f"{SALES}[endpoint.sales.ingress.o]\nprefetch = 70000", "[endpoint.sales.ingress.o] prefetch must be a whole"),
         (
             f"{SALES}[endpoint.sales.ingress.o]\nprefech = 7",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 from delaystore.cli._broker_options import BrokerUrl
+from delaystore.cli._garbage import look_for_garbage_seldom
 from delaystore.cli._ingest import run_options as options
 from delaystore.cli._logging import log_to_standard_error
 from delaystore.cli._metrics import metrics_server
@@ -148,6 +149,7 @@ def _run(ingress: "Ingress", delivery: "DelayedDelivery", endpoint: str, *, fail
         when_reached("the broker", ingress.check, fail_fast=fail_fast)
         say(f"taking messages of {ingress.queue!r} in for endpoint {endpoint!r}")
         interruptible = False
+        look_for_garbage_seldom()
         ingress.start()
         while not asked.is_set():
             time.sleep(_TICK)  # a signal interrupts it; waiting for the event would lock against its own handler

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from delaystore.amounts import counted
 from delaystore.cascades import BrokerClient, Snapshot
 from delaystore.errors import ConfigurationError, TransportSetupError
 from delaystore.ingress.topology._names import IngressNames
@@ -140,7 +141,7 @@ def _why_entrance_stays(names: IngressNames, snapshot: Snapshot) -> str | None:
 
 def _why_out_stays(names: IngressNames, snapshot: Snapshot) -> str | None:
     count = sum(1 for one in snapshot.bindings if names.out in (one.source, _exchange_of(one)))
-    return f"it has {count} bindings; --with-out deletes it, too" if count else None
+    return f"it has {counted(count, 'binding')}; --with-out deletes it, too" if count else None
 
 
 def _entrance_of(names: IngressNames, exchanges: Sequence[Exchange], snapshot: Snapshot) -> list[Part]:

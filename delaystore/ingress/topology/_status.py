@@ -75,16 +75,17 @@ class IngressStatus:
     def _problems(self) -> Iterator[str]:
         ingress, *others = self.queues
         for name in self.missing:
-            yield f"exchange {name!r} is missing; run delaystore ingest create"
+            yield f"exchange {name!r} is missing; correct the name, or run delaystore ingest create"
         for queue in self.queues:
             if queue.standing is not Standing.THERE:
                 advice = "; run delaystore ingest create" if queue.standing is Standing.MISSING else ""
                 yield f"queue {queue.name!r} is {queue.standing.value}{advice}"
         if ingress.standing is Standing.THERE and not ingress.consumers:
-            yield f"nobody takes from {ingress.name!r}; run delaystore ingest"
+            yield f"nobody takes from {ingress.name!r}; run delaystore serve, or delaystore ingest"
         for queue in others:
             if queue.most:
-                yield f"{queue.most:,} in {queue.name!r}; look at them, and publish them again or delete them"
+                look = f"delaystore errors list --messages --error-queue {queue.name}"
+                yield f"{queue.most:,} in {queue.name!r}; {look} shows them: publish them again, or delete them"
         if self.bound == 0:
             yield f"no queue is bound to {self.names.out!r}: what is due goes to the error queue"
 
@@ -125,6 +126,11 @@ def _queues(looks: dict[str, QueueLook], snapshot: Snapshot) -> list[QueueStatus
     ]
 
 
+def _at_least(messages: int | None, ready: int | None) -> int | None:
+    """What the management API counts is some seconds old; AMQP tells what is there now."""
+    return None if messages is None else max(messages, ready or 0)
+
+
 def _queue(role: str, name: str, look: QueueLook, state: QueueState | None) -> QueueStatus:
     there = look.standing is Standing.THERE
     ready, consumers = (look.ready, look.consumers) if there else (None, None)
@@ -136,7 +142,7 @@ def _queue(role: str, name: str, look: QueueLook, state: QueueState | None) -> Q
         standing=look.standing,
         ready=ready,
         consumers=consumers,
-        messages=state.messages,
+        messages=_at_least(state.messages, ready),
         unacknowledged=state.unacknowledged,
         publish_rate=state.publish_rate,
         deliver_rate=state.deliver_rate,

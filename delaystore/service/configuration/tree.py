@@ -104,9 +104,9 @@ class EndpointConfiguration:
         self.settings()
         for name in ("management", "cascade"):
             if getattr(self, name) is not None and not self._has_broker:
-                raise ConfigurationError(f"{name} goes with a transport of amqp:// or amqps://; leave it out")
+                raise ConfigurationError(_needs_broker(name))
         if self.control.enabled and not self._has_broker:
-            raise ConfigurationError("control goes with a transport of amqp:// or amqps://; leave it out")
+            raise ConfigurationError(_needs_broker("control"))
         for name, ingress in self.ingress.items():
             if ingress.broker is None and not self._has_broker:
                 raise ConfigurationError(f"ingress {name!r} takes messages from RabbitMQ; say where: broker = URL")
@@ -123,6 +123,12 @@ class EndpointConfiguration:
     def settings(self) -> DelayedDeliverySettings:
         """Those of the dispatcher; raises ConfigurationError for a name that no error queue can have."""
         return self.dispatcher.settings(self.error_queue)
+
+
+def _needs_broker(name: str) -> str:
+    return (
+        f"{name} goes with a transport that begins with amqp:// or amqps://; correct the transport, or leave {name} out"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

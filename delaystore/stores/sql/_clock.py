@@ -26,6 +26,10 @@ class StoreClock(ABC):
     def now(self) -> datetime:
         """The present instant, asked on a connection of its own if need be: never call it while you have one."""
 
+    def latest_now(self) -> datetime:
+        """As `now`, but never behind; by default that is exact."""
+        return self.now()
+
     @abstractmethod
     def now_on(self, connection: Connection) -> datetime:
         """The present instant, asked on `connection` if need be, in its transaction."""
@@ -48,12 +52,17 @@ class DatabaseClock(StoreClock):
         self._clock = dialect.clock()
         self._question = None if self._clock is None else select(self._clock)
         self._shared = CarriedClock(self._ask, FRESH_FOR)
+        self._ahead = CarriedClock(self._ask_anew, FRESH_FOR, never_behind=True)
         if self._question is not None:
-            connections_of(engine).clocks.add(self._shared)
+            connections_of(engine).clocks.update((self._shared, self._ahead))
 
     @override
     def now(self) -> datetime:
         return self._shared.now() if self._question is not None else datetime.now(UTC)
+
+    @override
+    def latest_now(self) -> datetime:
+        return self._ahead.now() if self._question is not None else datetime.now(UTC)
 
     @override
     def now_on(self, connection: Connection) -> datetime:
@@ -74,6 +83,13 @@ class DatabaseClock(StoreClock):
     def _ask(self) -> datetime:
         with translated_errors(), self._connections.connect() as connection:
             return self.now_on(connection)
+
+    def _ask_anew(self) -> datetime:
+        """Not carried on from an earlier answer, which may be behind."""
+        assert self._question is not None
+        with translated_errors(), self._connections.connect() as connection:
+            instant: datetime = connection.execute(self._question).scalar_one()
+        return instant
 
 
 class GivenClock(StoreClock):

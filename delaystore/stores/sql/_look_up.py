@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Connection, CursorResult, Executable, FromClause, Select, select
 
@@ -16,6 +16,9 @@ from delaystore.stores.abc import COUNTED, Count, Page
 from delaystore.stores.sql._prefixes import begins_with
 from delaystore.stores.sql._statements import Statements, search
 from delaystore.stores.sql.rows import has_position, to_shown_message
+
+_AT_ONCE: Final = 1000
+"""Ids in one statement."""
 
 
 class LookUp:
@@ -66,6 +69,16 @@ class LookUp:
         if end is None:
             return self._page(statement, position, 2 * limit)
         return Page([to_shown_message(row) for row in rows[:end]], position_of(rows[end - 1]))
+
+    def get_many(self, message_ids: Sequence[str]) -> Mapping[str, DelayedMessage]:
+        """By the primary key, so many ids at a time."""
+        found = {}
+        for message_id in message_ids:
+            check_message_id(message_id)
+        for first in range(0, len(message_ids), _AT_ONCE):
+            ids = list(message_ids[first : first + _AT_ONCE])
+            found.update({row.message_id: to_shown_message(row) for row in self._execute(self._sql.show, {"ids": ids})})
+        return found
 
     def message_ids(self, prefix: str, limit: int) -> Sequence[str]:
         """By the primary key."""

@@ -315,6 +315,10 @@ class BoundSqlStore(ManagedDelayedMessageStore, KeyedDelayedMessageStore, Operab
         return self._look_up.page(destination=destination, since=since, until=until, after=after, limit=limit)
 
     @override
+    def get_many(self, message_ids: Sequence[str]) -> Mapping[str, DelayedMessage]:
+        return self._look_up.get_many(message_ids)
+
+    @override
     def message_ids(self, prefix: str, limit: int = 1000) -> Sequence[str]:
         return self._look_up.message_ids(prefix, limit)
 

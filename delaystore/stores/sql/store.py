@@ -248,6 +248,11 @@ class SqlDelayedMessageStore(OperableSqlStore, KeyedDelayedMessageStore):
         return self._parts.clock.now()
 
     @override
+    def latest_now(self) -> datetime:
+        """The database's clock, carried on between two questions of its own; never behind it."""
+        return self._parts.clock.latest_now()
+
+    @override
     def transaction(self) -> AbstractContextManager[BoundSqlStore]:
         """A store bound to one transaction; its `connection` is for what shall be committed with it."""
         return self._bound(self._transactions.connect)
@@ -415,6 +420,12 @@ class SqlDelayedMessageStore(OperableSqlStore, KeyedDelayedMessageStore):
         looking = self._looking_up() if destination is None else self._one_call()  # which plan is good depends
         with looking as bound:
             return bound.list(destination=destination, since=since, until=until, after=after, limit=limit)
+
+    @override
+    def get_many(self, message_ids: Sequence[str]) -> Mapping[str, DelayedMessage]:
+        """In one transaction, by the primary key."""
+        with self._looking_up() as bound:
+            return bound.get_many(message_ids)
 
     @override
     def message_ids(self, prefix: str, limit: int = 1000) -> Sequence[str]:

@@ -56,6 +56,14 @@ class ManagementTests(StoreTests):
         assert_only(all_taken(managed, NOON), message)
         assert managed.get("a") is None
 
+    def test_several_waiting_messages_are_got_at_once(self, managed: ManagedDelayedMessageStore) -> None:
+        messages = [a_message("a", headers={"kind": ["reminder", 1]}), a_message("b"), a_message("ü")]
+        managed.store_many(messages)
+        found = managed.get_many(["ü", "nobody", "a", "A", "a"])
+        assert found.keys() == {"ü", "a"}
+        assert_same(found["a"], messages[0])
+        assert managed.get_many([]) == {}
+
     def test_ids_are_found_by_how_they_begin(self, managed: ManagedDelayedMessageStore) -> None:
         for message_id in ("saga-1/b", "saga-1/a", "saga-1", "saga-10/a", "Saga-1/c", "saga-1/%", "ü/1", "other"):
             managed.store(a_message(message_id))

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
-from delaystore.address import Address
-from delaystore.headers import EXPIRATION
+from delaystore.address import DEFAULT_EXCHANGE, Address
+from delaystore.headers import EXPIRATION, REJECTED_PROPERTIES, REJECTED_PROPERTIES_SIZE
 from delaystore.transports.rabbitmq.raw.copies import Copy
 from delaystore.transports.rabbitmq.raw.properties import MalformedPropertiesError, RawProperties
 from delaystore.transports.rabbitmq.raw.tables import Entry, bytes_value, integer_value, text_value, with_entries
@@ -13,24 +13,19 @@ _SET_ASIDE: Final = {"user_id": "delaystore.user-id", "expiration": EXPIRATION}
 """Properties that must not take effect again, and the headers that keep them."""
 CARBON_COPIES: Final = {b"CC": b"delaystore.cc", b"BCC": b"delaystore.bcc"}
 """Headers that would have copies sent elsewhere, and those that keep them."""
+_PERSISTENT: Final = {"delivery_mode": b"\x02"}
+"""What a copy has in place of properties that it cannot have: a queue that is no quorum queue keeps it as well."""
+_MOST: Final = 112 * 1024
+"""Bytes of properties that fit into a frame, whatever it is that is said beside them."""
 
-IN_BODY: Final = "delaystore.rejected-properties-bytes"
-_ROOMY: Final = 120 * 1024
-"""Bytes of properties. A frame has 128 KiB; the rest is for headers that say what is wrong."""
 
-
-def aside_copy(address: Address, properties: RawProperties, body: bytes, said: Sequence[Entry], unread: str) -> Copy:
-    """A copy that only people look at, with the headers `said`; see `put_aside`.
-
-    Properties beside which a frame has no room lie before the body. The header IN_BODY says how many bytes they are.
-    """
-    size = len(properties.encoded)
-    if size <= _ROOMY:
-        return Copy(address, put_aside(properties, said, unread), body)
-    counted = Entry(IN_BODY.encode(), integer_value(size))
-    return Copy(
-        address, RawProperties.of({"delivery_mode": b"\x02"}).changed([*said, counted]), properties.encoded + body
-    )
+def rejected_copy(queue: str, properties: RawProperties, body: bytes, said: Sequence[Entry]) -> Copy:
+    """A copy for a rejected queue, as `put_aside` makes it; properties too large for that stand before the body."""
+    aside = put_aside(properties, said, REJECTED_PROPERTIES)
+    if len(aside.encoded) > _MOST:
+        size = Entry(REJECTED_PROPERTIES_SIZE.encode(), integer_value(len(properties.encoded)))
+        aside, body = RawProperties.of(_PERSISTENT).changed([*said, size]), properties.encoded + body
+    return Copy(Address(DEFAULT_EXCHANGE, queue), aside, body)
 
 
 def put_aside(properties: RawProperties, said: Sequence[Entry], unread: str) -> RawProperties:
@@ -48,4 +43,4 @@ def put_aside(properties: RawProperties, said: Sequence[Entry], unread: str) -> 
         own = [Entry(CARBON_COPIES.get(name, name), value) for name, value in properties.headers]
         return properties.changed(with_entries(own, *aside, *said), without=list(_SET_ASIDE))
     except MalformedPropertiesError:
-        return RawProperties(bytes(2)).changed([*said, Entry(unread.encode(), bytes_value(properties.encoded))])
+        return RawProperties.of(_PERSISTENT).changed([*said, Entry(unread.encode(), bytes_value(properties.encoded))])
