@@ -86,6 +86,16 @@ def test_what_leads_around_the_delay_or_nowhere_is_told(run: CommandLine, broker
 
 
 @pytest.mark.usefixtures("orders")
+def test_what_leads_back_to_the_ingress_queue_is_told(run: CommandLine, broker: Broker) -> None:
+    with broker.channel() as channel:
+        channel.exchange_declare("between", "fanout", durable=True)
+        channel.exchange_bind("between", "orders.out", "#")
+        channel.exchange_bind("orders", "between")
+    (back,) = findings(run)["extra-binding"]
+    assert "'orders.out': leads back to the queue 'orders.ingress'" in back
+
+
+@pytest.mark.usefixtures("orders")
 def test_policies_that_harm_are_told(run: CommandLine, broker: Broker, rabbitmq: RabbitMQVhosts) -> None:
     vhost = rabbitmq.vhost_name(broker.url)
     definition = {"expires": 3_600_000, "message-ttl": 60_000, "max-length": 10, "delivery-limit": 5}

@@ -75,7 +75,11 @@ def _topology(
 
 
 def _by_snapshot(names: IngressNames, snapshot: Snapshot) -> Iterator[Finding]:
-    if names.out in snapshot.exchanges and not snapshot.queues_behind(names.out):
+    behind = snapshot.queues_behind(names.out)
+    if names.queue in behind:
+        text = f"leads back to the queue {names.queue!r}: what is due would go round for ever; unbind what leads there"
+        yield Finding(FindingKind.EXTRA_BINDING, f"exchange {names.out!r}", text)
+    if names.out in snapshot.exchanges and not behind:
         text = "leads to no queue, so that what is due goes to the error queue; bind your queues to it"
         yield Finding(FindingKind.UNDELIVERABLE, f"exchange {names.out!r}", text)
     for name in (names.queue, names.expired, names.rejected):
