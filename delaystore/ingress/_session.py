@@ -45,8 +45,10 @@ class Session:
         self._tally = tally
         self._stopping = stopping
         self._batch: list[Entry] = []
-        """What is being taken in, or was last."""
+        """What is being taken in."""
         self._batch_bytes = 0
+        self._last = 0
+        """How many messages the batch had that was taken in last."""
         self._began = 0.0
         self._future: Future[str | None] | None = None
         self._left: list[Entry] = []
@@ -86,7 +88,7 @@ class Session:
     @property
     def _gathering(self) -> float:
         """Seconds for which the next batch waits for more: a commit for every few messages costs as much as many do."""
-        if len(self._batch) < _MANY or self._is_full:
+        if self._last < _MANY or self._is_full:
             return 0.0
         return max(0.0, self._began + _GATHERED_FOR - time.monotonic())
 
@@ -121,15 +123,16 @@ class Session:
         future = self._future
         if future is None or not future.done():
             return
-        self._future, self._batch_bytes = None, 0
-        settled = [entry for entry in self._batch if entry.fate is not None]
-        if len(settled) < len(self._batch):
+        batch, self._batch, self._batch_bytes = self._batch, [], 0
+        self._future, self._last = None, len(batch)
+        settled = [entry for entry in batch if entry.fate is not None]
+        if len(settled) < len(batch):
             self._consumer.keep_back()
         self._consumer.acknowledge(entry.arrival.tag for entry in settled)
         self._tally.add(settled)
         trouble = future.result()
         if trouble is not None:
-            self._left += [entry for entry in self._batch if entry.fate is None]
+            self._left += [entry for entry in batch if entry.fate is None]
             self._left_at = time.monotonic()
             self._trouble = trouble
         self._tally.left(len(self._left), self._trouble)
