@@ -1,7 +1,6 @@
 """`delaystore control`."""
 
 import logging
-from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -11,7 +10,7 @@ from delaystore.cli._broker_options import BrokerUrl
 from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table, TransportUrl, environment_option, required
 from delaystore.cli._output import print_document, say
 from delaystore.cli._server_wait import when_reached
-from delaystore.cli._signals import stop_requests
+from delaystore.cli._signals import stopped_by
 
 
 def control(
@@ -52,12 +51,7 @@ def control(
     options = EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table, transport=url)
     with options.open(READING) as opened:
         reader = ControlQueue(opened.delivery.operations, opened.transport, queue=queue, with_bodies=not hide_bodies)
-
-        def stop() -> None:
-            if reader.stop():
-                raise _StoppedEarly
-
-        with suppress(_StoppedEarly), stop_requests(also=stop):
+        with stopped_by(reader.stop):
             when_reached("the store", lambda: require_tables(opened.store, opened.endpoint), fail_fast=fail_fast)
             say(f"reading the control queue {reader.queue!r}")
             reader.run()
@@ -65,7 +59,3 @@ def control(
     say(f"stopped: {counted(done.requests, 'request')}, {done.answered} answered, {done.rejected} rejected")
     if as_json:
         print_document({name: getattr(done, name) for name in ("requests", "answered", "unanswered", "rejected")})
-
-
-class _StoppedEarly(BaseException):
-    """Asked to stop before the queue is read."""

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -25,7 +25,7 @@ from delaystore.cli._options import (
 )
 from delaystore.cli._output import print_document, say
 from delaystore.cli._server_wait import when_reached
-from delaystore.cli._signals import stop_requests
+from delaystore.cli._signals import stopped_by
 from delaystore.errors import (
     ConfigurationError,
     InvalidMessageError,
@@ -141,7 +141,7 @@ def dispatch(
             observer.watch(opened_store, opened_transport, error_queue)
         what, done = "stopped", NOTHING_DONE
         stopping = _Stopping(dispatcher)
-        with suppress(_StoppedEarly), stop_requests(also=stopping.asked):
+        with stopped_by(stopping.asked):
             _set_up(opened_store, opened_transport, error_queue, fail_fast=fail_fast or once)
             if once:
                 stopping.finishes = True
@@ -197,10 +197,6 @@ def _check_reachable(error_queue: str, transport: Transport) -> None:
         raise ConfigurationError(f"--error-queue cannot be used: {error}") from None
 
 
-class _StoppedEarly(BaseException):
-    """Asked to stop before the dispatcher runs."""
-
-
 class _Stopping:
     """What a request to stop does: it has the dispatcher finish; before that runs, it interrupts whatever is done.
 
@@ -211,10 +207,9 @@ class _Stopping:
         self._dispatcher = dispatcher
         self.finishes = False
 
-    def asked(self) -> None:
-        """Called by a signal handler."""
-        if self._dispatcher.stop() and not self.finishes:
-            raise _StoppedEarly
+    def asked(self) -> bool:
+        """Called by a signal handler; whether to interrupt."""
+        return self._dispatcher.stop() and not self.finishes
 
 
 def _set_up(store: DelayedMessageStore, transport: Transport, error_queue: str, *, fail_fast: bool) -> None:

@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType
 from typing import Final, NoReturn
@@ -56,6 +56,26 @@ def stop_requests(also: Callable[[], object] = lambda: None) -> Iterator[StopReq
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+class _StoppedEarlyError(BaseException):
+    """Passes through whatever a signal has interrupted."""
+
+
+@contextmanager
+def stopped_by(ask: Callable[[], bool]) -> Iterator[None]:
+    """End the block at the first SIGINT or SIGTERM, which calls `ask`; the second one ends the process.
+
+    `ask` returns True: there is nothing to finish, and the block is interrupted wherever it is; False: it ends by
+    itself.
+    """
+
+    def asked() -> None:
+        if ask():
+            raise _StoppedEarlyError
+
+    with suppress(_StoppedEarlyError), stop_requests(also=asked):
+        yield
 
 
 def tell_at_once(text: str) -> None:

@@ -63,8 +63,8 @@ class Ingress:
         if not delivery.manages:
             raise ConfigurationError("an ingress looks messages up; its store must be a ManagedDelayedMessageStore")
         self._delivery = delivery
-        self._url = url
-        self._broker = RabbitMQTransport(url).broker
+        self._transport = RabbitMQTransport(url)
+        self._broker = self._transport.broker
         self._reader = ArrivalReader(rules)
         self._settings = settings
         self._delivery_settings = delivery_settings or DelayedDeliverySettings()
@@ -162,20 +162,20 @@ class Ingress:
         with ExitStack() as opened:
             opened.callback(run.finished.set)  # whatever else fails: somebody may wait for it
             opened.callback(run.disconnect)
-            transport = opened.enter_context(closing(RabbitMQTransport(self._url)))
+            opened.callback(self._transport.close)
             publisher = opened.enter_context(closing(CopyPublisher(self._broker)))
             connections = opened.enter_context(closing(BlockingConnections(self._broker)))
-            intake = self._intake(run, transport, publisher)
+            intake = self._intake(run, publisher)
             while not run.stopping.is_set():
                 self._consume(run, intake, connections)
 
-    def _intake(self, run: "_Run", transport: RabbitMQTransport, publisher: CopyPublisher) -> Intake:
+    def _intake(self, run: "_Run", publisher: CopyPublisher) -> Intake:
         settings, timeout = self._settings, self._delivery_settings.dispatch_timeout.total_seconds()
         return Intake(
             self._delivery,
             self._reader,
             Storing(self._delivery, self._calls, settings.on_duplicate, self._on_stored),
-            Direct(self._delivery, transport, settings.direct_below, timeout),
+            Direct(self._delivery, self._transport, settings.direct_below, timeout),
             Rejecting(publisher, settings.rejected_queue),
             self._storing_breaker,
             run.stopping,

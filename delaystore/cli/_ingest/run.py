@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Final
 
 import typer
@@ -17,7 +17,7 @@ from delaystore.cli._metrics import metrics_server
 from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table, TransportUrl, required
 from delaystore.cli._output import print_document, say
 from delaystore.cli._server_wait import when_reached
-from delaystore.cli._signals import stop_requests
+from delaystore.cli._signals import stopped_by
 from delaystore.errors import ConfigurationError
 from delaystore.ingress.settings import OnDuplicate
 from delaystore.settings import DelayedDeliverySettings
@@ -130,21 +130,16 @@ def _as_typed() -> Iterator[None]:
         raise ConfigurationError(f"{name} {rest}") from None
 
 
-class _StoppedEarly(BaseException):
-    """Asked to stop before anything is taken in."""
-
-
 def _run(ingress: "Ingress", delivery: "DelayedDelivery", endpoint: str, *, fail_fast: bool) -> None:
     """Until somebody asks to stop. Whatever it still waits for is interrupted."""
     asked = threading.Event()
     interruptible = True
 
-    def ask() -> None:
+    def ask() -> bool:
         asked.set()
-        if interruptible:
-            raise _StoppedEarly
+        return interruptible
 
-    with suppress(_StoppedEarly), stop_requests(also=ask):
+    with stopped_by(ask):
         when_reached("the store", delivery.setup_infrastructure, fail_fast=fail_fast)
         when_reached("the broker", ingress.check, fail_fast=fail_fast)
         say(f"taking messages of {ingress.queue!r} in for endpoint {endpoint!r}")
