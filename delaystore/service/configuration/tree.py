@@ -10,6 +10,7 @@ from typing import Final
 from delaystore.dispatcher.dispatcher import check_dispatcher_name
 from delaystore.errors import ConfigurationError
 from delaystore.service.configuration.addresses import Address, Listen
+from delaystore.service.configuration.conflicts import check_endpoints, check_listeners
 from delaystore.service.configuration.control import ControlConfiguration
 from delaystore.service.configuration.fields import key, subtable, subtables
 from delaystore.service.configuration.ingress import IngressConfiguration
@@ -192,3 +193,6 @@ class ServiceConfiguration:
         for name in self.endpoint:
             if name in TAKEN or set(name) & set("/{}?#"):
                 raise ConfigurationError(f"endpoint cannot be called {name!r} here: the page has no address for it")
+        check_endpoints(self.endpoint)
+        web = self.web.listen if self.web.enabled else None
+        check_listeners({"web": web, "metrics": self.metrics.listen, "health": self.health.listen})
