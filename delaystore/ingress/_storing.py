@@ -51,7 +51,8 @@ class Storing:
     def store(self, entries: Sequence[Entry]) -> None:
         """Give each entry a fate, or an objection: only for what is the message's own fault.
 
-        Raises StoreError for any other failure: what has neither can be tried again. All of them go into one transaction; only where that cannot be, as after a crash, they are looked at one by one.
+        Raises StoreError for any other failure: what has neither can be tried again. All of them go into one
+        transaction; only where that cannot be, as after a crash, they are looked at one by one.
         """
         for wave in self._waves(entries):
             self._store_wave(wave)
