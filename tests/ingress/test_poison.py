@@ -82,7 +82,7 @@ def test_what_the_store_fails_on_is_kept_back_and_the_others_go_on(
 
 
 def test_what_the_database_refuses_for_a_while_is_not_rejected(ground: Ground, postgresql_url: str) -> None:
-    """It says nothing about the messages: whoever runs the database has a trigger, or a pooler is configured wrongly."""
+    """It says nothing about the messages: somebody has made a trigger, or a pooler is configured wrongly."""
     with endpoint(postgresql_url) as delivery, running(delivery, ground.url) as ingress:
         ground.publish(b"first", delay=LONG)
         await_settled(ingress, 1)
