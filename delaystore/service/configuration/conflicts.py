@@ -1,13 +1,10 @@
 """What must not be the same twice in a configuration: ports, queues, tables."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 from delaystore.errors import ConfigurationError
 from delaystore.service.configuration.addresses import Address
-
-if TYPE_CHECKING:
-    from delaystore.service.configuration.tree import EndpointConfiguration
 
 _EVERY_HOST: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared, not listened to
 
@@ -34,31 +31,14 @@ def _collide(one: Address, other: Address) -> bool:
     return one.port == other.port and (len(hosts) == 1 or bool(hosts & _EVERY_HOST))
 
 
-def check_endpoints(endpoints: Mapping[str, "EndpointConfiguration"]) -> None:
-    """Raise ConfigurationError where two of one service read one queue, or keep their messages in one table.
+def check_once(uses: Iterable[tuple[object, str]]) -> None:
+    """Raise ConfigurationError where two endpoints of one service, or two parts of one, use the same thing.
 
-    What becomes of a message would be a matter of luck. Errors begin with `endpoint`.
+    What becomes of a message would be a matter of luck. `uses`: the thing, and by whom, as in `'sales' reads ...`.
+    Errors begin with `endpoint`.
     """
-    _check_once((where, who) for name, each in endpoints.items() for where, who in _read_by(name, each))
-    _check_once(
-        ((each.store.value, each.schema, each.table), f"{name!r} keeps its messages in the table {each.table!r}")
-        for name, each in endpoints.items()
-        if each.table is not None
-    )
-
-
-def _check_once(uses: Iterable[tuple[object, str]]) -> None:
     found: dict[object, str] = {}
     for what, use in uses:
         if what in found:
             raise ConfigurationError(f"endpoint {use}, and {found[what]} too: change one, or leave it out")
         found[what] = use
-
-
-def _read_by(name: str, endpoint: "EndpointConfiguration") -> Iterator[tuple[object, str]]:
-    for ingress_name, ingress in endpoint.ingress.items():
-        queue, broker = ingress.settings(ingress_name).queue, (ingress.broker or endpoint.transport).value
-        yield (broker, queue), f"{name!r} reads the queue {queue!r} as ingress {ingress_name!r}"
-    if endpoint.control.enabled:
-        queue = endpoint.control.queue or f"{name}.control"
-        yield (endpoint.transport.value, queue), f"{name!r} reads the queue {queue!r} as its control queue"
