@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 from uuid import uuid4
 
 import pytest
@@ -18,6 +18,7 @@ from delaystore.keys import KeyRule
 from delaystore.stores.abc import REJECT
 from tests.faults.patience import wait_until
 from tests.ingress.ground import ENDPOINT, LONG, QUEUE, REJECTED, Ground, await_settled, endpoint, running
+from tests.servers import MariaDB
 from tests.servers.postgresql import connect
 
 ESCAPED: Final = 9 * 1024 * 1024
@@ -56,6 +57,19 @@ def test_what_is_too_large_for_the_database_is_put_aside(ground: Ground, mariadb
         (rejected,) = ground.receive(REJECTED)
         assert rejected.body == bytes(ESCAPED)
         assert "max_allowed_packet" in rejected.properties.headers["delaystore.rejected-reason"]
+
+
+def test_what_a_database_hangs_up_on_is_put_aside(ground: Ground, start_server: Any) -> None:
+    """A server that takes little closes the connection while the rest is still being sent."""
+    server: MariaDB = start_server(lambda: MariaDB({"max_allowed_packet": "1M"}))
+    with endpoint(server.create_database()) as delivery, running(delivery, ground.url) as ingress:
+        for size in (1, 2**20, 400_000, 5 * 2**20):
+            ground.publish(b"x" * size, delay=LONG)
+        await_settled(ingress, 4)
+        assert (ingress.health().stored, ingress.health().rejected) == (2, 2)
+        rejected = ground.receive(REJECTED, 2)
+    assert [len(one.body) for one in rejected] == [2**20, 5 * 2**20]
+    assert all("max_allowed_packet" in one.properties.headers["delaystore.rejected-reason"] for one in rejected)
 
 
 @pytest.mark.parametrize("alone", [True, False])

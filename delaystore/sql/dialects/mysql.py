@@ -99,6 +99,9 @@ _OUTAGES: Final = frozenset(
 """PyMySQL raises OperationalError for nearly all, and most have one SQLSTATE in common: the numbers must tell."""
 
 
+_VARIABLES: Final = "SHOW SESSION VARIABLES WHERE Variable_name IN ('innodb_snapshot_isolation', 'max_allowed_packet')"
+
+
 class MySqlDialect(StoreDialect):
     """MariaDB and MySQL."""
 
@@ -160,13 +163,16 @@ class MySqlDialect(StoreDialect):
 
     @override
     def prepare(self, connection: Any, driver: Driver) -> None:
-        """MariaDB from 11.6.2 lets a lock fail where READ COMMITTED says to wait and go on with the newest version.
+        """Have statements that are too large fail by themselves, and locks be waited for.
 
+        MariaDB from 11.6.2 lets a lock fail where READ COMMITTED says to wait and go on with the newest version.
         https://mariadb.com/kb/en/innodb-system-variables/#innodb_snapshot_isolation
         """
         cursor = connection.cursor()
-        cursor.execute("SHOW SESSION VARIABLES LIKE 'innodb_snapshot_isolation'")
-        if (row := cursor.fetchone()) is not None and row[1] == "ON":
+        cursor.execute(_VARIABLES)
+        found = dict(cursor.fetchall())
+        driver.limit_statements(connection, int(found["max_allowed_packet"]))
+        if found.get("innodb_snapshot_isolation") == "ON":
             cursor.execute("SET SESSION innodb_snapshot_isolation = OFF")
         cursor.close()
 

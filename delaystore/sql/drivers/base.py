@@ -60,6 +60,9 @@ class Driver:
     def mend(self, connection: Any) -> None:
         """Make a connection, perhaps somebody else's, do what statements need, where the library itself cannot."""
 
+    def limit_statements(self, connection: Any, most: int) -> None:
+        """Have a statement of more than `most` bytes fail before it is sent, where the server would only hang up."""
+
     def commits_at_once(self, own: Any) -> bool:  # noqa: ARG002 - for overriders
         """Whether an insert on the driver's `own` connection is committed by itself.
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, Final
+from weakref import ref
 
 from sqlalchemy.engine.interfaces import Dialect
 from typing_extensions import override
@@ -11,6 +12,8 @@ from delaystore.sql.drivers.base import Driver
 
 _IN_TRANSACTION: Final = 1
 """The bit of a server's status, as the protocol has it."""
+_TOO_LARGE: Final = 1153
+"""The number of the server's error."""
 _PATIENCE: Final = 10
 """Seconds to wait for the answer to a login, where nothing else is said."""
 
@@ -27,6 +30,11 @@ class PyMySql(Driver):
         connection: Any = dialect.connect(*arguments, **{**parameters, "read_timeout": patience})
         connection._read_timeout = parameters["read_timeout"]  # there is no other way to change it
         return connection
+
+    @override
+    def limit_statements(self, connection: Any, most: int) -> None:
+        """By the server's own error for it, which is lost when it closes the connection while more is being sent."""
+        connection._execute_command = partial(_send_at_most, most, ref(connection))
 
     @override
     def socket_of(self, connection: Any) -> int | None:
@@ -72,6 +80,14 @@ class Aiomysql(_OnALoop):
 
 class Asyncmy(_OnALoop):
     """asyncmy on an event loop. Its socket is behind compiled code: cancelling the task ends a wait."""
+
+
+def _send_at_most(most: int, connection: "ref[Any]", command: int, statement: str | bytes) -> None:
+    """What PyMySQL sends a command by; a connection holds no reference to itself, so that it is closed when unused."""
+    own: Any = connection()
+    if len(statement) >= most:  # the command is a byte more
+        raise own.OperationalError(_TOO_LARGE, f"Got a packet bigger than 'max_allowed_packet' bytes, {most:,}")
+    type(own)._execute_command(own, command, statement)
 
 
 def _escaped(escape: Callable[[Any], str], value: Any) -> str:
