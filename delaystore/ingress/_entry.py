@@ -7,6 +7,7 @@ from enum import StrEnum
 from delaystore.ingress.arrival import Arrival
 from delaystore.ingress.reading.saga_cleared import SagaCleared
 from delaystore.message import DelayedMessage
+from delaystore.transports.abc import LateAnswer
 from delaystore.transports.rabbitmq.raw.properties import RawProperties
 
 
@@ -32,7 +33,8 @@ class Entry:
 
     `meaning`: what it says, once it is read. `objection`: why it cannot be stored; None: it can. `fate`: None: it is
     still open. `failure`: what the store, which answers, fails on it with, since `failing_since` (by time.monotonic);
-    None: it does not. `given_up`: it has no room any more to be tried again.
+    None: it does not. `given_up`: it has no room any more to be tried again. `copy_late`: whether its copy, which
+    the rejected queue has not confirmed in time, arrives after all; None: none is on its way.
     """
 
     arrival: Arrival
@@ -43,6 +45,7 @@ class Entry:
     failure: str | None = None
     failing_since: float = 0.0
     given_up: bool = False
+    copy_late: LateAnswer | None = None
 
     @property
     def message(self) -> DelayedMessage:

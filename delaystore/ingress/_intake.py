@@ -69,7 +69,7 @@ class Intake:
 
         Those without one are to be tried again, apart from others: the store fails on them, or the rejected queue does
         not take them. In an outage of the store it tries for a while, and then raises what the store raised; what has a
-        fate keeps it. TransportError: the rejected queue is gone.
+        fate keeps it.
         """
         failing = [entry for entry in _open(entries) if entry.failure is not None]
         fresh = [entry for entry in _open(entries) if entry.failure is None]
