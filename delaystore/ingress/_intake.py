@@ -1,7 +1,6 @@
 """What becomes of a batch of arrivals: read, stored, forwarded or rejected."""
 
 import logging
-import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -9,6 +8,7 @@ from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Final
 
+from delaystore.calls import StopFlag
 from delaystore.delivery import DelayedDelivery
 from delaystore.dispatcher.breakers import RepeatedFailuresOverTimeCircuitBreaker
 from delaystore.errors import InvalidMessageError
@@ -54,7 +54,7 @@ class Intake:
         direct: Direct,
         rejecting: Rejecting,
         breaker: RepeatedFailuresOverTimeCircuitBreaker,
-        stopping: threading.Event,
+        stopping: StopFlag,
     ) -> None:
         self._delivery = delivery
         self._reader = reader
@@ -63,6 +63,8 @@ class Intake:
         self._rejecting = rejecting
         self._breaker = breaker
         self._stopping = stopping
+        self._stored_at = 0.0
+        """When something was last stored, by time.monotonic."""
 
     def take_in(self, entries: Sequence[Entry]) -> str | None:
         """Give each entry a fate. Why some have none; None: all have one.
@@ -133,9 +135,13 @@ class Intake:
         return next((_fails(entry.failure) for entry in _open(entries)), None)
 
     def _give_up(self, entries: Sequence[Entry]) -> None:
-        """Object to what the store has failed on for long, or what has no room any more. In an outage none has."""
+        """Object to what the store has failed on for long, or what has no room any more.
+
+        Only where it has stored another one meanwhile: otherwise it may refuse them all, which says nothing of them.
+        """
         now = time.monotonic()
-        hopeless = [entry for entry in entries if entry.given_up or now - entry.failing_since > FAILS_FOR]
+        doubtful = (entry for entry in entries if entry.given_up or now - entry.failing_since > FAILS_FOR)
+        hopeless = [entry for entry in doubtful if entry.failing_since < self._stored_at]
         if hopeless and not self._store_answers:
             for entry in entries:
                 entry.failing_since = now
@@ -155,6 +161,8 @@ class Intake:
             else:
                 for entry in group:
                     self._obey(entry)
+        if any(entry.fate is Fate.STORED for entry in entries):
+            self._stored_at = time.monotonic()
 
     def _read(self, entries: Iterable[Entry]) -> None:
         """Find out what each says. Delays count from when it came."""

@@ -1,10 +1,10 @@
 """One connection's worth of an ingress: consumed, taken in, acknowledged."""
 
-import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Final
 
+from delaystore.calls import StopFlag
 from delaystore.ingress._entry import Entry, Fate, size_of
 from delaystore.ingress._intake import Intake
 from delaystore.ingress._kept_back import KeptBack
@@ -17,9 +17,9 @@ _TICK: Final = 0.5
 """Seconds between two looks at whether somebody asked to stop."""
 _FULL_TICK: Final = 0.05
 """Seconds, while nothing more is read from the broker."""
-_MANY: Final = 50
+_MANY: Final = 10
 """Messages. Where a batch has as many, it is worth while to gather them; where few come, they are stored at once."""
-_GATHERED_FOR: Final = 0.02
+_GATHERED_FOR: Final = 0.04
 """Seconds from the beginning of such a batch to that of the next one, unless this is full sooner."""
 
 
@@ -33,7 +33,7 @@ class Session:
         settings: IngressSettings,
         intake: Intake,
         tally: Tally,
-        stopping: threading.Event,
+        stopping: StopFlag,
     ) -> None:
         self._consumer = consumer
         self._queues = queues

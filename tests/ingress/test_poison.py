@@ -9,6 +9,7 @@ from typing import Final
 from uuid import uuid4
 
 import pytest
+from sqlalchemy import make_url
 from typing_extensions import override
 
 from delaystore import DelayedDelivery, DelayedMessage, SqlDelayedMessageStore
@@ -19,6 +20,7 @@ from delaystore.stores.abc import REJECT
 from tests.faults.patience import wait_until
 from tests.ingress.ground import ENDPOINT, LONG, QUEUE, REJECTED, Ground, await_settled, endpoint, running
 from tests.servers import PostgreSQL
+from tests.servers.postgresql import connect
 
 ESCAPED: Final = 9 * 1024 * 1024
 """Bytes that MariaDB is sent as twice as many: more than it takes in one statement."""
@@ -65,8 +67,10 @@ def test_what_is_too_large_for_the_database_is_put_aside(ground: Ground, mariadb
 @pytest.mark.parametrize("alone", [True, False])
 @pytest.mark.parametrize("error", [StoreUnavailableError("gone"), RuntimeError("unforeseen")])
 def test_what_the_store_fails_on_is_kept_back_and_the_others_go_on(
-    ground: Ground, sqlite_url: str, error: Exception, alone: bool
+    ground: Ground, sqlite_url: str, error: Exception, alone: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("delaystore.ingress._intake._PATIENCE", 1.0)
+    monkeypatch.setattr("delaystore.ingress._kept_back._TRY_EVERY", 1.0)
     with faulty(sqlite_url, error) as (delivery, store):
         for body in [b"bad"] if alone else [b"one", b"bad", b"two"]:
             ground.publish(body, delay=LONG)
@@ -92,8 +96,9 @@ def test_what_the_store_fails_on_for_long_is_rejected(
             ground.publish(body, delay=LONG)
         await_settled(ingress, 2)
         wait_until(lambda: ingress.health().kept_back == 1, "the bad one is kept back")
-        await_settled(ingress, 3)
-        assert (ingress.health().stored, ingress.health().rejected) == (2, 1)
+        ground.publish(b"three", delay=LONG)
+        await_settled(ingress, 4)
+        assert (ingress.health().stored, ingress.health().rejected) == (3, 1)
         (rejected,) = ground.receive(REJECTED)
         assert rejected.body == b"bad"
         assert rejected.properties.headers["delaystore.rejected-reason"] == "the store fails on it: unforeseen"
@@ -112,9 +117,26 @@ def test_what_the_store_fails_on_is_rejected_sooner_where_others_would_have_no_r
         for number in range(12):
             ground.publish(bad, delay=LONG)
             ground.publish(b"%d" % number, delay=LONG)
-        wait_until(lambda: ingress.health().stored == 12 and ingress.health().rejected >= 7, "they go on", 40)
+        for number in range(12, 36):  # it rejects nothing before it has stored another one
+            ground.publish(b"%d" % number, delay=LONG)
+            time.sleep(0.5)
+        wait_until(lambda: ingress.health().stored == 36 and ingress.health().rejected >= 7, "they go on")
         assert ingress.health().kept_back <= 5
     assert ground.depth(QUEUE) + ground.depth(REJECTED) == 12
+
+
+def test_while_the_store_takes_nothing_else_nothing_is_rejected(
+    ground: Ground, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_intake, "FAILS_FOR", 1.0)
+    monkeypatch.setattr("delaystore.ingress._kept_back._TRY_EVERY", 1.0)
+    with faulty(sqlite_url, RuntimeError("unforeseen")) as (delivery, _), running(delivery, ground.url) as ingress:
+        ground.publish(b"bad", delay=LONG)
+        wait_until(lambda: ingress.health().kept_back == 1, "it is kept back")
+        time.sleep(4)
+        assert (ingress.health().kept_back, ingress.health().rejected) == (1, 0)
+        ground.publish(b"good", delay=LONG)
+        await_settled(ingress, 2)
 
 
 def test_in_an_outage_nothing_is_rejected(
@@ -162,6 +184,25 @@ def test_as_many_as_may_be_prefetched_are_told(ground: Ground, sqlite_url: str) 
         ground.channel.queue_declare(REJECTED, durable=True)
         await_settled(ingress, 4)
         wait_until(lambda: ingress.health().healthy, "all is well")
+
+
+def test_what_the_database_refuses_for_a_while_is_not_rejected(ground: Ground, postgresql_url: str) -> None:
+    """It says nothing about the messages: somebody has made a trigger, or a pooler is configured wrongly."""
+    with endpoint(postgresql_url) as delivery, running(delivery, ground.url) as ingress:
+        ground.publish(b"first", delay=LONG)
+        await_settled(ingress, 1)
+        with connect(make_url(postgresql_url)) as connection:
+            connection.execute(
+                "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE 'not now'; END$$;"
+                f"CREATE TRIGGER refuse BEFORE INSERT ON {ENDPOINT}_delayed EXECUTE FUNCTION refuse()"
+            )
+            for number in range(3):
+                ground.publish(b"%d" % number, delay=LONG)
+            wait_until(lambda: ingress.health().breakers["intake"] != "disarmed", "the database refuses them")
+            connection.execute(f"DROP TRIGGER refuse ON {ENDPOINT}_delayed")
+        await_settled(ingress, 4)
+        assert (ingress.health().stored, ingress.health().rejected) == (4, 0)
+        assert ground.depth(REJECTED) == 0
 
 
 def test_a_saga_with_many_timeouts_loses_them_all(ground: Ground, sqlite_url: str) -> None:
