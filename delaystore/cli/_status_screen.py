@@ -99,16 +99,16 @@ def _error_queue(seen: "Overview") -> str:
 def _rejected(seen: "Overview") -> Iterator[tuple[str, str]]:
     """What is in rejected queues, each once, and how to look at it."""
     for one in {each.rejected_queue: each for each in seen.ingresses or () if each.rejected_depth}.values():
-        shows = f"delaystore errors list --messages --error-queue {shlex.quote(one.rejected_queue)}"
+        command = f"delaystore errors list --messages --error-queue {shlex.quote(one.rejected_queue)}"
         told = f"{one.rejected_depth:,}{_ago(one.rejected_seen, seen.now)}"
-        yield "rejected", f"{one.rejected_queue}: {told}; {shows} shows them"
+        yield "rejected", f"{one.rejected_queue}: {told}; look at them: {command}"
 
 
 def _ago(seen: datetime | None, now: datetime | None) -> str:
     """When it was so, unless that is now."""
     if seen is None or now is None or now - seen < _JUST_NOW:
         return ""
-    return f", {duration_text(now - seen)} ago (--transport asks)"
+    return f", as of {duration_text(now - seen)} ago"
 
 
 def _destination(one: "Destination") -> str:

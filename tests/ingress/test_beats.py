@@ -29,6 +29,7 @@ from tests.ingress.ground import (
     running,
 )
 from tests.ingress.process import IngressProcess
+from tests.integration.test_sql_operating import downgrade
 
 SOON = timedelta(seconds=0.1)
 
@@ -165,6 +166,28 @@ def test_an_ingress_tells_again_once_its_records_can_be_written(ground: Ground, 
         with store.engine.begin() as connection:
             connection.execute(text(f'ALTER TABLE aside RENAME TO "{name}"'))
         wait_until(lambda: known()[0].stored == 1, "it tells what it did meanwhile")
+
+
+def test_on_tables_of_the_release_before_messages_are_taken_in(
+    ground: Ground, database_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("delaystore.stores.sql.operating.store.ASKED_AGAIN", 0.0)
+    with endpoint(database_url) as owner:
+        owner.prepare()
+        tables = owner.operable_store()
+        assert isinstance(tables, SqlDelayedMessageStore)
+        downgrade(tables)
+        with (
+            endpoint(database_url, automatic_setup=False) as delivery,
+            running(delivery, ground.url) as ingress,
+        ):
+            ground.publish(b"good", delay=LONG)
+            await_settled(ingress, 1)
+            assert ingress.health().healthy
+            assert delivery.operable_store() is None
+            assert "fails" not in caplog.text
+            tables.setup_infrastructure()
+            wait_until(lambda: len(tables.ingresses()) == 1, "it is told of after the upgrade")
 
 
 def test_a_store_that_keeps_no_reports_of_ingresses_takes_messages_in(ground: Ground, sqlite_url: str) -> None:
