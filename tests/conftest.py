@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -53,6 +54,7 @@ LONGEST_FIRST = (
     CLUSTERS,
     "tests/celery/",
     "tests/faults/",
+    "tests/ingress/",
     "tests/service/",
     "tests/chaos/",
     "tests/web/",
@@ -97,13 +99,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return Scheduling(config, log)
 
 
+@pytest.fixture(scope="session")
+def homes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where each test has its HOME: in a folder of its own, as thousands in pytest's make each new one slower."""
+    return tmp_path_factory.mktemp("homes")
+
+
 @pytest.fixture(autouse=True)
-def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+def clean_environment(monkeypatch: pytest.MonkeyPatch, homes: Path) -> None:
     """No setting of the developer's own reaches a test: no DELAYSTORE_ variable, an empty HOME."""
     for name in ENVIRONMENT:
         if name.startswith("DELAYSTORE_"):
             monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
+    monkeypatch.setenv("HOME", mkdtemp(dir=homes))
 
 
 @pytest.fixture(autouse=True)
