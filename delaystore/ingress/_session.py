@@ -18,9 +18,9 @@ _TICK: Final = 0.5
 """Seconds between two looks at whether somebody asked to stop."""
 _FULL_TICK: Final = 0.05
 """Seconds, while nothing more is read from the broker."""
-_MANY: Final = 50
+_MANY: Final = 10
 """Messages. Where a batch has as many, it is worth while to gather them; where few come, they are stored at once."""
-_GATHERED_FOR: Final = 0.02
+_GATHERED_FOR: Final = 0.04
 """Seconds from the beginning of such a batch to that of the next one, unless this is full sooner."""
 _TRY_LEFT_EVERY: Final = 5.0
 """Seconds between two attempts with messages that are kept back."""

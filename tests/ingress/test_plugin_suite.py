@@ -174,7 +174,7 @@ def test_delay_order(channel: Channel) -> None:
 
 
 def test_delayed_messages_count(service: Service, private_rabbitmq: RabbitMQ, channel: Channel) -> None:
-    delays = [delay + 15_000 for delay in (2500, 1000, 1500, 1000, 1500, 2000)]
+    delays = [delay + 8_000 for delay in (1000, 400, 600, 400, 600, 800)]
     channel.bind(f"{DIRECT}.out", "")
     channel.publish(DIRECT, delays)
     wait_until(lambda: waiting(service) == len(delays), "all wait")
@@ -188,7 +188,7 @@ def test_delayed_messages_count(service: Service, private_rabbitmq: RabbitMQ, ch
 
 
 def test_node_restart_before_delay_expires(service: Service, private_rabbitmq: RabbitMQ, channel: Channel) -> None:
-    delays = [delay + 10_000 for delay in (5000, 10_000, 3000, 2000, 15_000, 1000, 4000)]
+    delays = [delay + 8_000 for delay in (1000, 2000, 600, 400, 3000, 200, 800)]
     channel.bind(f"{DIRECT}.out", "")
     channel.publish(DIRECT, delays)
     wait_until(lambda: waiting(service) == len(delays), "all wait")
@@ -217,15 +217,15 @@ def test_node_restart_after_delay_expires(service: Service, private_rabbitmq: Ra
 def test_no_message_for_index(service: Service, channel: Channel) -> None:
     """One is taken out of the table by hand: the others arrive."""
     channel.bind(f"{DIRECT}.out", "")
-    channel.publish(DIRECT, [10_000, 10_500])
+    channel.publish(DIRECT, [6_000, 6_500])
     wait_until(lambda: waiting(service) == 2, "both wait")
     engine = sqlalchemy.create_engine(service.environment["DELAYSTORE_STORE"])
     table = sqlalchemy.Table("shop_delayed", sqlalchemy.MetaData(), autoload_with=engine)
     with engine.begin() as connection:
-        connection.execute(table.delete().where(table.c.body == b"10000"))
+        connection.execute(table.delete().where(table.c.body == b"6000"))
     engine.dispose()
     assert waiting(service) == 1
-    assert channel.delays(1) == [10_500]
+    assert channel.delays(1) == [6_500]
 
 
 def test_string_delay_header(channel: Channel) -> None:

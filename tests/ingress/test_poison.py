@@ -59,8 +59,10 @@ def test_what_is_too_large_for_the_database_is_put_aside(ground: Ground, mariadb
 @pytest.mark.parametrize("alone", [True, False])
 @pytest.mark.parametrize("error", [StoreUnavailableError("gone"), RuntimeError("unforeseen")])
 def test_what_the_store_fails_on_is_kept_back_and_the_others_go_on(
-    ground: Ground, sqlite_url: str, error: Exception, alone: bool
+    ground: Ground, sqlite_url: str, error: Exception, alone: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("delaystore.ingress._intake._PATIENCE", 1.0)
+    monkeypatch.setattr("delaystore.ingress._session._TRY_LEFT_EVERY", 1.0)
     with faulty(sqlite_url, error) as (delivery, store):
         for body in [b"bad"] if alone else [b"one", b"bad", b"two"]:
             ground.publish(body, delay=LONG)

@@ -14,6 +14,8 @@ import psutil
 from tests.servers import supervisor
 from tests.servers.errors import ServerFailedError
 
+_STANDING = (psutil.STATUS_STOPPED, psutil.STATUS_DEAD)
+
 
 class ProcessTree:
     """Started at construction, under a supervisor that ends it should this process die.
@@ -48,7 +50,7 @@ class ProcessTree:
     @property
     def paused(self) -> bool:
         """Whether some of it stands still."""
-        return any(process.status() == psutil.STATUS_STOPPED for process in self._processes())
+        return any(_status(process) == psutil.STATUS_STOPPED for process in self._processes())
 
     def pids(self) -> list[int]:
         """The process ids of the server and its descendants."""
@@ -72,7 +74,7 @@ class ProcessTree:
     def pause(self, timeout: float = 10) -> None:
         """SIGSTOP everything; returns when all of it stands still."""
         deadline = time.monotonic() + timeout
-        while moving := [process for process in self._processes() if process.status() != psutil.STATUS_STOPPED]:
+        while moving := [process for process in self._processes() if _status(process) not in _STANDING]:
             if time.monotonic() > deadline:
                 raise ServerFailedError(f"processes that do not stop: {moving}")
             self._signal(moving, signal.SIGSTOP)
@@ -90,3 +92,11 @@ class ProcessTree:
         for process in processes:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.send_signal(number)
+
+
+def _status(process: psutil.Process) -> str:
+    """Its status; dead, too, where it has ended meanwhile."""
+    try:
+        return process.status()
+    except psutil.NoSuchProcess:
+        return psutil.STATUS_DEAD

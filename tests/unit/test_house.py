@@ -1,7 +1,8 @@
 """Rules of the house that no linter knows."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import delaystore
@@ -11,9 +12,9 @@ WHO_MAKES_THEM = {Path("sql/engine.py")}
 """Who checks a URL before there is a driver's object."""
 
 
-def sources() -> Iterator[tuple[Path, ast.Module]]:
-    for path in sorted(PACKAGE.rglob("*.py")):
-        yield path.relative_to(PACKAGE), ast.parse(path.read_text())
+@cache
+def sources() -> Sequence[tuple[Path, ast.Module]]:
+    return [(path.relative_to(PACKAGE), ast.parse(path.read_text())) for path in sorted(PACKAGE.rglob("*.py"))]
 
 
 def asks_which_database(node: ast.AST) -> bool:

@@ -12,7 +12,7 @@ from delaystore.sql.dialects.mssql import SqlServerDialect
 from delaystore.sql.dialects.mysql import MySqlDialect
 from delaystore.sql.dialects.postgresql import PostgreSqlDialect
 from delaystore.sql.dialects.sqlite import SqliteDialect
-from delaystore.sql.faults import Fault
+from delaystore.sql.faults import Fault, code_of
 
 __all__ = [
     "DIALECTS",
@@ -58,5 +58,7 @@ def fault_of(error: DBAPIError) -> Fault | None:
 
 
 def is_outage(error: DBAPIError) -> bool:
-    """Whether `error` is about the state of the database, not about the rows, whichever database it is of."""
-    return any(dialect.is_outage(error) for dialect in STORE_DIALECTS.values())
+    """Whether `error` is about the state of the database, not about the rows, as its own database tells it."""
+    kind = type(code_of(error))
+    dialect = next((each for each in STORE_DIALECTS.values() if each.code_type is kind), STORE_DIALECTS["sqlite"])
+    return dialect.is_outage(error)

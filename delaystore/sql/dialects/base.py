@@ -97,6 +97,8 @@ class SqlDialect(ABC):
     """Where servers listen unless a URL says otherwise; None: its URLs name one host, or none."""
     several_hosts: ClassVar[Mapping[str, str]] = {}
     """What the query of a URL with several hosts says where it says nothing else."""
+    code_type: ClassVar[type[Code] | None] = None
+    """What its errors are numbered by, by which they are told from others'; None: they have no number."""
     faults: ClassVar[Mapping[Code, Fault]] = {}
     """The errors that callers act on, by their codes."""
 

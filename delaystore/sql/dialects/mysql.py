@@ -85,9 +85,15 @@ _FRESH_SIZES: Final = "SET @delaystore = 0 /*!80000 , SESSION information_schema
 """MySQL remembers them for a day otherwise; MariaDB does not read the comment."""
 _OUTAGES: Final = frozenset(
     {
-        *(1021, 1040, 1041, 1053, 1114, 1135, 1203),  # no space, no memory, no connections, shutting down
-        *(1317, 1927, 1969, 3024, 3572),  # killed, out of time
-        *(1290, 1792, 1836, 2006, 2013, 2014, 2055),  # read-only, connections lost
+        *(1020, 1205, 1206, 1213, 1412, 1613, 1614, 3572, 3101),  # others' locks and changes: the same may succeed now
+        *(1021, 1026, 1030, 1037, 1038, 1041, 1114, 1135, 1180, 1878),  # no space, no memory, a disk that fails
+        *(1040, 1129, 1203, 1226, 1637),  # too many connections, or transactions
+        *(1047, 1053, 1080, 3100, 3168),  # shutting down, or outside its cluster
+        *(1152, 1158, 1159, 1160, 1161, 1184, 1927, 3169, 4031),  # the server has ended the connection
+        *(2002, 2003, 2005, 2006, 2012, 2013, 2014, 2026, 2027, 2055),  # the driver has none
+        *(1042, 1043, 1130, 1251, 1820, 1862, 2059, 2061, 3118, 3159, 4151),  # the server does not let it in
+        *(1317, 1969, 3024),  # killed, out of time
+        *(1290, 1792, 1836),  # read-only
     }
 )
 """PyMySQL raises OperationalError for nearly all, and most have one SQLSTATE in common: the numbers must tell."""
@@ -109,6 +115,7 @@ class MySqlDialect(StoreDialect):
     needs_primary_key: ClassVar[bool] = True
     default_port: ClassVar[int | None] = _PORT
     claiming: ClassVar[Claiming] = Claiming.CANDIDATE_LOCKS
+    code_type: ClassVar[type[Code] | None] = int
     faults: ClassVar[Mapping[Code, Fault]] = {
         **dict.fromkeys((1045, 1698), Fault.LOGIN),
         1049: Fault.NO_DATABASE,

@@ -188,6 +188,7 @@ class PostgreSqlDialect(StoreDialect):
     exports_snapshots: ClassVar[bool] = True
     has_shelves: ClassVar[bool] = True
     has_notifications: ClassVar[bool] = True
+    code_type: ClassVar[type[Code] | None] = str
     faults: ClassVar[Mapping[Code, Fault]] = {
         **dict.fromkeys(("28000", "28P01"), Fault.LOGIN),
         "42501": Fault.PERMISSION,
