@@ -16,6 +16,7 @@ Everything delaystore raises on purpose is a `DelaystoreError`; its text says wh
     │   ├── DurabilityUnknownError    it is stored, but perhaps not on the synchronous standby
     │   ├── StorePermissionError      its user may not do what was asked
     │   ├── StoreSetupError           tables missing, or of a version this release does not know
+    │   ├── TooLargeForStoreError     a message of more bytes than the store takes
     │   ├── DuplicateMessageError     a message_id that already waits
     │   └── DuplicateKeyError         a key that a waiting message has
     ├── MigrationError                a migration that cannot begin or go on
@@ -85,6 +86,10 @@ class StorePermissionError(StoreError):
 
 class StoreSetupError(StoreError):
     """The store's tables are missing, or of a version this release does not know."""
+
+
+class TooLargeForStoreError(StoreError):
+    """A message has more bytes than the store takes at once; nothing of the call was stored."""
 
 
 class MessageBeingStoredError(StoreUnavailableError):

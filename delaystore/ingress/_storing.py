@@ -13,12 +13,9 @@ from delaystore.delivery import DelayedDelivery
 from delaystore.dispatcher.store_calls import StoreCalls
 from delaystore.errors import (
     DuplicateMessageError,
-    DurabilityUnknownError,
     InvalidMessageError,
-    StoreError,
-    StorePermissionError,
-    StoreSetupError,
     StoreUnavailableError,
+    TooLargeForStoreError,
 )
 from delaystore.ingress._entry import Entry, Fate
 from delaystore.ingress.settings import OnDuplicate
@@ -39,8 +36,6 @@ OF_A_PUBLISH: Final = frozenset(
     }
 )
 """Headers that clients and brokers make anew each time a message is published: they do not tell two messages apart."""
-OUTAGES: Final = (StoreUnavailableError, DurabilityUnknownError, StorePermissionError, StoreSetupError)
-"""What is no message's fault."""
 _ROUNDS: Final = 3
 """Others may store the same ids meanwhile, so often."""
 
@@ -66,9 +61,10 @@ class Storing:
         self._on_duplicate = on_duplicate
 
     def store(self, entries: Sequence[Entry]) -> None:
-        """Give each entry a fate, or an objection. Raises StoreError in an outage: what has neither can be tried again.
+        """Give each entry a fate, or an objection: only for what is the message's own fault.
 
-        All of them go into one transaction; only where that cannot be, as after a crash, they are looked at one by one.
+        Raises StoreError for any other failure: what has neither can be tried again. All of them go into one
+        transaction; only where that cannot be, as after a crash, they are looked at one by one.
         """
         for wave in self._waves(entries):
             self._store_wave(wave)
@@ -95,9 +91,7 @@ class Storing:
                 entries = self._new_among(entries)
             except InvalidMessageError:
                 entries = [entry for entry in entries if self._can_be_sent(entry)]
-            except OUTAGES:
-                raise
-            except StoreError:
+            except TooLargeForStoreError:
                 break
         for entry in entries:
             self._store_one(entry)
@@ -119,9 +113,7 @@ class Storing:
             except DuplicateMessageError:
                 if not self._new_among([entry]):
                     return
-            except OUTAGES:
-                raise
-            except (StoreError, InvalidMessageError) as error:
+            except (TooLargeForStoreError, InvalidMessageError) as error:
                 entry.objection = str(error)
                 return
         raise StoreUnavailableError(f"the message_id {entry.message.message_id!r} comes and goes; it is tried again")

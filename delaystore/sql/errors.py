@@ -14,6 +14,7 @@ from delaystore.errors import (
     StorePermissionError,
     StoreSetupError,
     StoreUnavailableError,
+    TooLargeForStoreError,
 )
 from delaystore.extras import EXTRAS, installing
 from delaystore.sql.dialects import fault_of, is_outage
@@ -58,7 +59,10 @@ _MEANINGS: Final[Mapping[Fault | None, tuple[type[StoreError], str]]] = {
         "another transaction has locked what is needed ({}); try again once it has ended, or if it is your own, enlist "
         "this call in it",
     ),
-    Fault.TOO_LARGE: (StoreError, "a message is too large for the database: {}; raise the limit there, or send less"),
+    Fault.TOO_LARGE: (
+        TooLargeForStoreError,
+        "a message is too large for the database: {}; raise the limit there, or send less",
+    ),
     Fault.POOLED: (
         StoreError,
         "a pooler shares the database's sessions ({}); add ?prepare_threshold=none to the URL, or set "

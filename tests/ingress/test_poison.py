@@ -9,6 +9,7 @@ from typing import Final
 from uuid import uuid4
 
 import pytest
+from sqlalchemy import make_url
 from typing_extensions import override
 
 from delaystore import DelayedDelivery, DelayedMessage, SqlDelayedMessageStore
@@ -17,6 +18,7 @@ from delaystore.keys import KeyRule
 from delaystore.stores.abc import REJECT
 from tests.faults.patience import wait_until
 from tests.ingress.ground import ENDPOINT, LONG, QUEUE, REJECTED, Ground, await_settled, endpoint, running
+from tests.servers.postgresql import connect
 
 ESCAPED: Final = 9 * 1024 * 1024
 """Bytes that MariaDB is sent as twice as many: more than it takes in one statement."""
@@ -77,6 +79,25 @@ def test_what_the_store_fails_on_is_kept_back_and_the_others_go_on(
             await_settled(ingress, before + 4)
             wait_until(lambda: ingress.health().healthy, "all is well")
     assert ground.depth(QUEUE) == 0
+
+
+def test_what_the_database_refuses_for_a_while_is_not_rejected(ground: Ground, postgresql_url: str) -> None:
+    """It says nothing about the messages: somebody has made a trigger, or a pooler is configured wrongly."""
+    with endpoint(postgresql_url) as delivery, running(delivery, ground.url) as ingress:
+        ground.publish(b"first", delay=LONG)
+        await_settled(ingress, 1)
+        with connect(make_url(postgresql_url)) as connection:
+            connection.execute(
+                "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE 'not now'; END$$;"
+                f"CREATE TRIGGER refuse BEFORE INSERT ON {ENDPOINT}_delayed EXECUTE FUNCTION refuse()"
+            )
+            for number in range(3):
+                ground.publish(b"%d" % number, delay=LONG)
+            wait_until(lambda: ingress.health().breakers["intake"] != "disarmed", "the database refuses them")
+            connection.execute(f"DROP TRIGGER refuse ON {ENDPOINT}_delayed")
+        await_settled(ingress, 4)
+        assert (ingress.health().stored, ingress.health().rejected) == (4, 0)
+        assert ground.depth(REJECTED) == 0
 
 
 def test_a_saga_with_many_timeouts_loses_them_all(ground: Ground, sqlite_url: str) -> None:
