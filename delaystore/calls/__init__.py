@@ -13,6 +13,7 @@ from delaystore.calls._call import (
 )
 from delaystore.calls._question import Question
 from delaystore.calls._repeated import Repeated
+from delaystore.calls._stop_flag import StopFlag
 from delaystore.calls._tasks import TaskCalls
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "Interruptible",
     "Question",
     "Repeated",
+    "StopFlag",
     "TaskCalls",
     "calls_of",
     "current_call",

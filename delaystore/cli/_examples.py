@@ -11,7 +11,11 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "send billing 'pay me' --delay 3d --header kind=reminder",
         "send billing 'pay me' --at 2027-01-31T09:00:00+01:00 --message-id invoice-7",
     ),
-    "serve": ("serve --check --web 127.0.0.1:8080 --metrics 127.0.0.1:9464", "serve --print-config"),
+    "serve": (
+        "serve --config delaystore.toml --check",
+        "serve --check --web 127.0.0.1:8080 --metrics 127.0.0.1:9464",
+        "serve --print-config",
+    ),
     "list": ("list --destination billing --until 2027-02-01T00:00:00Z", "list --failing"),
     "count": ("count --by hour",),
     "cancel": ("cancel invoice-7", "cancel --header campaign=spring --dry-run"),

@@ -25,8 +25,9 @@ from delaystore.cli._options import (
     required,
 )
 from delaystore.cli._output import print_document, say, tell, write
-from delaystore.cli._signals import second_signal_ends, stop_requests, tell_at_once
+from delaystore.cli._signals import second_signal_ends, stop_requests, stop_told, tell_at_once
 from delaystore.errors import ConfigurationError
+from delaystore.service.requests import Requests
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
 
 if TYPE_CHECKING:
@@ -41,9 +42,12 @@ _USUAL_PLACE: Final = Path("/etc/delaystore/delaystore.toml")
 _TYPED: Final[Mapping[tuple[str, ...], str]] = {
     ("drain",): "--drain",
     ("log_level",): "--log-level",
+    ("web",): "--web",
     ("web", "listen"): "--web",
+    ("metrics",): "--metrics",
     ("metrics", "listen"): "--metrics",
     ("metrics", "destinations"): "--metrics-destinations",
+    ("health",): "--health",
     ("health", "listen"): "--health",
     ("endpoint",): "--endpoint",
     ("endpoint", "store"): "--store",
@@ -186,14 +190,16 @@ def serve(
 
     if config is not None:
         _check_alone(context)
-    load = None if config is None else _loader(config)
-    configuration = options() if load is None else load()
-    if print_config:
-        _print(configuration, as_json=as_json)
-    elif check:
-        _check(configuration, as_json=as_json)
-    else:
-        _run(configuration, load)
+    requests = Requests()
+    with stop_told(), _reload_requests(requests.reload):
+        load = None if config is None else _loader(config)
+        configuration = options() if load is None else load()
+        if print_config:
+            _print(configuration, as_json=as_json)
+        elif check:
+            _check(configuration, as_json=as_json)
+        else:
+            _run(configuration, load, requests)
 
 
 def _configured(given: Mapping[str, Any]) -> "ServiceConfiguration":
@@ -253,20 +259,18 @@ def _print_unit(config: Path | None) -> None:
     write(unit_for(config or _USUAL_PLACE))
 
 
-def _run(configuration: "ServiceConfiguration", load: Callable[[], "ServiceConfiguration"] | None) -> None:
+def _run(
+    configuration: "ServiceConfiguration", load: Callable[[], "ServiceConfiguration"] | None, requests: Requests
+) -> None:
     from delaystore.service.notify import Notifier
-    from delaystore.service.running import Request, Running
+    from delaystore.service.running import Running
     from delaystore.service.service import Service
 
     log_to_standard_error()
     notifier = Notifier()
-    running = Running(Service(configuration, say), load, notifier, say)
+    running = Running(Service(configuration, say), requests, load, notifier, say)
     look_for_garbage_seldom()
-    with (
-        second_signal_ends(),
-        _reload_requests(lambda: running.requests.put(Request.RELOAD)),
-        stop_requests(also=lambda: running.requests.put(Request.STOP)),
-    ):
+    with second_signal_ends(), stop_requests(also=requests.stop):
         unfinished = running.run()
         if unfinished:
             _end_unfinished(unfinished)

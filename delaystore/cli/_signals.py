@@ -63,6 +63,30 @@ class _StoppedEarlyError(BaseException):
 
 
 @contextmanager
+def stop_told() -> Iterator[None]:
+    """Within the block SIGTERM ends the process as by default, and it says `stopped` first.
+
+    For the time before a command runs, in which nothing is to be finished.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        try:
+            tell_at_once("stopped")
+        finally:
+            os.kill(os.getpid(), number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
 def stopped_by(ask: Callable[[], bool]) -> Iterator[None]:
     """End the block at the first SIGINT or SIGTERM, which calls `ask`; the second one ends the process.
 

@@ -17,12 +17,16 @@ def main() -> None:
 
 
 def _run() -> None:
+    from delaystore.cli._signals import stop_told
     from delaystore.errors import MissingDependencyError
     from delaystore.extras import needed_for
 
     try:
-        with needed_for("the command line"):
+        with stop_told(), needed_for("the command line"):
+            from delaystore.cli.main import command
             from delaystore.cli.main import main as run
+
+            command()
     except MissingDependencyError as error:
         os.write(2, f"error: {error}\n".encode())
         sys.exit(2)

@@ -93,7 +93,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"auto_envvar_prefix": ENVIRONMENT_PREFIX, "help_option_names": ["-h", "--help"]},
 )
-for name, command in (
+for name, function in (
     ("demo", demo),
     ("setup", setup),
     ("send", send),
@@ -118,7 +118,7 @@ for name, command in (
     ("web", web),
     ("control", control),
 ):
-    app.command(name, epilog=epilog(name))(command)
+    app.command(name, epilog=epilog(name))(function)
 app.add_typer(errors_app, name="errors")
 app.add_typer(operations_app, name="operations")
 app.add_typer(delays_app, name="delays")
@@ -157,13 +157,13 @@ def delaystore(
 
 
 @cache
-def _command() -> typer.core.TyperGroup:
+def command() -> typer.core.TyperGroup:
     """All commands; to build them takes longer than most of them."""
-    command = cast("typer.core.TyperGroup", typer.main.get_command(app))
-    for parameter in command.params:
+    group = cast("typer.core.TyperGroup", typer.main.get_command(app))
+    for parameter in group.params:
         if (parameter.name or "").endswith("_completion"):  # typer's own; no variable should install anything
             cast("typer.core.TyperOption", parameter).allow_from_autoenv = False
-    return command
+    return group
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -173,6 +173,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     show_any_character()
     try:
-        _command()(args=None if arguments is None else list(arguments), prog_name="delaystore")
+        command()(args=None if arguments is None else list(arguments), prog_name="delaystore")
     finally:
         drop_unwritable_output()

@@ -3,11 +3,11 @@
 import time
 from typing import Final
 
+from delaystore.calls import StopFlag
 from delaystore.control._answering import Answering, Request
 from delaystore.control._replies import Replies
 from delaystore.control._senders import sender_of
 from delaystore.control._standing import Standing
-from delaystore.control._stopping import Stopping
 from delaystore.dispatcher.breakers import RepeatedFailuresOverTimeCircuitBreaker
 from delaystore.errors import StoreError, TransportError
 from delaystore.transports.rabbitmq.consuming.consumer import Consumed, Consumer
@@ -34,7 +34,7 @@ class Reading:
         replies: Replies,
         breaker: RepeatedFailuresOverTimeCircuitBreaker,
         standing: Standing,
-        stopping: Stopping,
+        stopping: StopFlag,
     ) -> None:
         self._consumer = consumer
         self._answering = answering
@@ -50,7 +50,7 @@ class Reading:
 
         Raises TransportUnavailableError if the connection is lost, TransportError if a queue is deleted.
         """
-        while not self._stopping.asked:
+        while not self._stopping.is_set():
             self._turn()
         self._consumer.finish()
 
@@ -85,7 +85,7 @@ class Reading:
     def _rest(self, seconds: float) -> None:
         """Wait, and keep the connection alive meanwhile."""
         until = time.monotonic() + seconds
-        while not self._stopping.asked and (left := until - time.monotonic()) > 0:
+        while not self._stopping.is_set() and (left := until - time.monotonic()) > 0:
             self._receive(left)
 
     def _receive(self, patience: float) -> None:

@@ -8,14 +8,13 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Final
 
-from delaystore.calls import in_background
+from delaystore.calls import StopFlag, in_background
 from delaystore.control._answering import Answering
 from delaystore.control._declaring import declare_control
 from delaystore.control._names import ControlNames
 from delaystore.control._reading import PREFETCH, Reading
 from delaystore.control._replies import Replies
 from delaystore.control._standing import Standing
-from delaystore.control._stopping import Stopping
 from delaystore.control.health import ControlHealth
 from delaystore.dispatcher.breakers import RepeatedFailuresOverTimeCircuitBreaker
 from delaystore.errors import ConfigurationError, TransportError
@@ -66,7 +65,7 @@ class ControlQueue:
         )
         self._standing = Standing()
         self._lock = threading.Lock()
-        self._stopping = Stopping()
+        self._stopping = StopFlag()
         self._ended = threading.Event()
         self._ended.set()
         self._thread_id: int | None = None
@@ -85,7 +84,7 @@ class ControlQueue:
         with self._lock:
             if not self._ended.is_set():
                 return
-            self._stopping.forget()
+            self._stopping = StopFlag()
             self._ended.clear()
             self._thread_id = threading.get_ident()
         try:
@@ -93,7 +92,7 @@ class ControlQueue:
                 closing(CopyPublisher(self._broker)) as publisher,
                 closing(BlockingConnections(self._broker)) as asking,
             ):
-                while not self._stopping.asked:
+                while not self._stopping.is_set():
                     self._guarded(publisher, asking)
         finally:
             self._thread_id = None
@@ -105,7 +104,7 @@ class ControlQueue:
         Waits up to `timeout` seconds (None: as long as it takes). True: it has ended, or did not run; False: it is
         still finishing. A call from the thread that runs it, as a signal handler's, does not wait.
         """
-        self._stopping.ask()
+        self._stopping.set()
         consumer = self._consumer
         if consumer is not None:
             in_background("delaystore-control-stop", consumer.wake)  # which takes a lock that a signal may interrupt
@@ -117,7 +116,7 @@ class ControlQueue:
         """How it is doing; asks nobody, and raises nothing."""
         return ControlHealth(
             queue=self.queue,
-            running=not (self._ended.is_set() or self._stopping.asked),
+            running=not (self._ended.is_set() or self._stopping.is_set()),
             breakers={"control": self._reading.state.value, "control_store": self._storing.state.value},
             **asdict(self._standing),
         )

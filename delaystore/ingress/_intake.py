@@ -1,13 +1,13 @@
 """What becomes of a batch of arrivals: read, stored, forwarded or rejected."""
 
 import logging
-import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Final
 
+from delaystore.calls import StopFlag
 from delaystore.delivery import DelayedDelivery
 from delaystore.dispatcher.breakers import RepeatedFailuresOverTimeCircuitBreaker
 from delaystore.errors import InvalidMessageError
@@ -49,7 +49,7 @@ class Intake:
         direct: Direct,
         rejecting: Rejecting,
         breaker: RepeatedFailuresOverTimeCircuitBreaker,
-        stopping: threading.Event,
+        stopping: StopFlag,
     ) -> None:
         self._delivery = delivery
         self._reader = reader

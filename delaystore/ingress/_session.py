@@ -1,11 +1,11 @@
 """One connection's worth of an ingress: consumed, taken in, acknowledged."""
 
-import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Final
 
+from delaystore.calls import StopFlag
 from delaystore.errors import TransportError
 from delaystore.ingress._entry import Entry
 from delaystore.ingress._intake import Intake
@@ -36,7 +36,7 @@ class Session:
         settings: IngressSettings,
         intake: Intake,
         tally: Tally,
-        stopping: threading.Event,
+        stopping: StopFlag,
     ) -> None:
         self._consumer = consumer
         self._queues = queues

@@ -8,6 +8,7 @@ from datetime import datetime
 from functools import partial
 from typing import Final
 
+from delaystore.calls import StopFlag, in_background
 from delaystore.delivery import DelayedDelivery
 from delaystore.dispatcher.breakers import RepeatedFailuresOverTimeCircuitBreaker
 from delaystore.dispatcher.store_calls import StoreCalls
@@ -80,26 +81,45 @@ class Ingress:
         return self._settings.queue
 
     def start(self) -> None:
-        """Run in a daemon thread; returns at once, also while store or broker are down. May be called twice."""
-        run = self._begin()
-        if run is not None:
-            threading.Thread(
+        """Run in a daemon thread; returns at once, also while store or broker are down. May be called twice.
+
+        Raises RuntimeError where the process can start no thread; then nothing runs, and it may be called again.
+        """
+        with self._lifecycle:
+            if self._is_running():
+                return
+            former, run = self._run, _Run()
+            run.thread = threading.Thread(
                 target=self._work, args=(run,), name=f"delaystore-ingress-{self.queue}", daemon=True
-            ).start()
+            )
+            self._run = run
+            try:
+                run.thread.start()
+            except RuntimeError as error:
+                self._run = former
+                raise RuntimeError(
+                    f"this process can start no thread for the ingress of {self.queue!r}; raise its limit of threads, "
+                    "and start the ingress again"
+                ) from error
 
     def run(self) -> None:
-        """Run in the calling thread until `stop` is called from another thread.
+        """Run in the calling thread until `stop` is called from a signal handler or another thread.
 
         Returns at once when this ingress is running already.
         """
-        run = self._begin()
-        if run is not None:
-            self._work(run)
+        with self._lifecycle:
+            if self._is_running():
+                return
+            run = _Run()
+            run.thread = threading.current_thread()
+            self._run = run
+        self._work(run)
 
     def stop(self, timeout: float | None = None) -> bool:
-        """Store and acknowledge what is under way, and end. May be called twice.
+        """Store and acknowledge what is under way, and end. May be called twice, and from a signal handler.
 
-        Waits up to `timeout` seconds (None: as long as it takes). True: it has ended; False: it is still finishing.
+        Waits up to `timeout` seconds (None: as long as it takes). True: it has ended; False: it is still finishing. A
+        call from the thread that runs it does not wait.
         """
         run = self._run
         if run is None:
@@ -123,7 +143,7 @@ class Ingress:
         run = self._run
         return IngressHealth(
             queue=self.queue,
-            running=run is not None and not run.finished.is_set(),
+            running=self._is_running(),
             connected=run is not None and run.connected,
             obstacle=None if run is None else run.obstacle,
             **self._tally.counts(),
@@ -150,15 +170,10 @@ class Ingress:
         self._consuming_breaker = breaker(f"consuming {self.queue}", settings.time_to_trigger_fetch_circuit_breaker)
         self._calls = StoreCalls(self._storing_breaker, settings.store_timeout)
 
-    def _begin(self) -> "_Run | None":
-        with self._lifecycle:
-            if self._run is not None and not self._run.finished.is_set():
-                return None
-            self._run = _Run()
-            return self._run
+    def _is_running(self) -> bool:
+        return self._run is not None and not self._run.finished.is_set()
 
     def _work(self, run: "_Run") -> None:
-        run.thread = threading.current_thread()
         with ExitStack() as opened:
             opened.callback(run.finished.set)  # whatever else fails: somebody may wait for it
             opened.callback(run.disconnect)
@@ -232,7 +247,7 @@ class _Run:
     """A run from its beginning to its end."""
 
     def __init__(self) -> None:
-        self.stopping = threading.Event()
+        self.stopping = StopFlag()
         self.finished = threading.Event()
         self.thread: threading.Thread | None = None
         self.obstacle: str | None = None
@@ -252,7 +267,7 @@ class _Run:
         self.stopping.set()
         consumer = self._consumer
         if consumer is not None:
-            consumer.wake()
+            in_background("delaystore-ingress-stop", consumer.wake)  # which takes a lock that a signal may interrupt
 
     def is_current_thread(self) -> bool:
         return self.thread is threading.current_thread()

@@ -12,10 +12,10 @@ _MOMENT: Final = 0.5
 """Seconds that a turn has although the ones before have used up the time."""
 
 
-def drained(turns: Iterable[Sequence[Runner]], deadline: float, beat: Callable[[], object]) -> list[str]:
+def drained(turns: Iterable[Sequence[Runner]], deadline: float, beat: Callable[[], bool]) -> list[str]:
     """Stop all of a turn, wait until they have ended, and go on with the next turn; what did not end by `deadline`.
 
-    `deadline`: of `time.monotonic`. `beat`: called again and again meanwhile.
+    `deadline`: of `time.monotonic`. `beat`: called again and again meanwhile; False: wait no longer.
     """
     unfinished = []
     for turn in turns:
@@ -26,10 +26,9 @@ def drained(turns: Iterable[Sequence[Runner]], deadline: float, beat: Callable[[
     return unfinished
 
 
-def within(done: Callable[[float], bool], deadline: float, beat: Callable[[], object]) -> bool:
-    """Whether `done`, which waits for so many seconds, says so before `deadline`."""
+def within(done: Callable[[float], bool], deadline: float, beat: Callable[[], bool]) -> bool:
+    """Whether `done`, which waits for so many seconds, says so before `deadline`. `beat`: see `drained`."""
     while not done(max(0.0, min(_BEAT, deadline - time.monotonic()))):
-        if time.monotonic() >= deadline:
+        if time.monotonic() >= deadline or not beat():
             return False
-        beat()
     return True

@@ -37,6 +37,7 @@ class Endpoint:
         self._metrics: Metrics | None = None
         self.opened: Final = OpenedEndpoint(name, configuration)
         self._runners: dict[Plan, Runner] = {}
+        self._former: list[tuple[Plan, Runner]] = []
         self._ending = threading.Event()
         self._closed = threading.Event()
         self._looked = time.monotonic()
@@ -60,19 +61,25 @@ class Endpoint:
         self.opened.check(configuration)
         return True
 
-    def update(self, configuration: EndpointConfiguration) -> Sequence[Runner]:
-        """Go over to `configuration`: start what is new and what has changed. Returns what is to end now."""
+    def leave(self, configuration: EndpointConfiguration) -> None:
+        """Take out the parts that `configuration` does not have so; the caller drains them, as `former` has them."""
         self.configuration = configuration
         plans = self._plans()
-        former = [self._runners.pop(plan) for plan in list(self._runners) if plan not in plans]
-        for runner in former:
-            runner.stop()
-        self._begin(plan for plan in plans if plan not in self._runners)
-        return former
+        gone = [plan for plan in self._runners if plan not in plans]
+        self._former = [(plan, runner) for plan, runner in self._former if runner.is_alive]
+        self._former += [(plan, self._runners.pop(plan)) for plan in gone]
+
+    def enter(self) -> None:
+        """Start the parts that are new or have changed."""
+        self._begin(plan for plan in self._plans() if plan not in self._runners)
+
+    def former(self, rank: Rank) -> Sequence[Runner]:
+        """The parts that were taken out, and may be finishing yet, of that turn."""
+        return [runner for plan, runner in self._former if plan.rank is rank]
 
     def runners(self, rank: Rank) -> Sequence[Runner]:
-        """The parts that end in that turn."""
-        return [runner for plan, runner in self._runners.items() if plan.rank is rank]
+        """The parts that end in that turn, also those that were taken out."""
+        return [*(runner for plan, runner in self._runners.items() if plan.rank is rank), *self.former(rank)]
 
     @property
     def parts(self) -> Sequence[str]:
@@ -91,7 +98,9 @@ class Endpoint:
         return all(runner.is_alive for runner in list(self._runners.values()))
 
     def close(self) -> None:
-        """Close store and transport once the parts have ended; returns at once."""
+        """Close store and transport once the parts have ended; returns at once. May be called again."""
+        if self._ending.is_set():
+            return
         self._ending.set()
         in_background(f"delaystore-service-close-{self.name}", self._close)
 
@@ -100,9 +109,10 @@ class Endpoint:
         return self._closed.wait(seconds)
 
     def _close(self) -> None:
-        for runner in self._runners.values():
-            while not runner.ended(_EVERY):
-                pass
+        for rank in Rank:
+            for runner in self.runners(rank):
+                while not runner.ended(_EVERY):
+                    pass
         if self._watch.ident is not None:
             self._watch.join()
         self.opened.close()

@@ -27,16 +27,18 @@ class Endpoints:
 
     def __init__(self, configurations: Configurations) -> None:
         self._running: dict[str, Endpoint] = {}
+        self._left: list[Endpoint] = []
         self._metrics: Metrics | None = None
         self._opened = dict(self.transition_to(configurations).opened)
 
     def __iter__(self) -> Iterator[Endpoint]:
-        return iter(list(self._running.values() or self._opened.values()))
+        return iter([*self._running.values(), *self._opened.values()])
 
     def start(self, metrics: Metrics | None) -> None:
         """Run them all. `metrics` None: nothing is measured."""
         self._metrics = metrics
         self._run(self._opened)
+        self._opened = {}
 
     def transition_to(self, wanted: Configurations) -> Transition:
         """Open what `wanted` has anew; changes nothing of what runs. Raises ConfigurationError, naming the endpoint."""
@@ -54,22 +56,37 @@ class Endpoints:
             stack.pop_all()
         return Transition(wanted, opened)
 
-    def leave(self, transition: Transition) -> Sequence[Endpoint]:
-        """Take out what is removed or replaced; the caller drains it, and closes it."""
+    def leave(self, transition: Transition) -> Sequence[Sequence[Runner]]:
+        """Take out what is removed, replaced or changed: its parts, in the turns in which the caller drains them."""
         gone = [name for name in self._running if name not in transition.wanted or name in transition.opened]
-        return [self._running.pop(name) for name in gone]
-
-    def enter(self, transition: Transition) -> Sequence[Runner]:
-        """Run what is new, and change what stays. Returns the parts that are to end now."""
-        former = [
-            runner for name, endpoint in self._running.items() for runner in endpoint.update(transition.wanted[name])
+        left = [self._running.pop(name) for name in gone]
+        self._left = [*(each for each in self._left if not each.closed(0)), *left]
+        for name, endpoint in self._running.items():
+            endpoint.leave(transition.wanted[name])
+        return [
+            [part for each in left for part in each.runners(rank)]
+            + [part for each in self._running.values() for part in each.former(rank)]
+            for rank in sorted(Rank)
         ]
+
+    def close_left(self) -> None:
+        """Close what `leave` has taken out, once its parts have ended; returns at once."""
+        for endpoint in self._left:
+            endpoint.close()
+
+    def enter(self, transition: Transition) -> None:
+        """Run what is new or has changed, in place of what `leave` took out."""
+        for endpoint in self._running.values():
+            endpoint.enter()
         self._run(transition.opened)
-        return former
+
+    def all(self) -> Sequence[Endpoint]:
+        """Those that run, and those that a reload took out and that have not finished yet."""
+        return [*self, *self._left]
 
     def turns(self) -> Iterator[Sequence[Runner]]:
-        """The parts of all endpoints, in the turns in which they end."""
-        return turns_of(list(self))
+        """The parts of all endpoints, in the turns in which they end; also those that a reload took out."""
+        return turns_of(self.all())
 
     def _run(self, opened: Mapping[str, Endpoint]) -> None:
         for name, endpoint in opened.items():

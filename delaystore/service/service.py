@@ -6,7 +6,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from starlette.types import ASGIApp
@@ -15,8 +15,7 @@ from delaystore.service.configuration.addresses import Address
 from delaystore.service.configuration.changes import Change, changes, with_fixed_of
 from delaystore.service.configuration.tree import ServiceConfiguration
 from delaystore.service.draining import drained, within
-from delaystore.service.endpoint import Endpoint
-from delaystore.service.endpoints import Endpoints, turns_of
+from delaystore.service.endpoints import Endpoints, Transition
 from delaystore.service.metrics import Metrics
 from delaystore.service.probes import probe_application, probes
 from delaystore.service.runner import Runner
@@ -31,12 +30,13 @@ _HUNG: Final = 30.0
 class Reloaded:
     """What a reload did. `made`: changes that hold now. `waiting`: those that take a restart of the process.
 
-    `unfinished`: parts that were to end, and go on finishing.
+    `unfinished`: parts that were to end, and go on finishing. `failure`: what nobody foresaw, and left it half done.
     """
 
     made: Sequence[Change]
     waiting: Sequence[Change]
-    unfinished: Sequence[str]
+    unfinished: Sequence[str] = ()
+    failure: Exception | None = None
 
 
 class Service:
@@ -100,29 +100,36 @@ class Service:
             problems["metrics"] = found
         return ServiceState(live=self._lives, problems=problems)
 
-    def reload(self, configuration: ServiceConfiguration, beat: Callable[[], object]) -> Reloaded:
+    def reload(self, configuration: ServiceConfiguration, beat: Callable[[], bool]) -> Reloaded:
         """Go over to `configuration`, but for what takes a restart of the process.
 
-        Parts whose configuration is the same go on as they are. `beat`: called while parts finish.
-        Raises ConfigurationError, and leaves everything as it is, where `configuration` cannot work.
+        Parts whose configuration is the same go on as they are; others begin once those before have finished, or have
+        used up `drain`. `beat`: called while parts finish; False: they are waited for no longer.
+        What is raised has changed nothing: ConfigurationError where `configuration` cannot work.
         """
         found = list(changes(self.configuration, configuration))
         wanted = with_fixed_of(self.configuration, configuration)
         transition = self._endpoints.transition_to(wanted.endpoint)
+        done = Reloaded([each for each in found if not each.fixed], [each for each in found if each.fixed])
+        try:
+            return replace(done, unfinished=self._go_over(wanted, transition, beat))
+        except Exception as error:
+            return replace(done, failure=error)
+
+    def _go_over(self, wanted: ServiceConfiguration, transition: Transition, beat: Callable[[], bool]) -> Sequence[str]:
+        """The names of what has not finished."""
         deadline = time.monotonic() + wanted.drain.total_seconds()
         self.configuration = wanted
         self._set_log_level()
-        gone = self._endpoints.leave(transition)
-        unfinished = drained(turns_of(gone), deadline, beat)
-        self._close(gone)
-        former = self._endpoints.enter(transition)
+        unfinished = drained(self._endpoints.leave(transition), deadline, beat)
+        self._endpoints.close_left()
+        self._endpoints.enter(transition)
         self._site.show(wanted.web, self._endpoints)
         if self._metrics is not None:
             self._metrics.tell_only_of(wanted.endpoint)
-        unfinished += drained([former], deadline, beat)
-        return Reloaded([each for each in found if not each.fixed], [each for each in found if each.fixed], unfinished)
+        return unfinished
 
-    def stop(self, beat: Callable[[], object]) -> Sequence[str]:
+    def stop(self, beat: Callable[[], bool]) -> Sequence[str]:
         """Finish what is in flight, and end: what takes messages in, what sends them on, and then the pages.
 
         Returns what did not end within `drain`. `beat`: called meanwhile.
@@ -134,22 +141,20 @@ class Service:
             self._metrics.close()
         self.close()
         unfinished += [
-            f"{each.name} connections" for each in self._endpoints if not within(each.closed, deadline, beat)
+            f"{each.name} connections" for each in self._endpoints.all() if not within(each.closed, deadline, beat)
         ]
         return unfinished
 
     def close(self) -> None:
         """Close what is open; of a service that has been started call `stop`."""
-        self._close(list(self._endpoints))
+        for endpoint in self._endpoints.all():
+            endpoint.close()
 
     @property
     def _lives(self) -> bool:
-        hung = time.monotonic() - self._turned > _HUNG
-        return not hung and all(each.is_alive for each in (*self._endpoints, *self._servers))
-
-    def _close(self, endpoints: Sequence[Endpoint]) -> None:
-        for endpoint in endpoints:
-            endpoint.close()
+        if time.monotonic() - self._turned > _HUNG:
+            return False
+        return self._ending or all(each.is_alive for each in (*self._endpoints, *self._servers))
 
     def _set_log_level(self) -> None:
         logging.getLogger("delaystore").setLevel(self.configuration.log_level.number)

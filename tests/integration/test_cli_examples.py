@@ -11,6 +11,7 @@ from delaystore.cli._examples import EXAMPLES
 from tests.integration.cli import CommandLine
 from tests.integration.plugin_stand_in import RECORDED
 from tests.servers import RabbitMQVhosts
+from tests.service.serving import endpoint, write
 
 OF_A_BROKER = [command for command in EXAMPLES if command.startswith("ingest ")]
 
@@ -21,6 +22,7 @@ def test_each_example_runs(
     monkeypatch.chdir(tmp_path)
     for name, value in {"STORE": sqlite_url, "TRANSPORT": sqlite_url, "ENDPOINT": "sales"}.items():
         monkeypatch.setenv(f"DELAYSTORE_{name}", value)
+    write(tmp_path / "delaystore.toml", endpoint("sales", sqlite_url, sqlite_url))
     run = CommandLine(capsys, {})
     run("setup", "--queue", "billing")
     run_all(run, EXAMPLES.keys() - OF_A_BROKER)

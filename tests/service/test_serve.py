@@ -4,48 +4,17 @@ import re
 import secrets
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
 import httpx
 import psycopg
-import pytest
 from psycopg import sql
 from sqlalchemy import make_url
 
-from delaystore import DelayedDelivery, SqlDelayedMessageStore
-from delaystore.transports import open_transport
-from tests.integration.sql_stores import message
 from tests.servers import PostgreSQL, PostgreSQLDatabases, RabbitMQ
-from tests.service.serving import Serving, endpoint, serving, wait_for, write
-
-
-@dataclass(frozen=True)
-class Busy:
-    service: Serving
-    store: str
-    broker: str
-    config: Path
-
-
-@contextmanager
-def sending(name: str, store: str) -> Iterator[DelayedDelivery]:
-    with closing(DelayedDelivery(name, SqlDelayedMessageStore(store))) as delivery:
-        yield delivery
-
-
-def declare(broker: str, *queues: str) -> None:
-    with closing(open_transport(broker)) as transport:
-        for queue in queues:
-            transport.declare(queue)
-
-
-def depth(broker: str, queue: str) -> int | None:
-    with closing(open_transport(broker)) as transport:
-        return transport.depth(queue)
+from tests.service.busy import Busy, declare, depth, sending
+from tests.service.serving import endpoint, serving, wait_for, write
 
 
 def test_one_endpoint_by_options_dispatches_and_has_a_page_and_metrics(postgresql_url: str, rabbitmq_url: str) -> None:
@@ -155,35 +124,6 @@ def test_a_reload_goes_over_to_what_it_can_and_names_the_rest(
         assert "moved" in httpx.get(f"{service.url}/sales/messages").text
         assert "<title>Overview · stock" in httpx.get(f"{service.url}/stock/").text
         assert service.stop() == 0
-
-
-def claimed(store: str) -> int:
-    """How many messages a dispatcher has: on PostgreSQL their rows are locked."""
-    every, free = "SELECT count(*) FROM sales_delayed", "SELECT 1 FROM sales_delayed FOR UPDATE SKIP LOCKED"
-    with psycopg.connect(store.replace("+psycopg", "")) as connection:
-        total = connection.execute(every).fetchone()
-        assert total is not None
-        return int(total[0]) - len(connection.execute(free).fetchall())
-
-
-PATIENT = '[endpoint.sales.dispatcher]\ndispatch_timeout = "1m"'
-
-
-@pytest.fixture
-def busy(private_postgresql: PostgreSQL, private_rabbitmq: RabbitMQ, tmp_path: Path) -> Iterator[Busy]:
-    """A service that waits for the answer of a broker that is paused to 50 messages."""
-    store, broker = private_postgresql.create_database(), private_rabbitmq.create_vhost()
-    declare(broker, "billing")
-    config = write(tmp_path / "delaystore.toml", endpoint("sales", store, broker), PATIENT)
-    with serving("--config", str(config)) as service:
-        service.wait_until_ready()
-        with sending("sales", store) as delivery:
-            private_rabbitmq.pause()
-            now = delivery.operations.now()
-            delivery.send_many(message(now) for _ in range(50))
-        wait_for(lambda: claimed(store), "a claim")
-        time.sleep(1)
-        yield Busy(service, store, broker, config)
 
 
 def test_the_end_waits_for_the_answer_to_messages_in_flight(busy: Busy, private_rabbitmq: RabbitMQ) -> None:

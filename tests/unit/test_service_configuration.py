@@ -1,5 +1,6 @@
 """The configuration of a service: what it can be, each mistake in one line, what is shown, what changes."""
 
+import os
 from datetime import timedelta
 from pathlib import Path
 
@@ -151,6 +152,39 @@ store_timeout = 31
         (f'{SALES}[endpoint.sales.ingress.o]\ndestination = "/exchanges/o"', "leads back to the ingress queue"),
         (f'{SALES}[endpoint.sales.ingress.o]\ndestination = "/exchanges/o/key"', "leads back to the ingress queue"),
         (f"drain = {'1' * 5000}{SALES}", "a number of thousands of digits"),
+        (f'{SALES}[web]\nlisten = "[::1:8998"', "[web] listen must be HOST:PORT"),
+        (f'{SALES}[web]\nlisten = "::1:8998"', "[web] listen must be HOST:PORT"),
+        (f'{SALES}[web]\nlisten = "[localhost]:8998"', "[web] listen must be HOST:PORT"),
+        (
+            f'{SALES}[metrics]\nlisten = "localhost:8765"',
+            "metrics listens to localhost:8765, and web to 127.0.0.1:8765: give each a port of its own",
+        ),
+        (
+            f'{SALES}[web]\nenabled = false\n[metrics]\nlisten = "[::]:1"\n[health]\nlisten = "127.0.0.1:1"',
+            "health listens to 127.0.0.1:1, and metrics to [::]:1: give each a port of its own",
+        ),
+        (
+            f'{SALES}[endpoint.sales.ingress.o]\n[endpoint.sales.ingress.p]\nqueue = "o.ingress"',
+            "endpoint 'sales' reads the queue 'o.ingress' as ingress 'p', and 'sales' reads the queue 'o.ingress' as "
+            "ingress 'o' too: change one, or leave it out",
+        ),
+        (
+            f"{SALES}[endpoint.sales.ingress.o]\n{SALES.replace('sales', 'stock')}[endpoint.stock.ingress.o]",
+            "endpoint 'stock' reads the queue 'o.ingress' as ingress 'o', and 'sales' reads",
+        ),
+        (
+            f'{SALES}control = {{enabled = true, queue = "q"}}\n{SALES.replace("sales", "stock")}'
+            'control = {enabled = true, queue = "q"}',
+            "endpoint 'stock' reads the queue 'q' as its control queue, and 'sales' reads the queue 'q' as its",
+        ),
+        (
+            f'{SALES}table = "t"\n{SALES.replace("sales", "stock")}table = "t"',
+            "endpoint 'stock' keeps its messages in the table 't', and 'sales' keeps",
+        ),
+        (
+            SALES.replace("postgresql+psycopg://app:geheim@localhost/app", "host=db password=geheim:"),
+            "[endpoint.sales] store must begin with a scheme, as in sqlite:///app.db",
+        ),
         (
             f"{SALES.replace('amqp', 'sqlite')}[endpoint.sales.ingress.o]",
             "ingress 'o' takes messages from RabbitMQ; say",
@@ -172,6 +206,29 @@ def test_a_file_that_is_missing_or_no_text_is_said_to_be(tmp_path: Path) -> None
     (tmp_path / "latin.toml").write_bytes(b"# \xff")
     with pytest.raises(ConfigurationError, match="is no UTF-8 text, at byte 2"):
         configuration_in(tmp_path / "latin.toml")
+
+
+def test_several_may_listen_to_any_port_or_to_one_port_of_several_hosts(tmp_path: Path) -> None:
+    free = '[web]\nlisten = "127.0.0.1:0"\n[metrics]\nlisten = "127.0.0.1:0"\n[health]\nlisten = "127.0.0.1:0"\n'
+    assert read(tmp_path, SALES + free).health.listen
+    hosts = '[web]\nlisten = "127.0.0.1:1"\n[metrics]\nlisten = "127.0.0.2:1"\n[health]\nlisten = "[::1]:1"\n'
+    assert str(read(tmp_path, SALES + hosts).health.listen) == "[::1]:1"
+
+
+def test_one_queue_name_on_two_brokers_is_two_queues(tmp_path: Path) -> None:
+    other = '[endpoint.sales.ingress.p]\nqueue = "o.ingress"\nbroker = "amqp://elsewhere"'
+    assert len(read(tmp_path, f"{SALES}[endpoint.sales.ingress.o]\n{other}").endpoint["sales"].ingress) == 2
+
+
+@pytest.mark.parametrize("what", ["the file", "a secret"])
+def test_a_pipe_is_no_file_that_could_be_read_again(tmp_path: Path, what: str) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(ConfigurationError, match="pipe is no regular file, and could not be read again"):
+        if what == "the file":
+            configuration_in(pipe)
+        else:
+            read(tmp_path, f'[endpoint.sales]\nstore = "@{pipe}"\ntransport = "x:"\n')
 
 
 def test_secrets_come_from_variables_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,6 +269,22 @@ def test_what_is_shown_is_a_file_again(tmp_path: Path) -> None:
         ("amqp://guest:${PASSWORD}@heim@h/v", "amqp://guest:***@h/v"),
         ("postgresql://app:ge/he?im@h/app?sslmode=require", "postgresql://app:***@h/app?sslmode=require"),
         ("postgresql://h/app?password=geheim&x=1", "postgresql://h/app?password=***&x=1"),
+        ("postgresql://h/app?a=b;password=geheim", "postgresql://h/app?a=***"),
+        ("postgresql://h/app?options=-c%20x%3Dgeheim", "postgresql://h/app?options=***"),
+        ("mssql://h/app?odbc_connect=PWD%3Dgeheim", "mssql://h/app?odbc_connect=***"),
+        ("postgresql://h/app?geheim", "postgresql://h/app?***"),
+        ("postgresql:host=db password=geheim", "***"),
+        ("postgresql://host=db password=geheim", "***"),
+        ("postgresql:///host=db password=geheim", "***"),
+        ("postgresql://a/b:geheim@h/x", "***"),
+        ("postgresql://app:geheim", "***"),
+        ("postgresql://app:geheim/x", "***"),
+        ("postgresql://h/x#geheim", "***"),
+        ("amqp://u:geheim@[::1:5672/", "***"),
+        (
+            "amqp://u:${PASSWORD}@h1:5672,[::1]:5673/%2f?heartbeat=5",
+            "amqp://u:${PASSWORD}@h1:5672,[::1]:5673/%2f?heartbeat=5",
+        ),
         ("sqlite:////var/lib/app.db", "sqlite:////var/lib/app.db"),
     ],
 )

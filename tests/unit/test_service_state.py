@@ -15,6 +15,7 @@ from delaystore.service.draining import drained
 from delaystore.service.endpoint import Endpoint
 from delaystore.service.endpoints import turns_of
 from delaystore.service.probes import probe_application
+from delaystore.service.requests import Request, Requests
 from delaystore.service.service import Service
 from delaystore.service.state import ServiceState
 
@@ -32,7 +33,7 @@ def service(folder: Path) -> Iterator[Service]:
     try:
         yield running
     finally:
-        assert not running.stop(lambda: None)
+        assert not running.stop(lambda: True)
 
 
 def get(application: ASGIApp, path: str) -> httpx.Response:
@@ -102,6 +103,20 @@ def test_what_takes_messages_in_ends_before_what_sends_them_on(tmp_path: Path) -
         ["sales ingress orders", "sales control queue"],
         ["sales dispatcher"],
     ]
-    assert drained(turns, time.monotonic() + 30, lambda: None) == []
+    assert drained(turns, time.monotonic() + 30, lambda: True) == []
     endpoint.close()
     assert endpoint.closed(10)
+
+
+def test_many_requests_are_one_and_to_stop_is_ahead_of_all() -> None:
+    requests = Requests()
+    assert requests.next(0) is None
+    for _ in range(50):
+        requests.reload()
+    assert requests.next(0) is Request.RELOAD
+    assert requests.next(0) is None
+    requests.reload()
+    requests.stop()
+    requests.reload()
+    assert requests.stopping
+    assert requests.next(0) is Request.STOP

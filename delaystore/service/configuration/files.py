@@ -9,6 +9,7 @@ from typing import Any
 from delaystore.errors import ConfigurationError
 from delaystore.service.configuration.names import NamesInFile
 from delaystore.service.configuration.reading import Reader
+from delaystore.service.configuration.regular import check_regular
 from delaystore.service.configuration.tree import ServiceConfiguration
 
 
@@ -21,7 +22,8 @@ def configuration_in(path: Path) -> ServiceConfiguration:
 
 
 def parsed(path: Path) -> Mapping[str, Any]:
-    """The tables of the file, unchecked. Raises ConfigurationError for what is no TOML, with line and column."""
+    """The tables of the file, unchecked. Raises ConfigurationError, for what is no TOML with line and column."""
+    check_regular(path, str(path))
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:

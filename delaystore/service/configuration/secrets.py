@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from typing_extensions import override
@@ -10,14 +11,11 @@ from typing_extensions import override
 from delaystore.errors import ConfigurationError
 from delaystore.secret_files import contents, text_or_file
 from delaystore.service.configuration.kinds import Kind
+from delaystore.service.configuration.masking import HIDDEN, masked
+from delaystore.service.configuration.regular import check_regular
 
-HIDDEN: Final = "***"
 _VARIABLE: Final = re.compile(r"\$\{\w+\}")
-_PASSWORD: Final = re.compile(r"(://[^:/]*:)(?!\$\{\w+\}@[^@]*$)(?s:.*)@")
-"""Of a URL, unless it is a variable's; up to the last @, as a password may have one."""
-_SECRET_OPTION: Final = re.compile(
-    r"([?&][^=&]*(?:pass|secret|token|key)[^=&]*=)(?!\$\{\w+\}(?:&|$))[^&]*", re.IGNORECASE
-)
+_SCHEME: Final = re.compile(r"[\w+.-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +40,8 @@ class Hidden(Kind[Secret]):
         text = before.value if before is not None else given
         if not isinstance(text, str) or not text.strip():
             raise ConfigurationError(f"must be {self.wanted}")
+        if text.startswith("@"):
+            check_regular(Path(text[1:]), text)
         try:
             value = self.checked(self.resolved(text))
         except ConfigurationError as error:
@@ -104,7 +104,7 @@ class Url(Hidden):
     def checked(self, value: str) -> str:
         scheme, mark, _ = value.partition(":")
         name = scheme.partition("+")[0].lower()
-        if not mark or not name or (self._schemes and name not in self._schemes):
+        if not mark or not _SCHEME.fullmatch(scheme) or (self._schemes and name not in self._schemes):
             known = " or ".join(f"{each}://" for each in self._schemes)
             raise ConfigurationError(f"must begin with {known or 'a scheme, as in sqlite:///app.db'}")
         if self._lasting and name == "memory":
@@ -115,4 +115,4 @@ class Url(Hidden):
 
     @override
     def masked(self, given: str) -> str:
-        return _SECRET_OPTION.sub(rf"\1{HIDDEN}", _PASSWORD.sub(rf"\1{HIDDEN}@", given))
+        return masked(given)

@@ -1,7 +1,7 @@
 """The configuration of a service: frozen, and checked."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -10,6 +10,7 @@ from typing import Final
 from delaystore.dispatcher.dispatcher import check_dispatcher_name
 from delaystore.errors import ConfigurationError
 from delaystore.service.configuration.addresses import Address, Listen
+from delaystore.service.configuration.conflicts import check_listeners, check_once
 from delaystore.service.configuration.control import ControlConfiguration
 from delaystore.service.configuration.fields import key, subtable, subtables
 from delaystore.service.configuration.ingress import IngressConfiguration
@@ -124,6 +125,18 @@ class EndpointConfiguration:
         """Those of the dispatcher; raises ConfigurationError for a name that no error queue can have."""
         return self.dispatcher.settings(self.error_queue)
 
+    def uses(self, name: str) -> Iterator[tuple[object, str]]:
+        """What no other part of a service may use: queues and a table, and how the endpoint of that name uses them."""
+        for ingress_name, ingress in self.ingress.items():
+            queue, broker = ingress.settings(ingress_name).queue, (ingress.broker or self.transport).value
+            yield (broker, queue), f"{name!r} reads the queue {queue!r} as ingress {ingress_name!r}"
+        if self.control.enabled:
+            queue = self.control.queue or f"{name}.control"
+            yield (self.transport.value, queue), f"{name!r} reads the queue {queue!r} as its control queue"
+        if self.table is not None:
+            where = self.store.value, self.schema, self.table
+            yield where, f"{name!r} keeps its messages in the table {self.table!r}"
+
 
 def _needs_broker(name: str) -> str:
     return (
@@ -192,3 +205,6 @@ class ServiceConfiguration:
         for name in self.endpoint:
             if name in TAKEN or set(name) & set("/{}?#"):
                 raise ConfigurationError(f"endpoint cannot be called {name!r} here: the page has no address for it")
+        check_once(use for name, each in self.endpoint.items() for use in each.uses(name))
+        web = self.web.listen if self.web.enabled else None
+        check_listeners({"web": web, "metrics": self.metrics.listen, "health": self.health.listen})

@@ -1,0 +1,44 @@
+"""What must not be the same twice in a configuration: ports, queues, tables."""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from delaystore.errors import ConfigurationError
+from delaystore.service.configuration.addresses import Address
+
+_EVERY_HOST: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared, not listened to
+
+
+def check_listeners(listeners: Mapping[str, Address | None]) -> None:
+    """Raise ConfigurationError where two tables listen to one port. `listeners`: where each table listens, if it does.
+
+    Errors begin with the later table's name.
+    """
+    before: dict[str, Address] = {}
+    for name, address in listeners.items():
+        if address is None or not address.port:
+            continue
+        for other, taken in before.items():
+            if _collide(address, taken):
+                raise ConfigurationError(
+                    f"{name} listens to {address}, and {other} to {taken}: give each a port of its own"
+                )
+        before[name] = address
+
+
+def _collide(one: Address, other: Address) -> bool:
+    hosts = {"127.0.0.1" if host.lower() == "localhost" else host.lower() for host in (one.host, other.host)}
+    return one.port == other.port and (len(hosts) == 1 or bool(hosts & _EVERY_HOST))
+
+
+def check_once(uses: Iterable[tuple[object, str]]) -> None:
+    """Raise ConfigurationError where two endpoints of one service, or two parts of one, use the same thing.
+
+    What becomes of a message would be a matter of luck. `uses`: the thing, and by whom, as in `'sales' reads ...`.
+    Errors begin with `endpoint`.
+    """
+    found: dict[object, str] = {}
+    for what, use in uses:
+        if what in found:
+            raise ConfigurationError(f"endpoint {use}, and {found[what]} too: change one, or leave it out")
+        found[what] = use
