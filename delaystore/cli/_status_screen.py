@@ -1,5 +1,6 @@
 """What `delaystore status` says of an endpoint, as lines for people."""
 
+import shlex
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -15,8 +16,11 @@ from delaystore.times import duration_text, time_text
 if TYPE_CHECKING:
     from delaystore.operations.overview import Overview
     from delaystore.sql.sizes import TableSize
-    from delaystore.stores.operable import Destination, DispatcherRecord
+    from delaystore.stores.operable import Destination, DispatcherRecord, IngressRecord
 
+_PLACE = ("process", "version", "since", "beat")
+_NUMBERS = ("since", "beat", "rate", "stored", "rejected")
+_JUST_NOW = timedelta(seconds=1)
 _SIZES = ("rows", "dead rows", "data", "indexes")
 
 
@@ -25,9 +29,11 @@ def status_lines(report: StoreReport, demands: Demands, sizes: "Sequence[TableSi
     seen = report.overview
     lines = [f"{name:<13}{printable(text)}" for name, text in _facts(report, demands)]
     if seen.dispatchers:
-        columns = ("dispatcher", "process", "version", "since", "beat", "rate", "state")
         rows = [_dispatcher(each, seen.now) for each in seen.dispatchers]
-        lines += ["", *table_lines(columns, rows, right=("since", "beat", "rate"))]
+        lines += ["", *table_lines(("dispatcher", *_PLACE, "rate", "state"), rows, right=_NUMBERS)]
+    if seen.ingresses:
+        rows = [_ingress(each, seen.now) for each in seen.ingresses]
+        lines += ["", *table_lines(("ingress", *_PLACE, "stored", "rejected", "state"), rows, right=_NUMBERS)]
     if seen.activity is not None and seen.now is not None:
         recent = [recent_row(Recent.of(seen.activity, seen.now, minutes)) for minutes in WINDOWS]
         lines += ["", *table_lines(COLUMNS, recent, right=COLUMNS)]
@@ -53,6 +59,7 @@ def _facts(report: StoreReport, demands: Demands) -> Iterator[tuple[str, str]]:
             yield name, named([_destination(each) for each in some])
     if report.problem is None or seen.error_queue_depth is not None:
         yield "error queue", _error_queue(seen)
+    yield from _rejected(seen)
     for running in seen.operations or ():
         changed = f"{running.changed:,} changed so far, by {running.by}"
         yield "operation", f"{running.operation_id}: {running.kind} ({running.wanted}): {changed}"
@@ -85,8 +92,23 @@ def _problems(report: StoreReport) -> Iterator[tuple[str, str]]:
 
 def _error_queue(seen: "Overview") -> str:
     if seen.error_queue_depth is not None:
-        return f"{seen.error_queue}: {seen.error_queue_depth:,}"
+        return f"{seen.error_queue}: {seen.error_queue_depth:,}{_ago(seen.error_queue_seen, seen.now)}"
     return f"{seen.error_queue}: it is unknown how many are in it{'' if seen.remarks else '; --transport asks'}"
+
+
+def _rejected(seen: "Overview") -> Iterator[tuple[str, str]]:
+    """What is in rejected queues, each once, and how to look at it."""
+    for one in {each.rejected_queue: each for each in seen.ingresses or () if each.rejected_depth}.values():
+        command = f"delaystore errors list --messages --error-queue {shlex.quote(one.rejected_queue)}"
+        told = f"{one.rejected_depth:,}{_ago(one.rejected_seen, seen.now)}"
+        yield "rejected", f"{one.rejected_queue}: {told}; look at them: {command}"
+
+
+def _ago(seen: datetime | None, now: datetime | None) -> str:
+    """When it was so, unless that is now."""
+    if seen is None or now is None or now - seen < _JUST_NOW:
+        return ""
+    return f", as of {duration_text(now - seen)} ago"
 
 
 def _destination(one: "Destination") -> str:
@@ -96,10 +118,26 @@ def _destination(one: "Destination") -> str:
 
 
 def _dispatcher(one: "DispatcherRecord", now: datetime | None) -> tuple[str, ...]:
+    state = "; ".join([*([one.problem] if one.problem else []), *_breakers(one)]) or "well"
+    return (one.name, *_whereabouts(one, now), rate_text(one.rate), state)
+
+
+def _ingress(one: "IngressRecord", now: datetime | None) -> tuple[str, ...]:
+    kept_back = [f"{one.kept_back:,} kept back: {one.why_kept_back}"] if one.kept_back else []
+    state = "; ".join([*([one.problem] if one.problem else []), *_breakers(one), *kept_back]) or "well"
+    if now is not None and one.is_gone(now):
+        state = "gone: it died, or cannot reach the store"
+    return (one.queue, *_whereabouts(one, now), f"{one.stored:,}", f"{one.rejected:,}", state)
+
+
+def _whereabouts(one: "DispatcherRecord | IngressRecord", now: datetime | None) -> tuple[str, ...]:
+    """Process, version, since when, and when it last told."""
     since, beat = ("?" if now is None else duration_text(now - time) for time in (one.since, one.beat))
-    breakers = [f"{name} {state}" for name, state in one.breakers.items() if state != "disarmed"]
-    state = "; ".join([*([one.problem] if one.problem else []), *breakers]) or "well"
-    return (one.name, f"{one.pid} on {one.host}", one.version, since, f"{beat} ago", rate_text(one.rate), state)
+    return f"{one.pid} on {one.host}", one.version, since, f"{beat} ago"
+
+
+def _breakers(one: "DispatcherRecord | IngressRecord") -> list[str]:
+    return [f"{name} {state}" for name, state in one.breakers.items() if state != "disarmed"]
 
 
 def _size(size: "TableSize") -> tuple[str, ...]:

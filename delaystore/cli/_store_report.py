@@ -89,12 +89,20 @@ class StoreReport:
         seen = self.overview
         if self.no_dispatcher:
             yield "no dispatcher is running"
+        for each in seen.ingresses or ():
+            if seen.is_gone(each):
+                yield f"the ingress of {each.queue!r} is gone"
+            elif each.problem is not None:
+                yield f"the ingress of {each.queue!r} takes nothing in"
         if seen.failing is not None and seen.failing.messages:
             yield f"{up_to(seen.failing.messages, exact=seen.failing.exact)} failing"
         if seen.paused:
             yield f"paused: {named([each.name for each in seen.paused])}"
         if seen.error_queue_depth:
             yield f"the error queue holds {counted(seen.error_queue_depth, 'message')}"
+        for queue, depth in {each.rejected_queue: each.rejected_depth for each in seen.ingresses or ()}.items():
+            if depth:
+                yield f"the rejected queue {queue!r} holds {counted(depth, 'message')}"
 
 
 class Patience:

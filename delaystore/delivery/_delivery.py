@@ -42,6 +42,7 @@ from delaystore.operations import Access, Operations
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores.abc import Count, DelayedMessageStore, ManagedDelayedMessageStore, ManagementOutcome, Page
 from delaystore.stores.named import ask, keyed
+from delaystore.stores.operable import OperableDelayedMessageStore
 from delaystore.transports.abc import Transport
 
 logger = logging.getLogger("delaystore.delivery")
@@ -425,6 +426,13 @@ class DelayedDelivery(Sender):
     def manages(self) -> bool:
         """Whether the store can look up and change what waits."""
         return isinstance(self._store, ManagedDelayedMessageStore)
+
+    def operable_store(self) -> OperableDelayedMessageStore | None:
+        """The store, for what reports to it; None: it keeps no reports, or not yet, as its tables are of an earlier
+        release. Sets nothing up. Raises StoreError.
+        """
+        store = self._store
+        return store if isinstance(store, OperableDelayedMessageStore) and store.is_operable else None
 
     @property
     def dispatches(self) -> bool:

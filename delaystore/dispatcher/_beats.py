@@ -5,15 +5,15 @@ import os
 import socket
 import time
 from collections import deque
-from datetime import datetime
+from datetime import datetime, timedelta
 from importlib.metadata import version
 from typing import Final
 from uuid import uuid4
 
 from delaystore.calls import Call
 from delaystore.dispatcher._context import DispatchContext
-from delaystore.dispatcher._depth import ErrorQueueDepth
-from delaystore.dispatcher._ticker import Ticker
+from delaystore.dispatcher.depth import QueueDepth
+from delaystore.dispatcher.ticker import Ticker
 from delaystore.stores.operable import BEAT_EVERY, DispatcherRecord, OperableDelayedMessageStore
 
 logger = logging.getLogger("delaystore.dispatcher")
@@ -37,7 +37,8 @@ class Beats:
         self._version = version("delaystore")
         self._since: datetime | None = None
         self._delivered = deque([(time.monotonic(), context.tally.total.delivered)])
-        self._depth = ErrorQueueDepth(context.transport, context.error_queue.name)
+        transport, queue = context.transport, context.error_queue.name
+        self._depth = QueueDepth(queue, lambda: transport.depth(queue), lambda: transport.unavailable() is None)
         self.ticker: Final = Ticker(f"{name}-beats", "telling that the dispatcher lives", self._beat, self._retire)
 
     def tell_once(self) -> None:
@@ -79,6 +80,7 @@ class Beats:
         obstacle = self._context.transport.unavailable()
         problem = None if self._since is None else obstacle  # the first beat is early: it may only now begin to connect
         self._since = self._since or now
+        depth = self._depth.ask()
         return DispatcherRecord(
             dispatcher_id=self._id,
             name=self._known_as,
@@ -90,7 +92,8 @@ class Beats:
             rate=self._rate(),
             breakers=self._context.breakers.states(),
             error_queue=self._context.error_queue.name,
-            error_queue_depth=self._depth.ask(),
+            error_queue_depth=None if depth is None else depth.messages,
+            error_queue_seen=None if depth is None else now - timedelta(seconds=depth.age),
             problem=problem,
         )
 

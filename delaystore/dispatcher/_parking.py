@@ -7,8 +7,8 @@ from typing import Final
 from delaystore.calls import Call
 from delaystore.dispatcher._context import DispatchContext
 from delaystore.dispatcher._destinations import is_paused
-from delaystore.dispatcher._ticker import Ticker
 from delaystore.dispatcher._wakeup import WakeUp
+from delaystore.dispatcher.ticker import Ticker
 from delaystore.stores.operable import STEP, OperableDelayedMessageStore
 
 AHEAD: Final = timedelta(seconds=60)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from time import monotonic
 from typing import Final
 
@@ -47,14 +47,21 @@ def counts_of(store: DelayedMessageStore, error_queue: str) -> StoreCounts:
         paused=[each.name for each in store.destinations() if each.paused],
         parked_now=store.count_parked(MOST_COUNTED),
         dispatchers=len(dispatchers),
-        error_queue_depth=depth_told(dispatchers, error_queue),
+        error_queue_depth=depth_told(dispatchers, error_queue)[0],
     )
 
 
-def depth_told(dispatchers: Sequence[DispatcherRecord], error_queue: str) -> int | None:
-    """How many messages are in `error_queue`, as those dispatchers tell that use it; None: none of them knows."""
-    told = (each.error_queue_depth for each in dispatchers if each.error_queue == error_queue)
-    return max((depth for depth in told if depth is not None), default=None)
+def depth_told(dispatchers: Sequence[DispatcherRecord], error_queue: str) -> tuple[int | None, datetime | None]:
+    """How many messages are in `error_queue`, as those dispatchers tell that use it, and when the broker said so.
+
+    None: none of them knows.
+    """
+    told = [
+        (each.error_queue_depth, each.error_queue_seen)
+        for each in dispatchers
+        if each.error_queue == error_queue and each.error_queue_depth is not None
+    ]
+    return max(told, key=lambda each: each[0], default=(None, None))
 
 
 class StatusCheck:

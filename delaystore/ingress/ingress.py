@@ -14,6 +14,7 @@ from delaystore.dispatcher.breakers import RepeatedFailuresOverTimeCircuitBreake
 from delaystore.dispatcher.store_calls import StoreCalls
 from delaystore.errors import ConfigurationError, StoreError, StoreUnavailableError, TransportError
 from delaystore.forks import renew_in_children
+from delaystore.ingress._beats import Beats
 from delaystore.ingress._direct import Direct
 from delaystore.ingress._intake import Intake
 from delaystore.ingress._rejecting import Rejecting
@@ -180,6 +181,7 @@ class Ingress:
             opened.callback(self._transport.close)
             publisher = opened.enter_context(closing(CopyPublisher(self._broker)))
             connections = opened.enter_context(closing(BlockingConnections(self._broker)))
+            opened.enter_context(Beats(self._delivery, self._transport, self._settings, self.health))
             intake = self._intake(run, publisher)
             while not run.stopping.is_set():
                 self._consume(run, intake, connections)

@@ -1,16 +1,20 @@
 """Finding out how an endpoint is doing, within a time."""
 
 import threading
-from datetime import timedelta
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from time import monotonic
 from typing import Any, Final
 
 from delaystore.bridge import off_the_loop, on_a_loop
 from delaystore.calls import Call, Question
 from delaystore.dispatcher.status_check import MOST_COUNTED, depth_told
+from delaystore.errors import DelaystoreError, StoreUnavailableError, TransportUnavailableError
 from delaystore.operations._access import Access
 from delaystore.operations.overview import Overview
 from delaystore.stores.abc import Count, ManagedDelayedMessageStore
-from delaystore.stores.operable import OperableDelayedMessageStore, OperationState
+from delaystore.stores.operable import IngressRecord, OperableDelayedMessageStore, OperationState
 from delaystore.transports.abc import Transport
 
 _HOUR: Final = timedelta(hours=1)
@@ -31,18 +35,22 @@ class Inquiry:
 
     def overview(self, access: Access, timeout: float) -> Overview:
         """What is answered within about `timeout` seconds; raises nothing."""
-        queue = access.settings.error_queue
-        depth = None if access.transport is None else _depth(access.transport, queue, timeout)
+        ends, queue, transport = monotonic() + timeout, access.settings.error_queue, access.transport
+        depth = None if transport is None else _depth(transport, queue, timeout)
         found = self._asked(access, timeout)
         remarks = []
         if depth is not None:
             try:
                 found["error_queue_depth"] = off_the_loop("delaystore-depth", depth.answer)
+                found["error_queue_seen"] = found.get("now")
             except Exception as error:
                 late = "the broker does not answer in time" if depth.too_late else str(error) or type(error).__name__
                 remarks.append(f"It is unknown how many messages the error queue {queue!r} holds: {late}.")
         if found.get("error_queue_depth") is None:
-            found["error_queue_depth"] = depth_told(found.get("dispatchers") or (), queue)
+            told = depth_told(found.get("dispatchers") or (), queue)
+            found["error_queue_depth"], found["error_queue_seen"] = told
+        if transport is not None and found.get("ingresses") and not remarks:
+            found["ingresses"] = _looked_into(transport, found["ingresses"], found["now"], ends - monotonic())
         return Overview(endpoint=access.endpoint, error_queue=queue, remarks=remarks, **found)
 
     def _asked(self, access: Access, timeout: float) -> dict[str, Any]:
@@ -76,6 +84,39 @@ def _depth(transport: Transport, queue: str, timeout: float) -> Question[int | N
     return Question("asking for the error queue", lambda: transport.depth(queue), timeout)
 
 
+def _looked_into(
+    transport: Transport, ingresses: Sequence[IngressRecord], now: datetime, seconds: float
+) -> Sequence[IngressRecord]:
+    """The same, with what the broker says of their rejected queues where it does; else it stays what they told."""
+    queues = {each.rejected_queue for each in ingresses}
+    question = Question("asking for rejected queues", lambda: _depths(transport, queues), max(0.0, seconds))
+    try:
+        depths = off_the_loop("delaystore-depth", question.answer)
+    except StoreUnavailableError:  # there was no answer in time
+        return ingresses
+    return [
+        replace(each, rejected_depth=depths[each.rejected_queue], rejected_seen=now)
+        if each.rejected_queue in depths
+        else each
+        for each in ingresses
+    ]
+
+
+def _depths(transport: Transport, queues: Iterable[str]) -> Mapping[str, int]:
+    """How many messages are in those queues that there are."""
+    found: dict[str, int] = {}
+    for queue in queues:
+        try:
+            depth = transport.depth(queue)
+        except TransportUnavailableError:
+            break
+        except DelaystoreError:  # no queue for this transport, which need not be the broker of the ingress
+            continue
+        if depth is not None:
+            found[queue] = depth
+    return found
+
+
 def _ask(access: Access, found: dict[str, Any]) -> None:
     """Put what the store says into `found`, as it comes."""
     if not on_a_loop():  # there the caller does that, who waits without blocking the loop
@@ -88,6 +129,7 @@ def _ask(access: Access, found: dict[str, Any]) -> None:
     found["operable"] = operable
     if isinstance(store, OperableDelayedMessageStore) and operable:
         found["dispatchers"] = store.dispatchers()
+        found["ingresses"] = store.ingresses()
         found["destinations"] = store.destinations()
         found["operations"] = [each for each in store.operations() if each.state is OperationState.RUNNING]
         found["activity"] = store.activity(status.now - _HOUR)

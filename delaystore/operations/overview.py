@@ -14,8 +14,8 @@ from delaystore.documents import field, record
 from delaystore.lateness import LatenessHistogram
 from delaystore.operations.recent import Recent
 from delaystore.stores.abc import Count
-from delaystore.stores.operable import Activity, Destination, DispatcherRecord, Operation
-from delaystore.times import overdue_text
+from delaystore.stores.operable import Activity, Destination, DispatcherRecord, IngressRecord, Operation
+from delaystore.times import duration_text, overdue_text
 
 RATE_OVER: Final = 5
 """Minutes over which `Overview.rate` is measured."""
@@ -28,8 +28,9 @@ class Overview:
     `now`: the store's clock. `overdue`: for how long the oldest message has been due; zero: nothing is overdue.
     `first_due`: when the first message is due (None also: nothing waits). `failing`, `parked`: counted up to 10,000, at
     least so many where not `exact`. `destinations`: those that are paused, limited or resuming. `operations`: those
-    that run, or may be resumed. `activity`: of the last hour, by minute; idle minutes are left out.
-    `error_queue_depth`: as the transport says, or else the dispatchers. `operable` False: the store's tables are of an
+    that run, or may be resumed. `ingresses`: those that live, and for each queue that has none any more the last one.
+    `activity`: of the last hour, by minute; idle minutes are left out. `error_queue_depth`: as the transport says, or
+    else the dispatchers; `error_queue_seen`: when the broker said so. `operable` False: the store's tables are of an
     earlier release; None also: it offers no operations. `read_only`: why nothing can be stored; None: nothing is known.
     `problem`: why the store did not answer; None: it did.
     """
@@ -45,8 +46,10 @@ class Overview:
     destinations: Sequence[Destination] | None = None
     operations: Sequence[Operation] | None = None
     dispatchers: Sequence[DispatcherRecord] | None = None
+    ingresses: Sequence[IngressRecord] | None = None
     activity: Sequence[Activity] | None = None
     error_queue_depth: int | None = None
+    error_queue_seen: datetime | None = None
     operable: bool | None = None
     read_only: str | None = None
     problem: str | None = None
@@ -90,7 +93,13 @@ class Overview:
     @property
     def wrong(self) -> Sequence[str]:
         """What is wrong, in plain sentences, the worst first; empty: nothing is known to be."""
-        return [*self._of_store(), *self._of_dispatching(), *self._of_failures(), *self.remarks]
+        return [
+            *self._of_store(),
+            *self._of_dispatching(),
+            *(sentence for each in self.ingresses or () for sentence in self._of_ingress(each)),
+            *self._of_failures(),
+            *self.remarks,
+        ]
 
     def as_dict(self) -> dict[str, Any]:
         """The same for JSON: times in ISO 8601, durations in seconds, None where nothing is known.
@@ -111,15 +120,24 @@ class Overview:
             "paused": None if self.paused is None else [each.name for each in self.paused],
             "error_queue": self.error_queue,
             "error_queue_depth": self.error_queue_depth,
+            "error_queue_seen": field(self.error_queue_seen),
             "destinations": field(self.destinations),
             "operations": field(self.operations),
             "dispatchers": field(self.dispatchers),
+            "ingresses": None if self.ingresses is None else [self._ingress(each) for each in self.ingresses],
             "rate": self.rate,
             "lateness": field(self.lateness),
             "activity": activity,
             "store": self.problem or self.read_only,
             "operable": self.operable,
         }
+
+    def is_gone(self, ingress: IngressRecord) -> bool:
+        """Whether it has died, by what it told last."""
+        return self.now is not None and ingress.is_gone(self.now)
+
+    def _ingress(self, ingress: IngressRecord) -> dict[str, Any]:
+        return {**record(ingress), "gone": self.is_gone(ingress)}
 
     def _of_store(self) -> Iterator[str]:
         if self.problem is not None:
@@ -141,6 +159,21 @@ class Overview:
             for name, state in each.breakers.items():
                 if state == BreakerState.TRIGGERED:
                     yield f"The {who} has a triggered breaker: {name}."
+
+    def _of_ingress(self, ingress: IngressRecord) -> Iterator[str]:
+        who = f"ingress of {ingress.queue!r} (process {ingress.pid} on {ingress.host})"
+        if self.now is not None and ingress.is_gone(self.now):
+            yield f"The {who} is gone: it has told nothing for {duration_text(self.now - ingress.beat)}."
+        else:
+            if ingress.problem is not None:
+                yield f"The {who} takes nothing in: {ingress.problem}."
+            for name, state in ingress.breakers.items():
+                if state == BreakerState.TRIGGERED:
+                    yield f"The {who} has a triggered breaker: {name}."
+            if ingress.kept_back:
+                yield f"The {who} keeps {counted(ingress.kept_back, 'message')} back: {ingress.why_kept_back}."
+        if ingress.rejected_depth:
+            yield f"The rejected queue {ingress.rejected_queue!r} holds {counted(ingress.rejected_depth, 'message')}."
 
     def _of_failures(self) -> Iterator[str]:
         if self.error_queue_depth:

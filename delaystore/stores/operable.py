@@ -1,5 +1,5 @@
 """What operators need of a store, as a contract: search, operations on many messages, destinations that are paused or
-limited, dispatchers that live, what they did, and who changed what.
+limited, dispatchers and ingresses that live, what they did, and who changed what.
 
 As of `abc.py`, its semantics live here and only here; `delaystore.testing` checks them.
 """
@@ -27,9 +27,11 @@ STEP: Final = 2_000
 HELD_KEPT: Final = 100
 """Message_ids that an operation remembers of those that a dispatcher had."""
 BEAT_EVERY: Final = timedelta(seconds=5)
-"""How often a dispatcher says that it lives."""
+"""How often a dispatcher or an ingress says that it lives."""
 ALIVE: Final = timedelta(seconds=20)
-"""A dispatcher lives whose last beat is no longer ago."""
+"""A dispatcher or an ingress lives whose last beat is no longer ago."""
+GONE_FOR: Final = timedelta(hours=24)
+"""For how long the store tells that a queue has no ingress any more."""
 FURTHEST: Final = timedelta(minutes=15)
 """How far ahead messages for a limited destination are postponed, at most: so long may they wait on although the limit
 is lifted."""
@@ -115,8 +117,8 @@ class DispatcherRecord:
     """A dispatcher as it describes itself.
 
     `dispatcher_id`: one of its own for each run. `rate`: messages delivered a second, over the last minute.
-    `breakers`: the state of each, as in `Health`. `error_queue_depth`: None: it does not know. `problem`: why it
-    forwards nothing at present; None: it does, as far as it knows.
+    `breakers`: the state of each, as in `Health`. `error_queue_depth`: None: it does not know; `error_queue_seen`: when
+    the broker said so. `problem`: why it forwards nothing at present; None: it does, as far as it knows.
     """
 
     dispatcher_id: str
@@ -130,7 +132,40 @@ class DispatcherRecord:
     breakers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     error_queue: str = "error"
     error_queue_depth: int | None = None
+    error_queue_seen: datetime | None = None
     problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngressRecord:
+    """An ingress as it describes itself.
+
+    `ingress_id`: one of its own for each run. `stored`, `rejected`: messages since its process began. `kept_back`: how
+    many are at present, and `why_kept_back`. `rejected_depth`: messages in the rejected queue; None: it does not know;
+    `rejected_seen`: when the broker said so. `breakers`: as in `IngressHealth`. `problem`: why it takes nothing in at
+    present; None: it does, as far as it knows.
+    """
+
+    ingress_id: str
+    queue: str
+    rejected_queue: str
+    host: str
+    pid: int
+    version: str
+    since: datetime
+    beat: datetime
+    stored: int = 0
+    rejected: int = 0
+    kept_back: int = 0
+    why_kept_back: str | None = None
+    rejected_depth: int | None = None
+    rejected_seen: datetime | None = None
+    breakers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    problem: str | None = None
+
+    def is_gone(self, now: datetime) -> bool:
+        """Whether it has said nothing for so long that it has died. `now`: by the store's clock."""
+        return now - self.beat > ALIVE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -363,6 +398,24 @@ class OperableDelayedMessageStore(ManagedDelayedMessageStore, OperableTransactio
     @abstractmethod
     def dispatchers(self) -> Sequence[DispatcherRecord]:
         """Those that live, by name and id."""
+
+    # ingresses; a store need not keep what they tell
+
+    def beat_of_ingress(self, record: IngressRecord) -> None:
+        """Say that an ingress lives. The store's clock says when, in place of `record.beat`.
+
+        Records that `ingresses` does not tell of any more go at some time. The default keeps nothing.
+        """
+
+    def retire_ingress(self, ingress_id: str) -> None:
+        """Say that an ingress has ended; nothing happens if it is not known. The default keeps nothing."""
+
+    def ingresses(self) -> Sequence[IngressRecord]:
+        """Those that live, and for each queue that has none any more the one that died last, for GONE_FOR.
+
+        By queue and id. The default knows none.
+        """
+        return ()
 
     @abstractmethod
     def activity(self, since: datetime) -> Sequence[Activity]:

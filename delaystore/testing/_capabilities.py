@@ -28,6 +28,8 @@ class StoreCapabilities:
     """It is a ManagedDelayedMessageStore and a KeyedDelayedMessageStore."""
     operations: bool = False
     """It is an OperableDelayedMessageStore, and its `transaction()` yields an OperableTransaction."""
+    ingresses: bool = False
+    """It keeps what ingresses tell of themselves; for stores with operations."""
     other_processes: bool = False
     """Another process can open the same storage: `open_elsewhere` is given."""
     lease: timedelta = timedelta(0)

@@ -18,6 +18,7 @@ class TestInMemoryStore(StoreConformance):
         management=True,
         keys=True,
         operations=True,
+        ingresses=True,
         ending_leases=True,
     )
 

@@ -1,5 +1,6 @@
 """What operators need, where SQL databases differ: rights, tables of earlier releases, locks, plans."""
 
+import json
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +10,7 @@ from datetime import timedelta
 from typing import ClassVar
 
 import pytest
-from sqlalchemy import Connection, event, inspect, text
+from sqlalchemy import Column, Connection, MetaData, String, Table, event, inspect, select, text, update
 
 from delaystore.calls import Call
 from delaystore.errors import StoreSetupError
@@ -20,12 +21,14 @@ from delaystore.message import PARKED, DelayedMessage
 from delaystore.settings import TransactionMode
 from delaystore.sql.dialects import Claiming, store_dialect_of
 from delaystore.sql.names import BESIDE
+from delaystore.sql.types import UtcDateTime
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.operable import (
     EXAMINED,
     Activity,
     DispatcherRecord,
     FailedDelivery,
+    IngressRecord,
     Operation,
     OperationKind,
     OperationState,
@@ -437,3 +440,46 @@ def test_a_stray_is_found_behind_many_that_are_parked(store: SqlDelayedMessageSt
         connection.execute(text(f"DELETE FROM {store.table.name}_destinations WHERE name = 'other'"))
     assert [store.unpark(step) for _ in range(3)] == [0, 1, 0]
     assert store.count_parked(far + 1) == far
+
+
+def test_a_queue_without_an_ingress_is_told_of_for_a_day(store: SqlDelayedMessageStore) -> None:
+    now, table = store.now(), f"{store.table.name}_dispatchers"
+    place = {"host": "h", "pid": 1, "version": "1", "since": now, "beat": now}
+
+    def pass_hours(hours: int) -> None:
+        store._tidy_from = 0.0
+        beats = Table(table, MetaData(), Column("dispatcher_id", String), Column("beat", UtcDateTime))
+        with store.engine.begin() as connection:
+            for name, beat in connection.execute(select(beats)).all():
+                earlier = update(beats).where(beats.c.dispatcher_id == name)
+                connection.execute(earlier.values(beat=beat - timedelta(hours=hours)))
+
+    def rows() -> int:
+        with store.engine.connect() as connection:
+            return connection.execute(text(f"SELECT count(*) FROM {table}")).scalar_one()
+
+    store.beat_of_ingress(IngressRecord(ingress_id="i", queue="q", rejected_queue="r", **place))  # type: ignore[arg-type]
+    store.beat(DispatcherRecord(dispatcher_id="d", name="n", **place))  # type: ignore[arg-type]
+    pass_hours(23)
+    store.beat(DispatcherRecord(dispatcher_id="new", name="n", **place))  # type: ignore[arg-type]
+    assert [(each.ingress_id, each.is_gone(store.now())) for each in store.ingresses()] == [("i", True)]
+    assert rows() == 2, "the dispatcher that died is forgotten"
+    pass_hours(2)
+    assert list(store.ingresses()) == []
+    store.beat_of_ingress(IngressRecord(ingress_id="new", queue="other", rejected_queue="r", **place))  # type: ignore[arg-type]
+    assert [each.ingress_id for each in store.ingresses()] == ["new"]
+    assert rows() == 1, "all that died are forgotten"
+
+
+def test_what_another_release_tells_of_an_ingress_is_read(store: SqlDelayedMessageStore) -> None:
+    now = store.now()
+    record = IngressRecord(
+        ingress_id="i", queue="q", rejected_queue="r", host="h", pid=1, version="9", since=now, beat=now, stored=3
+    )
+    store.beat_of_ingress(record)
+    table = f"{store.table.name}_dispatchers"
+    told = {"queue": "q", "rejected_queue": "r", "host": "h", "pid": 1, "version": "9", "since": now.isoformat()}
+    with store.engine.begin() as connection:
+        connection.execute(text(f"UPDATE {table} SET record = :told"), {"told": json.dumps({**told, "mood": "fine"})})
+    (found,) = store.ingresses()
+    assert (found.queue, found.version, found.since, found.stored, found.rejected_depth) == ("q", "9", now, 0, None)

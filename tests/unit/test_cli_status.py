@@ -1,6 +1,7 @@
 """What `status` and `health` say of an endpoint, in words."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -13,12 +14,14 @@ from delaystore.delivery import DelayedDelivery
 from delaystore.failures import FailedAttempt
 from delaystore.filters import MessageFilter
 from delaystore.lateness import LatenessHistogram
+from delaystore.message import DelayedMessage
 from delaystore.operations.demands import Demands
 from delaystore.operations.overview import Overview
 from delaystore.operations.recent import Recent
 from delaystore.stores import InMemoryDelayedMessageStore
 from delaystore.stores.operable import Activity, DispatcherRecord, FailedDelivery
 from delaystore.times import duration_text, parse_duration, time_text
+from delaystore.transports import InMemoryTransport
 
 FIVE_MINUTES = Demands(max_overdue=timedelta(minutes=5))
 A_DISPATCHER = Demands(max_overdue=timedelta(minutes=5), dispatcher=True)
@@ -124,6 +127,23 @@ def test_paused_and_failing_messages_are_told_and_alarm_nobody(
     document = told.document(FIVE_MINUTES)
     assert (document["paused"], document["failing"], document["parked"]) == (["billing", "shipping"], 1, 1)
     assert (document["error_queue"], document["error_queue_depth"]) == ("error", 3)
+
+
+def test_how_old_the_error_queues_count_is_is_told(
+    delivery: DelayedDelivery, store: InMemoryDelayedMessageStore
+) -> None:
+    seen = store.now() - timedelta(seconds=12)
+    store.beat(dispatcher(store, error_queue_depth=3, error_queue_seen=seen))
+    assert "error queue  error: 3, as of 12s ago\n" in screen(delivery)
+    assert report(delivery).overview.as_dict()["error_queue_seen"] == seen.isoformat()
+
+
+def test_what_the_transport_says_of_the_error_queue_is_of_now(store: InMemoryDelayedMessageStore) -> None:
+    transport = InMemoryTransport(auto_declare=True)
+    transport.send([DelayedMessage(destination="error", body=b"", due_time=NOW, message_id="1")], None, 1)
+    with closing(DelayedDelivery("sales", store, transport)) as delivery:
+        store.beat(dispatcher(store, error_queue_depth=3, error_queue_seen=store.now() - timedelta(seconds=12)))
+        assert "error queue  error: 1\n" in screen(delivery)
 
 
 def test_dispatchers_and_operations_are_shown(delivery: DelayedDelivery, store: InMemoryDelayedMessageStore) -> None:

@@ -22,7 +22,9 @@ HISTORIES = "test_random_histories_of_operators_are_those_of_the_in_memory_store
 TAIL = """
 class TestBroken(StoreConformance):
     operable_histories = 200
-    capabilities = StoreCapabilities(transactions=True, batches=True, management=True, operations=True)
+    capabilities = StoreCapabilities(
+        transactions=True, batches=True, management=True, operations=True, ingresses=True
+    )
 
     @pytest.fixture
     def clock(self):
@@ -236,6 +238,35 @@ class Broken(Memory):
             "test_a_dispatcher_is_known_as_it_describes_itself",
             "test_who_says_nothing_for_long_is_dead_by_the_stores_clock",
         },
+    ),
+    "beats of ingresses go by their own clock": (
+        """
+class Broken(Memory):
+    def beat_of_ingress(self, record):
+        super().beat_of_ingress(record)
+        self._waiting().reports._ingresses[record.ingress_id] = record
+""",
+        {
+            "test_an_ingress_is_known_as_it_describes_itself",
+            "test_of_a_queue_that_has_no_ingress_any_more_the_last_one_is_told",
+        },
+    ),
+    "every ingress that died is told of": (
+        """
+class Broken(Memory):
+    def ingresses(self):
+        return sorted(self._waiting().reports._ingresses.values(), key=lambda each: (each.queue, each.ingress_id))
+""",
+        {"test_of_a_queue_that_has_no_ingress_any_more_the_last_one_is_told"},
+    ),
+    "ingresses are dispatchers": (
+        """
+class Broken(Memory):
+    def retire(self, dispatcher_id):
+        super().retire(dispatcher_id)
+        super().retire_ingress(dispatcher_id)
+""",
+        {"test_dispatchers_and_ingresses_are_told_apart"},
     ),
     "the last activity of a minute counts": (
         """

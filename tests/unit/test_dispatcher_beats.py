@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from delaystore.dispatcher import Dispatcher, _beats, _depth
+from delaystore.dispatcher import Dispatcher, _beats
 from delaystore.dispatcher._activity import MOST_MINUTES, RecentActivity, _add_lateness
 from delaystore.dispatcher._batch import Batch
 from delaystore.errors import StoreUnavailableError
@@ -139,7 +139,7 @@ def test_beats_that_fail_are_told_once_and_what_was_done_is_kept(
                 raise StoreUnavailableError("locked")
             super().beat(record, done)
 
-    monkeypatch.setattr("delaystore.dispatcher._ticker.ARMED_DELAY", 0.01)
+    monkeypatch.setattr("delaystore.dispatcher.ticker.ARMED_DELAY", 0.01)
     store = SilentStore()
     with running(make(store, transport)) as dispatcher:
         store.store_many([due("a"), due("b")])
@@ -198,7 +198,7 @@ def test_a_single_beat_that_fails_is_no_news(
                 raise StoreUnavailableError("the database is locked")
             super().beat(record, done)
 
-    monkeypatch.setattr("delaystore.dispatcher._ticker.ARMED_DELAY", 0.01)
+    monkeypatch.setattr("delaystore.dispatcher.ticker.ARMED_DELAY", 0.01)
     store = BusyStore()
     with running(make(store, transport)):
         wait_until(lambda: store.beats > 3)
@@ -236,9 +236,14 @@ def test_an_error_queue_that_does_not_answer_holds_up_no_beat(store: CountingSto
         wait_until(lambda: asked and store.dispatchers())
         first = store.dispatchers()[0].beat
         wait_until(lambda: store.dispatchers()[0].beat > first + 3 * SOON)
-        assert store.dispatchers()[0].error_queue_depth is None
+        assert (store.dispatchers()[0].error_queue_depth, store.dispatchers()[0].error_queue_seen) == (None, None)
         answer.set()
+        answered = store.now()
         wait_until(lambda: dispatcher.health().error_queue_depth == 7)
+        wait_until(lambda: store.dispatchers()[0].beat > answered + 3 * SOON)
+        (record,) = store.dispatchers()
+        assert record.error_queue_seen is not None
+        assert abs(record.error_queue_seen - answered) < 2 * SOON < record.beat - record.error_queue_seen
     assert asked == ["error"]
 
 
@@ -246,7 +251,7 @@ def test_the_transport_is_asked_for_nothing_once_the_dispatcher_has_stopped(
     store: CountingStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who stops it closes the transport next, and would leave the connection of a late question open."""
-    monkeypatch.setattr(_depth, "ASK_EVERY", 0.0)
+    monkeypatch.setattr("delaystore.dispatcher.depth.ASK_EVERY", 0.0)
     asked: list[str] = []
     answered: list[str] = []
 

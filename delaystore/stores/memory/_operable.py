@@ -29,6 +29,7 @@ from delaystore.stores.operable import (
     Destination,
     DispatcherRecord,
     FailedDelivery,
+    IngressRecord,
     OperableDelayedMessageStore,
     Operation,
 )
@@ -215,6 +216,24 @@ class OperableInMemoryStore(OperableDelayedMessageStore):
         waiting, now = self._waiting(), self._clock.now()
         with waiting.lock:
             return waiting.reports.dispatchers(now)
+
+    @override
+    def beat_of_ingress(self, record: IngressRecord) -> None:
+        waiting, now = self._waiting(), self._clock.now()
+        with waiting.lock:
+            waiting.reports.beat_of_ingress(record, now)
+
+    @override
+    def retire_ingress(self, ingress_id: str) -> None:
+        waiting = self._waiting()
+        with waiting.lock:
+            waiting.reports.retire_ingress(ingress_id)
+
+    @override
+    def ingresses(self) -> Sequence[IngressRecord]:
+        waiting, now = self._waiting(), self._clock.now()
+        with waiting.lock:
+            return waiting.reports.ingresses(now)
 
     @override
     def activity(self, since: datetime) -> Sequence[Activity]:

@@ -1,10 +1,11 @@
-"""Which dispatchers live, what they did in each minute, and who changed what."""
+"""Which dispatchers and ingresses live, what they did in each minute, and who changed what."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from delaystore.stores.operable import ACTIVITY_KEPT, ALIVE, Activity, AuditEntry, DispatcherRecord
+from delaystore.stores._ingresses import told_of
+from delaystore.stores.operable import ACTIVITY_KEPT, ALIVE, Activity, AuditEntry, DispatcherRecord, IngressRecord
 
 
 class Reports:
@@ -12,6 +13,7 @@ class Reports:
 
     def __init__(self) -> None:
         self._dispatchers: dict[str, DispatcherRecord] = {}
+        self._ingresses: dict[str, IngressRecord] = {}
         self._activity: dict[datetime, Activity] = {}
         self._changes: list[AuditEntry] = []
 
@@ -32,6 +34,19 @@ class Reports:
     def dispatchers(self, now: datetime) -> Sequence[DispatcherRecord]:
         """Those that live, by name and id."""
         return sorted(self._alive(now), key=lambda each: (each.name, each.dispatcher_id))
+
+    def beat_of_ingress(self, record: IngressRecord, now: datetime) -> None:
+        """Keep what it tells, and forget what is told of no more."""
+        known = {each.ingress_id: each for each in told_of(self._ingresses.values(), now)}
+        self._ingresses = {**known, record.ingress_id: replace(record, beat=now)}
+
+    def retire_ingress(self, ingress_id: str) -> None:
+        """Forget an ingress, if it is known."""
+        self._ingresses.pop(ingress_id, None)
+
+    def ingresses(self, now: datetime) -> Sequence[IngressRecord]:
+        """Those that are told of."""
+        return told_of(self._ingresses.values(), now)
 
     def activity(self, since: datetime) -> Sequence[Activity]:
         """Of each minute that begins at `since` or later, in order."""

@@ -11,6 +11,7 @@ from delaystore.stores.operable import (
     Activity,
     AuditEntry,
     DispatcherRecord,
+    IngressRecord,
     OperableDelayedMessageStore,
 )
 from delaystore.testing._capabilities import needs
@@ -27,6 +28,13 @@ def a_record(
     """A dispatcher; name only the fields that matter."""
     defaults: dict[str, object] = {"host": "desk-4", "pid": 17, "version": "1.0", "since": NOON - HOUR}
     return DispatcherRecord(dispatcher_id=dispatcher_id, name=name, beat=beat, **(defaults | fields))  # type: ignore[arg-type]
+
+
+def an_ingress(ingress_id: str = "one", queue: str = "orders.ingress", **fields: object) -> IngressRecord:
+    """An ingress; name only the fields that matter."""
+    defaults: dict[str, object] = {"host": "desk-4", "pid": 17, "version": "1.0", "since": NOON - HOUR, "beat": NOON}
+    named = {"ingress_id": ingress_id, "queue": queue, "rejected_queue": f"{queue}.rejected"}
+    return IngressRecord(**(named | defaults | fields))  # type: ignore[arg-type]
 
 
 def late(*seconds: float) -> LatenessHistogram:
@@ -58,6 +66,7 @@ class ReportTests(StoreTests):
             breakers={"store": "closed", "transport": "öffen"},
             error_queue="errors",
             error_queue_depth=3,
+            error_queue_seen=NOON + TICK,
             problem="the broker 'b' does not answer: ünreachable",
         )
         before = operable.now()
@@ -179,3 +188,74 @@ class ReportTests(StoreTests):
         assert list(colleague.changes()) == []
         operable.note_changes(entries)
         assert list(colleague.changes()) == entries[::-1]
+
+
+def ingress_ids(store: OperableDelayedMessageStore) -> list[str]:
+    """Of those that are told of."""
+    return [each.ingress_id for each in store.ingresses()]
+
+
+@needs("operations", "ingresses")
+class IngressReportTests(StoreTests):
+    """What ingresses tell of themselves."""
+
+    def test_an_ingress_is_known_as_it_describes_itself(
+        self, operable: OperableDelayedMessageStore, colleague: OperableDelayedMessageStore
+    ) -> None:
+        assert list(operable.ingresses()) == []
+        record = an_ingress(
+            stored=2**40,
+            rejected=3,
+            kept_back=2,
+            why_kept_back="the rejected queue is füll",
+            rejected_depth=4,
+            rejected_seen=NOON + TICK,
+            breakers={"intake": "armed", "consume": "disarmed"},
+            problem="there is no queue 'orders.ingress'",
+        )
+        before = operable.now()
+        operable.beat_of_ingress(record)
+        (found,) = colleague.ingresses()
+        assert replace(found, beat=record.beat, breakers=dict(found.breakers)) == record
+        assert before - timedelta(seconds=1) <= found.beat <= operable.now() + timedelta(seconds=1)
+        operable.beat_of_ingress(an_ingress())
+        (found,) = colleague.ingresses()
+        assert replace(found, beat=NOON, breakers={}) == replace(an_ingress(), breakers={})
+
+    def test_ingresses_are_told_by_queue_and_id_until_they_end(
+        self, operable: OperableDelayedMessageStore, colleague: OperableDelayedMessageStore
+    ) -> None:
+        for store, ingress_id, queue in ((operable, "c", "a"), (colleague, "a", "b"), (operable, "b", "a")):
+            store.beat_of_ingress(an_ingress(ingress_id, queue))
+        assert ingress_ids(operable) == ingress_ids(colleague) == ["b", "c", "a"]
+        colleague.retire_ingress("c")
+        colleague.retire_ingress("nobody")
+        assert ingress_ids(operable) == ["b", "a"]
+
+    def test_dispatchers_and_ingresses_are_told_apart(self, operable: OperableDelayedMessageStore) -> None:
+        operable.beat(a_record("one"))
+        operable.beat_of_ingress(an_ingress("one"))
+        assert dispatcher_ids(operable) == ingress_ids(operable) == ["one"]
+        operable.retire("one")
+        assert (dispatcher_ids(operable), ingress_ids(operable)) == ([], ["one"])
+        operable.beat(a_record("one"))
+        operable.retire_ingress("one")
+        assert (dispatcher_ids(operable), ingress_ids(operable)) == (["one"], [])
+
+    def test_of_a_queue_that_has_no_ingress_any_more_the_last_one_is_told(
+        self, operable: OperableDelayedMessageStore, pass_time: Callable[[float], None]
+    ) -> None:
+        operable.beat_of_ingress(an_ingress("first", "a"))
+        operable.beat_of_ingress(an_ingress("other", "b"))
+        pass_time(ALIVE.total_seconds() / 2)
+        operable.beat_of_ingress(an_ingress("last", "a"))
+        pass_time(ALIVE.total_seconds() + 1)
+        assert [(each.ingress_id, each.is_gone(operable.now())) for each in operable.ingresses()] == [
+            ("last", True),
+            ("other", True),
+        ]
+        operable.beat_of_ingress(an_ingress("new", "b"))
+        assert [(each.ingress_id, each.is_gone(operable.now())) for each in operable.ingresses()] == [
+            ("last", True),
+            ("new", False),
+        ]

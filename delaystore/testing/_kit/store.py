@@ -14,7 +14,7 @@ from delaystore.testing._kit.management import ManagementTests
 from delaystore.testing._kit.operable_machine import OperableMachineTests
 from delaystore.testing._kit.operations import OperationTests
 from delaystore.testing._kit.pauses import PauseTests
-from delaystore.testing._kit.reports import ReportTests
+from delaystore.testing._kit.reports import IngressReportTests, ReportTests
 from delaystore.testing._kit.round_trip import RoundTripTests
 from delaystore.testing._kit.search import SearchTests
 from delaystore.testing._kit.sessions import SessionTests
@@ -41,6 +41,7 @@ class StoreConformance(
     LimitTests,
     FailureTests,
     ReportTests,
+    IngressReportTests,
     StateMachineTests,
     OperableMachineTests,
 ):

@@ -1,9 +1,10 @@
 """What the nouns of this package need of a store that is bound to a transaction."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Protocol
 
-from sqlalchemy import Connection, CursorResult, Executable
+from sqlalchemy import ColumnElement, Connection, CursorResult, Executable, Table, insert, update
 
 from delaystore.sql.errors import translated_errors
 from delaystore.stores.sql._parts import StoreParts
@@ -40,3 +41,13 @@ class Noun:
         """Begin as the writer where there is but one, so that what is read stays so; elsewhere rows are locked."""
         with translated_errors():
             self._dialect.begin_writing(self._bound.connection)
+
+    def upsert(self, table: Table, known: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+        """Change the row that has the `known` values, or add it. Nobody else writes it."""
+        if not self._execute(update(table).where(*are(table, known)).values(**values)).rowcount:
+            self._execute(insert(table), {**known, **values})
+
+
+def are(table: Table, known: Mapping[str, Any]) -> list[ColumnElement[bool]]:
+    """That a row has these values."""
+    return [table.c[name] == value for name, value in known.items()]

@@ -1,16 +1,17 @@
 """Dispatchers that live, and what they did in each minute."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Table, delete, insert, select, update
+from sqlalchemy import delete, not_, select
 
 from delaystore.lateness import LatenessHistogram
 from delaystore.message import utc
 from delaystore.stores.operable import ACTIVITY_KEPT, ALIVE, Activity, DispatcherRecord
-from delaystore.stores.sql.operating._bound import Noun
+from delaystore.stores.sql.operating._bound import Noun, are
+from delaystore.stores.sql.operating._ingresses import are_ingresses
 
 FORGOTTEN: Final = timedelta(hours=1)
 """How long the record of a dispatcher that died is kept."""
@@ -23,14 +24,15 @@ class Dispatchers(Noun):
         """Write the record, and add what was done. Who has written a record alone adds to its rows."""
         self.begin_writing()
         table, known = self._tables.dispatchers, {"dispatcher_id": record.dispatcher_id}
-        self._upsert(table, known, {"beat": self._bound.now(), "record": _document(record)})
+        self.upsert(table, known, {"beat": self._bound.now(), "record": _document(record)})
         for activity in done:
             self._add(record.dispatcher_id, activity)
 
     def forget(self) -> None:
         """Delete what is old."""
         now, dispatchers, activity = self._bound.now(), self._tables.dispatchers, self._tables.activity
-        self._execute(delete(dispatchers).where(dispatchers.c.beat < now - FORGOTTEN))
+        old = dispatchers.c.beat < now - FORGOTTEN
+        self._execute(delete(dispatchers).where(old, not_(are_ingresses(dispatchers))))
         self._execute(delete(activity).where(activity.c.minute < now - ACTIVITY_KEPT))
 
     def retire(self, dispatcher_id: str) -> None:
@@ -41,7 +43,8 @@ class Dispatchers(Noun):
     def alive(self) -> Sequence[DispatcherRecord]:
         """By name and id."""
         table = self._tables.dispatchers
-        rows = self._execute(select(table).where(table.c.beat >= self._bound.now() - ALIVE))
+        living = table.c.beat >= self._bound.now() - ALIVE
+        rows = self._execute(select(table).where(living, not_(are_ingresses(table))))
         return sorted(map(_record, rows), key=lambda each: (each.name, each.dispatcher_id))
 
     def activity(self, since: datetime) -> Sequence[Activity]:
@@ -55,16 +58,8 @@ class Dispatchers(Noun):
 
     def _add(self, dispatcher_id: str, done: Activity) -> None:
         table, known = self._tables.activity, {"minute": utc(done.minute, "minute"), "dispatcher_id": dispatcher_id}
-        row = self._execute(select(table).where(*_are(table, known))).first()
-        self._upsert(table, known, _counts(done if row is None else _activity(row) + done))
-
-    def _upsert(self, table: Table, known: Mapping[str, Any], values: Mapping[str, Any]) -> None:
-        if not self._execute(update(table).where(*_are(table, known)).values(**values)).rowcount:
-            self._execute(insert(table), {**known, **values})
-
-
-def _are(table: Table, known: Mapping[str, Any]) -> list[ColumnElement[bool]]:
-    return [table.c[name] == value for name, value in known.items()]
+        row = self._execute(select(table).where(*are(table, known))).first()
+        self.upsert(table, known, _counts(done if row is None else _activity(row) + done))
 
 
 def _document(record: DispatcherRecord) -> str:
@@ -79,6 +74,7 @@ def _document(record: DispatcherRecord) -> str:
             "breakers": dict(record.breakers),
             "error_queue": record.error_queue,
             "error_queue_depth": record.error_queue_depth,
+            "error_queue_seen": None if record.error_queue_seen is None else record.error_queue_seen.isoformat(),
             "problem": record.problem,
         }
     )
@@ -88,6 +84,7 @@ def _record(row: Any) -> DispatcherRecord:
     """What another release has written may have more, or less."""
     document = json.loads(row.record)
     known = {name: document[name] for name in _OPTIONAL if name in document}
+    seen = document.get("error_queue_seen")
     return DispatcherRecord(
         dispatcher_id=row.dispatcher_id,
         name=document["name"],
@@ -96,6 +93,7 @@ def _record(row: Any) -> DispatcherRecord:
         version=document["version"],
         since=datetime.fromisoformat(document["since"]),
         beat=row.beat,
+        error_queue_seen=None if seen is None else datetime.fromisoformat(seen),
         **known,
     )
 

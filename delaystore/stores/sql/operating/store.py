@@ -24,6 +24,7 @@ from delaystore.stores.operable import (
     AuditEntry,
     Destination,
     DispatcherRecord,
+    IngressRecord,
     OperableDelayedMessageStore,
     Operation,
 )
@@ -32,6 +33,7 @@ from delaystore.stores.sql.operating._bound import Bound
 from delaystore.stores.sql.operating._changes import Changes
 from delaystore.stores.sql.operating._destinations import Destinations
 from delaystore.stores.sql.operating._dispatchers import Dispatchers
+from delaystore.stores.sql.operating._ingresses import Ingresses
 from delaystore.stores.sql.operating._operations import Operations
 from delaystore.stores.sql.operating._parking import Parking
 from delaystore.stores.sql.operating._search import Search
@@ -180,17 +182,19 @@ class OperableSqlStore(OperableDelayedMessageStore):
     def beat(self, record: DispatcherRecord, done: Sequence[Activity] = ()) -> None:
         with self._one_call() as bound:
             Dispatchers(bound).beat(record, done)
-        if time.monotonic() >= self._tidy_from:
-            self._tidy_from = time.monotonic() + TIDIED
-            self._forget_old()
+        self._forget_old()
 
     def _forget_old(self) -> None:
         """Raises nothing: the beat before is written, and whoever heard of a failure would write it again."""
+        if time.monotonic() < self._tidy_from:
+            return
+        self._tidy_from = time.monotonic() + TIDIED
         try:
             with self._one_call() as bound:
                 Dispatchers(bound).forget()
+                Ingresses(bound).forget()
         except StoreError as error:
-            log.debug("what dispatchers told long ago is not deleted: %s; it is tried again", error)
+            log.debug("what dispatchers and ingresses told long ago is not deleted: %s; it is tried again", error)
 
     @override
     def retire(self, dispatcher_id: str) -> None:
@@ -201,6 +205,22 @@ class OperableSqlStore(OperableDelayedMessageStore):
     def dispatchers(self) -> Sequence[DispatcherRecord]:
         with self._one_call() as bound:
             return Dispatchers(bound).alive()
+
+    @override
+    def beat_of_ingress(self, record: IngressRecord) -> None:
+        with self._one_call() as bound:
+            Ingresses(bound).beat(record)
+        self._forget_old()
+
+    @override
+    def retire_ingress(self, ingress_id: str) -> None:
+        with self._one_call() as bound:
+            Ingresses(bound).retire(ingress_id)
+
+    @override
+    def ingresses(self) -> Sequence[IngressRecord]:
+        with self._one_call() as bound:
+            return Ingresses(bound).all()
 
     @override
     def activity(self, since: datetime) -> Sequence[Activity]:

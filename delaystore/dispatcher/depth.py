@@ -1,13 +1,12 @@
-"""How many messages are in the error queue."""
+"""How many messages are in a queue beside the work, such as the error queue."""
 
 import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from delaystore.calls import in_background
-from delaystore.transports.abc import Transport
 
 logger = logging.getLogger("delaystore.dispatcher")
 
@@ -19,12 +18,30 @@ LONGEST_END: Final = 1.0
 """Seconds to wait at the end for an answer that is under way."""
 
 
-class ErrorQueueDepth:
-    """Asks a transport now and then, in a thread of its own, one at a time: a broker may not answer at all."""
+class Depth(NamedTuple):
+    """What was answered, and how many seconds ago."""
 
-    def __init__(self, transport: Transport, queue: str, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._transport = transport
+    messages: int
+    age: float
+
+
+class QueueDepth:
+    """Asks now and then, in a thread of its own, one at a time: a broker may not answer at all.
+
+    `queue`: its name, for threads and the log. `question`: how many messages are in it; None: there is no such queue.
+    `may_ask`: whether the broker is there, as far as is known; it returns at once.
+    """
+
+    def __init__(
+        self,
+        queue: str,
+        question: Callable[[], int | None],
+        may_ask: Callable[[], bool],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._queue = queue
+        self._question = question
+        self._may_ask = may_ask
         self._monotonic = monotonic
         self._lock = threading.Lock()
         self._asking = False
@@ -33,18 +50,19 @@ class ErrorQueueDepth:
         self._not_before = 0.0
         self._answer: tuple[int | None, float] = (None, 0.0)
 
-    def ask(self) -> int | None:
+    def ask(self) -> Depth | None:
         """The last answer; None: it is not known. Begins another question if it is time; returns at once."""
         now = self._monotonic()
         with self._lock:
-            begin = self._is_time(now) and self._transport.unavailable() is None
+            begin = self._is_time(now) and self._may_ask()
             if begin:
                 self._asking, self._not_before = True, now + ASK_EVERY
                 self._answered.clear()
-        if begin and not in_background("delaystore-error-queue-depth", self._ask):
+        if begin and not in_background("delaystore-queue-depth", self._ask):
             self._asking = False
-        depth, told = self._answer
-        return depth if now - told < KNOWN_FOR else None
+        messages, told = self._answer
+        age = max(0.0, now - told)
+        return None if messages is None or age >= KNOWN_FOR else Depth(messages, age)
 
     def end(self) -> None:
         """Ask no more, and wait a moment for an answer that is under way: the transport is perhaps closed then."""
@@ -57,12 +75,12 @@ class ErrorQueueDepth:
         return not self._ended and not self._asking and now >= self._not_before
 
     def _ask(self) -> None:
-        depth = None
+        messages = None
         try:
-            depth = self._transport.depth(self._queue)
+            messages = self._question()
         except Exception as error:
-            logger.debug("the depth of the error queue is not known: %s", error)
+            logger.debug("the depth of %r is not known: %s", self._queue, error)
         finally:
-            self._answer = depth, self._monotonic()
+            self._answer = messages, self._monotonic()
             self._asking = False
             self._answered.set()

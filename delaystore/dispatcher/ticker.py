@@ -1,4 +1,4 @@
-"""A thread beside the loop that does something again and again."""
+"""A thread beside the work that does something again and again."""
 
 import logging
 import threading
@@ -19,15 +19,22 @@ class Ticker:
 
     While it fails it is tried again after a second, and after ten at last; the log hears of it once for each outage.
     `purpose` completes the sentence "<purpose> fails". `farewell` is done in the thread at its end; None: nothing is.
+    `log` hears of it.
     """
 
     def __init__(
-        self, name: str, purpose: str, work: Callable[[], float], farewell: Callable[[], None] | None = None
+        self,
+        name: str,
+        purpose: str,
+        work: Callable[[], float],
+        farewell: Callable[[], None] | None = None,
+        log: logging.Logger = logger,
     ) -> None:
         self._name = name
         self._purpose = purpose
         self._work = work
         self._farewell = farewell
+        self._log = log
         self._wanted = threading.Event()
         self._thread: threading.Thread | None = None
         self._failures = 0
@@ -82,7 +89,7 @@ class Ticker:
         except Exception as error:
             return self._failed(error)
         if self._told:
-            logger.warning("%s works again", self._purpose)
+            self._log.warning("%s works again", self._purpose)
         self._failures, self._told = 0, False
         return seconds or 0.0
 
@@ -92,7 +99,7 @@ class Ticker:
         self._failures += 1
         if not self._told and (self._failures >= LOUD_FROM or not expected):
             self._told = True
-            logger.warning("%s fails: %s", self._purpose, error, exc_info=None if expected else error)
+            self._log.warning("%s fails: %s", self._purpose, error, exc_info=None if expected else error)
         else:
-            logger.debug("%s fails: %s", self._purpose, error)
+            self._log.debug("%s fails: %s", self._purpose, error)
         return min(ARMED_DELAY * self._failures, TRIGGERED_DELAY)
