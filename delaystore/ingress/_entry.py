@@ -1,11 +1,14 @@
 """A message on its way from the ingress queue into the store."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
 from delaystore.ingress.arrival import Arrival
 from delaystore.ingress.reading.saga_cleared import SagaCleared
 from delaystore.message import DelayedMessage
+from delaystore.transports.abc import LateAnswer
+from delaystore.transports.rabbitmq.raw.properties import RawProperties
 
 
 class Fate(StrEnum):
@@ -29,7 +32,9 @@ class Entry:
     """A message on its way. `at`: when it came, by time.monotonic.
 
     `meaning`: what it says, once it is read. `objection`: why it cannot be stored; None: it can. `fate`: None: it is
-    still open. `kept_back`: the store answers, and fails on it.
+    still open. `failure`: what the store, which answers, fails on it with, since `failing_since` (by time.monotonic);
+    None: it does not. `given_up`: it has no room any more to be tried again. `copy_late`: whether its copy, which
+    the rejected queue has not confirmed in time, arrives after all; None: none is on its way.
     """
 
     arrival: Arrival
@@ -37,10 +42,27 @@ class Entry:
     meaning: DelayedMessage | SagaCleared | None = None
     objection: str | None = None
     fate: Fate | None = None
-    kept_back: bool = False
+    failure: str | None = None
+    failing_since: float = 0.0
+    given_up: bool = False
+    copy_late: LateAnswer | None = None
 
     @property
     def message(self) -> DelayedMessage:
         """What is to be stored."""
         assert isinstance(self.meaning, DelayedMessage)
         return self.meaning
+
+    @property
+    def size(self) -> int:
+        """Bytes of its body and of its properties."""
+        return len(self.arrival.body) + len(self.arrival.properties.encoded)
+
+    def emptied(self) -> "Entry":
+        """The same without a body and without properties: what is left is in its queue."""
+        return Entry(self.arrival._replace(body=b"", properties=RawProperties.of({})), self.at)
+
+
+def size_of(entries: Iterable[Entry]) -> int:
+    """Bytes of bodies and properties."""
+    return sum(entry.size for entry in entries)

@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Final
@@ -24,6 +25,10 @@ _PATIENCE: Final = 10.0
 """Seconds for which a batch is tried again before its messages go back to their queue, where others may take them."""
 _FEW: Final = 3
 """Where the store fails on so many, one by one, and has taken none, it is the store's fault."""
+FAILS_FOR: Final = 60.0
+"""Seconds for which the store fails on a message, although it answers, before the message is rejected."""
+_AGAIN: Final = 1.0
+"""Seconds for messages on which the store has failed, each time; each may take its own, and others wait."""
 _PAGE: Final = 1000
 """Timeouts of a saga that are looked up at once."""
 _ASKING: Final = 5.0
@@ -58,22 +63,26 @@ class Intake:
         self._rejecting = rejecting
         self._breaker = breaker
         self._stopping = stopping
+        self._stored_at = 0.0
+        """When something was last stored, by time.monotonic."""
 
     def take_in(self, entries: Sequence[Entry]) -> str | None:
         """Give each entry a fate. Why some have none; None: all have one.
 
         Those without one are to be tried again, apart from others: the store fails on them, or the rejected queue does
         not take them. In an outage of the store it tries for a while, and then raises what the store raised; what has a
-        fate keeps it. TransportError: the rejected queue is gone.
+        fate keeps it.
         """
-        fresh = [entry for entry in _open(entries) if not entry.kept_back]
+        failing = [entry for entry in _open(entries) if entry.failure is not None]
+        fresh = [entry for entry in _open(entries) if entry.failure is None]
         trouble = self._take_in_patiently(fresh) if fresh else None
-        trouble = self._try_kept_back([entry for entry in entries if entry.kept_back]) or trouble
+        trouble = self._try_again(failing) or trouble
         rejected = [entry for entry in entries if entry.fate is None and entry.objection is not None]
         return (self._rejecting.reject(rejected) if rejected else None) or trouble
 
     def _take_in_patiently(self, entries: Sequence[Entry]) -> str | None:
         gives_up = time.monotonic() + _PATIENCE
+        failed_before = False
         while True:
             try:
                 self._take_in(entries)
@@ -81,39 +90,68 @@ class Intake:
                 return None
             except Exception as error:
                 pause = self._breaker.failure(error)
+                if failed_before and self._store_answers:
+                    with suppress(Exception):  # it is the store's fault after all
+                        return self._single_out(entries, error)
+                failed_before = True
                 if time.monotonic() + pause > gives_up or self._stopping.wait(pause):
                     return self._single_out(entries, error)
 
     def _single_out(self, entries: Sequence[Entry], error: Exception) -> str | None:
-        """Take in one by one what the store may fail on, and keep back what it does. Raises `error` in an outage."""
-        failed: list[Entry] = []
+        """Find out, by halves, what the store fails on, and note it; all else is taken in. Raises in an outage."""
+        failed: list[tuple[Entry, str]] = []
         worked = False
-        for entry in _open(entries):
-            if self._stopping.is_set() or (len(failed) == _FEW and not worked):
+        parts = _halves(list(_open(entries)))
+        while parts:
+            if self._stopping.is_set() or not (worked or (len(failed) < _FEW and self._store_answers)):
                 raise error
+            part = parts.pop()
             try:
-                self._take_in([entry])
+                self._take_in(part)
                 worked = True
             except Exception as its_own:
-                logger.warning("the store fails on a message of %r: %r", entry.arrival.queue, its_own)
-                failed.append(entry)
                 error = its_own
+                left = list(_open(part))
+                parts += _halves(left) if len(left) > 1 else []
+                failed += [(entry, str(error)) for entry in left if len(left) == 1]
         if worked:
             self._breaker.success()
-        elif self._stopping.is_set() or self._delivery.health(_ASKING).store is not None:
-            raise error
-        for entry in failed:
-            entry.kept_back = True
+        for entry, failure in failed:
+            logger.warning("the store fails on a message of %r: %s", entry.arrival.queue, failure)
+            entry.failure, entry.failing_since = failure, time.monotonic()
         return _fails(error) if failed else None
 
-    def _try_kept_back(self, entries: Sequence[Entry]) -> str | None:
-        """Take in one by one, up to the first on which the store still fails: each may take its time."""
-        for entry in _open(entries):
+    def _try_again(self, entries: Sequence[Entry]) -> str | None:
+        """Take in one by one, for a while, what the store has failed on; give up what it fails on for long."""
+        until = time.monotonic() + _AGAIN
+        for entry in entries:
             try:
                 self._take_in([entry])
             except Exception as error:
-                return _fails(error)
-        return None
+                entry.failure = str(error)
+            if time.monotonic() > until:
+                break
+        self._give_up(list(_open(entries)))
+        return next((_fails(entry.failure) for entry in _open(entries)), None)
+
+    def _give_up(self, entries: Sequence[Entry]) -> None:
+        """Object to what the store has failed on for long, or what has no room any more.
+
+        Only where it has stored another one meanwhile: otherwise it may refuse them all, which says nothing of them.
+        """
+        now = time.monotonic()
+        doubtful = (entry for entry in entries if entry.given_up or now - entry.failing_since > FAILS_FOR)
+        hopeless = [entry for entry in doubtful if entry.failing_since < self._stored_at]
+        if hopeless and not self._store_answers:
+            for entry in entries:
+                entry.failing_since = now
+        else:
+            for entry in hopeless:
+                entry.objection = f"the store fails on it: {entry.failure}"
+
+    @property
+    def _store_answers(self) -> bool:
+        return self._delivery.health(_ASKING).store is None
 
     def _take_in(self, entries: Sequence[Entry]) -> None:
         self._read(entry for entry in entries if entry.meaning is None and entry.objection is None)
@@ -123,6 +161,8 @@ class Intake:
             else:
                 for entry in group:
                     self._obey(entry)
+        if any(entry.fate is Fate.STORED for entry in entries):
+            self._stored_at = time.monotonic()
 
     def _read(self, entries: Iterable[Entry]) -> None:
         """Find out what each says. Delays count from when it came."""
@@ -171,9 +211,15 @@ class Intake:
         return len(ids) == _PAGE and ManagementOutcome.DONE in outcomes
 
 
-def _fails(error: Exception) -> str:
+def _fails(error: Exception | str | None) -> str:
     return f"the store answers, and fails on them: {error}"
 
 
 def _open(entries: Iterable[Entry]) -> Iterator[Entry]:
     return (entry for entry in entries if entry.fate is None and entry.objection is None)
+
+
+def _halves(entries: Sequence[Entry]) -> list[Sequence[Entry]]:
+    """Both halves, the first one last; a single one is its own."""
+    middle = len(entries) // 2
+    return [part for part in (entries[middle:], entries[:middle]) if part]

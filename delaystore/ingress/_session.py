@@ -1,14 +1,13 @@
 """One connection's worth of an ingress: consumed, taken in, acknowledged."""
 
 import time
-from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Final
 
 from delaystore.calls import StopFlag
-from delaystore.errors import TransportError
-from delaystore.ingress._entry import Entry
+from delaystore.ingress._entry import Entry, Fate, size_of
 from delaystore.ingress._intake import Intake
+from delaystore.ingress._kept_back import KeptBack
 from delaystore.ingress._tally import Tally
 from delaystore.ingress.arrival import Arrival
 from delaystore.ingress.settings import IngressSettings
@@ -22,8 +21,6 @@ _MANY: Final = 10
 """Messages. Where a batch has as many, it is worth while to gather them; where few come, they are stored at once."""
 _GATHERED_FOR: Final = 0.04
 """Seconds from the beginning of such a batch to that of the next one, unless this is full sooner."""
-_TRY_LEFT_EVERY: Final = 5.0
-"""Seconds between two attempts with messages that are kept back."""
 
 
 class Session:
@@ -51,14 +48,11 @@ class Session:
         """How many messages the batch had that was taken in last."""
         self._began = 0.0
         self._future: Future[str | None] | None = None
-        self._left: list[Entry] = []
-        """What is kept back: the store fails on it, or the rejected queue did not take it."""
-        self._left_at = 0.0
-        self._trouble: str | None = None
-        """Why."""
+        self._kept_back = KeptBack(settings)
 
     def run(self) -> None:
         """Raises TransportUnavailableError, TransportError, StoreError. What is not acknowledged goes back."""
+        self._tally.left(0, None)  # what an earlier connection kept back is in its queue, and may go to others
         with ThreadPoolExecutor(1, thread_name_prefix="delaystore-ingress-store") as worker:
             try:
                 while not self._stopping.is_set():
@@ -74,7 +68,7 @@ class Session:
 
     def _receive(self) -> None:
         """Take in what comes, and answer heartbeats. Where memory is full, read nothing until the batch is done."""
-        room = self._settings.memory_bytes - self._batch_bytes - _size(self._left)
+        room = self._kept_back.room - self._batch_bytes
         if self._consumer.prefetched_bytes >= room:
             if self._future is not None:
                 wait([self._future], _FULL_TICK)
@@ -102,21 +96,15 @@ class Session:
     def _begin(self, worker: ThreadPoolExecutor) -> None:
         if self._future is not None or self._gathering:
             return
-        self._batch = self._left_again() or [self._entry(each) for each in self._taken()]
+        self._batch = self._kept_back.to_try() or [self._entry(each) for each in self._taken()]
         if self._batch:
             self._began = time.monotonic()
-            self._batch_bytes = _size(self._batch)
+            self._batch_bytes = size_of(self._batch)
             self._future = worker.submit(self._intake.take_in, self._batch)
             self._future.add_done_callback(self._consumer.wake)
 
     def _taken(self) -> list[Consumed]:
         return self._consumer.take(self._settings.batch_size, self._settings.memory_bytes // 2)
-
-    def _left_again(self) -> list[Entry]:
-        if not self._left or time.monotonic() - self._left_at < _TRY_LEFT_EVERY:
-            return []
-        left, self._left = self._left, []
-        return left[1:] + left[:1]  # another one comes first each time
 
     def _finish(self) -> None:
         """Acknowledge what has a fate, once the batch is done; then raise what ended it."""
@@ -130,21 +118,14 @@ class Session:
             self._consumer.keep_back()
         self._consumer.acknowledge(entry.arrival.tag for entry in settled)
         self._tally.add(settled)
+        if any(entry.fate is Fate.REJECTED for entry in settled):
+            self._consumer.give_back(self._kept_back.to_give_back())
         trouble = future.result()
         if trouble is not None:
-            self._left += [entry for entry in batch if entry.fate is None]
-            self._left_at = time.monotonic()
-            self._trouble = trouble
-        self._tally.left(len(self._left), self._trouble)
-        if _size(self._left) > self._settings.memory_bytes // 2:
-            raise TransportError(f"too many messages are kept back, and all begin anew: {self._trouble}")
+            self._kept_back.add([entry for entry in batch if entry.fate is None], trouble)
+        self._tally.left(len(self._kept_back), self._kept_back.trouble)
 
     def _entry(self, consumed: Consumed) -> Entry:
         _, tag, redelivered, exchange, key, properties, body = consumed.delivery
         queue = self._queues[consumed.queue]
         return Entry(Arrival(queue, exchange, key, properties, body, redelivered, tag), consumed.at)
-
-
-def _size(entries: Sequence[Entry]) -> int:
-    """Bytes of bodies and properties."""
-    return sum(len(entry.arrival.body) + len(entry.arrival.properties.encoded) for entry in entries)

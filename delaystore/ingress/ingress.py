@@ -29,7 +29,7 @@ from delaystore.settings import DelayedDeliverySettings
 from delaystore.transports.rabbitmq import RabbitMQTransport
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.consuming.consumer import Consumer
-from delaystore.transports.rabbitmq.existence import ready_counts
+from delaystore.transports.rabbitmq.existence import Standing, look_at, ready_counts
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika
 from delaystore.transports.rabbitmq.queues import declare_queue
 from delaystore.transports.rabbitmq.raw.copies import CopyPublisher
@@ -182,18 +182,18 @@ class Ingress:
             publisher = opened.enter_context(closing(CopyPublisher(self._broker)))
             connections = opened.enter_context(closing(BlockingConnections(self._broker)))
             opened.enter_context(Beats(self._delivery, self._transport, self._settings, self.health))
-            intake = self._intake(run, publisher)
+            intake = self._intake(run, publisher, connections)
             while not run.stopping.is_set():
                 self._consume(run, intake, connections)
 
-    def _intake(self, run: "_Run", publisher: CopyPublisher) -> Intake:
+    def _intake(self, run: "_Run", publisher: CopyPublisher, connections: BlockingConnections) -> Intake:
         settings, timeout = self._settings, self._delivery_settings.dispatch_timeout.total_seconds()
         return Intake(
             self._delivery,
             self._reader,
             Storing(self._delivery, self._calls, settings.on_duplicate, self._on_stored),
             Direct(self._delivery, self._transport, settings.direct_below, timeout),
-            Rejecting(publisher, settings.rejected_queue),
+            Rejecting(publisher, settings.rejected_queue, partial(self._declare_rejected, connections)),
             self._storing_breaker,
             run.stopping,
         )
@@ -223,6 +223,10 @@ class Ingress:
 
     def _prepare(self, connections: BlockingConnections) -> None:
         self._delivery.prepare()
+        if look_at(connections, self._settings.rejected_queue).standing is Standing.MISSING:  # if down, others go on
+            self._declare_rejected(connections)
+
+    def _declare_rejected(self, connections: BlockingConnections) -> None:
         declare_queue(connections, self._settings.rejected_queue, "quorum", lift_limit=True)
 
     def _queues(self, connections: BlockingConnections) -> tuple[str, ...]:

@@ -7,13 +7,15 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from datetime import UTC, datetime
 
 import pytest
+from sqlalchemy import create_engine, text
 
 from delaystore.operations import ErrorQueue
 from delaystore.transports import RabbitMQTransport, Transport, open_transport
 from tests.faults.patience import PATIENCE, wait_until
-from tests.faults.scale import scaled
+from tests.faults.scale import SOAK, scaled
 from tests.integration.test_error_queue import batch, failed
 from tests.servers import RabbitMQ
 
@@ -109,9 +111,21 @@ def test_a_killed_replay_between_sql_queues_repeats_nothing(replay: Replay, data
     kill_now_and_then(replay, database_url, transport)
     arrived = in_queue(transport, "billing")
     assert 0 < len(arrived) < COUNT
+    if database_url.startswith("sqlite") and not SOAK:
+        end_leases(database_url)
     wait_until(lambda: finished_all(replay, database_url, transport), "leases of the killed have ended", pause=1)
     assert_once(in_queue(transport, "billing"), ids, repeated=0)
     transport.close()
+
+
+def end_leases(url: str) -> None:
+    """As if a minute had passed since the killed ones claimed what they have."""
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        statement = "UPDATE error_queue SET claimed_until = :now WHERE claimed_by IS NOT NULL"
+        ended = connection.execute(text(statement), {"now": f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S.%f}"})
+        assert ended.rowcount > 0
+    engine.dispose()
 
 
 def test_a_broker_that_is_restarted_ends_a_replay_and_loses_nothing(replay: Replay, private_rabbitmq: RabbitMQ) -> None:

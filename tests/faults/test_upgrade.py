@@ -1,4 +1,4 @@
-"""A store of the former release with a million messages waiting is upgraded while its programs are at work."""
+"""A large store of the former release is upgraded while its programs are at work: with a million that wait in soak."""
 
 import os
 import subprocess
@@ -20,12 +20,14 @@ from tests.faults.arrivals import assert_arrived, declare, drain
 from tests.faults.backlog import DESTINATION, ENDPOINT, ids, message, messages, open_store
 from tests.faults.former_release import RELEASES, SENDER, FormerRelease
 from tests.faults.patience import wait_until
+from tests.faults.scale import scaled
 
-WAITING = 1_000_000
+WAITING, BODY = scaled((150_000, 1800), (1_000_000, 200))
+"""How many messages wait, and the bytes of each: together a table that is large enough for shelves."""
 MANY = 30_000
 FILL = """
 INSERT INTO faults_delayed (message_id, destination, due_time, next_attempt, failure_count, body)
-SELECT gen_random_uuid()::text, 'billing', due, due, 0, decode(repeat('78', 200), 'hex')
+SELECT gen_random_uuid()::text, 'billing', due, due, 0, decode(repeat('78', :body), 'hex')
 FROM (SELECT now() + interval '30 days' + random() * interval '365 days' AS due FROM generate_series(1, :count)) AS s
 """
 
@@ -49,7 +51,7 @@ def test_an_upgrade_while_the_former_release_is_at_work(
     """Its dispatcher sends what waits in a shelf, too, and what has a key."""
     engine = create_engine(postgresql_url, isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
-        connection.execute(text(FILL), {"count": WAITING})
+        connection.execute(text(FILL), {"count": WAITING, "body": BODY})
         connection.execute(text("VACUUM ANALYZE faults_delayed"))  # a first autovacuum would keep a shelf away
     engine.dispose()
     with (

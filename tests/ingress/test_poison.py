@@ -14,32 +14,38 @@ from typing_extensions import override
 
 from delaystore import DelayedDelivery, DelayedMessage, SqlDelayedMessageStore
 from delaystore.errors import StorePermissionError, StoreUnavailableError
+from delaystore.ingress import _intake
 from delaystore.keys import KeyRule
 from delaystore.stores.abc import REJECT
 from tests.faults.patience import wait_until
 from tests.ingress.ground import ENDPOINT, LONG, QUEUE, REJECTED, Ground, await_settled, endpoint, running
+from tests.servers import PostgreSQL
 from tests.servers.postgresql import connect
 
 ESCAPED: Final = 9 * 1024 * 1024
 """Bytes that MariaDB is sent as twice as many: more than it takes in one statement."""
 
 
+FULL: Final = {"x-queue-type": "classic", "x-max-length": 0, "x-overflow": "reject-publish"}
+"""Arguments of a queue that takes nothing."""
+
+
 class Faulty(SqlDelayedMessageStore):
-    """Fails on one body, and takes all others."""
+    """Fails on bodies that begin with `bad`, and takes all others."""
 
     error: Exception | None = None
 
     @override
     def store_many(self, messages: Iterable[DelayedMessage], rule: KeyRule = REJECT) -> int:
         listed = list(messages)
-        if self.error is not None and any(message.body == b"bad" for message in listed):
+        if self.error is not None and any(message.body.startswith(b"bad") for message in listed):
             raise self.error
         return super().store_many(listed, rule)
 
 
 @contextmanager
 def faulty(url: str, error: Exception) -> Iterator[tuple[DelayedDelivery, Faulty]]:
-    """An endpoint whose store fails so on the body `bad`."""
+    """An endpoint whose store fails so on bodies that begin with `bad`."""
     store = Faulty(url)
     store.error = error
     with closing(DelayedDelivery(ENDPOINT, store)) as delivery:
@@ -64,7 +70,7 @@ def test_what_the_store_fails_on_is_kept_back_and_the_others_go_on(
     ground: Ground, sqlite_url: str, error: Exception, alone: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("delaystore.ingress._intake._PATIENCE", 1.0)
-    monkeypatch.setattr("delaystore.ingress._session._TRY_LEFT_EVERY", 1.0)
+    monkeypatch.setattr("delaystore.ingress._kept_back._TRY_EVERY", 1.0)
     with faulty(sqlite_url, error) as (delivery, store):
         for body in [b"bad"] if alone else [b"one", b"bad", b"two"]:
             ground.publish(body, delay=LONG)
@@ -79,6 +85,105 @@ def test_what_the_store_fails_on_is_kept_back_and_the_others_go_on(
             await_settled(ingress, before + 4)
             wait_until(lambda: ingress.health().healthy, "all is well")
     assert ground.depth(QUEUE) == 0
+
+
+def test_what_the_store_fails_on_for_long_is_rejected(
+    ground: Ground, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_intake, "FAILS_FOR", 3.0)
+    with faulty(sqlite_url, RuntimeError("unforeseen")) as (delivery, _), running(delivery, ground.url) as ingress:
+        for body in (b"one", b"bad", b"two"):
+            ground.publish(body, delay=LONG)
+        await_settled(ingress, 2)
+        wait_until(lambda: ingress.health().kept_back == 1, "the bad one is kept back")
+        ground.publish(b"three", delay=LONG)
+        await_settled(ingress, 4)
+        assert (ingress.health().stored, ingress.health().rejected) == (3, 1)
+        (rejected,) = ground.receive(REJECTED)
+        assert rejected.body == b"bad"
+        assert rejected.properties.headers["delaystore.rejected-reason"] == "the store fails on it: unforeseen"
+        assert ingress.health().healthy
+    assert ground.depth(QUEUE) == 0
+
+
+@pytest.mark.parametrize(("bad", "settings"), [(b"bad", {"prefetch": 10}), (b"bad" * 2**17, {"memory_bytes": 2**20})])
+def test_what_the_store_fails_on_is_rejected_sooner_where_others_would_have_no_room(
+    ground: Ground, sqlite_url: str, bad: bytes, settings: dict[str, int]
+) -> None:
+    with (
+        faulty(sqlite_url, RuntimeError("unforeseen")) as (delivery, _),
+        running(delivery, ground.url, **settings) as ingress,
+    ):
+        for number in range(12):
+            ground.publish(bad, delay=LONG)
+            ground.publish(b"%d" % number, delay=LONG)
+        for number in range(12, 36):  # it rejects nothing before it has stored another one
+            ground.publish(b"%d" % number, delay=LONG)
+            time.sleep(0.5)
+        wait_until(lambda: ingress.health().stored == 36 and ingress.health().rejected >= 7, "they go on")
+        assert ingress.health().kept_back <= 5
+    assert ground.depth(QUEUE) + ground.depth(REJECTED) == 12
+
+
+def test_while_the_store_takes_nothing_else_nothing_is_rejected(
+    ground: Ground, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_intake, "FAILS_FOR", 1.0)
+    monkeypatch.setattr("delaystore.ingress._kept_back._TRY_EVERY", 1.0)
+    with faulty(sqlite_url, RuntimeError("unforeseen")) as (delivery, _), running(delivery, ground.url) as ingress:
+        ground.publish(b"bad", delay=LONG)
+        wait_until(lambda: ingress.health().kept_back == 1, "it is kept back")
+        time.sleep(4)
+        assert (ingress.health().kept_back, ingress.health().rejected) == (1, 0)
+        ground.publish(b"good", delay=LONG)
+        await_settled(ingress, 2)
+
+
+def test_in_an_outage_nothing_is_rejected(
+    private_postgresql: PostgreSQL, ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_intake, "FAILS_FOR", 8.0)
+    with (
+        faulty(private_postgresql.create_database(), RuntimeError("unforeseen")) as (delivery, store),
+        running(delivery, ground.url) as ingress,
+    ):
+        ground.publish(b"bad", delay=LONG)
+        wait_until(lambda: ingress.health().kept_back == 1, "it is kept back")
+        private_postgresql.kill()
+        store.error = None
+        time.sleep(12)
+        private_postgresql.start()
+        await_settled(ingress, 1)
+        assert (ingress.health().stored, ingress.health().rejected) == (1, 0)
+
+
+def test_what_no_rejected_queue_takes_leaves_memory_to_others(ground: Ground, sqlite_url: str) -> None:
+    ground.channel.queue_declare(REJECTED, durable=True, arguments=FULL)
+    with endpoint(sqlite_url) as delivery, running(delivery, ground.url, memory_bytes=2**20) as ingress:
+        for number in range(12):
+            ground.publish(b"%02d" % number + bytes(300_000), delay="soon")
+            ground.publish(b"%d" % number, delay=LONG)
+        await_settled(ingress, 12)
+        wait_until(lambda: ingress.health().kept_back == 12, f"all bad ones are kept back: {ingress.health()}")
+        ground.channel.queue_delete(REJECTED)
+        ground.channel.queue_declare(REJECTED, durable=True)
+        await_settled(ingress, 24)
+        wait_until(lambda: ingress.health().healthy, "all is well")
+        assert sorted(body[:2] for body in ground.drain(REJECTED)) == [b"%02d" % number for number in range(12)]
+    assert ground.depth(QUEUE) == 0
+
+
+def test_as_many_as_may_be_prefetched_are_told(ground: Ground, sqlite_url: str) -> None:
+    ground.channel.queue_declare(REJECTED, durable=True, arguments=FULL)
+    with endpoint(sqlite_url) as delivery, running(delivery, ground.url, prefetch=3) as ingress:
+        for _ in range(3):
+            ground.publish(b"bad", delay="soon")
+        wait_until(lambda: "nothing else comes in" in str(ingress.health().problems), "it says so")
+        ground.publish(b"good", delay=LONG)
+        ground.channel.queue_delete(REJECTED)
+        ground.channel.queue_declare(REJECTED, durable=True)
+        await_settled(ingress, 4)
+        wait_until(lambda: ingress.health().healthy, "all is well")
 
 
 def test_what_the_database_refuses_for_a_while_is_not_rejected(ground: Ground, postgresql_url: str) -> None:

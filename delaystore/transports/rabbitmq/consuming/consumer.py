@@ -97,6 +97,12 @@ class Consumer:
             for tag, multiple in self._acknowledgements.done(tags):
                 self._channel.basic_ack(tag, multiple=multiple)
 
+    def give_back(self, tags: Iterable[int]) -> None:
+        """Have messages, after `keep_back`, come again from their queues; raises as `receive`."""
+        with self._translated("did not take messages back"):
+            for tag in tags:
+                self._channel.basic_nack(tag, requeue=True)
+
     def keep_back(self) -> None:
         """Some messages that were taken may stay in their queue."""
         self._acknowledgements.keep_back()

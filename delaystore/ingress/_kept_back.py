@@ -1,0 +1,104 @@
+"""Messages that stay in their queue, unacknowledged, while others go on."""
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+from delaystore.ingress._entry import Entry, size_of
+from delaystore.ingress.settings import IngressSettings
+
+_TRY_EVERY: Final = 5.0
+"""Seconds between two attempts."""
+
+
+class KeptBack:
+    """What the store fails on although it answers, and what the rejected queue does not take.
+
+    It may have half of the prefetch, and half of the memory: so others always come. Beyond that it gives up, the oldest
+    first, what the store fails on. Of what has an objection only tags stay in memory then, by which it is given back to
+    its queue once the rejected queue takes messages again; but the prefetch it fills.
+    """
+
+    def __init__(self, settings: IngressSettings) -> None:
+        self._settings = settings
+        self._entries: list[Entry] = []
+        self._let_go: list[Entry] = []
+        """What is in its queue only: bodies and properties are empty here."""
+        self._tried_at = 0.0
+        self._hurries = False
+        """Whether some were given up since the last attempt."""
+        self._trouble: str | None = None
+
+    def __len__(self) -> int:
+        return len(self._entries) + len(self._let_go)
+
+    @property
+    def room(self) -> int:
+        """Bytes of memory that they leave to others; a single one may take more than its share."""
+        return self._settings.memory_bytes - min(size_of(self._entries), self._most_bytes)
+
+    @property
+    def trouble(self) -> str | None:
+        """Why they are kept back; None: none are."""
+        if not len(self):
+            return None
+        return (
+            f"{self._trouble}; they are all that may be prefetched: nothing else comes in"
+            if self._fill
+            else self._trouble
+        )
+
+    def add(self, entries: Sequence[Entry], trouble: str) -> None:
+        """Keep back what was tried just now, and why."""
+        if not self._entries:  # otherwise those that keep coming would put it off for ever
+            self._tried_at = time.monotonic()
+        self._entries += entries
+        self._trouble = trouble
+        self._give_up_most()
+        self._let_most_go()
+
+    def to_try(self) -> list[Entry]:
+        """Those that are to be tried again now, all or none; they are kept back no longer."""
+        if not self._hurries and time.monotonic() - self._tried_at < _TRY_EVERY:
+            return []
+        self._hurries = False
+        entries, self._entries = self._entries, []
+        return entries[1:] + entries[:1]  # another one comes first each time
+
+    def to_give_back(self) -> list[int]:
+        """The tags of what is not in memory any more; it is kept back no longer, and comes again from its queue."""
+        let_go, self._let_go = self._let_go, []
+        return [entry.arrival.tag for entry in let_go]
+
+    @property
+    def _most_bytes(self) -> int:
+        return self._settings.memory_bytes // 2
+
+    @property
+    def _fill(self) -> bool:
+        """Whether they are as many of one queue as the broker gives."""
+        if len(self) < self._settings.prefetch:
+            return False
+        of_queues = Counter(entry.arrival.queue for entry in (*self._entries, *self._let_go))
+        return max(of_queues.values()) >= self._settings.prefetch
+
+    def _give_up_most(self) -> None:
+        count, size = len(self), size_of(self._entries)
+        failing = [entry for entry in self._entries if entry.objection is None and not entry.given_up]
+        for entry in sorted(failing, key=lambda entry: entry.failing_since):
+            if count <= self._settings.prefetch // 2 and size <= self._most_bytes:
+                return
+            entry.given_up = self._hurries = True
+            count, size = count - 1, size - entry.size
+
+    def _let_most_go(self) -> None:
+        size = size_of(self._entries)
+        kept: list[Entry] = []
+        for entry in self._entries:
+            if size > self._most_bytes and entry.objection is not None and (kept or entry is not self._entries[-1]):
+                size -= entry.size
+                self._let_go.append(entry.emptied())
+            else:
+                kept.append(entry)
+        self._entries = kept
