@@ -263,10 +263,11 @@ def _run(
     configuration: "ServiceConfiguration", load: Callable[[], "ServiceConfiguration"] | None, requests: Requests
 ) -> None:
     from delaystore.service.notify import Notifier
+    from delaystore.service.repeats import CriticalOnce
     from delaystore.service.running import Running
     from delaystore.service.service import Service
 
-    log_to_standard_error()
+    log_to_standard_error(CriticalOnce())
     notifier = Notifier()
     running = Running(Service(configuration, say), requests, load, notifier, say)
     look_for_garbage_seldom()

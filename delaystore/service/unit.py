@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import stat
 import sys
 from pathlib import Path
 from typing import Final
@@ -28,7 +29,7 @@ TimeoutStopSec={stop}
 
 # Secrets: in the configuration write store = "@${{CREDENTIALS_DIRECTORY}}/store".
 {credentials}
-DynamicUser=yes
+{user}
 StateDirectory=delaystore
 WorkingDirectory=%S/delaystore
 UMask=0077
@@ -63,26 +64,43 @@ _USUAL_SECRETS: Final = ["store", "transport"]
 _MORE: Final = 30
 """Seconds that systemd waits beyond the time that the service has to end."""
 _HOMES: Final = (Path("/home"), Path("/root"), Path("/run/user"))
+"""What ProtectHome= hides."""
 
 
 def unit_for(configuration: Path) -> str:
     """The unit's text, with the secrets that the file names and the time that it has to end; or the usual ones.
 
-    Raises ConfigurationError for a file that is there, and cannot be read.
+    Where it, or what runs, lies in somebody's home, systemd leaves homes readable; where nobody else may read it there,
+    it runs as whom it belongs to. Raises ConfigurationError for a file that is there, and cannot be read.
     """
     given = parsed(configuration) if configuration.exists() else {}
     named = sorted(set(_CREDENTIAL.findall(configuration.read_text()))) if given else _USUAL_SECRETS
     drain = Span().read(given.get("drain", "30s"))
     folder = configuration.absolute().parent
     command = Path(shutil.which("delaystore") or Path(sys.executable).parent / "delaystore").absolute()
-    at_home = any(command.is_relative_to(home) for home in _HOMES)
+    at_home = [path for path in _needed(command, configuration.absolute()) if any(map(path.is_relative_to, _HOMES))]
     return _UNIT.format(
         command=_quoted(command),
         configuration=_quoted(configuration.absolute()),
         credentials="\n".join(f"LoadCredential={name}:{folder / name}" for name in named),
         home="read-only" if at_home else "yes",
+        user=next((f"User={path.owner()}" for path in at_home if _is_closed(path)), "DynamicUser=yes"),
         stop=f"{drain.total_seconds() + _MORE:.0f}",
     )
+
+
+def _needed(command: Path, configuration: Path) -> list[Path]:
+    """What the service reads, also where links lead."""
+    given = (command, Path(sys.prefix), Path(sys.base_prefix), Path(__file__), configuration)
+    return [each for path in given for each in (path, path.resolve())]
+
+
+def _is_closed(path: Path) -> bool:
+    """Whether it is there, and other users than its own may not read it."""
+    if not path.exists():
+        return False
+    passed = all(folder.stat().st_mode & stat.S_IXOTH for folder in path.parents)
+    return not (passed and path.stat().st_mode & stat.S_IROTH)
 
 
 def _quoted(path: Path) -> str:

@@ -1,11 +1,14 @@
 """What `delaystore serve` refuses, checks and prints."""
 
 import json
+import os
+import pwd
 import re
 import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -131,6 +134,28 @@ def test_the_unit_for_systemd_is_one(run: CommandLine, config: Path, tmp_path: P
         assert "TimeoutStopSec=130\n" in printed
     else:
         assert "LoadCredential=store:/etc/delaystore/store\n" in printed
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o755])
+def test_a_configuration_in_a_home_can_be_read_by_the_unit(
+    run: CommandLine, sqlite_url: str, tmp_path: Path, mode: int
+) -> None:
+    home = Path(pwd.getpwuid(os.getuid()).pw_dir)
+    if not any(map(home.is_relative_to, ("/home", "/root"))):
+        pytest.skip("this home is not where homes are")
+    with tempfile.TemporaryDirectory(dir=home) as folder:
+        Path(folder).chmod(mode)
+        config = write(Path(folder) / "delaystore.toml", endpoint("sales", sqlite_url, sqlite_url))
+        printed = run("serve", "--print-systemd", "--config", str(config)).out
+        closed = not all(each.stat().st_mode & 0o001 for each in config.parents)
+    assert "ProtectHome=read-only\n" in printed
+    assert (f"User={home.owner()}\n" in printed, "DynamicUser=yes\n" in printed) == (closed, not closed)
+    verifier = shutil.which("systemd-analyze")
+    if verifier is not None:
+        unit = tmp_path / "delaystore.service"
+        unit.write_text(re.sub(r"^ExecStart=\S+", f"ExecStart={sys.executable}", printed, flags=re.MULTILINE))
+        done = subprocess.run([verifier, "verify", str(unit)], capture_output=True, text=True, check=False)
+        assert (done.returncode, str(unit) in done.stderr) == (0, False), done.stderr
 
 
 def test_the_verifier_refuses_what_is_no_unit(tmp_path: Path) -> None:

@@ -152,6 +152,33 @@ store_timeout = 31
         (f'{SALES}[endpoint.sales.ingress.o]\ndestination = "/exchanges/o"', "leads back to the ingress queue"),
         (f'{SALES}[endpoint.sales.ingress.o]\ndestination = "/exchanges/o/key"', "leads back to the ingress queue"),
         (f"drain = {'1' * 5000}{SALES}", "a number of thousands of digits"),
+        (f'{SALES}cascade = "no such"', "[endpoint.sales] cascade 'no such': "),
+        (
+            f'{SALES}management = "http://u:geheim@[::1"',
+            "[endpoint.sales] management cannot be read; check host and port",
+        ),
+        (
+            f'{SALES}management = "http://u:geheim@h:x"',
+            "[endpoint.sales] management cannot be read; check host and port",
+        ),
+        (SALES.replace("sales", '".."'), "endpoint cannot be called '..' here"),
+        (f'{SALES}[web]\nlisten = "a\\u0000:80"', "[web] listen must be HOST:PORT"),
+        (
+            f'{SALES}[endpoint.sales.ingress.o]\nqueue = "{"q" * 300}"',
+            "[endpoint.sales] ingress 'o' reads a queue whose name has more than 255 bytes",
+        ),
+        (
+            f'{SALES}control = {{enabled = true, queue = "{"q" * 300}"}}',
+            "control reads a queue whose name has more than",
+        ),
+        (
+            f'{SALES}[endpoint.sales.ingress.o]\nrejected_queue = "o.ingress"',
+            "ingress 'o': rejected_queue is the ingress queue itself, for ever",
+        ),
+        (
+            f'{SALES}error_queue = "o.ingress"\n[endpoint.sales.ingress.o]',
+            "[endpoint.sales] error_queue 'o.ingress' is the ingress queue of 'o'; name another one",
+        ),
         (f'{SALES}[web]\nlisten = "[::1:8998"', "[web] listen must be HOST:PORT"),
         (f'{SALES}[web]\nlisten = "::1:8998"', "[web] listen must be HOST:PORT"),
         (f'{SALES}[web]\nlisten = "[localhost]:8998"', "[web] listen must be HOST:PORT"),

@@ -10,7 +10,7 @@ from typing_extensions import override
 from delaystore.service.configuration.kinds import Kind
 
 _MAX_PORT: Final = 65535
-_ADDRESS: Final = re.compile(r"(?:\[(?P<inner>[^\[\]]+)\]|(?P<host>[^\[\]\s/:@]+)):(?P<port>[0-9]{1,5})")
+_ADDRESS: Final = re.compile(r"(?:\[(?P<inner>[^\[\]]+)\]|(?P<host>[^\[\]\s/:@\x00-\x1f]+)):(?P<port>[0-9]{1,5})")
 """A name or an address, and a port; addresses of IPv6 stand in brackets, as otherwise the port might be theirs."""
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from typing_extensions import override
 
@@ -107,6 +108,8 @@ class Url(Hidden):
         if not mark or not _SCHEME.fullmatch(scheme) or (self._schemes and name not in self._schemes):
             known = " or ".join(f"{each}://" for each in self._schemes)
             raise ConfigurationError(f"must begin with {known or 'a scheme, as in sqlite:///app.db'}")
+        if name in ("http", "https") and not _can_be_read(value):
+            raise ConfigurationError("cannot be read; check host and port")
         if self._lasting and name == "memory":
             raise ConfigurationError(
                 "is in memory, which ends with the service, and each message in it; use a database"
@@ -116,3 +119,11 @@ class Url(Hidden):
     @override
     def masked(self, given: str) -> str:
         return masked(given)
+
+
+def _can_be_read(url: str) -> bool:
+    """Whether it can be taken apart."""
+    try:
+        return urlsplit(url).port != 0
+    except ValueError:
+        return False

@@ -27,8 +27,10 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "handover": "handover_horizon",
 }
 """Keys whose setting has another name; they are called as the options of `delaystore dispatch`."""
-TAKEN: Final = frozenset({"livez", "readyz", "static"})
+TAKEN: Final = frozenset({"livez", "readyz", "static", ".", ".."})
 """What is at the page's own address, where no endpoint can be."""
+_LONGEST_QUEUE: Final = 255
+"""Bytes of a queue's name on RabbitMQ."""
 
 
 class LogLevel(StrEnum):
@@ -108,14 +110,20 @@ class EndpointConfiguration:
                 raise ConfigurationError(_needs_broker(name))
         if self.control.enabled and not self._has_broker:
             raise ConfigurationError(_needs_broker("control"))
+        _check_queue("control", self.control.queue)
+        if self.cascade is not None:
+            _check_cascade(self.cascade)
         for name, ingress in self.ingress.items():
             if ingress.broker is None and not self._has_broker:
                 raise ConfigurationError(f"ingress {name!r} takes messages from RabbitMQ; say where: broker = URL")
             try:
-                ingress.settings(name)
+                queue = ingress.settings(name).queue
                 ingress.destination_rule(name)
             except ConfigurationError as error:
                 raise ConfigurationError(f"ingress {name!r}: {error}") from None
+            _check_queue(f"ingress {name!r}", queue)
+            if ingress.broker is None and queue == self.error_queue:
+                raise ConfigurationError(f"error_queue {queue!r} is the ingress queue of {name!r}; name another one")
 
     @property
     def _has_broker(self) -> bool:
@@ -136,6 +144,20 @@ class EndpointConfiguration:
         if self.table is not None:
             where = self.store.value, self.schema, self.table
             yield where, f"{name!r} keeps its messages in the table {self.table!r}"
+
+
+def _check_queue(what: str, name: str | None) -> None:
+    if name is not None and len(name.encode()) > _LONGEST_QUEUE:
+        raise ConfigurationError(f"{what} reads a queue whose name has more than {_LONGEST_QUEUE} bytes; shorten it")
+
+
+def _check_cascade(name: str) -> None:
+    from delaystore.transports.rabbitmq.topology import topology_named  # which needs the libraries of RabbitMQ
+
+    try:
+        topology_named(name)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"cascade {name!r}: {error}") from None
 
 
 def _needs_broker(name: str) -> str:
