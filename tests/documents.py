@@ -29,6 +29,7 @@ OWN_TESTS: Final = {
     "docs/celery.md": "tests/celery/test_document.py",
     "docs/control.md": "tests/integration/test_control_document.py",
     "docs/ingress.md": "tests/integration/test_ingest_document.py",
+    "docs/ingress-messages.md": "tests/ingress/test_rejected_document.py",
     "docs/leaving-nservicebus-timeouts.md": "tests/integration/test_leaving_nservicebus.py",
     "docs/leaving-the-plugin.md": "tests/integration/test_leaving_the_plugin.py",
     "docs/migrating.md": "tests/integration/test_documents.py",

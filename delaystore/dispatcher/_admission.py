@@ -1,4 +1,4 @@
-"""Which claimed messages go now, and which are kept back: parked or postponed."""
+"""Which claimed messages go now, and which are withheld: parked or postponed."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
@@ -53,7 +53,7 @@ class Admission:
                 waiting[message.destination].append(message)
         return _in_order(messages, [*going, *self._granted(batch, waiting)]) if waiting else going
 
-    def keep_back(self, batch: Batch) -> None:
+    def withhold(self, batch: Batch) -> None:
         """Write it; what the store does not park stays as it is. Raises what the store raises."""
         tx = batch.operable
         if tx is None:

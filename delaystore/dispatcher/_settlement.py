@@ -61,7 +61,7 @@ class Settler:
         batch.counting = True
         self._next_attempts.write(tx, batch)
         batch.counting = False
-        self._admission.keep_back(batch)
+        self._admission.withhold(batch)
         if self._exactly_once and batch.claims_lost:
             raise ClaimsLostError
 

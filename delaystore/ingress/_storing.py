@@ -24,6 +24,18 @@ from delaystore.stores.abc import ManagementOutcome
 
 ORIGINAL_MESSAGE_ID: Final = "delaystore.original-message-id"
 """The header with a message's own id, where it is stored under another."""
+OF_A_PUBLISH: Final = frozenset(
+    {
+        "x-dotnet-pub-seq-no",  # RabbitMQ.Client 7 counts in it, where it tracks confirms
+        "spring_returned_message_correlation",
+        "spring_listener_return_correlation",
+        "traceparent",
+        "tracestate",
+        "timestamp_in_ms",
+        "x-routed-by",
+    }
+)
+"""Headers that clients and brokers make anew each time a message is published: they do not tell two messages apart."""
 _ROUNDS: Final = 3
 """Others may store the same ids meanwhile, so often."""
 
@@ -138,7 +150,7 @@ class Storing:
 
 def renamed(message: DelayedMessage) -> DelayedMessage:
     """`message` under another id, with its own in a header. Given the same message again, the id is the same, too."""
-    said = repr((message.message_id, message.destination, message.headers, message.properties)).encode()
+    said = repr((message.message_id, message.destination, _own_headers(message), message.properties)).encode()
     content = hashlib.blake2b(said + message.body, digest_size=16).digest()
     headers = {**message.headers, ORIGINAL_MESSAGE_ID: message.message_id}
     return replace(message, message_id=str(UUID(bytes=content)), headers=headers)
@@ -150,5 +162,9 @@ def is_same(message: DelayedMessage, other: DelayedMessage) -> bool:
         message.destination == other.destination
         and message.body == other.body
         and message.properties == other.properties
-        and all(name in other.headers and other.headers[name] == value for name, value in message.headers.items())
+        and all(name in other.headers and other.headers[name] == value for name, value in _own_headers(message).items())
     )
+
+
+def _own_headers(message: DelayedMessage) -> dict[str, object]:
+    return {name: value for name, value in message.headers.items() if name not in OF_A_PUBLISH}

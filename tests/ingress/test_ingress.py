@@ -105,6 +105,19 @@ def test_both_and_the_same_again_are_two(ground: Ground, postgresql_url: str) ->
         assert sorted(one.body for one in delivery.list().messages) == [b"one", b"two"]
 
 
+@pytest.mark.parametrize("numbered", ["x-dotnet-pub-seq-no", "spring_returned_message_correlation", "traceparent"])
+def test_what_a_client_counts_its_publishing_by_makes_no_other_message(
+    ground: Ground, postgresql_url: str, numbered: str
+) -> None:
+    with endpoint(postgresql_url) as delivery, running(delivery, ground.url) as ingress:
+        for number, body in enumerate((b"one", b"two", b"one", b"two")):
+            ground.publish(body, delay=LONG, message_id="invoice-7", headers={numbered: str(number)})
+            await_settled(ingress, settled(ingress) + 1)
+        assert (ingress.health().stored, ingress.health().repeated) == (2, 2)
+        found = {one.body: one.headers[numbered] for one in delivery.list().messages}
+        assert found == {b"one": "0", b"two": "1"}
+
+
 def test_a_bad_message_is_put_aside_with_the_reason_and_the_others_go_on(
     ground: Ground, database_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:

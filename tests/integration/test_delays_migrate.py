@@ -344,7 +344,10 @@ def test_messages_are_transferred_to_another_broker_through_a_kill(
     assert depth(broker, level_queues(V2)) == 0
 
 
-def test_what_neither_target_nor_poison_queue_takes_stays_and_is_told(command: CommandLine, broker: str) -> None:
+def test_what_neither_target_nor_poison_queue_takes_stays_and_is_told(
+    command: CommandLine, broker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delaystore.transports.rabbitmq.raw.aside._MOST", 2**20)  # as if a frame held more
     with channel_to(broker) as channel:
         put(channel, NSERVICEBUS_V1, 5000, "sales", message_id="too large to explain", headers={"h": "x" * 131_000})
         put(channel, NSERVICEBUS_V1, 5000, "sales", message_id="good", headers=nservicebus_headers(5000))
@@ -470,3 +473,26 @@ def publish_raw(url: str, properties: RawProperties, address: str) -> None:
     with BrokerCascade(url, NSERVICEBUS_V1, V1) as cascade:
         copy = Copy(NSERVICEBUS_V1.route(5000, address), properties, b"odd")
         assert cascade.publish([copy], PATIENCE) == [DELIVERED]
+
+
+def test_headers_that_fill_a_frame_keep_no_message_from_the_poison_queue(command: CommandLine, broker: str) -> None:
+    with channel_to(broker) as channel:
+        put(channel, NSERVICEBUS_V1, 5000, "sales", message_id="undated", headers={"large": "x" * 130_900})
+        put(channel, NSERVICEBUS_V1, 5000, "sales", message_id="good", headers=nservicebus_headers(5000))
+    result = command(*MIGRATE, "--json", "--poison-queue", "my.poison")
+    assert result.code == 0, result.err
+    assert (result.document["read"], result.document["moved"], result.document["poisoned"]) == (2, 1, 1)
+    ((_, _, properties, body),) = take_all(broker, ["my.poison"])
+    size = properties.headers["delaystore.poison-properties-size"]
+    assert "do not say when" in properties.headers[POISON_REASON]
+    assert (body[size:], body[:size].count(b"x") >= 130_900) == (b"undated", True)
+
+
+def test_headers_without_room_for_the_due_time_are_told(command: CommandLine, broker: str) -> None:
+    with channel_to(broker) as channel:
+        put(channel, NSERVICEBUS_V1, 5000, "sales", message_id="undated", headers={"large": "x" * 131_000})
+    result = command(*MIGRATE, "--json", "--poison-queue", "my.poison", "--due-by", "either")
+    assert result.code == 0, result.err
+    assert (result.document["read"], result.document["poisoned"]) == (1, 1)
+    ((_, _, properties, _),) = take_all(broker, ["my.poison"])
+    assert "the broker's frame_max is" in properties.headers[POISON_REASON]

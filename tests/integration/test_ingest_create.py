@@ -92,6 +92,16 @@ def test_what_differs_is_named_one_by_one_and_nothing_is_changed(
     assert {"orders", "orders.ingress"} == {one["subject"].split("'")[1] for one in document["findings"]}
 
 
+def test_as_long_as_no_queue_is_bound_behind_it_a_caution_says_so(run: CommandLine, broker: Broker) -> None:
+    caution = "exchange 'orders.out' leads to no queue yet"
+    assert caution not in run("ingest", "create", "orders", "--type", "topic", "--dry-run").err
+    assert caution in run("ingest", "create", "orders", "--type", "topic").err
+    broker.queue("invoices")
+    with broker.channel() as channel:
+        channel.queue_bind("invoices", "orders.out", "#")
+    assert caution not in run("ingest", "create", "orders", "--type", "topic").err
+
+
 def test_exchanges_may_have_arguments_of_their_own(run: CommandLine, broker: Broker) -> None:
     broker.exchange("elsewhere", "fanout")
     for name in ("orders", "orders.out"):

@@ -154,7 +154,9 @@ def test_mistakes_are_told(run: CommandLine, export: Path, monkeypatch: pytest.M
     assert "--from-plugin, too" in run.refused("ingest", "create", "orders", "--type", "topic", "--as", "b")
     assert "leave --type out" in run.refused("ingest", "create", "orders", "--type", "topic", "--from-plugin")
     assert "pass --definitions FILE" in run.refused("ingest", "create", "orders", "--from-plugin", "--replace")
-    assert "not of the delayed-message plugin" in run.refused("ingest", "create", "audit", "--from-plugin")
+    refused = run.refused("ingest", "create", "audit", "--from-plugin")
+    assert "'audit' is of type" in refused
+    assert "pass --type TYPE, which OUT gets" in refused
     missing = str(tmp_path / "missing.json")
     assert "No such file" in run.refused("ingest", "create", "orders", "--definitions", missing)
     monkeypatch.delenv("DELAYSTORE_MANAGEMENT")

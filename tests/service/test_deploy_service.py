@@ -1,9 +1,11 @@
 """The container of deploy/: its files, against their linters, and what they promise each other."""
 
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import yaml
 
 from delaystore.service.configuration.files import configuration_in
 from tests.integration.cli import CommandLine
+from tests.servers import RabbitMQVhosts
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -104,6 +107,24 @@ def test_the_configuration_goes_with_the_secrets(
     listening = (found.web.listen, found.health.listen, found.metrics.listen)
     assert ports == {str(address.port) for address in listening if address is not None}
     assert CommandLine(capsys, {})("serve", "--check", "--config", str(config)).code == 0
+
+
+def test_what_the_ingress_of_the_configuration_reads_is_made_as_the_page_says(
+    secrets: Path, rabbitmq: RabbitMQVhosts, rabbitmq_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (ROOT / "docs/service.md").read_text().replace("\\\n", "")
+    (command,) = re.findall(r"^podman compose .* exec delaystore delaystore (.*)$", page, re.MULTILINE)
+    own = {
+        "@/run/secrets/transport": f"@{secrets / 'transport'}",
+        "http://rabbitmq:15672": rabbitmq.management_url or "",
+    }
+    (secrets / "transport").chmod(0o600)
+    (secrets / "transport").write_text(f"{rabbitmq_url}\n")
+    delaystore = CommandLine(capsys, {})
+    result = delaystore(*(own.get(word, word) for word in shlex.split(command)))
+    assert result.code == 0, result.err
+    (exchange,) = tomllib.loads((DEPLOY / "delaystore.toml").read_text())["endpoint"]["sales"]["ingress"]
+    assert delaystore("ingest", "verify", exchange, "--type", "topic", "--broker", rabbitmq_url).code == 0
 
 
 def test_secrets_are_made_once(secrets: Path) -> None:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from delaystore.address import DEFAULT_EXCHANGE, Address
 from delaystore.cascades.moving._due import Remaining, at_least, remaining
 from delaystore.cascades.moving._messages import WaitingMessage
 from delaystore.errors import InvalidMessageError
@@ -19,7 +18,7 @@ from delaystore.transports.rabbitmq.delay_headers import (
     dated,
     time_sent,
 )
-from delaystore.transports.rabbitmq.raw.aside import CARBON_COPIES, put_aside
+from delaystore.transports.rabbitmq.raw.aside import CARBON_COPIES, copy_aside
 from delaystore.transports.rabbitmq.raw.copies import Copy
 from delaystore.transports.rabbitmq.raw.properties import MalformedPropertiesError, RawProperties
 from delaystore.transports.rabbitmq.raw.tables import (
@@ -49,7 +48,7 @@ POISON_QUEUE: Final = "delaystore.poison-queue"
 POISON_ROUTING_KEY: Final = "delaystore.poison-routing-key"
 """The routing key it was read with: its delay and its destination."""
 POISON_PROPERTIES: Final = "delaystore.poison-properties"
-"""Properties that cannot be read, as they came."""
+"""Properties that cannot be read, as they came; with `-size`: how many of the body's first bytes they are."""
 
 
 class UnmovableError(Exception):
@@ -125,18 +124,14 @@ class Planner:
 
 
 def poisoned(message: WaitingMessage, reason: str, queue: str) -> Copy:
-    """A copy of `message` for `queue`, with its own headers and why it is there.
-
-    What the broker would act upon is kept in headers of other names: user_id, expiration, CC and BCC.
-    """
+    """A copy of `message` for `queue`, with its own headers and why it is there."""
     key = message.routing_key
     said = [
         Entry(POISON_REASON.encode(), text_value(reason)),
         Entry(POISON_QUEUE.encode(), text_value(message.queue)),
         Entry(POISON_ROUTING_KEY.encode(), text_value(key) if isinstance(key, str) else bytes_value(key)),
     ]
-    changed = put_aside(message.properties, said, POISON_PROPERTIES)
-    return Copy(Address(DEFAULT_EXCHANGE, queue), changed, message.body)
+    return copy_aside(queue, message.properties, message.body, said, POISON_PROPERTIES)
 
 
 def left_by_broker(name: bytes, *, redelivered: bool) -> bool:

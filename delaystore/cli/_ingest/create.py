@@ -68,7 +68,17 @@ def create(
                 report = CreationReport.of(plan, _created(client, plan, wish, dry_run), wish.replace, dry_run)
             except _refusals() as error:
                 raise _told(error, dry_run, as_json) from None
+            if not dry_run and _leads_nowhere(client, plan.topology.names.out):
+                say(
+                    f"caution: exchange {plan.topology.names.out!r} leads to no queue yet; bind your queues to it, or "
+                    "what is due goes to the error queue"
+                )
     report.print(as_json=as_json)
+
+
+def _leads_nowhere(client: "BrokerClient", out: str) -> bool:
+    """Whether no queue is behind `out`, as far as the management API tells."""
+    return client.management is not None and not client.management.snapshot().queues_behind(out)
 
 
 def _by_export(wish: Wish) -> CreationReport | None:

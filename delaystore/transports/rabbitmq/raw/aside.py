@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from delaystore.address import DEFAULT_EXCHANGE, Address
-from delaystore.headers import EXPIRATION, REJECTED_PROPERTIES, REJECTED_PROPERTIES_SIZE
+from delaystore.headers import EXPIRATION, REJECTED_PROPERTIES
 from delaystore.transports.rabbitmq.raw.copies import Copy
 from delaystore.transports.rabbitmq.raw.properties import MalformedPropertiesError, RawProperties
 from delaystore.transports.rabbitmq.raw.tables import Entry, bytes_value, integer_value, text_value, with_entries
@@ -20,20 +20,25 @@ _MOST: Final = 112 * 1024
 
 
 def rejected_copy(queue: str, properties: RawProperties, body: bytes, said: Sequence[Entry]) -> Copy:
-    """A copy for a rejected queue, as `put_aside` makes it; properties too large for that stand before the body."""
-    aside = put_aside(properties, said, REJECTED_PROPERTIES)
+    """A copy for a rejected queue, as `copy_aside` makes it."""
+    return copy_aside(queue, properties, body, said, REJECTED_PROPERTIES)
+
+
+def copy_aside(queue: str, properties: RawProperties, body: bytes, said: Sequence[Entry], whole: str) -> Copy:
+    """A copy that only people look at, with the headers `said`.
+
+    What the broker would act upon is kept in headers of other names: user_id, expiration, CC and BCC. Properties that
+    cannot be read are kept whole in the header `whole`. Those that leave no room for `said` stand before the body, and
+    the header `whole` with `-size` behind it says how many bytes they are.
+    """
+    aside = _changed(properties, said, whole)
     if len(aside.encoded) > _MOST:
-        size = Entry(REJECTED_PROPERTIES_SIZE.encode(), integer_value(len(properties.encoded)))
+        size = Entry(f"{whole}-size".encode(), integer_value(len(properties.encoded)))
         aside, body = RawProperties.of(_PERSISTENT).changed([*said, size]), properties.encoded + body
     return Copy(Address(DEFAULT_EXCHANGE, queue), aside, body)
 
 
-def put_aside(properties: RawProperties, said: Sequence[Entry], unread: str) -> RawProperties:
-    """`properties` with the headers `said`, for a copy that only people look at.
-
-    What the broker would act upon is kept in headers of other names: user_id, expiration, CC and BCC. Properties that
-    cannot be read are kept whole in the header `unread`.
-    """
+def _changed(properties: RawProperties, said: Sequence[Entry], whole: str) -> RawProperties:
     try:
         aside = [
             Entry(header.encode(), text_value(value))
@@ -43,4 +48,4 @@ def put_aside(properties: RawProperties, said: Sequence[Entry], unread: str) -> 
         own = [Entry(CARBON_COPIES.get(name, name), value) for name, value in properties.headers]
         return properties.changed(with_entries(own, *aside, *said), without=list(_SET_ASIDE))
     except MalformedPropertiesError:
-        return RawProperties.of(_PERSISTENT).changed([*said, Entry(unread.encode(), bytes_value(properties.encoded))])
+        return RawProperties.of(_PERSISTENT).changed([*said, Entry(whole.encode(), bytes_value(properties.encoded))])
