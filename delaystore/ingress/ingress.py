@@ -201,10 +201,8 @@ class Ingress:
     def _consume(self, run: "_Run", intake: Intake, connections: BlockingConnections) -> None:
         """One connection, for as long as nothing fails; then a pause."""
         try:
-            queues = self._queues(
-                connections
-            )  # first: without them nothing is declared that `create` would do otherwise
-            self._prepare(connections)
+            queues = self._queues(connections)
+            self._prepare(connections)  # after that: where they are missing, `create` is to declare them all
             with Consumer(self._broker, self.queue, queues, self._settings.prefetch) as consumer:
                 run.connect(consumer)
                 self._consuming_breaker.success()

@@ -125,7 +125,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, float):
         if not value.is_integer():
             raise UnsupportedMessageError(
-                f"a header of the task holds {value}, and delaystore writes no floats in AMQP: write it as text"
+                f"a header of the task holds {value}, which clients in Python read as a whole number: write it as text"
             )
         return int(value)
     if isinstance(value, datetime) and value.tzinfo is None:
