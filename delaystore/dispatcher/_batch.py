@@ -19,6 +19,8 @@ FIRST_LIMIT: Final = 64
 class Batch:
     """The messages of one pass, by what has become of them so far; filled also when the pass fails."""
 
+    at: datetime
+    """What was due at this time was asked for."""
     messages: Sequence[DelayedMessage] = ()
     operable: OperableTransaction | None = None
     """The pass's transaction, if the store is operable."""

@@ -79,30 +79,29 @@ class DispatchPass:
         self._limits.ask_ahead()
         with self._context.store_calls.call("asking for the time"):
             now = self._context.store.now()
-        at = at or now + self._context.settings.handover_horizon
-        batch = Batch()
+        batch = Batch(at or now + self._context.settings.handover_horizon)
         if self._context.observer is None:
-            return self._attempt(batch, at, now)
+            return self._attempt(batch, now)
         with observed(self._context.observer, batch, now):
-            result = self._attempt(batch, at, now)
+            result = self._attempt(batch, now)
         self._breakers.states()  # the recovery breaker notices the end of its window when it is asked
         return result
 
-    def _attempt(self, batch: Batch, at: datetime, now: datetime) -> PassResult:
+    def _attempt(self, batch: Batch, now: datetime) -> PassResult:
         try:
             with self._context.store_calls.call("fetching and settling due messages"):
-                self._claim_and_settle(at, batch)
+                self._claim_and_settle(batch)
         except Exception as error:
             batch.undone = error
-            return self._on_undone(batch, error, at)
-        return self._on_committed(batch, at, now)
+            return self._on_undone(batch, error)
+        return self._on_committed(batch, now)
 
-    def _claim_and_settle(self, at: datetime, batch: Batch) -> None:
+    def _claim_and_settle(self, batch: Batch) -> None:
         limit = self._sizer.limit
         with self._context.store.transaction() as tx:
-            # `at` may come from a server that is gone, and whose clock was ahead of this one's
-            at = min(at, tx.now() + self._context.settings.handover_horizon)
-            fetched = tx.fetch_batch(at, limit, self._context.settings.batch_bytes)
+            # `at` may be ahead of this server's clock, by a little, or because it comes from a server that is gone
+            batch.at = min(batch.at, tx.now() + self._context.settings.handover_horizon)
+            fetched = tx.fetch_batch(batch.at, limit, self._context.settings.batch_bytes)
             batch.messages = taken = self._arrivals.begin(fetched)
             batch.operable = self._operable(tx)
             if not taken:
@@ -129,13 +128,13 @@ class DispatchPass:
         else:
             self._settler.settle(tx, batch, self._breakers.dispatch.state is BreakerState.TRIGGERED)
 
-    def _on_undone(self, batch: Batch, error: Exception, at: datetime) -> PassResult:
+    def _on_undone(self, batch: Batch, error: Exception) -> PassResult:
         """React to an undone transaction; a later pass removes what has arrived. Raises the store's errors."""
         if isinstance(error, ClaimsLostError):
             logger.warning("%d claims were lost to another dispatcher; undone", batch.claims_lost)
-            return PassResult(at=at)
+            return PassResult(at=batch.at)
         if isinstance(error, TransportRaisedError):
-            return PassResult(at=at, delay=self._breakers.dispatch.failure(error))
+            return PassResult(at=batch.at, delay=self._breakers.dispatch.failure(error))
         if isinstance(error, StoreUnavailableError) and not batch.messages:
             self._sizer.slow_down()  # a batch too large for the network never comes within store_timeout
         if batch.counting:
@@ -145,13 +144,13 @@ class DispatchPass:
             logger.warning("%d messages that have arrived are yet to be removed: %s", len(batch.arrived), error)
         raise error
 
-    def _on_committed(self, batch: Batch, at: datetime, now: datetime) -> PassResult:
+    def _on_committed(self, batch: Batch, now: datetime) -> PassResult:
         self._arrivals.forget(batch.arrived)
         self._deferrals.forget(batch.arrived)
         self._on_their_way.forget(batch.arrived)
         self._breakers.fetch.success()
         if not batch.messages:
-            return PassResult(at=at)
+            return PassResult(at=batch.at)
         self._deferrals.note(failure.message for failure, _ in batch.giving_way)
         if batch.operable is None:
             self._deferrals.note(batch.unsuited)
@@ -160,7 +159,7 @@ class DispatchPass:
         if batch.operable is not None:
             self._context.activity.note(batch, report, now)
         self._failure_log.tell(batch)
-        return PassResult(report, at, batch.full, batch.again, self._tell_breakers(batch), batch.outage)
+        return PassResult(report, batch.at, batch.full, batch.again, self._tell_breakers(batch), batch.outage)
 
     def _tell_breakers(self, batch: Batch) -> float:
         """Tell the breakers how it went; returns the seconds to wait."""

@@ -5,7 +5,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -173,6 +174,27 @@ def test_what_falls_due_just_after_a_look_is_not_mistaken_for_anothers(
     monkeypatch.setattr("delaystore.dispatcher._loop.SHORTEST_CONTENTION", 3000.0)
     monkeypatch.setattr("delaystore.dispatcher._loop.LONGEST_CONTENTION", 3000.0)
     store = StoreWithALateLook()
+    with running(make(store, transport, poll_interval=3600)):
+        wait_until(lambda: store.count() == 0 and transport.batches)
+
+
+def test_what_falls_due_between_two_clocks_of_a_store_is_not_mistaken_for_anothers(
+    transport: ScriptedTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each connection carries an answer of the server's clock of its own, some milliseconds behind or not."""
+
+    class StoreWithTwoClocks(CountingStore):
+        @contextmanager
+        def transaction(self) -> Iterator[DelayedMessageStore]:
+            with super().transaction() as tx:
+                behind = tx.now() - timedelta(seconds=0.3)
+                monkeypatch.setattr(tx, "now", lambda: behind)
+                yield tx
+
+    monkeypatch.setattr("delaystore.dispatcher._loop.SHORTEST_CONTENTION", 3000.0)
+    monkeypatch.setattr("delaystore.dispatcher._loop.LONGEST_CONTENTION", 3000.0)
+    store = StoreWithTwoClocks()
+    store.store(due("a", after=timedelta(0)))
     with running(make(store, transport, poll_interval=3600)):
         wait_until(lambda: store.count() == 0 and transport.batches)
 
