@@ -32,6 +32,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "ingest verify": ("ingest verify orders",),
     "ingest status": ("ingest status orders",),
+    "ingest retry": ("ingest retry orders.ingress.rejected",),
     "ingest delete": ("ingest delete orders --dry-run",),
     "errors discard": ("errors discard --destination bilng --until 2027-01-01T00:00:00Z",),
 }

@@ -12,8 +12,9 @@ from tests.integration.cli import CommandLine
 def test_rejected_messages_are_listed_shown_and_discarded(
     ground: Ground, sqlite_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (block,) = [block for block in blocks_of((ROOT / "docs/ingress-messages.md").read_text()) if block.language == "sh"]
-    listing, show, discard = [shlex.split(line)[1:] for line in block.text.splitlines()]
+    blocks = [block for block in blocks_of((ROOT / "docs/ingress-messages.md").read_text()) if block.language == "sh"]
+    lines = [line for block in blocks for line in block.text.splitlines()]
+    listing, show, discard, retry = [shlex.split(line)[1:] for line in lines]
     with endpoint(sqlite_url) as delivery, running(delivery, ground.url) as ingress:
         ground.publish(b"bad", delay="soon", message_id="invoice-7")
         await_settled(ingress, 1)
@@ -28,3 +29,4 @@ def test_rejected_messages_are_listed_shown_and_discarded(
     assert "header x-delay is 'soon'" in run(show)
     run(discard)
     assert ground.depth(REJECTED) == 0
+    assert "0 messages of 0" in run(retry)
