@@ -109,7 +109,7 @@ def test_a_broker_that_goes_and_comes_back(private_rabbitmq: RabbitMQ, postgresq
             private_rabbitmq.start()
             await_settled(ingress, 100)
             wait_until(lambda: delivery.count() == 100, "all are stored")
-            assert ingress.health().healthy
+            wait_until(lambda: ingress.health().healthy, "it is well again")
 
 
 def test_a_broker_that_takes_nothing_does_not_slow_down_what_may_be_forwarded_at_once(

@@ -301,7 +301,7 @@ def test_activity_counts_the_busiest_destinations_of_many() -> None:
     for number in range(50):
         delivered = [message(f"{number}-{n}", f"queue-{number}-{n}") for n in range(100)]
         delivered += [message(f"{number}-busy-{n}", "busy") for n in range(10)]
-        batch = Batch(messages=delivered, delivered=delivered, sent_at=NOON)
+        batch = Batch(NOON, messages=delivered, delivered=delivered, sent_at=NOON)
         recent.note(batch, batch.report(), NOON)
     (activity,) = recent.take()
     assert activity.by_destination["busy"] == 500

@@ -143,9 +143,14 @@ def test_parts_end_in_turns_and_those_that_do_not_are_named() -> None:
     stuck = Runner("stuck", lambda: ToyPart(free.wait))
     stuck.start()
     turns = [[run("intake"), stuck], [run("forwarding")]]
-    beats: list[object] = []
+    beats: list[float] = []
+
+    def beat() -> bool:
+        beats.append(time.monotonic())
+        return True
+
     try:
-        unfinished = drained(turns, time.monotonic() + 1.2, lambda: beats.append(None))
+        unfinished = drained(turns, time.monotonic() + 1.2, beat)
     finally:
         free.set()
     assert unfinished == ["stuck"]
@@ -161,4 +166,4 @@ def test_all_of_a_turn_are_told_before_the_first_is_waited_for() -> None:
     for runner, part in zip(runners, (first, second), strict=True):
         runner.start()
         assert part.began.wait(10)
-    assert drained([runners], time.monotonic() + 5, lambda: None) == []
+    assert drained([runners], time.monotonic() + 5, lambda: True) == []
