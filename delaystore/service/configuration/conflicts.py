@@ -6,7 +6,7 @@ from typing import Final
 from delaystore.errors import ConfigurationError
 from delaystore.service.configuration.addresses import Address
 
-_EVERY_HOST: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared, not listened to
+_EVERY_HOST: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared, not listened to # nosec B104
 
 
 def check_listeners(listeners: Mapping[str, Address | None]) -> None:
