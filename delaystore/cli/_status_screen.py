@@ -118,16 +118,21 @@ def _destination(one: "Destination") -> str:
 
 
 def _dispatcher(one: "DispatcherRecord", now: datetime | None) -> tuple[str, ...]:
-    state = "; ".join([*([one.problem] if one.problem else []), *_breakers(one)]) or "well"
-    return (one.name, *_whereabouts(one, now), rate_text(one.rate), state)
+    return (one.name, *_whereabouts(one, now), rate_text(one.rate), "; ".join(_troubles(one)) or "well")
 
 
 def _ingress(one: "IngressRecord", now: datetime | None) -> tuple[str, ...]:
-    kept_back = [f"{one.kept_back:,} kept back: {one.why_kept_back}"] if one.kept_back else []
-    state = "; ".join([*([one.problem] if one.problem else []), *_breakers(one), *kept_back]) or "well"
     if now is not None and one.is_gone(now):
         state = "gone: it died, or cannot reach the store"
+    else:
+        kept_back = [f"{one.kept_back:,} kept back: {one.why_kept_back}"] if one.kept_back else []
+        state = "; ".join([*_troubles(one), *kept_back]) or "well"
     return (one.queue, *_whereabouts(one, now), f"{one.stored:,}", f"{one.rejected:,}", state)
+
+
+def _troubles(one: "DispatcherRecord | IngressRecord") -> list[str]:
+    """What it says hinders it, and its breakers."""
+    return [*([one.problem] if one.problem else []), *_breakers(one)]
 
 
 def _whereabouts(one: "DispatcherRecord | IngressRecord", now: datetime | None) -> tuple[str, ...]:
