@@ -8,7 +8,6 @@ from delaystore.amounts import counted
 from delaystore.cli._broker_options import BrokerUrl, DryRun
 from delaystore.cli._options import Json, required
 from delaystore.cli._output import print_document, say, tell
-from delaystore.cli._progress_bar import ProgressBar
 from delaystore.cli._signals import stop_requests
 from delaystore.errors import TransportError
 
@@ -29,6 +28,7 @@ def retry(
     reason. `delaystore errors list --messages --error-queue QUEUE` shows what is in it. Exit code 1: some stay, and it
     says why.
     """
+    from delaystore.cli._progress_bar import ProgressBar
     from delaystore.ingress.retrying import retry_rejected
     from delaystore.transports.rabbitmq import RabbitMQTransport
 
