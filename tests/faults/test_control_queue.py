@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from tests.dispatching import wait_until
 from tests.faults.patience import PATIENCE
 from tests.faults.scale import scaled
 from tests.integration.asking import QUEUE, Asker, opened_delivery, running
+from tests.preloaded.forked import ForkedModule
 from tests.servers import PostgreSQL, RabbitMQ
 
 ROOT = Path(__file__).parents[2]
@@ -33,8 +33,8 @@ def delivery(postgresql_url: str) -> Iterator[DelayedDelivery]:
 
 @contextmanager
 def process(store: str, broker: str, linger: float = 0) -> Iterator[subprocess.Popen[str]]:
-    arguments = [sys.executable, "-m", "tests.faults.control_process", store, broker, str(linger)]
-    child = subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    arguments = [store, broker, str(linger)]
+    child = ForkedModule("tests.faults.control_process", arguments, stdout=subprocess.PIPE, text=True)
     try:
         yield child
     finally:

@@ -1,9 +1,7 @@
 """A replay of the error queue that is killed, or loses its broker: nothing is lost, and little comes twice."""
 
-import os
 import random
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -17,6 +15,7 @@ from delaystore.transports import RabbitMQTransport, Transport, open_transport
 from tests.faults.patience import PATIENCE, wait_until
 from tests.faults.scale import SOAK, scaled
 from tests.integration.test_error_queue import batch, failed
+from tests.preloaded.forked import ForkedModule
 from tests.servers import RabbitMQ
 
 COUNT = scaled(4_000, 20_000)
@@ -40,9 +39,10 @@ class Replay:
         self._processes: list[subprocess.Popen[str]] = []
 
     def start(self, url: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "delaystore.cli", "errors", "replay", "--all", "--json"],
-            env={**os.environ, "DELAYSTORE_TRANSPORT": url},
+        process = ForkedModule(
+            "delaystore.cli",
+            ["errors", "replay", "--all", "--json"],
+            {"DELAYSTORE_TRANSPORT": url},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

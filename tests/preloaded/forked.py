@@ -7,12 +7,15 @@ import socket
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from tests.preloaded.starting import ROOT, commands_folder
 
+INHERITED: Final = -1
+"""How Popen says that a stream is this process's own."""
 
-class ForkedModule(subprocess.Popen[bytes]):
+
+class ForkedModule(subprocess.Popen[Any]):
     """`python -m MODULE ARGUMENTS`, in the repository's folder; `streams`: as of Popen, stdin is empty.
 
     It ends with this process. Its pid is its own: it may be killed and paused. wait() and poll() hear of its end from
@@ -36,7 +39,8 @@ class ForkedModule(subprocess.Popen[bytes]):
         stdin, _, _, stdout, _, stderr = given[10:16]
         self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._connection.connect(str(Path(commands_folder(), "socket")))
-        socket.send_fds(self._connection, [json.dumps(self._request).encode()], [stdin, stdout, stderr])
+        streams = [stdin, 1 if stdout == INHERITED else stdout, 2 if stderr == INHERITED else stderr]
+        socket.send_fds(self._connection, [json.dumps(self._request).encode()], streams)
         self.pid = int(self._connection.recv(64))
         self._child_created = True
         self._close_pipe_fds(*given[10:16])  # type: ignore[attr-defined] # what Popen itself calls here
