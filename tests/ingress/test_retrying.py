@@ -124,6 +124,32 @@ def test_what_cannot_be_published_stays_and_why_is_told(ground: Ground, sqlite_u
     assert ground.depth(QUEUE) == 2
 
 
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"delaystore.expiration": "9" * 300},
+        {"delaystore.expiration": "soon"},
+        {"delaystore.expiration": "4294967296"},
+        {"delaystore.bcc": [1]},
+        {"delaystore.cc": "no list"},
+    ],
+)
+def test_headers_of_ours_that_somebody_else_set_hold_up_nothing(
+    ground: Ground, sqlite_url: str, run: CommandLine, header: dict[str, Any]
+) -> None:
+    def publish() -> None:
+        too_large(ground, 1)()
+        ground.publish(b"x" * 20, delay=LONG, message_id="hostile", headers=header)
+        too_large(ground, 2)()
+
+    reject(ground, sqlite_url, publish, 4)
+    result = run("ingest", "retry", REJECTED)
+    refused = "delaystore.cc" in header
+    assert result.out == f"{4 - refused} messages of 4 in '{REJECTED}' published again\n"
+    assert ("1 stay: the exchange 'orders' did not take it" in result.err) == refused
+    assert ground.depth(QUEUE) >= 4 - refused  # what was not confirmed when the channel closed was published once more
+
+
 def test_who_asks_to_stop_finds_the_rest_in_the_queue(ground: Ground, sqlite_url: str) -> None:
     reject(ground, sqlite_url, too_large(ground, 600), 600)
     result = retry_rejected(RabbitMQTransport(ground.url).broker, REJECTED, stopping=lambda: True)
