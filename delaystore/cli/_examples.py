@@ -32,7 +32,10 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "ingest verify": ("ingest verify orders",),
     "ingest status": ("ingest status orders",),
-    "ingest retry": ("ingest retry orders.ingress.rejected",),
+    "ingest retry": (
+        "ingest retry orders.ingress.rejected --dry-run",
+        "ingest retry orders.ingress.rejected invoice-7",
+    ),
     "ingest delete": ("ingest delete orders --dry-run",),
     "errors discard": ("errors discard --destination bilng --until 2027-01-01T00:00:00Z",),
 }

@@ -254,9 +254,12 @@ def _check(configuration: "ServiceConfiguration", *, as_json: bool) -> None:
 
 
 def _print_unit(config: Path | None) -> None:
-    from delaystore.service.unit import unit_for
+    from delaystore.service.unit import hindrances, unit_for
 
-    write(unit_for(config or _USUAL_PLACE))
+    place = config or _USUAL_PLACE
+    write(unit_for(place))
+    for sentence in hindrances(place):
+        say(f"caution: {sentence}")
 
 
 def _run(

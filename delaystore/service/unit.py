@@ -4,6 +4,7 @@ import re
 import shutil
 import stat
 import sys
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -65,6 +66,8 @@ _MORE: Final = 30
 """Seconds that systemd waits beyond the time that the service has to end."""
 _HOMES: Final = (Path("/home"), Path("/root"), Path("/run/user"))
 """What ProtectHome= hides."""
+_PRIVATE: Final = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108 - compared, not written to # nosec B108
+"""What PrivateTmp= hides."""
 
 
 def unit_for(configuration: Path) -> str:
@@ -77,22 +80,59 @@ def unit_for(configuration: Path) -> str:
     named = sorted(set(_CREDENTIAL.findall(configuration.read_text()))) if given else _USUAL_SECRETS
     drain = Span().read(given.get("drain", "30s"))
     folder = configuration.absolute().parent
-    command = Path(shutil.which("delaystore") or Path(sys.executable).parent / "delaystore").absolute()
-    at_home = [path for path in _needed(command, configuration.absolute()) if any(map(path.is_relative_to, _HOMES))]
+    needed = _needed(configuration)
+    user = _user(needed)
     return _UNIT.format(
-        command=_quoted(command),
+        command=_quoted(_command()),
         configuration=_quoted(configuration.absolute()),
         credentials="\n".join(f"LoadCredential={name}:{folder / name}" for name in named),
-        home="read-only" if at_home else "yes",
-        user=next((f"User={path.owner()}" for path in at_home if _is_closed(path)), "DynamicUser=yes"),
+        home="read-only" if any(map(_is_at_home, needed)) else "yes",
+        user="DynamicUser=yes" if user is None else f"User={user}",
         stop=f"{drain.total_seconds() + _MORE:.0f}",
     )
 
 
-def _needed(command: Path, configuration: Path) -> list[Path]:
+def hindrances(configuration: Path) -> Iterator[str]:
+    """Why the unit could not be started as things lie, a sentence for each thing that it cannot read."""
+    needed = _needed(configuration)
+    user = _user(needed)
+    hidden = {path for path in needed if path.exists() and any(map(path.is_relative_to, _PRIVATE))}
+    closed = {path for path in needed if _is_closed(path) and _owner(path) != user} - hidden
+    for path in _outermost(hidden):
+        yield f"the unit has a /tmp of its own, and cannot see {path}; move it elsewhere"
+    for path in _outermost(closed):
+        yield f"the unit's user may not read {path}; let others read it (chmod o+r), once no secret is in it"
+
+
+def _outermost(paths: Collection[Path]) -> Sequence[Path]:
+    return sorted(path for path in paths if not set(path.parents) & set(paths))
+
+
+def _command() -> Path:
+    return Path(shutil.which("delaystore") or Path(sys.executable).parent / "delaystore").absolute()
+
+
+def _needed(configuration: Path) -> list[Path]:
     """What the service reads, also where links lead."""
-    given = (command, Path(sys.prefix), Path(sys.base_prefix), Path(__file__), configuration)
+    given = (_command(), Path(sys.prefix), Path(sys.base_prefix), Path(__file__), configuration.absolute())
     return [each for path in given for each in (path, path.resolve())]
+
+
+def _user(needed: Iterable[Path]) -> str | None:
+    """As whom it runs; None: as a user that systemd makes."""
+    return next((_owner(path) for path in needed if _is_at_home(path) and _is_closed(path)), None)
+
+
+def _owner(path: Path) -> str:
+    """The user's name; of a user without one the number."""
+    try:
+        return path.owner()
+    except KeyError:
+        return str(path.stat().st_uid)
+
+
+def _is_at_home(path: Path) -> bool:
+    return any(map(path.is_relative_to, _HOMES))
 
 
 def _is_closed(path: Path) -> bool:

@@ -68,6 +68,37 @@ def test_what_is_rejected_anew_does_not_go_round(ground: Ground, sqlite_url: str
     assert ground.depth(REJECTED) == 5
 
 
+def test_one_is_chosen_by_its_id(ground: Ground, sqlite_url: str, run: CommandLine) -> None:
+    reject(ground, sqlite_url, too_large(ground, 3), 3)
+    result = run("ingest", "retry", REJECTED, "m1")
+    assert result.code == 0, result.err
+    assert result.out == f"1 message of 3 in '{REJECTED}' published again\n"
+    await_depth(ground, REJECTED, 2)
+    assert ground.depth(QUEUE) == 1
+    again = run("ingest", "retry", REJECTED, "m1")
+    assert again.code == 1
+    assert f"not found: no message 'm1' is in '{REJECTED}'" in again.err
+
+
+def test_those_of_one_reason_are_chosen(ground: Ground, sqlite_url: str, run: CommandLine) -> None:
+    def publish() -> None:
+        too_large(ground, 3)()
+        ground.publish(b"x", delay="abc", message_id="unreadable")
+
+    reject(ground, sqlite_url, publish, 4)
+    (reason,) = {
+        group["reason"]
+        for group in run("errors", "list", "--error-queue", REJECTED, "--transport", ground.url, "--json").document[
+            "groups"
+        ]
+        if group["count"] == 3
+    }
+    document = run("ingest", "retry", REJECTED, "--reason", reason, "--json").document
+    assert (document["published"], document["passed_over"], document["stayed"]) == (3, 1, {})
+    await_depth(ground, REJECTED, 1)
+    assert ground.depth(QUEUE) == 3
+
+
 def test_a_dry_run_changes_nothing(ground: Ground, sqlite_url: str, run: CommandLine) -> None:
     reject(ground, sqlite_url, too_large(ground, 250), 250)
     result = run("ingest", "retry", REJECTED, "--dry-run")
@@ -91,6 +122,32 @@ def test_what_cannot_be_published_stays_and_why_is_told(ground: Ground, sqlite_u
     assert run("ingest", "retry", REJECTED).code == 1
     await_depth(ground, REJECTED, 1)
     assert ground.depth(QUEUE) == 2
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"delaystore.expiration": "9" * 300},
+        {"delaystore.expiration": "soon"},
+        {"delaystore.expiration": "4294967296"},
+        {"delaystore.bcc": [1]},
+        {"delaystore.cc": "no list"},
+    ],
+)
+def test_headers_of_ours_that_somebody_else_set_hold_up_nothing(
+    ground: Ground, sqlite_url: str, run: CommandLine, header: dict[str, Any]
+) -> None:
+    def publish() -> None:
+        too_large(ground, 1)()
+        ground.publish(b"x" * 20, delay=LONG, message_id="hostile", headers=header)
+        too_large(ground, 2)()
+
+    reject(ground, sqlite_url, publish, 4)
+    result = run("ingest", "retry", REJECTED)
+    refused = "delaystore.cc" in header
+    assert result.out == f"{4 - refused} messages of 4 in '{REJECTED}' published again\n"
+    assert ("1 stay: the exchange 'orders' did not take it" in result.err) == refused
+    assert ground.depth(QUEUE) >= 4 - refused  # what was not confirmed when the channel closed was published once more
 
 
 def test_who_asks_to_stop_finds_the_rest_in_the_queue(ground: Ground, sqlite_url: str) -> None:

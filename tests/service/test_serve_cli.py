@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from delaystore.service import unit
 from tests.integration.cli import CommandLine
 from tests.service.serving import endpoint, write
 
@@ -156,6 +157,33 @@ def test_a_configuration_in_a_home_can_be_read_by_the_unit(
         unit.write_text(re.sub(r"^ExecStart=\S+", f"ExecStart={sys.executable}", printed, flags=re.MULTILINE))
         done = subprocess.run([verifier, "verify", str(unit)], capture_output=True, text=True, check=False)
         assert (done.returncode, str(unit) in done.stderr) == (0, False), done.stderr
+
+
+@pytest.mark.parametrize("where", ["in /tmp", "closed", "open", "of a user without a name"])
+def test_a_configuration_that_the_unit_cannot_read_is_cautioned_of(
+    run: CommandLine, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    if where == "of a user without a name" and os.getuid() != 0:
+        pytest.skip("only root gives files away")
+    monkeypatch.setattr(unit, "_HOMES", (Path("/tmp"),) if where == "of a user without a name" else ())
+    if where != "in /tmp":
+        monkeypatch.setattr(unit, "_PRIVATE", ())
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        config = write(Path(folder) / "delaystore.toml", endpoint("sales", "sqlite:///a.db", "sqlite:///a.db"))
+        config.chmod(0o644 if where == "open" else 0o600)
+        if where == "of a user without a name":
+            os.chown(config, 4711, -1)
+        result = run("serve", "--print-systemd", "--config", str(config))
+    said = [line for line in result.err.splitlines() if str(config) in line]
+    assert said == {
+        "in /tmp": [f"caution: the unit has a /tmp of its own, and cannot see {config}; move it elsewhere"],
+        "closed": [
+            f"caution: the unit's user may not read {config}; let others read it (chmod o+r), once no secret is in it"
+        ],
+    }.get(where, [])
+    assert ("User=4711\n" in result.out) == (where == "of a user without a name")
+    assert result.code == 0
 
 
 def test_the_verifier_refuses_what_is_no_unit(tmp_path: Path) -> None:

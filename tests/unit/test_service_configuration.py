@@ -177,7 +177,12 @@ store_timeout = 31
         ),
         (
             f'{SALES}error_queue = "o.ingress"\n[endpoint.sales.ingress.o]',
-            "[endpoint.sales] error_queue 'o.ingress' is the ingress queue of 'o'; name another one",
+            "endpoint 'sales' has the error queue 'o.ingress', and 'sales' reads the queue 'o.ingress' as ingress 'o': "
+            "name another one",
+        ),
+        (
+            f'{SALES}[endpoint.sales.ingress.o]\n{SALES.replace("sales", "stock")}error_queue = "o.ingress"',
+            "endpoint 'stock' has the error queue 'o.ingress', and 'sales' reads the queue 'o.ingress' as",
         ),
         (f'{SALES}[web]\nlisten = "[::1:8998"', "[web] listen must be HOST:PORT"),
         (f'{SALES}[web]\nlisten = "::1:8998"', "[web] listen must be HOST:PORT"),
@@ -206,7 +211,23 @@ store_timeout = 31
         ),
         (
             f'{SALES}table = "t"\n{SALES.replace("sales", "stock")}table = "t"',
-            "endpoint 'stock' keeps its messages in the table 't', and 'sales' keeps",
+            "endpoint 'stock' keeps its messages in the table 't', and 'sales' in 't', too: give one another table",
+        ),
+        (
+            f'{SALES}{SALES.replace("sales", "stock").replace("psycopg", "asyncpg")}table = "sales_delayed"',
+            "'stock' keeps its messages in the table 'sales_delayed', and 'sales' in 'sales_delayed', too: give",
+        ),
+        *(
+            (
+                f'[endpoint.sales]\nstore = "{one}"\ntransport = "x:"\n'
+                f'[endpoint.SALES]\nstore = "{other}"\ntransport = "x:"',
+                f"'SALES' keeps its messages in the table 'SALES_delayed', and 'sales' in 'sales_delayed', and "
+                f"{database} may take both for one: give one another table",
+            )
+            for one, other, database in (
+                ("sqlite:///a.db", "sqlite:///./a.db", "sqlite"),
+                ("mariadb://h/d", "mysql+pymysql://ann@h:3306/d", "mysql"),
+            )
         ),
         (
             SALES.replace("postgresql+psycopg://app:geheim@localhost/app", "host=db password=geheim:"),
@@ -240,6 +261,13 @@ def test_several_may_listen_to_any_port_or_to_one_port_of_several_hosts(tmp_path
     assert read(tmp_path, SALES + free).health.listen
     hosts = '[web]\nlisten = "127.0.0.1:1"\n[metrics]\nlisten = "127.0.0.2:1"\n[health]\nlisten = "[::1]:1"\n'
     assert str(read(tmp_path, SALES + hosts).health.listen) == "[::1]:1"
+
+
+def test_names_of_tables_differ_in_capitals_in_postgresql_and_from_store_to_store(tmp_path: Path) -> None:
+    assert len(read(tmp_path, SALES + SALES.replace("sales", "SALES")).endpoint) == 2
+    a_store = '[endpoint.{}]\nstore = "{}"\ntransport = "x:"\n'
+    for one, other in (("sqlite:///a", "sqlite:///b"), ("own://h/a", "own://h/b"), ("mysql://h:x/a", "mysql://h/a")):
+        assert read(tmp_path, a_store.format("sales", one) + a_store.format("SALES", other)).endpoint
 
 
 def test_one_queue_name_on_two_brokers_is_two_queues(tmp_path: Path) -> None:

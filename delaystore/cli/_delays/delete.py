@@ -1,6 +1,6 @@
 """`delaystore delays delete`."""
 
-import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -9,9 +9,16 @@ from delaystore.amounts import counted
 from delaystore.cli._broker_options import BrokerUrl, DryRun, ManagementUrl
 from delaystore.cli._broker_reports import part_document
 from delaystore.cli._delays.options import DEFAULT_CASCADE, CascadeName, open_cascade
+from delaystore.cli._deletion import (
+    ask_whether_to_delete,
+    deletion_document,
+    say_obstacle,
+    tell_deleted,
+    tell_planned,
+    telling_what_is_deleted,
+)
 from delaystore.cli._options import Json
-from delaystore.cli._output import print_document, print_table, say, tell
-from delaystore.errors import ConfigurationError
+from delaystore.cli._output import print_document, print_table, say
 from delaystore.transports.rabbitmq.topology import Exchange, Queue
 
 if TYPE_CHECKING:
@@ -51,27 +58,21 @@ def delete(
             say(f"checking again in {cascades.STATISTICS_AGE:g} s: the broker's counts may be that old")
         deleted: list[Exchange | Queue] = []
         try:
-            deletion = cascades.delete(client, topology, force=force, on_deleted=deleted.append)
+            with telling_what_is_deleted(deleted):
+                deletion = cascades.delete(client, topology, force=force, on_deleted=deleted.append)
         except cascades.MessagesWaitError as error:
             _print_check(error.check, cascade, dry_run, as_json)
             say(str(error))
             raise typer.Exit(1) from None
-        except KeyboardInterrupt:
-            say(f"deleted until then: {counted(len(deleted), 'part')}; run it again to delete the rest")
-            raise
     _print_deletion(deletion, cascade, as_json)
 
 
 def _confirm(found: "DeletionCheck", what: str, yes: bool) -> None:
     if yes or not found.parts:
         return
-    if not (sys.stdin is not None and sys.stdin.isatty()):
-        raise ConfigurationError("nobody can be asked whether to delete; pass --yes")
     bound = f", from which {counted(len(found.destinations), 'destination')} get messages" if found.destinations else ""
     waiting = f" with {counted(found.messages, 'message')}" if found.messages else ""
-    if not typer.confirm(f"Delete {what}{waiting}{bound}?", err=True):
-        say("nothing was deleted")
-        raise typer.Exit(1)
+    ask_whether_to_delete(f"Delete {what}{waiting}{bound}?")
 
 
 def _say_cut_off(found: "DeletionCheck") -> None:
@@ -84,16 +85,12 @@ def _print_check(found: "DeletionCheck", cascade: str, dry_run: bool, as_json: b
         print_document({"cascade": cascade, "dry_run": dry_run, "deleted": [], **_document(found)})
         return
     if dry_run:
-        for part in found.parts:
-            tell(f"would delete: {part}")
-        for policy in filter(None, (found.policy, found.limit_policy)):
-            tell(f"would delete: policy {policy!r}")
+        tell_planned([*found.parts, *_policies(found.policy, found.limit_policy)])
         _say_cut_off(found)
     if found.messages:
         rows = [(name, f"{count:,}") for name, count in found.waiting.items() if count]
         print_table(("queue", "messages"), rows, right=("messages",))
-    if found.obstacle is not None:
-        say(f"not to be deleted without --force: {found.obstacle}")
+    say_obstacle(found.obstacle)
 
 
 def _print_deletion(deletion: "Deletion", cascade: str, as_json: bool) -> None:
@@ -101,23 +98,18 @@ def _print_deletion(deletion: "Deletion", cascade: str, as_json: bool) -> None:
         print_document(
             {
                 "cascade": cascade,
-                "dry_run": False,
-                "deleted": [part_document(part) for part in deletion.deleted],
+                **deletion_document(deletion),
                 "deleted_policy": deletion.policy,
                 "deleted_limit_policy": deletion.limit_policy,
-                "lost": deletion.lost,
                 **_document(deletion.check),
             }
         )
-        return
-    for part in deletion.deleted:
-        tell(f"deleted: {part}")
-    for policy in filter(None, (deletion.policy, deletion.limit_policy)):
-        tell(f"deleted: policy {policy!r}")
-    if not deletion.deleted:
-        tell(f"nothing to delete: there is no {cascade}")
-    if deletion.lost:
-        say(f"{counted(deletion.lost, 'message')} lost")
+    else:
+        tell_deleted(deletion, *_policies(deletion.policy, deletion.limit_policy), what=cascade)
+
+
+def _policies(*names: str | None) -> Sequence[str]:
+    return [f"policy {name!r}" for name in names if name is not None]
 
 
 def _document(found: "DeletionCheck") -> dict[str, Any]:

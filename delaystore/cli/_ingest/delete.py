@@ -7,10 +7,17 @@ import typer
 from delaystore.amounts import counted
 from delaystore.cli._broker_options import BrokerUrl, DryRun, ManagementUrl
 from delaystore.cli._broker_reports import part_document
+from delaystore.cli._deletion import (
+    ask_whether_to_delete,
+    deletion_document,
+    say_obstacle,
+    tell_deleted,
+    tell_planned,
+    telling_what_is_deleted,
+)
 from delaystore.cli._ingest.options import Exchange, Out, Queue, open_broker
 from delaystore.cli._options import Json, environment_option
-from delaystore.cli._output import print_document, say, somebody_can_be_asked, tell
-from delaystore.errors import ConfigurationError
+from delaystore.cli._output import print_document, say
 from delaystore.transports.rabbitmq.topology import layout
 
 if TYPE_CHECKING:
@@ -55,13 +62,11 @@ def delete(
             say(f"checking again in {STATISTICS_AGE:g} s: the broker's counts may be that old")
         deleted: list[layout.Exchange | layout.Queue] = []
         try:
-            deletion = ingress.delete(client, names, with_out=with_out, force=force, on_deleted=deleted.append)
+            with telling_what_is_deleted(deleted):
+                deletion = ingress.delete(client, names, with_out=with_out, force=force, on_deleted=deleted.append)
         except ingress.IngressInUseError as error:
             say(str(error))
             raise typer.Exit(1) from None
-        except KeyboardInterrupt:
-            say(f"deleted until then: {counted(len(deleted), 'part')}; run it again to delete the rest")
-            raise
     _print_deletion(deletion, exchange, as_json)
 
 
@@ -70,14 +75,9 @@ def _confirm(found: "DeletionCheck", what: str, yes: bool) -> None:
         return
     for binding in found.cut_off:
         say(f"caution: {binding} goes, too")
-    if yes:
-        return
-    if not somebody_can_be_asked():
-        raise ConfigurationError("nobody can be asked whether to delete; pass --yes")
-    lost = f"; {found.uses.obstacle}" if found.uses.obstacle else ""
-    if not typer.confirm(f"Delete {what}, {counted(len(found.parts), 'part')}{lost}?", err=True):
-        say("nothing was deleted")
-        raise typer.Exit(1)
+    if not yes:
+        lost = f"; {found.uses.obstacle}" if found.uses.obstacle else ""
+        ask_whether_to_delete(f"Delete {what}, {counted(len(found.parts), 'part')}{lost}?")
 
 
 def _print_check(found: "DeletionCheck", exchange: str, dry_run: bool, as_json: bool) -> None:
@@ -85,39 +85,19 @@ def _print_check(found: "DeletionCheck", exchange: str, dry_run: bool, as_json: 
         print_document({"exchange": exchange, "dry_run": dry_run, "deleted": [], **_document(found)})
         return
     if dry_run:
-        for part in found.parts:
-            tell(f"would delete: {part}")
+        tell_planned(found.parts)
         for binding in found.cut_off:
             say(f"caution: {binding} would go, too")
-        _say_kept(found)
-    if found.uses.certain is not None:
-        say(f"not to be deleted without --force: {found.uses.certain}")
+        for sentence in found.kept:
+            say(sentence)
+    say_obstacle(found.uses.certain)
 
 
 def _print_deletion(deletion: "Deletion", exchange: str, as_json: bool) -> None:
     if as_json:
-        print_document(
-            {
-                "exchange": exchange,
-                "dry_run": False,
-                "deleted": [part_document(part) for part in deletion.deleted],
-                "lost": deletion.lost,
-                **_document(deletion.check),
-            }
-        )
-        return
-    for part in deletion.deleted:
-        tell(f"deleted: {part}")
-    if not deletion.deleted:
-        tell(f"nothing to delete: there is no ingress for {exchange!r}")
-    _say_kept(deletion.check)
-    if deletion.lost:
-        say(f"{counted(deletion.lost, 'message')} lost")
-
-
-def _say_kept(found: "DeletionCheck") -> None:
-    for sentence in found.kept:
-        say(sentence)
+        print_document({"exchange": exchange, **deletion_document(deletion), **_document(deletion.check)})
+    else:
+        tell_deleted(deletion, what=f"ingress for {exchange!r}", kept=deletion.check.kept)
 
 
 def _document(found: "DeletionCheck") -> dict[str, Any]:

@@ -6,6 +6,7 @@ import typer
 
 from delaystore.amounts import counted
 from delaystore.cli._broker_options import BrokerUrl, DryRun
+from delaystore.cli._errors.options import Reason
 from delaystore.cli._options import Json, required
 from delaystore.cli._output import print_document, say, tell
 from delaystore.cli._signals import stop_requests
@@ -17,11 +18,13 @@ if TYPE_CHECKING:
 
 def retry(
     queue: Annotated[str, typer.Argument(metavar="QUEUE", help="The rejected queue, as in orders.ingress.rejected.")],
+    message_id: Annotated[str | None, typer.Argument(metavar="ID", help="One message, by its id.")] = None,
+    reason: Reason = None,
     dry_run: DryRun = False,
     broker: BrokerUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Publish rejected messages again to where they came from, once the cause is corrected.
+    """Publish rejected messages again to where they came from, once the cause is corrected: all, by id or by reason.
 
     Each goes to the exchange, and under the routing key, that its publisher gave, as it was. An x-delay counts from
     now. A message leaves QUEUE once the broker has confirmed it. What is rejected anew stays there, with its new
@@ -29,7 +32,7 @@ def retry(
     says why.
     """
     from delaystore.cli._progress_bar import ProgressBar
-    from delaystore.ingress.retrying import retry_rejected
+    from delaystore.ingress.retrying import RejectedFilter, retry_rejected
     from delaystore.transports.rabbitmq import RabbitMQTransport
 
     url = required(broker, "broker", "--broker URL", "DELAYSTORE_BROKER")
@@ -45,6 +48,7 @@ def retry(
             result = retry_rejected(
                 RabbitMQTransport(url).broker,
                 queue,
+                RejectedFilter(message_id, reason),
                 dry_run=dry_run,
                 on_progress=progress,
                 stopping=lambda: request.made,
@@ -57,6 +61,9 @@ def retry(
     _print(result, queue, dry_run=dry_run, as_json=as_json)
     if result.stopped:
         raise typer.Exit(request.exit_code)
+    if message_id is not None and result.passed_over == result.found:
+        say(f"not found: no message {message_id!r} is in {queue!r}")
+        raise typer.Exit(1)
     if result.tried < result.found or result.stayed:
         raise typer.Exit(1)
 
@@ -69,6 +76,7 @@ def _print(result: "Retry", queue: str, *, dry_run: bool, as_json: bool) -> None
             "found": result.found,
             "published": result.published,
             "stayed": dict(result.stayed),
+            "passed_over": result.passed_over,
             "stopped": result.stopped,
         }
         print_document(document)
@@ -85,4 +93,4 @@ def _print(result: "Retry", queue: str, *, dry_run: bool, as_json: bool) -> None
 def _why_untried(result: "Retry") -> str:
     if result.stopped:
         return "stopped; run it again for the rest"
-    return "too many stay" if result.stayed else "others take them from the queue"
+    return "too many stay" if result.left else "others take them from the queue"

@@ -1,10 +1,12 @@
 """What must not be the same twice in a configuration: ports, queues, tables."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
 from typing import Final
 
 from delaystore.errors import ConfigurationError
 from delaystore.service.configuration.addresses import Address
+from delaystore.service.configuration.tables import KeptTable
 
 _EVERY_HOST: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared, not listened to # nosec B104
 
@@ -31,14 +33,25 @@ def _collide(one: Address, other: Address) -> bool:
     return one.port == other.port and (len(hosts) == 1 or bool(hosts & _EVERY_HOST))
 
 
-def check_once(uses: Iterable[tuple[object, str]]) -> None:
-    """Raise ConfigurationError where two endpoints of one service, or two parts of one, use the same thing.
+def check_queues(reads: Iterable[tuple[object, str]], error_queues: Iterable[tuple[object, str]]) -> None:
+    """Raise ConfigurationError where two endpoints, or two parts of one, read one queue, or one reads an error queue.
 
-    What becomes of a message would be a matter of luck. `uses`: the thing, and by whom, as in `'sales' reads ...`.
-    Errors begin with `endpoint`.
+    What becomes of a message would be a matter of luck. Each: a queue, and by whom it is used, as in `'sales' reads
+    ...`. Errors begin with `endpoint`.
     """
     found: dict[object, str] = {}
-    for what, use in uses:
-        if what in found:
-            raise ConfigurationError(f"endpoint {use}, and {found[what]} too: change one, or leave it out")
-        found[what] = use
+    for queue, use in reads:
+        if queue in found:
+            raise ConfigurationError(f"endpoint {use}, and {found[queue]} too: change one, or leave it out")
+        found[queue] = use
+    for queue, use in error_queues:
+        if queue in found:
+            raise ConfigurationError(f"endpoint {use}, and {found[queue]}: name another one")
+
+
+def check_tables(tables: Sequence[KeptTable]) -> None:
+    """Raise ConfigurationError where two endpoints keep their messages in one table; it begins with `endpoint`."""
+    for other, one in combinations(tables, 2):
+        conflict = one.conflict_with(other)
+        if conflict is not None:
+            raise ConfigurationError(f"endpoint {conflict}")

@@ -10,12 +10,13 @@ from typing import Final
 from delaystore.dispatcher.dispatcher import check_dispatcher_name
 from delaystore.errors import ConfigurationError
 from delaystore.service.configuration.addresses import Address, Listen
-from delaystore.service.configuration.conflicts import check_listeners, check_once
+from delaystore.service.configuration.conflicts import check_listeners, check_queues, check_tables
 from delaystore.service.configuration.control import ControlConfiguration
 from delaystore.service.configuration.fields import key, subtable, subtables
 from delaystore.service.configuration.ingress import IngressConfiguration
 from delaystore.service.configuration.kinds import Flag, OneOf, Span, Text, Whole
 from delaystore.service.configuration.secrets import Entries, Hidden, Secret, Url
+from delaystore.service.configuration.tables import KeptTable
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
 from delaystore.web.origin import is_loopback
 from delaystore.web.users import accounts_from_environment, accounts_of, tokens_of
@@ -122,8 +123,6 @@ class EndpointConfiguration:
             except ConfigurationError as error:
                 raise ConfigurationError(f"ingress {name!r}: {error}") from None
             _check_queue(f"ingress {name!r}", queue)
-            if ingress.broker is None and queue == self.error_queue:
-                raise ConfigurationError(f"error_queue {queue!r} is the ingress queue of {name!r}; name another one")
 
     @property
     def _has_broker(self) -> bool:
@@ -133,17 +132,18 @@ class EndpointConfiguration:
         """Those of the dispatcher; raises ConfigurationError for a name that no error queue can have."""
         return self.dispatcher.settings(self.error_queue)
 
-    def uses(self, name: str) -> Iterator[tuple[object, str]]:
-        """What no other part of a service may use: queues and a table, and how the endpoint of that name uses them."""
+    def reads(self, name: str) -> Iterator[tuple[object, str]]:
+        """The queues that no other part of a service may read, and how the endpoint of that name reads them."""
         for ingress_name, ingress in self.ingress.items():
             queue, broker = ingress.settings(ingress_name).queue, (ingress.broker or self.transport).value
             yield (broker, queue), f"{name!r} reads the queue {queue!r} as ingress {ingress_name!r}"
         if self.control.enabled:
             queue = self.control.queue or f"{name}.control"
             yield (self.transport.value, queue), f"{name!r} reads the queue {queue!r} as its control queue"
-        if self.table is not None:
-            where = self.store.value, self.schema, self.table
-            yield where, f"{name!r} keeps its messages in the table {self.table!r}"
+
+    def puts_failed(self, name: str) -> tuple[object, str]:
+        """The error queue, and how the endpoint of that name uses it."""
+        return (self.transport.value, self.error_queue), f"{name!r} has the error queue {self.error_queue!r}"
 
 
 def _check_queue(what: str, name: str | None) -> None:
@@ -227,6 +227,12 @@ class ServiceConfiguration:
         for name in self.endpoint:
             if name in TAKEN or set(name) & set("/{}?#"):
                 raise ConfigurationError(f"endpoint cannot be called {name!r} here: the page has no address for it")
-        check_once(use for name, each in self.endpoint.items() for use in each.uses(name))
+        check_queues(
+            (read for name, each in self.endpoint.items() for read in each.reads(name)),
+            (each.puts_failed(name) for name, each in self.endpoint.items()),
+        )
+        check_tables(
+            [KeptTable(name, each.store.value, each.schema, each.table) for name, each in self.endpoint.items()]
+        )
         web = self.web.listen if self.web.enabled else None
         check_listeners({"web": web, "metrics": self.metrics.listen, "health": self.health.listen})

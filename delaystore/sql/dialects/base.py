@@ -87,6 +87,8 @@ class SqlDialect(ABC):
     """Whether a name may end with a space."""
     folds_names: ClassVar[bool] = False
     """Whether an unquoted name means its lower case."""
+    may_ignore_capitals: ClassVar[bool] = False
+    """Whether two tables' names that differ in capitals alone may mean one table."""
     reserved_prefix: ClassVar[str | None] = None
     """The prefix that no table's name may have, in upper or lower case; None: every prefix may be used."""
     transaction_isolation: ClassVar[str | None] = "READ COMMITTED"

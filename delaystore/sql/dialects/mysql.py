@@ -115,6 +115,7 @@ class MySqlDialect(StoreDialect):
     }
     max_identifier_bytes: ClassVar[int] = 64
     takes_trailing_space: ClassVar[bool] = False
+    may_ignore_capitals: ClassVar[bool] = True  # as lower_case_table_names says
     needs_primary_key: ClassVar[bool] = True
     default_port: ClassVar[int | None] = _PORT
     claiming: ClassVar[Claiming] = Claiming.CANDIDATE_LOCKS

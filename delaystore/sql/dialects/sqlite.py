@@ -69,6 +69,7 @@ class SqliteDialect(StoreDialect):
     max_identifier_bytes: ClassVar[int] = 255
     async_drivers: ClassVar[Sequence[str]] = ("aiosqlite",)
     is_file: ClassVar[bool] = True
+    may_ignore_capitals: ClassVar[bool] = True
     reserved_prefix: ClassVar[str | None] = "sqlite_"
     claiming: ClassVar[Claiming] = Claiming.LEASES
     transaction_isolation: ClassVar[str | None] = None

@@ -23,14 +23,6 @@ def broker(rabbitmq: RabbitMQVhosts, rabbitmq_url: str) -> Iterator[Broker]:
 
 
 @pytest.fixture
-def run(broker: Broker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> CommandLine:
-    environment = {"DELAYSTORE_BROKER": broker.url, "DELAYSTORE_MANAGEMENT": broker.management_url}
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    return CommandLine(capsys, environment)
-
-
-@pytest.fixture
 def export(tmp_path: Path) -> Path:
     """An export of the virtual host, made before anything was changed."""
     return shutil.copy(RECORDED / "plugin_definitions.json", tmp_path / "before.json")

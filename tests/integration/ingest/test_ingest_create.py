@@ -1,7 +1,5 @@
 """`delaystore ingest create` on a real broker."""
 
-from collections.abc import Iterator
-
 import pytest
 from pika import exceptions
 
@@ -10,24 +8,6 @@ from tests.integration.ingress_brokers import Broker
 from tests.servers import RabbitMQVhosts
 
 PARTS = 8
-
-
-@pytest.fixture
-def broker(rabbitmq: RabbitMQVhosts, rabbitmq_url: str) -> Iterator[Broker]:
-    opened = Broker(rabbitmq_url, rabbitmq.management_url or "")
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def run(
-    broker: Broker, rabbitmq: RabbitMQVhosts, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> CommandLine:
-    """The command line, told its broker by the environment."""
-    environment = {"DELAYSTORE_BROKER": broker.url, "DELAYSTORE_MANAGEMENT": rabbitmq.management_url or ""}
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    return CommandLine(capsys, environment)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import json
 import signal
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,24 +15,6 @@ from tests.integration.plugin_stand_in import declare_shop, plugin_management
 from tests.servers import RabbitMQVhosts
 
 QUEUES = ("orders.ingress", "orders.ingress.expired", "orders.ingress.rejected")
-
-
-@pytest.fixture
-def broker(rabbitmq: RabbitMQVhosts, rabbitmq_url: str) -> Iterator[Broker]:
-    opened = Broker(rabbitmq_url, rabbitmq.management_url or "")
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def run(
-    broker: Broker, rabbitmq: RabbitMQVhosts, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> CommandLine:
-    """The command line, told its broker by the environment."""
-    environment = {"DELAYSTORE_BROKER": broker.url, "DELAYSTORE_MANAGEMENT": rabbitmq.management_url or ""}
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    return CommandLine(capsys, environment)
 
 
 @pytest.fixture

@@ -1,0 +1,26 @@
+"""A broker, and the command line that is told of it."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.integration.cli import CommandLine
+from tests.integration.ingress_brokers import Broker
+from tests.servers import RabbitMQVhosts
+
+
+@pytest.fixture
+def broker(rabbitmq: RabbitMQVhosts, rabbitmq_url: str) -> Iterator[Broker]:
+    """A virtual host with nothing in it."""
+    opened = Broker(rabbitmq_url, rabbitmq.management_url or "")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def run(broker: Broker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+    """The command line, told its broker by the environment."""
+    environment = {"DELAYSTORE_BROKER": broker.url, "DELAYSTORE_MANAGEMENT": broker.management_url}
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    return CommandLine(capsys, environment)

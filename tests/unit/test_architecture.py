@@ -1,0 +1,79 @@
+"""ARCHITECTURE.md: what it names is there, what is there it names, and its numbers are about right."""
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import delaystore
+
+PACKAGE = Path(delaystore.__file__).parent
+TEXT = (Path(__file__).parents[2] / "ARCHITECTURE.md").read_text()
+NEAR = 0.1
+"""By how much a number of lines may be off."""
+
+
+def table(after: str) -> Iterator[list[str]]:
+    """The rows of the first table behind that heading."""
+    rows = TEXT.partition(f"\n## {after}\n")[2].partition("\n## ")[0].splitlines()
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows if row.startswith("|")]
+    return iter(cells[2:])
+
+
+@cache
+def lines_of(package: str) -> int:
+    """The lines of a package's modules; "": of the modules beside the packages."""
+    modules = (PACKAGE / package).rglob("*.py") if package else PACKAGE.glob("*.py")
+    return sum(len(module.read_text().splitlines()) for module in modules)
+
+
+def number(text: str) -> int:
+    return int(text.replace(",", ""))
+
+
+def packages() -> set[str]:
+    return {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+
+
+def is_in(path: str, root: Path) -> bool:
+    """Whether a path that a row of the map names is somewhere in what the row is about, or in the whole."""
+    return (root / path).exists() or (PACKAGE / path).exists() or next(root.rglob(path.rstrip("/")), None) is not None
+
+
+def test_the_map_names_what_is_there() -> None:
+    missing = []
+    for where, what in table("The map"):
+        about = re.findall(r"`([^`]+)`", where)
+        missing += [path for path in about if not (PACKAGE / path).exists()]
+        roots = [PACKAGE / path for path in about if path.endswith("/") and (PACKAGE / path).exists()]
+        named = re.findall(r"`([\w/]+(?:\.py|/))`", what)
+        missing += [f"{path} of {where}" for path in named if not any(is_in(path, root) for root in roots or [PACKAGE])]
+    assert not missing
+
+
+def test_each_package_and_module_of_the_ground_is_in_the_map() -> None:
+    named = {path.strip("`/").partition("/")[0] for where, _ in table("The map") for path in where.split(", ")}
+    modules = {path.name for path in PACKAGE.glob("*.py")} - {"__init__.py", "__main__.py"}
+    assert not (packages() | modules) - named
+
+
+@pytest.mark.parametrize("row", list(table("Core and tools")), ids=lambda row: row[0].strip("*"))
+def test_the_numbers_of_lines_are_about_right(row: list[str]) -> None:
+    name, lines, what = row
+    own = re.findall(r"`(\w+)/`", what) or [name]
+    ground = lines_of("") if "`*.py`" in what else 0
+    assert number(lines) == pytest.approx(ground + sum(map(lines_of, own)), rel=NEAR)
+    for package, each in re.findall(r"`(\w+)/`,? ([\d,]*\d)", what):
+        beside = ground if package == "calls" else 0
+        assert number(each) == pytest.approx(lines_of(package) + beside, rel=NEAR), package
+
+
+def test_the_core_is_that_much_of_the_whole() -> None:
+    found = re.search(r"reads the core: ([\d,]+) of ([\d,]+) lines", TEXT)
+    assert found is not None
+    rows = {name: number(lines) for name, lines, _ in table("Core and tools")}
+    assert number(found[1]) == rows["**core**"]
+    assert number(found[2]) == pytest.approx(lines_of("") + sum(map(lines_of, packages())), rel=NEAR)
+    assert sum(rows.values()) == pytest.approx(number(found[2]), rel=NEAR / 5)
