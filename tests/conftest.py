@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 import hypothesis
 import pytest
 
+from tests.quick_disk import use_memory
 from tests.servers import (
     MariaDB,
     MariaDBDatabases,
@@ -41,6 +42,8 @@ hypothesis.settings.register_profile("delaystore", deadline=None)  # the machine
 hypothesis.settings.load_profile("delaystore")
 os.environ.pop("PYTEST_ADDOPTS", None)  # it is for this pytest, and not for those that tests start
 ENVIRONMENT = dict(os.environ)  # as it was before the first test hid parts of it
+if ENVIRONMENT.get("DELAYSTORE_SOAK") != "1":  # millions of messages belong on a disk
+    use_memory()
 POSTGRESQL_SETTINGS = {"fsync": "off", "full_page_writes": "off"}  # a killed process loses nothing it has written
 MARIADB_SETTINGS = {"innodb_flush_log_at_trx_commit": "2"}  # written at each commit, flushed once a second
 

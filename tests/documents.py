@@ -20,6 +20,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Final
 
+from tests.preloaded.starting import commands_folder
+
 ROOT: Final = Path(__file__).parents[1]
 RUN: Final = ("bash", "python")
 
@@ -135,7 +137,7 @@ def _as_commands(number: int, block: Block) -> str:
 def printed(commands: str, folder: Path) -> tuple[int, dict[int, str]]:
     """Run the script in `folder`, at a terminal: its exit code, and what each block has printed."""
     main, terminal = pty.openpty()
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    path = os.pathsep.join([commands_folder(), str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = {
         **os.environ,
         "PATH": path,

@@ -19,6 +19,7 @@ from delaystore.transports import open_transport
 from delaystore.transports.rabbitmq.parameters import broker_from_url
 from tests.dispatching import wait_until
 from tests.integration.sql_stores import message, opened
+from tests.preloaded.starting import commands_folder
 from tests.servers import RabbitMQVhosts
 
 ROOT = Path(__file__).parents[2]
@@ -80,7 +81,7 @@ def test_the_columns_of_keys_can_be_made_before(postgresql_url: str) -> None:
 
 
 def shell(commands: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    path = os.pathsep.join([commands_folder(), str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = {**os.environ, "PATH": path}
     return subprocess.run(["bash", "-euc", commands], cwd=folder, env=environment, capture_output=True, text=True)
 

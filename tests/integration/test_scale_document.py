@@ -16,6 +16,7 @@ from delaystore.filters import MessageFilter
 from delaystore.settings import TransactionMode
 from delaystore.stores import SqlDelayedMessageStore
 from tests.integration.sql_stores import message, opened
+from tests.preloaded.starting import commands_folder
 from tests.servers import PostgreSQL
 from tests.servers.postgresql import PROGRAMS, connect
 from tests.servers.programs import find_program
@@ -35,7 +36,7 @@ def blocks(language: str) -> list[str]:
 def shell(commands: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run by a shell that finds PostgreSQL's programs, and ours."""
     programs = Path(find_program("pg_dump", *PROGRAMS)).parent
-    path = os.pathsep.join([str(Path(sys.executable).parent), str(programs), os.environ["PATH"]])
+    path = os.pathsep.join([commands_folder(), str(Path(sys.executable).parent), str(programs), os.environ["PATH"]])
     environment = {**os.environ, "PATH": path}
     return subprocess.run(["bash", "-euc", commands], cwd=folder, env=environment, capture_output=True, text=True)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.documents import ROOT, Block, blocks_of
+from tests.preloaded.starting import commands_folder
 
 INSTALLS = "pip install"
 
@@ -57,7 +58,7 @@ class Walk:
         return ["bash", "-euc", f"{self._exports}\n{commands}"]
 
     def _where(self) -> dict[str, Any]:
-        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        path = os.pathsep.join([commands_folder(), str(Path(sys.executable).parent), os.environ["PATH"]])
         environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "COLUMNS": "300"}
         return {"cwd": self._folder, "env": environment, "text": True}
 
