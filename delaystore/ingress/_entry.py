@@ -18,7 +18,7 @@ class Fate(StrEnum):
     REPEATED = "repeated"
     """It is in the store already."""
     DROPPED = "dropped"
-    """Another message with its id waits, and is kept."""
+    """Another message with its id is kept."""
     DIRECT = "direct"
     """It was forwarded at once."""
     REJECTED = "rejected"

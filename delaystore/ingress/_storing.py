@@ -2,7 +2,7 @@
 
 import hashlib
 import logging
-from collections import Counter
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -66,21 +66,24 @@ class Storing:
         Raises StoreError for any other failure: what has neither can be tried again. All of them go into one
         transaction; only where that cannot be, as after a crash, they are looked at one by one.
         """
-        for wave in self._waves(entries):
+        if self._on_duplicate is OnDuplicate.REPLACE:
+            self._store_newest(entries)
+            return
+        for wave in _waves(entries):
             self._store_wave(wave)
 
-    def _waves(self, entries: Sequence[Entry]) -> Sequence[Sequence[Entry]]:
-        """Parts of `entries` to be stored one after the other: each id once, and then what comes under the same ids."""
-        most = 2 if self._on_duplicate is OnDuplicate.BOTH else len(entries)
-        waves: list[list[Entry]] = []
-        seen: Counter[str] = Counter()
-        for entry in entries:
-            wave = min(seen[entry.message.message_id], most - 1)
-            seen[entry.message.message_id] += 1
-            if wave == len(waves):
-                waves.append([])
-            waves[wave].append(entry)
-        return waves
+    def _store_newest(self, entries: Sequence[Entry]) -> None:
+        """Of each id the newest message; an older one only where those after it cannot be stored."""
+        open_runs = _runs(entries)
+        while open_runs:
+            firsts = [runs[-1].popleft() for runs in open_runs]
+            self._store_wave(firsts)
+            for first, runs in zip(firsts, open_runs, strict=True):
+                if first.objection is None:
+                    _supersede(runs)
+                elif not runs[-1]:
+                    runs.pop()
+            open_runs = [runs for runs in open_runs if runs]
 
     def _store_wave(self, entries: Sequence[Entry]) -> None:
         for _ in range(_ROUNDS):
@@ -146,6 +149,40 @@ class Storing:
         if not replaces or self._delivery.cancel(message.message_id) is ManagementOutcome.BEING_DISPATCHED:
             entry.meaning = renamed(message)
         return True
+
+
+def _waves(entries: Sequence[Entry]) -> Sequence[Sequence[Entry]]:
+    """Parts of `entries` to be stored one after the other: each id once, and then what comes under the same ids."""
+    waves: tuple[list[Entry], list[Entry]] = ([], [])
+    seen: set[str] = set()
+    for entry in entries:
+        waves[entry.message.message_id in seen].append(entry)
+        seen.add(entry.message.message_id)
+    return [wave for wave in waves if wave]
+
+
+def _runs(entries: Sequence[Entry]) -> list[list[deque[Entry]]]:
+    """For each id its runs, the oldest first: in one is the same message, as it came again and again."""
+    found: dict[str, list[deque[Entry]]] = {}
+    for entry in entries:
+        runs = found.setdefault(entry.message.message_id, [])
+        if runs and is_same(entry.message, runs[-1][0].message):
+            runs[-1].append(entry)
+        else:
+            runs.append(deque((entry,)))
+    return list(found.values())
+
+
+def _supersede(runs: list[deque[Entry]]) -> None:
+    """Give what is left of the runs of an id a fate, now that the first message of the last run is in the store."""
+    for entry in runs.pop():
+        entry.fate = Fate.REPEATED
+    older = [entry for run in runs for entry in run]
+    for entry in older:
+        entry.fate = Fate.DROPPED
+    if older:
+        logger.warning("message %r came %d times before the one that is kept", older[0].message.message_id, len(older))
+    runs.clear()
 
 
 def renamed(message: DelayedMessage) -> DelayedMessage:

@@ -27,7 +27,7 @@ class IngressHealth:
     repeated: int = 0
     """Were in the store already, as after a crash."""
     dropped: int = 0
-    """Another message with their id waited, and was kept."""
+    """Another message with their id was kept."""
     direct: int = 0
     """Were forwarded at once."""
     rejected: int = 0

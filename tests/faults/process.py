@@ -12,6 +12,7 @@ from tempfile import TemporaryFile
 from typing import Any, Self
 
 from tests.faults.patience import PATIENCE
+from tests.preloaded.forked import ForkedModule
 
 LARGEST_BODY = 1024  # bytes: batches start large where bodies must be small
 ROOT = Path(__file__).parents[2]
@@ -36,12 +37,11 @@ class DispatcherProcess:
 
     def __enter__(self) -> Self:
         self._log = TemporaryFile()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.dispatcher_process", json.dumps(self._options)],
-            stdin=subprocess.DEVNULL,
+        self._process = ForkedModule(
+            "tests.faults.dispatcher_process",
+            [json.dumps(self._options)],
             stdout=subprocess.PIPE,
             stderr=self._log,
-            cwd=ROOT,
         )
         return self
 

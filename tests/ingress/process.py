@@ -3,10 +3,8 @@
 import json
 import logging
 import signal
-import subprocess
 import sys
 import threading
-from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, Self
 
@@ -14,8 +12,7 @@ import psutil
 
 from tests.faults.patience import PATIENCE
 from tests.ingress.ground import endpoint, running
-
-ROOT = Path(__file__).parents[2]
+from tests.preloaded.forked import ForkedModule
 
 
 class IngressProcess:
@@ -26,12 +23,8 @@ class IngressProcess:
 
     def __enter__(self) -> Self:
         self._log = TemporaryFile()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.ingress.process", json.dumps(self._options)],
-            stdin=subprocess.DEVNULL,
-            stdout=self._log,
-            stderr=self._log,
-            cwd=ROOT,
+        self._process = ForkedModule(
+            "tests.ingress.process", [json.dumps(self._options)], stdout=self._log, stderr=self._log
         )
         return self
 

@@ -6,12 +6,12 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Self
 
 from delaystore import DelayedDelivery, SqlDelayedMessageStore
 from tests.faults.patience import PATIENCE, wait_until
+from tests.preloaded.forked import ForkedModule
 
 ENDPOINT = "shop"
 CLOCK = 0.002
@@ -28,13 +28,8 @@ class Command:
 
     def __enter__(self) -> Self:
         self._log = TemporaryFile()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "delaystore.cli", *self._arguments],
-            env={**os.environ, **self._environment},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=self._log,
-            cwd=Path(__file__).parents[2],
+        self._process = ForkedModule(
+            "delaystore.cli", self._arguments, self._environment, stdout=subprocess.DEVNULL, stderr=self._log
         )
         return self
 

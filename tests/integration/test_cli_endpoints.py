@@ -16,16 +16,27 @@ LATER = ("--delay", "1h")
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, database_url: str) -> CommandLine:
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, sqlite_url: str) -> CommandLine:
     """The command line, told a database in which `sales` and `billing` have tables."""
-    monkeypatch.setenv("DELAYSTORE_STORE", database_url)
+    return with_endpoints(capsys, monkeypatch, sqlite_url)
+
+
+@pytest.fixture
+def run_anywhere(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, database_url: str) -> CommandLine:
+    """The same on each database: for what asks its catalog."""
+    return with_endpoints(capsys, monkeypatch, database_url)
+
+
+def with_endpoints(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, url: str) -> CommandLine:
+    monkeypatch.setenv("DELAYSTORE_STORE", url)
     command = CommandLine(capsys, {})
     for endpoint in ("sales", "billing"):
         assert command("setup", "--endpoint", endpoint).code == 0
     return command
 
 
-def test_a_database_lists_its_endpoints(run: CommandLine, database_url: str) -> None:
+def test_a_database_lists_its_endpoints(run_anywhere: CommandLine, database_url: str) -> None:
+    run = run_anywhere
     assert run("setup", "--endpoint", "sales", "--table", "waiting room").code == 0
     assert run("send", "q", *LATER, "--endpoint", "sales").code == 0
     with opened(database_url) as store, store.engine.begin() as connection:
@@ -45,7 +56,8 @@ def test_a_database_lists_its_endpoints(run: CommandLine, database_url: str) -> 
     assert "current" in shown
 
 
-def test_an_older_and_a_newer_table_are_told(run: CommandLine, database_url: str) -> None:
+def test_an_older_and_a_newer_table_are_told(run_anywhere: CommandLine, database_url: str) -> None:
+    run = run_anywhere
     with opened(database_url) as store, store.engine.begin() as connection:
         connection.exec_driver_sql("UPDATE sales_delayed_version SET version_num = '0001'")
         connection.exec_driver_sql("UPDATE billing_delayed_version SET version_num = '9999'")
@@ -92,8 +104,9 @@ def test_an_empty_database_says_what_to_do(run: CommandLine, sqlite_url: str, tm
 
 @pytest.mark.parametrize("command", [["send", "q", *LATER], ["send", "q", "--file", "a.csv"]])
 def test_a_mistyped_endpoint_is_not_made(
-    run: CommandLine, command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run_anywhere: CommandLine, command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    run = run_anywhere
     monkeypatch.chdir(tmp_path)
     Path("a.csv").write_text("message_id,delay,body\na,60,x\n")
     line = run.refused(*command, "--endpoint", "slaes")

@@ -24,6 +24,7 @@ def main() -> None:
         "ignores_interrupts": ignored,
     }
     socket.send_fds(connection, [json.dumps(request).encode()], [0, 1, 2])
+    connection.recv(64)  # its process id
     for number in SIGNALS[ignored:]:
         signal.signal(number, lambda number, _: connection.send(bytes([number])))
     code = os.waitstatus_to_exitcode(int(connection.recv(64)))

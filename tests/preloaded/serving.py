@@ -4,6 +4,7 @@ import gc
 import importlib
 import json
 import os
+import runpy
 import selectors
 import signal
 import socket
@@ -17,7 +18,6 @@ from typing import Final, TextIO
 
 from sqlalchemy import create_engine
 
-from delaystore.cli import entry
 from delaystore.cli.main import main as run
 
 LARGEST: Final = 2**18
@@ -27,13 +27,19 @@ PROGRAM: Final = Path(sys.executable).with_name("delaystore")
 
 @dataclass(frozen=True)
 class Request:
-    """A command, and the streams that it has."""
+    """A command, or a module, and the streams that it has."""
 
     arguments: list[str]
     folder: str
     environment: dict[str, str]
     ignores_interrupts: bool
     streams: list[int]
+    module: str = "delaystore.cli"
+
+    @property
+    def program(self) -> list[str]:
+        """What a process of its own would run."""
+        return [sys.executable, "-m", self.module, *self.arguments]
 
 
 class Forks:
@@ -68,6 +74,7 @@ class Forks:
         for stream in streams:
             os.close(stream)
         self._pids.add(pid)
+        connection.send(str(pid).encode())
         process = os.pidfd_open(pid)
         self._selector.register(process, selectors.EVENT_READ, lambda: self._ended(pid, process, connection))
         self._selector.register(connection, selectors.EVENT_READ, lambda: self._told(pid, connection))
@@ -149,9 +156,8 @@ def become(request: Request, ours: str) -> None:
     os.environ["PATH"] = os.pathsep.join(each for each in os.get_exec_path() if each != ours)
     time.tzset()
     if brings_modules(os.environ.get("PYTHONPATH", "")):
-        os.execv(PROGRAM, [str(PROGRAM), *request.arguments])
+        os.execv(sys.executable, request.program)
     sys.argv = [str(PROGRAM), *request.arguments]
-    sys.path[0] = str(PROGRAM.parent)
     sys.stdin, sys.stdout, sys.stderr = stream_of(0, "r"), stream_of(1, "w"), stream_of(2, "w")
     signal.signal(signal.SIGINT, signal.SIG_IGN if request.ignores_interrupts else signal.default_int_handler)
 
@@ -176,7 +182,7 @@ def main(folder: Path) -> None:
         os.write(1, b"ready\n")
         request = Forks(listener).serve()
     become(request, str(folder))
-    entry.main()
+    runpy.run_module(request.module, run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":
