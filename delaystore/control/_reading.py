@@ -48,7 +48,7 @@ class Reading:
     def run(self) -> None:
         """Until it is to stop. What is not answered by then goes back to the queue.
 
-        Raises TransportUnavailableError if the connection is lost, TransportError if a queue is deleted.
+        Raises TransportUnavailableError if the connection is lost, TransportError if the broker ends the channel.
         """
         while not self._stopping.is_set():
             self._turn()
@@ -94,3 +94,4 @@ class Reading:
             self._consumer.receive(0 if self._consumer.prefetched and not self._waiting else patience)
         elif self._waiting:
             self._stopping.wait(patience)
+            self._consumer.keep_alive()

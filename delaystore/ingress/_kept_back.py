@@ -10,6 +10,9 @@ from delaystore.ingress.settings import IngressSettings
 
 _TRY_EVERY: Final = 5.0
 """Seconds between two attempts."""
+_LONGEST: Final = 1200.0
+"""Seconds after which a message goes back to its queue, and comes again. For one that stays unacknowledged for longer
+than its consumer_timeout, by default half an hour, RabbitMQ ends the channel; what is just being stored comes twice."""
 
 
 class KeptBack:
@@ -70,6 +73,14 @@ class KeptBack:
         """The tags of what is not in memory any more; it is kept back no longer, and comes again from its queue."""
         let_go, self._let_go = self._let_go, []
         return [entry.arrival.tag for entry in let_go]
+
+    def overdue(self) -> list[int]:
+        """The tags of what has been kept back for long, and is to be given back; it is kept back no longer."""
+        before = time.monotonic() - _LONGEST
+        overdue = [entry.arrival.tag for entry in (*self._entries, *self._let_go) if entry.at < before]
+        self._entries = [entry for entry in self._entries if entry.at >= before]
+        self._let_go = [entry for entry in self._let_go if entry.at >= before]
+        return overdue
 
     @property
     def _most_bytes(self) -> int:

@@ -67,11 +67,12 @@ class Session:
         self._consumer.finish()
 
     def _receive(self) -> None:
-        """Take in what comes, and answer heartbeats. Where memory is full, read nothing until the batch is done."""
+        """Take in what comes, and answer heartbeats. Where memory is full, no more is read until the batch is done."""
         room = self._kept_back.room - self._batch_bytes
         if self._consumer.prefetched_bytes >= room:
             if self._future is not None:
                 wait([self._future], _FULL_TICK)
+                self._consumer.keep_alive()
         elif self._future is not None:
             self._consumer.receive(_TICK, room)  # nobody has use for a message before the batch is done
         elif self._consumer.prefetched:
@@ -123,6 +124,7 @@ class Session:
         trouble = future.result()
         if trouble is not None:
             self._kept_back.add([entry for entry in batch if entry.fate is None], trouble)
+        self._consumer.give_back(self._kept_back.overdue())
         self._tally.left(len(self._kept_back), self._kept_back.trouble)
 
     def _entry(self, consumed: Consumed) -> Entry:

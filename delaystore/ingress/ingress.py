@@ -12,7 +12,13 @@ from delaystore.calls import StopFlag, in_background
 from delaystore.delivery import DelayedDelivery
 from delaystore.dispatcher.breakers import RepeatedFailuresOverTimeCircuitBreaker
 from delaystore.dispatcher.store_calls import StoreCalls
-from delaystore.errors import ConfigurationError, StoreError, StoreUnavailableError, TransportError
+from delaystore.errors import (
+    ConfigurationError,
+    StoreError,
+    StoreUnavailableError,
+    TransportError,
+    TransportUnavailableError,
+)
 from delaystore.forks import renew_in_children
 from delaystore.ingress._beats import Beats
 from delaystore.ingress._direct import Direct
@@ -36,6 +42,8 @@ from delaystore.transports.rabbitmq.raw.copies import CopyPublisher
 
 _ASKING: Final = 5.0
 """Seconds for the store to say how it is, after an outage."""
+_LOOKING: Final = 3.0
+"""Seconds for the broker to say whether there is a rejected queue: a frozen classic queue keeps it from that."""
 
 logger = logging.getLogger("delaystore.ingress")
 
@@ -221,8 +229,16 @@ class Ingress:
 
     def _prepare(self, connections: BlockingConnections) -> None:
         self._delivery.prepare()
-        if look_at(connections, self._settings.rejected_queue).standing is Standing.MISSING:  # if down, others go on
+        if self._rejected_is_missing():
             self._declare_rejected(connections)
+
+    def _rejected_is_missing(self) -> bool:
+        """Whether there is no rejected queue. Not where it is down, or nobody tells in time: others go on."""
+        with closing(BlockingConnections(self._broker, answer=_LOOKING)) as connections:
+            try:
+                return look_at(connections, self._settings.rejected_queue).standing is Standing.MISSING
+            except TransportUnavailableError:
+                return False
 
     def _declare_rejected(self, connections: BlockingConnections) -> None:
         declare_queue(connections, self._settings.rejected_queue, "quorum", lift_limit=True)

@@ -99,8 +99,8 @@ def create_store_engine(url: str | URL, *, pooled: bool = True) -> Engine:
 
     Of several hosts in the URL the one that takes writes is used.
 
-    The URL's query goes to the driver; `prepare_threshold=none` keeps psycopg from preparing statements, which poolers
-    such as pgbouncer before 1.21 do not know.
+    The URL's query goes to the driver. Where it has no `prepare_threshold`, statements are prepared unless a pooler
+    such as pgbouncer is between.
 
     `pooled`: whether it keeps connections; otherwise each is closed after use.
 
@@ -179,6 +179,7 @@ def _engine(parsed: URL, create: Callable[..., Engine], *, is_async: bool, poole
         options["isolation_level"] = driver.default_isolation(
             dialect.single_statement_isolation, dialect.transaction_isolation
         )
+    heed_pooler = driver.options_of_preparing.isdisjoint(parsed.query)
     parsed, given = driver.options(parsed)
     defaults = driver.connect_arguments
     if defaults is None:
@@ -187,7 +188,9 @@ def _engine(parsed: URL, create: Callable[..., Engine], *, is_async: bool, poole
     engine = create(parsed, connect_args=given, **options)
     if dialect is not None:
         event.listen(engine, "do_connect", _connecting(dialect, driver, HostsInTurn(hosts_of(parsed))))
-        event.listen(engine, "connect", lambda connection, _record: dialect.prepare(connection, driver))
+        event.listen(
+            engine, "connect", lambda connection, _record: dialect.prepare(connection, driver, heed_pooler=heed_pooler)
+        )
     if backend != "sqlite":
         event.listen(engine, "checkin", _note_use)
         event.listen(engine, "checkout", _ping_after_idling)

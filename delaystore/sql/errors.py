@@ -65,8 +65,9 @@ _MEANINGS: Final[Mapping[Fault | None, tuple[type[StoreError], str]]] = {
     ),
     Fault.POOLED: (
         StoreError,
-        "a pooler shares the database's sessions ({}); add ?prepare_threshold=none to the URL, or set "
-        "max_prepared_statements in pgbouncer 1.21 or newer",
+        "a pooler shares the database's sessions, so that prepared statements fail ({}); write "
+        "?prepare_threshold=none in the URL, make an Engine of your own with "
+        "connect_args={{'prepare_threshold': None}}, or set max_prepared_statements in pgbouncer 1.21 or newer",
     ),
 }
 """What callers are told, around the driver's own words."""

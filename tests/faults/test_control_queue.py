@@ -12,6 +12,8 @@ import pika
 import pytest
 
 from delaystore.delivery import DelayedDelivery
+from delaystore.transports.rabbitmq.consuming import consumer
+from delaystore.transports.rabbitmq.raw import connection
 from tests.dispatching import wait_until
 from tests.faults.patience import PATIENCE
 from tests.faults.scale import scaled
@@ -146,6 +148,30 @@ def test_while_the_store_is_down_requests_wait(private_postgresql: PostgreSQL, r
         assert control.health().healthy
 
 
+def test_while_the_store_is_down_heartbeats_are_answered_although_memory_is_full(
+    private_postgresql: PostgreSQL, rabbitmq_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "_HEARTBEAT", 1)
+    monkeypatch.setattr(consumer, "_LONGEST_UNREAD", 0.2)
+    url = private_postgresql.create_database()
+    with opened_delivery(url) as delivery, running(delivery, rabbitmq_url) as control, Asker(rabbitmq_url) as asker:
+        message_id = delivery.send("billing", b"pay", delay=3600)
+        wait_until(lambda: control.health().connected)
+        private_postgresql.kill()
+        cancel = asker.send({"cancel": message_id})
+        wait_until(lambda: control.health().store is not None)
+        large = [asker.send(b" " * 2**21) for _ in range(20)]
+        wait_until(lambda: ready_in(asker, QUEUE) == 0)
+        for _ in range(50):  # a broker that hears nothing ends the connection after some two seconds
+            time.sleep(0.1)
+            assert ready_in(asker, QUEUE) == 0
+        private_postgresql.start()
+        assert asker.wait(cancel)["outcome"] == "done"
+        assert {asker.wait(correlation)["error"]["code"] for correlation in large} == {"malformed"}
+        wait_until(lambda: control.health().answered == 21)
+        assert control.health().requests == 21, "none came twice"
+
+
 def test_stopped_while_the_store_is_down_it_leaves_requests_in_the_queue(
     private_postgresql: PostgreSQL, rabbitmq_url: str
 ) -> None:
@@ -175,6 +201,26 @@ def test_it_reads_on_when_the_broker_is_back(delivery: DelayedDelivery, private_
         wait_until(lambda: control.health().healthy)
         with Asker(url) as asker:
             assert asker.ask({"ping": {}})["outcome"] == "done"
+
+
+def test_a_channel_that_the_broker_ends_while_the_store_is_down_is_told_and_replaced(
+    private_postgresql: PostgreSQL, private_rabbitmq: RabbitMQ
+) -> None:
+    url = private_rabbitmq.create_vhost()
+    with (
+        private_rabbitmq.consumer_timeout(1),
+        opened_delivery(private_postgresql.create_database()) as delivery,
+        running(delivery, url) as control,
+        Asker(url) as asker,
+    ):
+        message_id = delivery.send("billing", b"pay", delay=3600)
+        wait_until(lambda: control.health().connected)
+        private_postgresql.kill()
+        correlation = asker.send({"cancel": message_id})
+        wait_until(lambda: "delivery acknowledgement" in str(control.health().obstacle))
+        wait_until(lambda: control.health().connected)
+        private_postgresql.start()
+        assert asker.wait(correlation)["outcome"] == "done"
 
 
 def test_it_begins_before_there_is_a_broker(delivery: DelayedDelivery, private_rabbitmq: RabbitMQ) -> None:

@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 import pytest
 
 from delaystore import DelayedDelivery, SqlDelayedMessageStore
+from delaystore.transports.rabbitmq.consuming import consumer
+from delaystore.transports.rabbitmq.raw import connection
 from tests.faults.patience import wait_until
 from tests.faults.scale import scaled
 from tests.ingress.ground import ENDPOINT, LONG, QUEUE, Ground, await_settled, bodies, endpoint, running, settled
@@ -94,6 +96,25 @@ def test_a_frozen_store_does_not_fill_the_memory(
             private_postgresql.resume()
             wait_until(lambda: delivery.count() == count + 1, "all are stored")
     assert grown < 60 * 1024 * 1024, "150 MB were published"
+
+
+def test_while_the_store_is_frozen_heartbeats_are_answered_although_memory_is_full(
+    private_postgresql: PostgreSQL, ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "_HEARTBEAT", 1)
+    monkeypatch.setattr(consumer, "_LONGEST_UNREAD", 0.2)
+    url = private_postgresql.create_database()
+    with endpoint(url) as delivery, running(delivery, ground.url, memory_bytes=2**20) as ingress:
+        ground.publish(b"first", delay=LONG)
+        await_settled(ingress, 1)
+        private_postgresql.pause()
+        for _ in range(8):
+            ground.publish(bytes(2**19), delay=LONG)
+        time.sleep(5)  # a broker that hears nothing ends the connection after some two seconds
+        assert ground.depth(QUEUE) == 0, "they did not go back"
+        private_postgresql.resume()
+        await_settled(ingress, 9)
+        assert delivery.count() == 9, "none came twice"
 
 
 def test_a_broker_that_goes_and_comes_back(private_rabbitmq: RabbitMQ, postgresql_url: str) -> None:

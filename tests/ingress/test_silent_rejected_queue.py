@@ -47,12 +47,13 @@ def test_good_messages_go_on_and_each_copy_arrives_once(
         assert ground.depth(QUEUE) == 0
 
 
+@pytest.mark.parametrize("queue_type", ["quorum", "classic"])
 def test_an_ingress_begins_although_the_rejected_queue_answers_nothing(
-    private_rabbitmq: RabbitMQ, sqlite_url: str
+    private_rabbitmq: RabbitMQ, sqlite_url: str, queue_type: str
 ) -> None:
     url = private_rabbitmq.create_vhost()
     with Ground(url) as ground, endpoint(sqlite_url) as delivery:
-        ground.channel.queue_declare(REJECTED, durable=True, arguments={"x-queue-type": "quorum"})
+        ground.channel.queue_declare(REJECTED, durable=True, arguments={"x-queue-type": queue_type})
         do(private_rabbitmq, url, "suspend")
         ground.publish(b"bad", delay="soon")
         ground.publish(b"good", delay=LONG)

@@ -23,6 +23,7 @@ from delaystore.transports.abc import Outcome, OutcomeKind
 from delaystore.transports.rabbitmq import _carriage as carriage_module
 from delaystore.transports.rabbitmq import _watch as watch_module
 from delaystore.transports.rabbitmq import channel as channel_module
+from delaystore.transports.rabbitmq import owner as owner_module
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.parameters import broker_from_url
 from tests.servers import Proxy, RabbitMQ, RabbitMQVhosts
@@ -398,6 +399,23 @@ def test_no_answer_is_unsettled_and_a_late_one_settles_nothing_else(
         assert set(kinds(after.result(LONG))) == {UNROUTABLE}
     assert set(drain(transport, "late")) == {one.message_id for one in late}
     wait_until(lambda: {outcome.late.arrived for outcome in outcomes if outcome.late} == {True}, "the late confirms")
+
+
+def test_what_is_published_only_after_its_sender_has_left_is_known_to_arrive(
+    transport: RabbitMQTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a machine that is so busy that the connection's thread does not come to it."""
+    monkeypatch.setattr(owner_module, "_CLOSE_SECONDS", 0.2)
+    transport.declare("q")
+    assert kinds(transport.send([message()], None, LONG)) == [DELIVERED]
+    busy = threading.Event()
+    transport._running_owner()._loop.add_callback_threadsafe(lambda: busy.wait(LONG))
+    batch = [message() for _ in range(3)]
+    outcomes = transport.send(batch, None, 0.3)
+    busy.set()
+    assert set(kinds(outcomes)) == {UNSETTLED}
+    wait_until(lambda: fates(outcomes) == {True}, "the late confirms")
+    assert set(drain(transport)[1:]) == {one.message_id for one in batch}
 
 
 def test_a_broker_that_answers_all_but_some_messages_is_there(

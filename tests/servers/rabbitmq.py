@@ -3,7 +3,8 @@
 import http.client
 import secrets
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -97,6 +98,19 @@ class RabbitMQ(Server, RabbitMQVhosts):
         """Undo alarm()."""
         self.ctl("set_vm_memory_high_watermark", "0.4")
         self.ctl("set_disk_free_limit", "50MB")
+
+    @contextmanager
+    def consumer_timeout(self, seconds: float) -> Iterator[None]:
+        """While the block lasts, end channels opened in it that keep a message unacknowledged for longer."""
+        self._time_out_consumers(seconds, look_every=0.5)
+        try:
+            yield
+        finally:
+            self._time_out_consumers(1800, look_every=60)  # as it is by default
+
+    def _time_out_consumers(self, after: float, look_every: float) -> None:
+        for name, seconds in (("consumer_timeout", after), ("channel_tick_interval", look_every)):
+            self.ctl("eval", f"application:set_env(rabbit, {name}, {int(seconds * 1000)}).")
 
     def sync_queues(self) -> None:
         """Write to disk what the broker knows of its queues. Call it after declaring some, before kill().

@@ -85,7 +85,10 @@ class IngressStatus:
         for queue in others:
             if queue.most:
                 look = f"delaystore errors list --messages --error-queue {queue.name}"
-                yield f"{queue.most:,} in {queue.name!r}; {look} shows them: publish them again, or delete them"
+                again = (
+                    f", delaystore ingest retry {queue.name} publishes them again" if queue.role == "rejected" else ""
+                )
+                yield f"{queue.most:,} in {queue.name!r}; {look} shows them{again}"
         if self.bound == 0:
             yield f"no queue is bound to {self.names.out!r}: what is due goes to the error queue"
 

@@ -121,8 +121,11 @@ class SqlDialect(ABC):
         """A new connection of the driver's; of several `hosts`, to the first that will do."""
         return driver_of(dialect).connect(dialect, arguments, parameters)
 
-    def prepare(self, connection: Any, driver: Driver) -> None:  # noqa: B027 - most need nothing
-        """Set what statements rely on in a new connection of the driver's, which is in no transaction."""
+    def prepare(self, connection: Any, driver: Driver, *, heed_pooler: bool) -> None:  # noqa: B027 - most need nothing
+        """Set what statements rely on in a new connection of the driver's, which is in no transaction.
+
+        `heed_pooler`: prepare no statements where a pooler is between, which may give the next one to another session.
+        """
 
     @abstractmethod
     def clock(self) -> ColumnElement[datetime] | None:

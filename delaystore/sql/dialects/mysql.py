@@ -163,7 +163,7 @@ class MySqlDialect(StoreDialect):
         raise errors.OperationalError(*_summary(failures))
 
     @override
-    def prepare(self, connection: Any, driver: Driver) -> None:
+    def prepare(self, connection: Any, driver: Driver, *, heed_pooler: bool) -> None:
         """Have statements that are too large fail by themselves, and locks be waited for.
 
         MariaDB from 11.6.2 lets a lock fail where READ COMMITTED says to wait and go on with the newest version.

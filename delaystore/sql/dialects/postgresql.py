@@ -147,6 +147,8 @@ _KEEPALIVES: Final[Mapping[str, str]] = {
     "tcp_user_timeout": "60000",
 }
 """As `connect_arguments` has them for this side."""
+_OTHER_PROCESS: Final = "SELECT 1"
+"""How PostgreSQL answers a SELECT that has found a row."""
 _NAME_OF_SHELF: Final = text(
     "SELECT CAST(CAST(:shelf AS REGCLASS) AS TEXT) WHERE has_table_privilege(CAST(:shelf AS OID), 'DELETE')"
 )
@@ -235,14 +237,21 @@ class PostgreSqlDialect(StoreDialect):
         return connection
 
     @override
-    def prepare(self, connection: Any, driver: Driver) -> None:
+    def prepare(self, connection: Any, driver: Driver, *, heed_pooler: bool) -> None:
         """Server-side keepalives, or a client that vanishes keeps its rows locked for two hours.
 
-        One round trip, once in a connection's life.
+        A pooler is between where the process that serves the connection is not the one that it was told of: pgbouncer
+        gives its clients a number of its own. One round trip, once in a connection's life.
         """
         settings = {**_KEEPALIVES, **driver.settings_for(connection)}
-        # a SELECT would fail on a standby where the default is serializable
-        driver.execute_alone(connection, "; ".join(f"SET {name} = '{value}'" for name, value in settings.items()))
+        process = driver.server_process(connection) if heed_pooler else None
+        statements = [f"SET {name} = '{value}'" for name, value in settings.items()]
+        if process is not None:
+            # first, as a SELECT would fail on a standby where the default is serializable
+            statements.insert(0, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+            statements.append(f"SELECT WHERE pg_backend_pid() <> {process}")
+        if driver.execute_alone(connection, "; ".join(statements)) == _OTHER_PROCESS:
+            driver.prepare_nothing(connection)
 
     @override
     def clock(self) -> ColumnElement[datetime] | None:

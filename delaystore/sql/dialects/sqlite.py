@@ -75,7 +75,7 @@ class SqliteDialect(StoreDialect):
     transaction_isolation: ClassVar[str | None] = None
 
     @override
-    def prepare(self, connection: Any, driver: Driver) -> None:
+    def prepare(self, connection: Any, driver: Driver, *, heed_pooler: bool) -> None:
         cursor = connection.cursor()
         _switch_to_wal(cursor)
         cursor.execute("PRAGMA synchronous=FULL")  # in WAL mode less would lose the last commits in a power cut

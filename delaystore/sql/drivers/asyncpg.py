@@ -22,14 +22,11 @@ _KEEPALIVES: Final[Mapping[str, int]] = {
 }
 """As libpq sets them for the other drivers."""
 _PREPARE: Final = "prepare_threshold"
+_CACHES: Final = frozenset({"prepared_statement_cache_size", "statement_cache_size"})
+"""SQLAlchemy's of prepared statements, which is all that we use, and asyncpg's own."""
 _OF_LIBPQ: Final[Mapping[str, str]] = {"ssl": "sslmode", "timeout": "connect_timeout"}
 """asyncpg's options as libpq calls them."""
-_OWN: Final = frozenset(
-    {
-        *("command_timeout", "max_cached_statement_lifetime", "max_cacheable_statement_size"),
-        *("prepared_statement_cache_size", "statement_cache_size"),
-    }
-)
+_OWN: Final = frozenset({"command_timeout", "max_cached_statement_lifetime", "max_cacheable_statement_size"} | _CACHES)
 """Options that libpq does not know, nor need."""
 _NUMBERS: Final[Mapping[str, Callable[[str], float]]] = {
     **dict.fromkeys(("timeout", "command_timeout"), float),
@@ -44,22 +41,23 @@ class Asyncpg(Driver):
     blocking: ClassVar[str | None] = "psycopg"
     connect_arguments: ClassVar[Mapping[str, Any] | None] = {"timeout": 10.0}
     time_limit: ClassVar[str] = "timeout"
+    options_of_preparing: ClassVar[frozenset[str]] = frozenset({_PREPARE}) | _CACHES
 
     @override
     def options(self, url: URL) -> Options:
         """Numbers are numbers, `prepare_threshold=none` is for poolers that share sessions, and libpq's names will do.
 
-        asyncpg cannot do without prepared statements: behind such a pooler each has a name of its own, and none is
-        used again.
+        asyncpg itself keeps no prepared statements: it would prepare some before it is known that a pooler is between.
         """
         names = {theirs: ours for ours, theirs in _OF_LIBPQ.items()}
         given: dict[str, Any] = {}
+        if self.options_of_preparing.isdisjoint(url.query):
+            given |= {"statement_cache_size": 0, "prepared_statement_name_func": _name_of_its_own}
         for name, value in url.query.items():
             ours = names.get(name, name)
             if name == _PREPARE:
                 if value == "none":
-                    given |= {"statement_cache_size": 0, "prepared_statement_cache_size": 0}
-                    given["prepared_statement_name_func"] = _name_of_its_own
+                    given |= dict.fromkeys(_CACHES, 0)
             elif ours in _NUMBERS:
                 given[ours] = _NUMBERS[ours](str(value))
             elif ours != name:
@@ -98,8 +96,18 @@ class Asyncpg(Driver):
         return Host(*connection.driver_connection._addr[:2])  # there is no other way to know
 
     @override
-    def execute_alone(self, connection: Any, statements: str) -> None:
-        awaited(connection.driver_connection.execute(statements))
+    def execute_alone(self, connection: Any, statements: str) -> str:
+        return str(awaited(connection.driver_connection.execute(statements)))
+
+    @override
+    def server_process(self, connection: Any) -> int | None:
+        return int(connection.driver_connection.get_server_pid())
+
+    @override
+    def prepare_nothing(self, connection: Any) -> None:
+        """Statements without a name are prepared anew with each use, together with it. There is no other way."""
+        connection._prepared_statement_cache = None
+        connection._prepared_statement_name_func = _no_name
 
     @override
     def socket_of(self, connection: Any) -> int | None:
@@ -152,6 +160,11 @@ def _socket_of(connection: Any) -> Any:
     """The socket of a connection's transport; None once that is closed."""
     transport = connection.driver_connection._transport  # there is no other way to it
     return None if transport is None or transport.is_closing() else transport.get_extra_info("socket")
+
+
+def _no_name() -> str:
+    """The name of statements that are prepared anew with each use."""
+    return ""
 
 
 def _name_of_its_own() -> str:

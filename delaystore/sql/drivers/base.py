@@ -26,6 +26,8 @@ class Driver:
     """Arguments, such as time limits, where the URL's query has no others; None: those of the database's own driver."""
     time_limit: ClassVar[str] = "connect_timeout"
     """The argument that says for how many seconds connecting may take."""
+    options_of_preparing: ClassVar[frozenset[str]] = frozenset()
+    """The options by which a URL says itself which statements are prepared."""
 
     def default_isolation(self, single: str | None, several: str | None) -> str | None:
         """The isolation level of our engines' new connections: that of a `single` statement, or that of `several`.
@@ -85,8 +87,16 @@ class Driver:
         """The session's settings that the driver needs to be otherwise."""
         return {}
 
-    def execute_alone(self, connection: Any, statements: str) -> None:
-        """Execute statements, which return nothing, on a new connection outside of transactions."""
+    def execute_alone(self, connection: Any, statements: str) -> str:
+        """Execute statements on a new connection outside of transactions; returns the server's word of the last one."""
+        raise NotImplementedError
+
+    def server_process(self, connection: Any) -> int | None:  # noqa: ARG002 - for overriders
+        """The number of the process that serves a connection, as it was told at connecting; None: nobody said."""
+        return None
+
+    def prepare_nothing(self, connection: Any) -> None:
+        """Have a new connection prepare no statements, which another session may not know."""
         raise NotImplementedError
 
     def text_by(self, connection: Any, decode: Callable[[bytes], str]) -> None:

@@ -19,6 +19,8 @@ _PREPARE: Final = "prepare_threshold"
 class Psycopg(Driver):
     """psycopg in a thread."""
 
+    options_of_preparing: ClassVar[frozenset[str]] = frozenset({_PREPARE})
+
     @override
     def options(self, url: URL) -> Options:
         """Psycopg prepares a statement after so many uses; it takes a number or None, not text."""
@@ -52,10 +54,19 @@ class Psycopg(Driver):
         return {} if is_iso else {"datestyle": "ISO"}
 
     @override
-    def execute_alone(self, connection: Any, statements: str) -> None:
+    def execute_alone(self, connection: Any, statements: str) -> str:
         before, connection.autocommit = connection.autocommit, True
-        connection.execute(statements)
+        word = _last_word(connection.execute(statements))
         connection.autocommit = before
+        return word
+
+    @override
+    def server_process(self, connection: Any) -> int | None:
+        return int(_own(connection).info.backend_pid)
+
+    @override
+    def prepare_nothing(self, connection: Any) -> None:
+        _own(connection).prepare_threshold = None
 
     @override
     def socket_of(self, connection: Any) -> int | None:
@@ -111,16 +122,17 @@ class AsyncPsycopg(Psycopg):
         return None
 
     @override
-    def execute_alone(self, connection: Any, statements: str) -> None:
+    def execute_alone(self, connection: Any, statements: str) -> str:
         own = _own(connection)
 
-        async def execute() -> None:
+        async def execute() -> str:
             before = own.autocommit
             await own.set_autocommit(True)
-            await own.execute(statements)
+            word = _last_word(await own.execute(statements))
             await own.set_autocommit(before)
+            return word
 
-        awaited(execute())
+        return awaited(execute())
 
     @override
     def copy(self, connection: Connection, table: Table, types: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -140,6 +152,13 @@ class AsyncPsycopg(Psycopg):
 def _own(connection: Any) -> Any:
     """Psycopg's connection, also behind SQLAlchemy's wrapper."""
     return getattr(connection, "driver_connection", connection)
+
+
+def _last_word(cursor: Any) -> str:
+    """What the server says of the last statement that a cursor has executed."""
+    while cursor.nextset():
+        pass
+    return str(cursor.statusmessage)
 
 
 def _copy_statement(connection: Connection, table: Table) -> bytes:

@@ -130,10 +130,13 @@ class Sending:
         return rest
 
     def _leave_behind(self, farewell: Farewell, positions: list[int], rest: list[int]) -> None:
-        """Settle what is on its way; what was not sent waits on, unless its destination is one of the silent."""
+        """Settle what is on its way; what was not sent waits on, unless its destination is one of the silent.
+
+        What the owner thread has not come to may be sent yet.
+        """
         kind, reason = _of_silence(farewell)
         indexes = {position: index for index, position in enumerate(positions)}
-        sent = [position for position in rest if indexes[position] < farewell.batch.next]
+        sent = [position for position in rest if not farewell.seen or indexes[position] < farewell.batch.next]
         for position in sent:
             late = LateConfirm(farewell.batch, indexes[position])
             self._outcomes[position] = Outcome(kind, reason, late)
@@ -214,6 +217,8 @@ def _of_silence(farewell: Farewell) -> tuple[OutcomeKind, str]:
     """What a message is that is on its way without an answer, and why."""
     if farewell.obstacle is not None:
         return OutcomeKind.UNSETTLED, farewell.obstacle
+    if not farewell.seen:
+        return OutcomeKind.UNSETTLED, "still to be sent: this machine is busy"
     if farewell.moving:
         return OutcomeKind.UNSETTLED, "still being sent: the network takes it slowly"
     return OutcomeKind.UNREADY, "no answer, although the broker answers others"

@@ -134,6 +134,8 @@ def test_status_counts_what_is_in_the_queues(run: CommandLine, broker: Broker) -
     told = run("ingest", "status", "orders")
     assert told.code == 1
     assert "problem: nobody takes from 'orders.ingress'" in told.out
+    assert "delaystore ingest retry orders.ingress.rejected publishes them again\n" in told.out
+    assert "retry orders.ingress.expired" not in told.out
 
 
 def test_status_tells_how_old_the_oldest_is_where_the_broker_does(run: CommandLine, broker: Broker) -> None:

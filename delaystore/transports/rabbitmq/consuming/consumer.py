@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 from pika import exceptions
 
@@ -14,6 +14,9 @@ from delaystore.transports.rabbitmq.consuming.acknowledgements import Acknowledg
 from delaystore.transports.rabbitmq.parameters import Broker
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
 from delaystore.transports.rabbitmq.raw.connection import Delivery, open_raw
+
+_LONGEST_UNREAD: Final = 10.0
+"""Seconds: a sixth of the connection's heartbeat, of which the broker lets two pass."""
 
 
 class Consumed(NamedTuple):
@@ -28,7 +31,7 @@ class Consumer:
     """Consumes queues, in their order, on one channel; what is not acknowledged when the block ends goes back.
 
     Used by one thread, but for `wake`. As long as `receive` is not called, nothing more is read from the socket: the
-    caller bounds what is in memory, in bytes too, by calling it only while there is room.
+    caller bounds what is in memory, in bytes too, by calling it only while there is room, and `keep_alive` else.
 
     `name`: what is consumed, for messages to people. `prefetch`: how many messages of each queue may be unacknowledged.
     `prefetched`: what has come and is not taken yet, `prefetched_bytes` bytes with properties.
@@ -48,6 +51,7 @@ class Consumer:
         """Whether the `receive` under way has been told that there is enough."""
         self._enough = 0
         """Bytes that are."""
+        self._read_at = time.monotonic()
 
     def __enter__(self) -> Self:
         """Raises TransportUnavailableError, TransportError for a queue that is missing or may not be read."""
@@ -67,13 +71,23 @@ class Consumer:
         """Add what comes to `prefetched`; returns as soon as it is enough, or after `patience` seconds, or at `wake`.
 
         `enough`: bytes, and a message at least. Raises TransportUnavailableError if the connection is lost,
-        TransportError if a queue is deleted.
+        TransportError if a queue is deleted, or the broker closes the channel: as where a message stays unacknowledged
+        for longer than its consumer_timeout.
         """
         with self._translated("cannot be read any more"):
             self._awake, self._enough = False, enough
             self._connection.process_data_events(time_limit=patience)
+            self._read_at = time.monotonic()
             if not self._channel.is_open:
-                raise TransportError(f"the broker closed the channel that {self._name} is read from")
+                raise self._channel._closing_reason
+
+    def keep_alive(self) -> None:
+        """Instead of `receive` where there is no room: answer heartbeats; raises as `receive`.
+
+        To hear of its end, too, it reads what comes at once, some 64 KiB, every few seconds.
+        """
+        if time.monotonic() - self._read_at >= _LONGEST_UNREAD:
+            self.receive(0)
 
     def wake(self, _future: "Future[Any] | None" = None) -> None:
         """End a `receive` under way, from any thread."""
@@ -140,7 +154,10 @@ class Consumer:
 
     def _cancelled(self, frame: Any) -> None:
         queue = self._queues[int(frame.method.consumer_tag)]
-        raise TransportError(f"the queue {queue!r} was deleted while it was read")
+        raise TransportError(
+            f"the broker ended the reading of the queue {queue!r}: it was deleted, or its node went, or a message that "
+            "was taken from it stayed unacknowledged for longer than consumer_timeout"
+        )
 
     @contextmanager
     def _translated(self, what: str) -> Iterator[None]:
