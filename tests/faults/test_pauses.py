@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 import pytest
@@ -51,11 +51,11 @@ def test_every_dispatcher_obeys_a_pause_within_a_second_and_then_a_resume(
     store.close()
 
 
-def kill_while(store: SqlDelayedMessageStore, url: str, least: int, most: int) -> None:
-    """Start a dispatcher, and kill it while between `least` and `most` messages are parked."""
+def kill_once(store: SqlDelayedMessageStore, url: str, reached: Callable[[int], bool]) -> None:
+    """Start a dispatcher, and kill it once `reached` holds for the number of parked messages."""
     with DispatcherProcess(url, url, lease=LEASE, batch_size=100) as victim:
-        wait_until(lambda: least < parked(store) < most, "it is at work", pause=0.001)
-        time.sleep(random.uniform(0, 0.05))
+        wait_until(lambda: reached(parked(store)), "it is at work", pause=0.001)
+        time.sleep(random.uniform(0, 0.02))
         victim.kill()
 
 
@@ -67,13 +67,15 @@ def test_dispatchers_killed_while_they_park_and_unpark_lose_nothing(database_url
     store.store_many(sent)
     store.pause(CLOSED, by="test")
     for number in range(KILLS):
-        kill_while(store, database_url, number * len(sent) // (2 * KILLS), len(sent))
+        done = number * len(sent) // (2 * KILLS)
+        kill_once(store, database_url, done.__lt__)
     with DispatcherProcess(database_url, database_url, lease=LEASE):
         wait_until(lambda: parked(store) == len(sent), "all are parked")
     assert not drain(transport, CLOSED)
     store.resume(CLOSED, by="test")
     for number in range(KILLS):
-        kill_while(store, database_url, 0, len(sent) - number * len(sent) // (2 * KILLS))
+        left = len(sent) - number * len(sent) // (2 * KILLS)
+        kill_once(store, database_url, left.__gt__)
     with DispatcherProcess(database_url, database_url, lease=LEASE):
         wait_until(lambda: store.count() == 0, "the store is empty")
         wait_until(lambda: not store.destinations(), "nothing is resuming any more")

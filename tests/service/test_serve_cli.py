@@ -168,7 +168,7 @@ def test_a_configuration_that_the_unit_cannot_read_is_cautioned_of(
     monkeypatch.setattr(unit, "_HOMES", (Path("/tmp"),) if where == "of a user without a name" else ())
     if where != "in /tmp":
         monkeypatch.setattr(unit, "_PRIVATE", ())
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         Path(folder).chmod(0o755)
         config = write(Path(folder) / "delaystore.toml", endpoint("sales", "sqlite:///a.db", "sqlite:///a.db"))
         config.chmod(0o644 if where == "open" else 0o600)
