@@ -6,6 +6,7 @@ import json
 import os
 import runpy
 import selectors
+import shutil
 import signal
 import socket
 import sys
@@ -43,9 +44,13 @@ class Request:
 
 
 class Forks:
-    """The forks at work, each with a process descriptor and the connection of who asked."""
+    """The forks at work, each with a process descriptor and the connection of who asked.
 
-    def __init__(self, listener: socket.socket) -> None:
+    `folder`: goes with whoever asks.
+    """
+
+    def __init__(self, listener: socket.socket, folder: Path) -> None:
+        self._folder = folder
         self._selector = selectors.DefaultSelector()
         self._selector.register(listener, selectors.EVENT_READ, self._asked)
         self._selector.register(sys.stdin, selectors.EVENT_READ, self._end)
@@ -112,6 +117,7 @@ class Forks:
         """Whoever would ask is gone: so are the forks."""
         for pid in self._pids:
             os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(self._folder)
         os._exit(0)
 
 
@@ -180,7 +186,7 @@ def main(folder: Path) -> None:
         listener.bind(str(folder / "socket"))
         listener.listen()
         os.write(1, b"ready\n")
-        request = Forks(listener).serve()
+        request = Forks(listener, folder).serve()
     become(request, str(folder))
     runpy.run_module(request.module, run_name="__main__", alter_sys=True)
 

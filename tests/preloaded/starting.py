@@ -1,6 +1,5 @@
 """Starting the process that serves commands, once for all tests of a process that need it."""
 
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,14 +22,9 @@ def commands_folder() -> str:
     command = [sys.executable, "-m", "tests.preloaded.serving", str(made)]
     with (made / "log").open("w") as log:
         server = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
-    register(_end, server, made)
+    register(server.communicate)
     assert server.stdout is not None
     while line := server.stdout.readline():
         if line == b"ready\n":
             return str(made)
     raise AssertionError((made / "log").read_text())
-
-
-def _end(server: subprocess.Popen[bytes], made: Path) -> None:
-    server.communicate()
-    shutil.rmtree(made)
