@@ -67,7 +67,8 @@ LONGEST_FIRST = (
 )
 """The order in which workers get files: a long one at the end would keep one worker busy and the others waiting."""
 
-private_servers: list[Restorable] = []
+private_servers: dict[str, Restorable] = {}
+"""By the names of their fixtures."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -139,11 +140,14 @@ def no_leaked_threads() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def private_servers_run_again() -> Iterator[None]:
-    """Restart what a test killed or paused, so that a failure does not spread to the tests after it."""
+def private_servers_run_again(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Restart what a test killed or paused, so that a failure does not spread to the tests after it.
+
+    Only what the test has: to look at a cluster takes seconds.
+    """
     yield
-    for server in private_servers:
-        server.restore()
+    for name in private_servers.keys() & set(request.fixturenames):
+        private_servers[name].restore()
 
 
 @pytest.fixture(scope="session")
@@ -206,20 +210,20 @@ def rabbitmq_url(rabbitmq: RabbitMQVhosts) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def private_postgresql() -> Iterator[PostgreSQL]:
+def private_postgresql(request: pytest.FixtureRequest) -> Iterator[PostgreSQL]:
     """A PostgreSQL that tests may kill and pause."""
-    yield from _private(lambda: PostgreSQL(POSTGRESQL_SETTINGS))
+    yield from _private(request, lambda: PostgreSQL(POSTGRESQL_SETTINGS))
 
 
 @pytest.fixture(scope="session")
-def private_mariadb(pytestconfig: pytest.Config) -> Iterator[MariaDB]:
+def private_mariadb(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> Iterator[MariaDB]:
     """A MariaDB, or MySQL, that tests may kill and pause."""
-    yield from _private(lambda: _mariadb(pytestconfig))
+    yield from _private(request, lambda: _mariadb(pytestconfig))
 
 
 @pytest.fixture(scope="session")
-def _private_rabbitmq() -> Iterator[RabbitMQ]:
-    yield from _private(lambda: RabbitMQ(management=True))
+def _private_rabbitmq(request: pytest.FixtureRequest) -> Iterator[RabbitMQ]:
+    yield from _private(request, lambda: RabbitMQ(management=True))
 
 
 @pytest.fixture(scope="module")
@@ -231,8 +235,8 @@ def private_rabbitmq(_private_rabbitmq: RabbitMQ) -> Iterator[RabbitMQ]:
 
 @pytest.fixture(scope="session")
 def rabbitmq_cluster() -> Iterator[RabbitMQCluster]:
-    """Three nodes that tests may kill, pause and part. Tests that have it are in tests/clusters."""
-    yield from _private(lambda: RabbitMQCluster(net_ticktime=8))
+    """Three nodes that tests may kill, pause and part. Tests in tests/clusters have it, with `cluster_vhost`."""
+    yield from _running(lambda: RabbitMQCluster(net_ticktime=8))
 
 
 @pytest.fixture
@@ -245,9 +249,9 @@ def cluster_vhost(rabbitmq_cluster: RabbitMQCluster) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def postgresql_replication() -> Iterator[PostgreSQLReplication]:
+def postgresql_replication(request: pytest.FixtureRequest) -> Iterator[PostgreSQLReplication]:
     """A primary, a synchronous standby and an asynchronous one, which tests may kill, pause and promote."""
-    yield from _private(lambda: PostgreSQLReplication(settings=POSTGRESQL_SETTINGS))
+    yield from _private(request, lambda: PostgreSQLReplication(settings=POSTGRESQL_SETTINGS))
 
 
 @pytest.fixture
@@ -289,11 +293,11 @@ def _mariadb(config: pytest.Config) -> MariaDB:
     return MySQL(MARIADB_SETTINGS) if config.getoption("mysql") else MariaDB(MARIADB_SETTINGS)
 
 
-def _private(make: Callable[[], AnyServer]) -> Iterator[AnyServer]:
+def _private(request: pytest.FixtureRequest, make: Callable[[], AnyServer]) -> Iterator[AnyServer]:
     for server in _running(make):
-        private_servers.append(server)
+        private_servers[str(request.fixturename)] = server
         yield server
-        private_servers.remove(server)
+        del private_servers[str(request.fixturename)]
 
 
 def _running(make: Callable[[], AnyServer]) -> Iterator[AnyServer]:
