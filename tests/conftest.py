@@ -4,7 +4,8 @@ Nothing here imports delaystore. Servers start at their first use. One that is n
 fail where CI=true. DELAYSTORE_TEST_POSTGRESQL_URL, DELAYSTORE_TEST_MARIADB_URL and DELAYSTORE_TEST_RABBITMQ_URL (with
 DELAYSTORE_TEST_RABBITMQ_MANAGEMENT_URL, by default port 15672 of the same host) name servers to use in place of the
 shared private ones; the `private_...` servers, which tests kill and pause, are always private. With `--mysql` just the
-tests that have MariaDB run, and have MySQL in its place (DELAYSTORE_TEST_MYSQL_URL).
+tests that have MariaDB run, and have MySQL in its place (DELAYSTORE_TEST_MYSQL_URL). Tests marked `long` run with
+`--long` alone, those marked `soak` with DELAYSTORE_SOAK=1.
 """
 
 import os
@@ -50,6 +51,7 @@ MARIADB_SETTINGS = {"innodb_flush_log_at_trx_commit": "2"}  # written at each co
 MARIADB_FIXTURES = ("mariadb", "mariadb_url", "private_mariadb")
 
 CLUSTERS = "tests/clusters/"
+CONFORMANCE = "tests/conformance/"
 SPARK = "tests/spark/"
 SPARK_PROCESSES = ("test_load_faults.py", "test_load_cli.py", "test_documents_spark.py")
 LONGEST_FIRST = (
@@ -62,7 +64,7 @@ LONGEST_FIRST = (
     "tests/chaos/",
     "tests/web/",
     "tests/integration/",
-    "tests/conformance/",
+    CONFORMANCE,
     "tests/unit/",
 )
 """The order in which workers get files: a long one at the end would keep one worker busy and the others waiting."""
@@ -72,28 +74,34 @@ private_servers: dict[str, Restorable] = {}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the long campaigns out, unless DELAYSTORE_SOAK=1. Let workers begin with the longest files."""
+    """Leave out what takes long, and campaigns, unless they are asked for. Let workers begin with the longest files."""
     if hasattr(config, "workerinput"):
         items.sort(key=_longest_first)
-    if ENVIRONMENT.get("DELAYSTORE_SOAK") != "1":
+    soak = ENVIRONMENT.get("DELAYSTORE_SOAK") == "1"
+    if not soak:
         _leave_out(config, items, lambda item: item.get_closest_marker("soak") is not None)
+    if not (soak or config.getoption("long")):
+        _leave_out(config, items, lambda item: item.get_closest_marker("long") is not None)
     if config.getoption("mysql"):
         _leave_out(config, items, lambda item: not _has_mariadb(item))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--mysql`: see above."""
+    """`--mysql` and `--long`: see above."""
+    parser.addoption("--long", action="store_true", help="run what takes long, too (`-m long`: nothing else)")
     parser.addoption("--mysql", action="store_true", help="run the tests that have MariaDB, with MySQL in its place")
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give workers whole files; those with Spark in two parts, those with clusters in one: they take long to start."""
+    """Give workers whole files, classes of the conformance kit, Spark's in two parts, and what has clusters in one."""
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            file = nodeid.partition("::")[0]
+            file, _, test = nodeid.partition("::")
+            if file.startswith(CONFORMANCE):
+                return f"{file}::{test.partition('::')[0]}"  # these files have hundreds of tests
             if file.startswith(CLUSTERS):
                 return "Clusters"
             if not file.startswith(SPARK):

@@ -134,7 +134,7 @@ class ControlQueue:
             self._consumer, self._standing.connected = None, False
 
     def _read(self, publisher: CopyPublisher, asking: BlockingConnections) -> None:
-        declare_control(asking, self._names)
+        declare_control(self._broker, asking, self._names)
         what = f"the control queue {self._names.queue!r}"
         with Consumer(self._broker, what, [self._names.queue], PREFETCH) as consumer:
             self._consumer = consumer

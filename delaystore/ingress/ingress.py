@@ -12,13 +12,7 @@ from delaystore.calls import StopFlag, in_background
 from delaystore.delivery import DelayedDelivery
 from delaystore.dispatcher.breakers import RepeatedFailuresOverTimeCircuitBreaker
 from delaystore.dispatcher.store_calls import StoreCalls
-from delaystore.errors import (
-    ConfigurationError,
-    StoreError,
-    StoreUnavailableError,
-    TransportError,
-    TransportUnavailableError,
-)
+from delaystore.errors import ConfigurationError, StoreError, StoreUnavailableError, TransportError
 from delaystore.forks import renew_in_children
 from delaystore.ingress._beats import Beats
 from delaystore.ingress._direct import Direct
@@ -35,15 +29,13 @@ from delaystore.settings import DelayedDeliverySettings
 from delaystore.transports.rabbitmq import RabbitMQTransport
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
 from delaystore.transports.rabbitmq.consuming.consumer import Consumer
-from delaystore.transports.rabbitmq.existence import Standing, look_at, ready_counts
+from delaystore.transports.rabbitmq.existence import ready_counts, surely_missing
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika
 from delaystore.transports.rabbitmq.queues import declare_queue
 from delaystore.transports.rabbitmq.raw.copies import CopyPublisher
 
 _ASKING: Final = 5.0
 """Seconds for the store to say how it is, after an outage."""
-_LOOKING: Final = 3.0
-"""Seconds for the broker to say whether there is a rejected queue: a frozen classic queue keeps it from that."""
 
 logger = logging.getLogger("delaystore.ingress")
 
@@ -229,16 +221,8 @@ class Ingress:
 
     def _prepare(self, connections: BlockingConnections) -> None:
         self._delivery.prepare()
-        if self._rejected_is_missing():
+        if surely_missing(self._broker, self._settings.rejected_queue):  # if it is silent, others go on
             self._declare_rejected(connections)
-
-    def _rejected_is_missing(self) -> bool:
-        """Whether there is no rejected queue. Not where it is down, or nobody tells in time: others go on."""
-        with closing(BlockingConnections(self._broker, answer=_LOOKING)) as connections:
-            try:
-                return look_at(connections, self._settings.rejected_queue).standing is Standing.MISSING
-            except TransportUnavailableError:
-                return False
 
     def _declare_rejected(self, connections: BlockingConnections) -> None:
         declare_queue(connections, self._settings.rejected_queue, "quorum", lift_limit=True)

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.integration.test_documents import blocks, shell
 
 BEFORE = """
@@ -23,6 +25,7 @@ engine.dispose()
 """
 
 
+@pytest.mark.long
 def test_its_programs_and_commands_run(postgresql_url: str, rabbitmq_url: str, tmp_path: Path) -> None:
     app, per_task, transaction = blocks("docs/celery.md", "python")
     _install, _dispatch, drain = blocks("docs/celery.md", "bash")

@@ -241,6 +241,7 @@ def test_the_command_tells_a_mistake_in_one_line(
         assert rehearsed.output == "would store 1 of the tasks in 'work'; 0 stay in the queue\n"
 
 
+@pytest.mark.long
 def test_a_worker_s_reserved_tasks_by_the_command(rabbitmq_url: str, sqlite_url: str, tmp_path: Path) -> None:
     """The procedure of docs/celery.md: the worker ends, the queue is drained, the tasks arrive in a new worker."""
     variables = {**settings(rabbitmq_url, sqlite_url, tmp_path), "CELERY_THRESHOLD": "2"}
@@ -264,6 +265,7 @@ def test_a_worker_s_reserved_tasks_by_the_command(rabbitmq_url: str, sqlite_url:
     assert all(len(runs_of(tmp_path, str(number))) == 1 for number in range(3))
 
 
+@pytest.mark.long
 def test_a_drain_that_ends_early_leaves_each_task_in_the_queue_or_the_store(
     rabbitmq_url: str, sqlite_url: str, tmp_path: Path, delivery: DelayedDelivery
 ) -> None:

@@ -77,6 +77,7 @@ def next_arrived(app: Celery) -> dict[str, Any]:
     return found[-1]
 
 
+@pytest.mark.long
 def test_a_message_of_the_store_is_celery_s_own(rabbitmq_url: str) -> None:
     with (
         shop(rabbitmq_url) as app,

@@ -142,6 +142,7 @@ def test_a_short_countdown_stays_with_celery(shop: Shop) -> None:
     assert run["eta"]
 
 
+@pytest.mark.long
 def test_a_quorum_queue_and_replies_by_queue(rabbitmq_url: str, sqlite_url: str, tmp_path: Path) -> None:
     """The delay is the store's, not that of Celery's cascade of queues."""
     variables = settings(rabbitmq_url, sqlite_url, tmp_path, backend="rpc://", quorum=True)

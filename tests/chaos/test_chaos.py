@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import pytest
+
 from tests.chaos import report
 from tests.chaos.brokers import OneRabbitMQ
 from tests.chaos.checker import check
@@ -24,6 +26,7 @@ def assert_good(findings: Findings) -> None:
     assert all(findings.counts[name] for name in ("delivered", "cancelled", "rescheduled")), findings.counts
 
 
+@pytest.mark.long
 def test_faults_of_one_postgresql_and_one_rabbitmq_lose_nothing(
     private_postgresql: PostgreSQL, private_rabbitmq: RabbitMQ
 ) -> None:
@@ -39,6 +42,7 @@ def test_faults_of_one_postgresql_and_one_rabbitmq_lose_nothing(
     assert_good(check(run(plan)))
 
 
+@pytest.mark.long
 def test_on_sqlite_dispatchers_that_die_or_outlive_their_lease_neither_lose_nor_repeat_a_message() -> None:
     strokes: Strokes = [
         [("kill", "dispatcher-1", 0.2)],

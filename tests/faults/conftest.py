@@ -9,6 +9,7 @@ import pytest
 
 from delaystore.transports import Transport, open_transport
 from tests.faults.scale import SOAK
+from tests.long import long
 
 HERE: Final = Path(__file__).parent
 
@@ -31,9 +32,9 @@ def no_tracebacks(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     assert not tracebacks, tracebacks
 
 
-@pytest.fixture(params=["postgresql", "mariadb", "sqlite"])
+@pytest.fixture(params=["postgresql", long("mariadb"), long("sqlite")])
 def database_url(request: pytest.FixtureRequest) -> str:
-    """An empty database of each kind."""
+    """An empty database of each kind; the further ones take long."""
     url: str = request.getfixturevalue(f"{request.param}_url")
     return url
 

@@ -21,6 +21,7 @@ from delaystore.transports import Transport
 from tests.faults.arrivals import assert_arrived, declare, drain, receive_all
 from tests.faults.backlog import DESTINATION, ENDPOINT, ids, message, messages, open_store
 from tests.faults.patience import PATIENCE, wait_until
+from tests.long import long
 
 RETRIES = 2
 BATCH = 1000
@@ -104,6 +105,7 @@ def test_a_bad_message_alone_goes_to_the_error_queue(
     assert failed.headers["delaystore.failure-count"] == ATTEMPTS[kind]
 
 
+@pytest.mark.long
 def test_headers_that_amqp_cannot_hold_are_text_in_the_error_queue(
     store: SqlDelayedMessageStore, transport: Transport
 ) -> None:
@@ -133,6 +135,7 @@ def test_a_property_that_amqp_cannot_hold_is_text_in_the_error_queue(
     assert decode_mapping(failed.headers["delaystore.raw-properties"]) == {"type": "t" * 300}
 
 
+@pytest.mark.long
 def test_headers_too_large_for_a_frame_are_in_the_body_of_what_goes_to_the_error_queue(
     store: SqlDelayedMessageStore, transport: Transport
 ) -> None:
@@ -158,6 +161,7 @@ def test_all_kinds_at_once(store: SqlDelayedMessageStore, transport: Transport) 
     assert_arrived(drain(transport, "error"), ids(bad))
 
 
+@pytest.mark.long
 def test_a_full_queue_is_tried_again_until_it_has_room(
     store: SqlDelayedMessageStore, transport: Transport, rabbitmq_url: str
 ) -> None:
@@ -175,6 +179,7 @@ def test_a_full_queue_is_tried_again_until_it_has_room(
     assert not drain(transport, "error")
 
 
+@pytest.mark.long
 def test_a_queue_that_stays_full_sends_its_messages_to_the_error_queue(
     store: SqlDelayedMessageStore, transport: Transport, rabbitmq_url: str
 ) -> None:
@@ -198,7 +203,7 @@ def full(rabbitmq_url: str) -> None:
     declare(rabbitmq_url, "error", **{"max-length": 0, "overflow": "reject-publish"})
 
 
-@pytest.mark.parametrize("error_queue", [missing, full])
+@pytest.mark.parametrize("error_queue", [missing, long(full)])
 def test_without_an_error_queue_a_bad_message_stays_and_good_ones_flow(
     error_queue: Callable[[str], None],
     store: SqlDelayedMessageStore,

@@ -131,6 +131,7 @@ def ready_in(asker: Asker, queue: str) -> int:
     return count
 
 
+@pytest.mark.long
 def test_while_the_store_is_down_requests_wait(private_postgresql: PostgreSQL, rabbitmq_url: str) -> None:
     url = private_postgresql.create_database()
     with opened_delivery(url) as delivery, running(delivery, rabbitmq_url) as control, Asker(rabbitmq_url) as asker:
@@ -148,6 +149,7 @@ def test_while_the_store_is_down_requests_wait(private_postgresql: PostgreSQL, r
         assert control.health().healthy
 
 
+@pytest.mark.long
 def test_while_the_store_is_down_heartbeats_are_answered_although_memory_is_full(
     private_postgresql: PostgreSQL, rabbitmq_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,6 +189,7 @@ def test_stopped_while_the_store_is_down_it_leaves_requests_in_the_queue(
             assert {asker.wait(correlation)["outcome"] for correlation in sent} == {"done"}
 
 
+@pytest.mark.long
 def test_it_reads_on_when_the_broker_is_back(delivery: DelayedDelivery, private_rabbitmq: RabbitMQ) -> None:
     url = private_rabbitmq.create_vhost()
     with running(delivery, url) as control:
@@ -203,6 +206,7 @@ def test_it_reads_on_when_the_broker_is_back(delivery: DelayedDelivery, private_
             assert asker.ask({"ping": {}})["outcome"] == "done"
 
 
+@pytest.mark.long
 def test_a_channel_that_the_broker_ends_while_the_store_is_down_is_told_and_replaced(
     private_postgresql: PostgreSQL, private_rabbitmq: RabbitMQ
 ) -> None:
@@ -223,6 +227,7 @@ def test_a_channel_that_the_broker_ends_while_the_store_is_down_is_told_and_repl
         assert asker.wait(correlation)["outcome"] == "done"
 
 
+@pytest.mark.long
 def test_it_begins_before_there_is_a_broker(delivery: DelayedDelivery, private_rabbitmq: RabbitMQ) -> None:
     url = private_rabbitmq.create_vhost()
     private_rabbitmq.sync_queues()
@@ -276,3 +281,16 @@ def test_a_rejected_request_waits_until_the_rejected_queue_takes_it(
             wait_until(lambda: control.health().rejected == 1)
             assert control.health().healthy
         assert [body for _, body in asker.bodies(REJECTED)] == [b"nonsense"]
+
+
+def test_it_begins_although_the_rejected_queue_answers_nothing(
+    delivery: DelayedDelivery, private_rabbitmq: RabbitMQ
+) -> None:
+    url = private_rabbitmq.create_vhost()
+    with Asker(url) as asker:
+        asker.channel.queue_declare(REJECTED, durable=True)  # a classic one, whose process answers all who ask about it
+        private_rabbitmq.suspend_queue(url, REJECTED)
+        with running(delivery, url) as control:
+            wait_until(lambda: control.health().connected)
+            assert asker.ask({"ping": {}})["outcome"] == "done"
+            private_rabbitmq.resume_queue(url, REJECTED)

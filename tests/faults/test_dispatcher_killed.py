@@ -5,6 +5,8 @@ import time
 from itertools import cycle, islice
 from typing import Any
 
+import pytest
+
 from delaystore.settings import TransactionMode
 from delaystore.stores.sql import SqlDelayedMessageStore
 from delaystore.transports import SqlQueueTransport
@@ -80,6 +82,7 @@ def test_on_sqlite_what_a_killed_dispatcher_had_claimed_is_forwarded_once_its_le
     transport.close()
 
 
+@pytest.mark.long
 def test_dispatchers_that_are_told_to_end_finish_their_batch(
     postgresql_url: str, rabbitmq_url: str, rabbitmq_transport: Transport
 ) -> None:

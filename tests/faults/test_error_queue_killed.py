@@ -15,6 +15,7 @@ from delaystore.transports import RabbitMQTransport, Transport, open_transport
 from tests.faults.patience import PATIENCE, wait_until
 from tests.faults.scale import SOAK, scaled
 from tests.integration.test_error_queue import batch, failed
+from tests.long import long
 from tests.preloaded.forked import ForkedModule
 from tests.servers import RabbitMQ
 
@@ -88,7 +89,7 @@ def kill_now_and_then(replay: Replay, url: str, transport: Transport) -> None:
         process.communicate(timeout=PATIENCE)
 
 
-@pytest.mark.parametrize("queue_type", ["classic", "quorum"])
+@pytest.mark.parametrize("queue_type", [long("classic"), "quorum"])
 def test_a_killed_replay_loses_nothing_and_repeats_one_batch_at_most(
     replay: Replay, rabbitmq_url: str, queue_type: str
 ) -> None:
@@ -128,6 +129,7 @@ def end_leases(url: str) -> None:
     engine.dispose()
 
 
+@pytest.mark.long
 def test_a_broker_that_is_restarted_ends_a_replay_and_loses_nothing(replay: Replay, private_rabbitmq: RabbitMQ) -> None:
     url = private_rabbitmq.create_vhost()
     with closing(RabbitMQTransport(url)) as transport:

@@ -22,6 +22,7 @@ from delaystore.transports import InMemoryTransport, SqlQueueTransport
 from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind
 from tests.dispatching import wait_until
 from tests.integration.sql_stores import message
+from tests.long import long
 from tests.servers import MariaDB, PostgreSQL
 
 Database = PostgreSQL | MariaDB
@@ -33,7 +34,7 @@ HASTY = DelayedDeliverySettings(
 SECOND = timedelta(seconds=1)
 
 
-@pytest.fixture(params=["private_postgresql", "private_mariadb"])
+@pytest.fixture(params=["private_postgresql", long("private_mariadb")])
 def database(request: pytest.FixtureRequest) -> Database:
     server = request.getfixturevalue(request.param)
     assert isinstance(server, Database)
@@ -73,6 +74,7 @@ def test_a_send_ends_and_may_be_repeated(database: Database, delivery: DelayedDe
     assert sorted(each.message_id for each in delivery.list().messages) == ["again", "first"]
 
 
+@pytest.mark.long
 def test_whatever_is_asked_about_one_message_ends(database: Database, delivery: DelayedDelivery) -> None:
     with frozen(database):
         for ask in (delivery.get, delivery.cancel, partial(delivery.reschedule, at=datetime.now(UTC))):
@@ -81,6 +83,7 @@ def test_whatever_is_asked_about_one_message_ends(database: Database, delivery: 
     assert delivery.count() in (0, 1)  # the server may cancel it when it goes on
 
 
+@pytest.mark.long
 def test_the_breaker_triggers_while_a_send_is_in_progress(database: Database, url: str) -> None:
     settings = DelayedDeliverySettings(store_timeout=60, time_to_trigger_store_circuit_breaker=1)
     with (
@@ -124,6 +127,7 @@ def test_a_dispatcher_stops_and_delivers_later(database: Database, url: str) -> 
             assert sorted(each.message_id for each in received) == [f"{n:02}" for n in range(20)]
 
 
+@pytest.mark.long
 def test_a_slow_send_is_told_while_it_goes_on(
     database: Database, url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,6 +165,7 @@ def test_many_may_take_as_long_as_they_do(url: str) -> None:
         assert delivery.send_many(slowly()) == 5  # type: ignore[arg-type]
 
 
+@pytest.mark.long
 def test_a_commit_that_waits_for_a_standby_leaves_nothing_behind(start_server: object) -> None:
     """Each such commit would keep a process of the server, until no connection is left."""
     server: PostgreSQL = start_server(lambda: PostgreSQL({"fsync": "off"}))  # type: ignore[operator]
@@ -198,6 +203,7 @@ class NativelyDelaying(InMemoryTransport):
         return [DELIVERED] * len(messages)
 
 
+@pytest.mark.long
 def test_a_native_send_ends_that_only_asks_for_the_time(
     database: Database, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,6 +221,7 @@ def test_a_native_send_ends_that_only_asks_for_the_time(
                 sending.result(30)
 
 
+@pytest.mark.long
 def test_a_batch_for_queues_in_a_frozen_database_has_an_end(
     database: Database, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

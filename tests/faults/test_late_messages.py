@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from sqlalchemy import create_engine, text
 
 from delaystore.dispatcher import Dispatcher
@@ -28,6 +29,7 @@ def old_snapshot(url: str) -> Iterator[None]:
     engine.dispose()
 
 
+@pytest.mark.long
 def test_late_messages_are_found_behind_an_old_snapshot(postgresql_url: str) -> None:
     store, elsewhere = open_store(postgresql_url), open_store(postgresql_url)
     transport = SqlQueueTransport(postgresql_url)

@@ -82,6 +82,7 @@ def test_a_dispatcher_does_not_spin_over_what_another_holds(database_url: str, t
     store.close()
 
 
+@pytest.mark.long
 def test_sends_go_on_while_a_batch_waits_for_the_broker(database_url: str, private_rabbitmq: RabbitMQ) -> None:
     transport = open_transport(f"{private_rabbitmq.create_vhost()}?heartbeat={PATIENCE:.0f}")
     transport.declare(DESTINATION)

@@ -56,6 +56,7 @@ def assert_never_early(consumer: Consumer, sent: list[DelayedMessage]) -> None:
     assert not early, f"{len(early)} of {len(sent)} messages arrived early"
 
 
+@pytest.mark.long
 def test_while_a_dispatcher_runs_and_messages_are_sent_each_arrives_once_and_none_early(
     postgresql_url: str, rabbitmq_url: str
 ) -> None:
@@ -155,6 +156,7 @@ def migrate_through(migration: Migration, fault: Callable[[], None]) -> tuple[En
     return first, last
 
 
+@pytest.mark.long
 def test_postgresql_killed_and_restarted_stops_the_run_which_goes_on_when_run_again(
     killable: Migration, private_postgresql: PostgreSQL
 ) -> None:
@@ -167,6 +169,7 @@ def test_postgresql_killed_and_restarted_stops_the_run_which_goes_on_when_run_ag
         assert last.document["resumed"]
 
 
+@pytest.mark.long
 def test_rabbitmq_killed_and_restarted_is_waited_for(killable: Migration, private_rabbitmq: RabbitMQ) -> None:
     for _ in range(OUTAGES):
         first, _ = migrate_through(killable, lambda: restart(private_rabbitmq))
@@ -201,6 +204,7 @@ def awkward(number: int) -> DelayedMessage:
     return message(due_in=HOUR + number, body=body, headers=more, properties=properties if number % 3 else {})
 
 
+@pytest.mark.long
 def test_aborted_in_the_middle_what_had_not_moved_is_back_bit_for_bit(postgresql_url: str, rabbitmq_url: str) -> None:
     migration = Migration(postgresql_url, rabbitmq_url, "--batch-size", "100", "--max-rate", "1000")
     migration.set_up()
@@ -225,6 +229,7 @@ def test_aborted_in_the_middle_what_had_not_moved_is_back_bit_for_bit(postgresql
     assert migration.verified() == report.counts
 
 
+@pytest.mark.long
 def test_of_two_runs_at_once_the_second_says_who_is_at_it(postgresql_url: str, rabbitmq_url: str) -> None:
     migration = Migration(postgresql_url, rabbitmq_url, "--batch-size", "5", "--max-rate", "5")  # it takes 100 s
     migration.set_up()
@@ -269,6 +274,7 @@ def interrupt(process: subprocess.Popen[str]) -> None:
     wait_until(lambda: process.poll() is not None or "\nShdPnd:\t0000000000000000" in status.read_text(), "it has it")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("blocked", ["locked", "paused"])
 def test_a_second_interrupt_ends_a_run_whose_source_does_not_answer(
     killable: Migration, private_postgresql: PostgreSQL, blocked: str

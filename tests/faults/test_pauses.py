@@ -25,6 +25,7 @@ def parked(store: SqlDelayedMessageStore) -> int:
     return store.count_parked(1_000_000)
 
 
+@pytest.mark.long
 def test_every_dispatcher_obeys_a_pause_within_a_second_and_then_a_resume(
     postgresql_url: str, rabbitmq_url: str, rabbitmq_transport: Transport
 ) -> None:
@@ -59,6 +60,7 @@ def kill_once(store: SqlDelayedMessageStore, url: str, reached: Callable[[int], 
         victim.kill()
 
 
+@pytest.mark.long
 def test_dispatchers_killed_while_they_park_and_unpark_lose_nothing(database_url: str) -> None:
     store, transport = open_store(database_url), SqlQueueTransport(database_url)
     for queue in (DESTINATION, CLOSED):
@@ -118,6 +120,7 @@ def single_connection(url: str) -> Iterator[SqlDelayedMessageStore]:
         yield SqlDelayedMessageStore(engine)
 
 
+@pytest.mark.long
 def test_a_pool_of_one_connection_is_enough_for_a_limited_destination(
     postgresql_url: str, rabbitmq_url: str, rabbitmq_transport: Transport
 ) -> None:

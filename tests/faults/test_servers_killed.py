@@ -13,6 +13,7 @@ from tests.faults.backlog import DESTINATION, ENDPOINT, ids, messages
 from tests.faults.patience import wait_until
 from tests.faults.scale import scaled
 from tests.faults.sender import Sender
+from tests.long import long
 from tests.servers import PostgreSQL, RabbitMQ
 from tests.servers.server import Server
 
@@ -92,13 +93,14 @@ def test_rabbitmq_killed_and_restarted(delivery: DelayedDelivery, private_rabbit
     burst_through(delivery, lambda: restart(private_rabbitmq))
 
 
+@pytest.mark.long
 def test_both_killed_and_restarted(
     delivery: DelayedDelivery, private_postgresql: PostgreSQL, private_rabbitmq: RabbitMQ
 ) -> None:
     burst_through(delivery, lambda: restart(private_rabbitmq, private_postgresql))
 
 
-@pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
+@pytest.mark.parametrize("kind", ["postgresql", long("mariadb")])
 def test_in_exactly_once_mode_a_killed_database_neither_loses_nor_repeats_a_message(
     kind: str, request: pytest.FixtureRequest
 ) -> None:

@@ -65,6 +65,7 @@ def failure_counts(delivery: DelayedDelivery) -> set[int]:
     return {waiting.failure_count for waiting in delivery.list(limit=100_000).messages}
 
 
+@pytest.mark.long
 def test_rabbitmq_raises_its_memory_alarm(
     delivery: DelayedDelivery, transport: Transport, private_rabbitmq: RabbitMQ
 ) -> None:
@@ -89,6 +90,7 @@ def test_rabbitmq_raises_its_memory_alarm(
     assert not drain(transport, "error")
 
 
+@pytest.mark.long
 def test_postgresql_stands_still(
     delivery: DelayedDelivery, transport: Transport, private_postgresql: PostgreSQL, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -143,6 +145,7 @@ def test_what_one_worker_sends_no_other_sends_when_postgresql_forgets_the_claims
     assert_arrived(drain(transport, DESTINATION), ids(sent))
 
 
+@pytest.mark.long
 def test_wake_ups_come_back_after_their_connection_was_killed(
     delivery: DelayedDelivery, transport: Transport, store_url: str
 ) -> None:

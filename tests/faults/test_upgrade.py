@@ -45,6 +45,7 @@ def former(request: pytest.FixtureRequest, postgresql_url: str, rabbitmq_url: st
     return former
 
 
+@pytest.mark.long
 def test_an_upgrade_while_the_former_release_is_at_work(
     former: FormerRelease, postgresql_url: str, rabbitmq_transport: Transport
 ) -> None:
@@ -80,6 +81,7 @@ def test_an_upgrade_while_the_former_release_is_at_work(
     store.close()
 
 
+@pytest.mark.long
 def test_the_former_release_beside_this_one(
     former: FormerRelease, postgresql_url: str, rabbitmq_url: str, rabbitmq_transport: Transport
 ) -> None:

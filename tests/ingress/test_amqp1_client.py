@@ -24,6 +24,7 @@ def broker(rabbitmq: RabbitMQVhosts) -> Iterator[RabbitMQVhosts]:
             yield own
 
 
+@pytest.mark.long
 def test_a_publisher_of_amqp_1_delays_by_an_annotation(broker: RabbitMQVhosts, postgresql_url: str) -> None:
     url = broker.create_vhost()
     service = Service(postgresql_url, url, broker.management_url or "", "shop").create("topic")

@@ -85,6 +85,7 @@ def test_an_ingress_shows_while_it_runs_and_not_after_its_end(ground: Ground, da
         assert known() == []
 
 
+@pytest.mark.long
 def test_an_ingress_tells_why_it_takes_nothing_in_and_what_it_keeps_back(ground: Ground, sqlite_url: str) -> None:
     full = {"x-queue-type": "classic", "x-max-length": 0, "x-overflow": "reject-publish"}
     ground.channel.queue_declare(REJECTED, durable=True, arguments=full)

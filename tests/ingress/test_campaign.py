@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
+import pytest
+
 from tests.chaos import report
 from tests.chaos.brokers import OneRabbitMQ
 from tests.chaos.checker import check
@@ -30,6 +32,7 @@ def strokes() -> Iterator[Stroke]:
         yield [("kill", "rabbitmq", 0), ("kill", "database", 2)] if number % 3 == 2 else [("kill", "ingest-1", 0)]
 
 
+@pytest.mark.long
 def test_whatever_is_killed_nothing_is_lost_or_early_and_duplicates_have_their_reasons(
     private_postgresql: PostgreSQL, private_rabbitmq: RabbitMQ
 ) -> None:

@@ -19,6 +19,7 @@ def fill_rejected(ground: Ground) -> None:
     ground.channel.basic_publish("", REJECTED, b"in the way")
 
 
+@pytest.mark.long
 def test_what_is_kept_back_for_long_goes_back_and_the_channel_stays(
     private_rabbitmq: RabbitMQ,
     sqlite_url: str,
@@ -45,6 +46,7 @@ def test_what_is_kept_back_for_long_goes_back_and_the_channel_stays(
         assert delivery.count() == good
 
 
+@pytest.mark.long
 def test_a_channel_that_is_ended_is_told_and_replaced(private_rabbitmq: RabbitMQ, sqlite_url: str) -> None:
     url = private_rabbitmq.create_vhost()
     with private_rabbitmq.consumer_timeout(1), Ground(url) as ground, endpoint(sqlite_url) as delivery:

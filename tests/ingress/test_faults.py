@@ -77,6 +77,7 @@ def test_a_short_outage_of_the_store_repeats_nothing(private_postgresql: Postgre
         assert sorted(int(one.body) for one in delivery.list(limit=1000).messages) == list(range(200))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("body", "header", "count"), [(2**20, 0, 150), (0, 100_000, 1500)])
 def test_a_frozen_store_does_not_fill_the_memory(
     private_postgresql: PostgreSQL, ground: Ground, body: int, header: int, count: int
@@ -98,6 +99,7 @@ def test_a_frozen_store_does_not_fill_the_memory(
     assert grown < 60 * 1024 * 1024, "150 MB were published"
 
 
+@pytest.mark.long
 def test_while_the_store_is_frozen_heartbeats_are_answered_although_memory_is_full(
     private_postgresql: PostgreSQL, ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,6 +119,7 @@ def test_while_the_store_is_frozen_heartbeats_are_answered_although_memory_is_fu
         assert delivery.count() == 9, "none came twice"
 
 
+@pytest.mark.long
 def test_a_broker_that_goes_and_comes_back(private_rabbitmq: RabbitMQ, postgresql_url: str) -> None:
     url = private_rabbitmq.create_vhost()
     with endpoint(postgresql_url) as delivery:
@@ -134,6 +137,7 @@ def test_a_broker_that_goes_and_comes_back(private_rabbitmq: RabbitMQ, postgresq
             wait_until(lambda: ingress.health().healthy, "it is well again")
 
 
+@pytest.mark.long
 def test_a_broker_that_takes_nothing_does_not_slow_down_what_may_be_forwarded_at_once(
     private_rabbitmq: RabbitMQ, sqlite_url: str
 ) -> None:
@@ -182,6 +186,7 @@ def test_no_delay_is_shorter_for_a_store_that_answers_slowly(postgresql_url: str
             assert received.at - before >= 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("database", ["mariadb", "sqlite"])
 def test_an_ingress_killed_once_on_other_databases(
     ground: Ground, database: str, request: pytest.FixtureRequest

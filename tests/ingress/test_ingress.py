@@ -191,6 +191,7 @@ def test_a_message_that_the_endpoint_refuses_is_put_aside(ground: Ground, databa
         assert "max_body_bytes" in rejected.properties.headers["delaystore.rejected-reason"]
 
 
+@pytest.mark.long
 def test_a_rejected_queue_that_takes_nothing_blocks_nobody(ground: Ground, postgresql_url: str) -> None:
     full = {"x-queue-type": "classic", "x-max-length": 0, "x-overflow": "reject-publish"}
     ground.channel.queue_declare(REJECTED, durable=True, arguments=full)

@@ -95,6 +95,7 @@ def waiting(service: Service) -> int:
         return delivery.count()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("out_type", ["x-not-valid-type"])
 def test_wrong_exchange_argument_type(service: Service, channel: Channel, out_type: str) -> None:
     refused = service.attempt("ingest", "create", "x-fail", "--type", out_type)
@@ -173,6 +174,7 @@ def test_delay_order(channel: Channel) -> None:
     assert channel.delays(len(DELAYS)) == sorted(DELAYS)
 
 
+@pytest.mark.long
 def test_delayed_messages_count(service: Service, private_rabbitmq: RabbitMQ, channel: Channel) -> None:
     delays = [delay + 8_000 for delay in (1000, 400, 600, 400, 600, 800)]
     channel.bind(f"{DIRECT}.out", "")
@@ -187,6 +189,7 @@ def test_delayed_messages_count(service: Service, private_rabbitmq: RabbitMQ, ch
     private_rabbitmq.request("DELETE", policy)
 
 
+@pytest.mark.long
 def test_node_restart_before_delay_expires(service: Service, private_rabbitmq: RabbitMQ, channel: Channel) -> None:
     delays = [delay + 8_000 for delay in (1000, 2000, 600, 400, 3000, 200, 800)]
     channel.bind(f"{DIRECT}.out", "")
@@ -199,6 +202,7 @@ def test_node_restart_before_delay_expires(service: Service, private_rabbitmq: R
     again.close()
 
 
+@pytest.mark.long
 def test_node_restart_after_delay_expires(service: Service, private_rabbitmq: RabbitMQ, channel: Channel) -> None:
     delays = [2500, 500, 1500, 1000, 500, 2000]
     channel.bind(f"{DIRECT}.out", "")
@@ -214,6 +218,7 @@ def test_node_restart_after_delay_expires(service: Service, private_rabbitmq: Ra
     again.close()
 
 
+@pytest.mark.long
 def test_no_message_for_index(service: Service, channel: Channel) -> None:
     """One is taken out of the table by hand: the others arrive."""
     channel.bind(f"{DIRECT}.out", "")

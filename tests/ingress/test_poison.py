@@ -119,6 +119,7 @@ def test_what_the_store_fails_on_for_long_is_rejected(
     assert ground.depth(QUEUE) == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("bad", "settings"), [(b"bad", {"prefetch": 10}), (b"bad" * 2**17, {"memory_bytes": 2**20})])
 def test_what_the_store_fails_on_is_rejected_sooner_where_others_would_have_no_room(
     ground: Ground, sqlite_url: str, bad: bytes, settings: dict[str, int]
@@ -138,6 +139,7 @@ def test_what_the_store_fails_on_is_rejected_sooner_where_others_would_have_no_r
     assert ground.depth(QUEUE) + ground.depth(REJECTED) == 12
 
 
+@pytest.mark.long
 def test_while_the_store_takes_nothing_else_nothing_is_rejected(
     ground: Ground, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,6 +154,7 @@ def test_while_the_store_takes_nothing_else_nothing_is_rejected(
         await_settled(ingress, 2)
 
 
+@pytest.mark.long
 def test_in_an_outage_nothing_is_rejected(
     private_postgresql: PostgreSQL, ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,6 +173,7 @@ def test_in_an_outage_nothing_is_rejected(
         assert (ingress.health().stored, ingress.health().rejected) == (1, 0)
 
 
+@pytest.mark.long
 def test_what_no_rejected_queue_takes_leaves_memory_to_others(ground: Ground, sqlite_url: str) -> None:
     ground.channel.queue_declare(REJECTED, durable=True, arguments=FULL)
     with endpoint(sqlite_url) as delivery, running(delivery, ground.url, memory_bytes=2**20) as ingress:
@@ -186,6 +190,7 @@ def test_what_no_rejected_queue_takes_leaves_memory_to_others(ground: Ground, sq
     assert ground.depth(QUEUE) == 0
 
 
+@pytest.mark.long
 def test_as_many_as_may_be_prefetched_are_told(ground: Ground, sqlite_url: str) -> None:
     ground.channel.queue_declare(REJECTED, durable=True, arguments=FULL)
     with endpoint(sqlite_url) as delivery, running(delivery, ground.url, prefetch=3) as ingress:

@@ -1,25 +1,18 @@
 """A rejected queue that does not answer costs good messages next to nothing."""
 
 import time
-from typing import Literal
 
 import pytest
 
 from tests.faults.patience import wait_until
 from tests.ingress.ground import LONG, QUEUE, REJECTED, Ground, await_settled, endpoint, running
+from tests.long import long
 from tests.servers import RabbitMQ
 
 BAD = 3
 
 
-def do(broker: RabbitMQ, url: str, what: Literal["suspend", "resume"]) -> None:
-    """Have the process behind the rejected queue answer nothing, or answer again."""
-    name = f'rabbit_misc:r(<<"{broker.vhost_name(url)}">>, queue, <<"{REJECTED}">>)'
-    process = "case amqqueue:get_pid(Queue) of {Name, _} -> Name; Pid -> Pid end"
-    broker.ctl("eval", f"{{ok, Queue}} = rabbit_amqqueue:lookup({name}), sys:{what}({process}).")
-
-
-@pytest.mark.parametrize("queue_type", ["quorum", "classic"])
+@pytest.mark.parametrize("queue_type", ["quorum", long("classic")])
 def test_good_messages_go_on_and_each_copy_arrives_once(
     private_rabbitmq: RabbitMQ, postgresql_url: str, queue_type: str
 ) -> None:
@@ -29,7 +22,7 @@ def test_good_messages_go_on_and_each_copy_arrives_once(
         with running(delivery, url) as ingress:
             ground.publish(b"bad", delay="soon")
             await_settled(ingress, 1)
-            do(private_rabbitmq, url, "suspend")
+            private_rabbitmq.suspend_queue(url, REJECTED)
             ground.publish(b"bad", delay="soon")
             wait_until(lambda: ingress.health().kept_back == 1, "it is kept back")
             began = time.monotonic()
@@ -40,24 +33,24 @@ def test_good_messages_go_on_and_each_copy_arrives_once(
             assert time.monotonic() - began < 10, "each try took fifteen seconds"
             wait_until(lambda: ingress.health().kept_back == BAD + 1, "all bad ones are kept back")
             assert "takes no rejected messages" in str(ingress.health().problems)
-            do(private_rabbitmq, url, "resume")
+            private_rabbitmq.resume_queue(url, REJECTED)
             await_settled(ingress, 2 + 2 * BAD)
             wait_until(lambda: ingress.health().healthy, "all is well")
         assert ground.drain(REJECTED) == [b"bad"] * (BAD + 2)
         assert ground.depth(QUEUE) == 0
 
 
-@pytest.mark.parametrize("queue_type", ["quorum", "classic"])
+@pytest.mark.parametrize("queue_type", [long("quorum"), "classic"])
 def test_an_ingress_begins_although_the_rejected_queue_answers_nothing(
     private_rabbitmq: RabbitMQ, sqlite_url: str, queue_type: str
 ) -> None:
     url = private_rabbitmq.create_vhost()
     with Ground(url) as ground, endpoint(sqlite_url) as delivery:
         ground.channel.queue_declare(REJECTED, durable=True, arguments={"x-queue-type": queue_type})
-        do(private_rabbitmq, url, "suspend")
+        private_rabbitmq.suspend_queue(url, REJECTED)
         ground.publish(b"bad", delay="soon")
         ground.publish(b"good", delay=LONG)
         with running(delivery, url) as ingress:
             await_settled(ingress, 1)
-            do(private_rabbitmq, url, "resume")
+            private_rabbitmq.resume_queue(url, REJECTED)
             await_settled(ingress, 2)

@@ -175,6 +175,7 @@ def test_a_row_that_is_no_job_is_rejected(sqlite_url: str, state: bytes) -> None
     assert rejected.reason.startswith("its job_state ")
 
 
+@pytest.mark.long
 def test_a_part_that_is_named_too_often_is_no_message(sqlite_url: str) -> None:
     large: list[Any] = []
     for _ in range(40):
@@ -201,6 +202,7 @@ def test_a_destination_must_be_given(query: str, said: str) -> None:
         open_source(f"apscheduler+sqlite:///app.db{query}")
 
 
+@pytest.mark.long
 def test_the_documents_commands_run(postgresql_url: str, tmp_path: Path) -> None:
     with scheduler(postgresql_url) as one:
         add(one, "one")

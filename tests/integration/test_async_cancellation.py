@@ -14,7 +14,8 @@ from delaystore import AsyncDelayedDelivery, AsyncSqlDelayedMessageStore
 from delaystore.errors import DuplicateKeyError, KeyInUseError
 from delaystore.keys import OnKey
 from tests.integration.sql_stores import message
-from tests.integration.test_async_delivery import DRIVERS, ON_POSTGRESQL, with_driver
+from tests.integration.test_async_delivery import DRIVERS, with_driver
+from tests.long import long
 
 DAY = 86_400.0
 Operation = Callable[[AsyncDelayedDelivery, str], Coroutine[Any, Any, object]]
@@ -135,7 +136,7 @@ async def deleted_and_rolled_back(engine: AsyncEngine) -> None:
         await connection.rollback()
 
 
-@pytest.mark.parametrize("url", ON_POSTGRESQL, indirect=True)
+@pytest.mark.parametrize("url", ["psycopg", long("asyncpg")], indirect=True)
 def test_tasks_cancelled_at_random_lose_nothing_that_was_acknowledged(url: str) -> None:
     chance = random.Random(1)
     acknowledged: set[str] = set()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import pytest
 from celery import Celery
 
 from delaystore.message import DelayedMessage
@@ -66,6 +67,7 @@ def waiting(file: Path) -> dict[str, DelayedMessage]:
         return {message.message_id: message for message in store.list().messages}
 
 
+@pytest.mark.long
 def test_tasks_are_copied_from_the_queue_or_the_worker_and_come_back_as_they_were(
     rabbitmq: RabbitMQVhosts, rabbitmq_url: str, tmp_path: Path
 ) -> None:

@@ -220,6 +220,7 @@ def test_a_terminal_is_asked_before_anything_is_discarded(
     assert transport.depth("error") == left
 
 
+@pytest.mark.long
 def test_an_interrupt_ends_it_between_two_batches(rabbitmq_url: str) -> None:
     transport = open_transport(rabbitmq_url)
     transport.declare("billing")

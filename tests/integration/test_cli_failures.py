@@ -102,6 +102,7 @@ def test_show_has_all_failures_and_says_parked(run: CommandLine) -> None:
     assert "\tparked\t" in run("list", "--paused").out
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("failing")
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)  # what is drawn is the same with each
 def test_a_terminal_of_80_columns_gets_whole_destinations(run: CommandLine) -> None:

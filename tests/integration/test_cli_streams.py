@@ -61,6 +61,7 @@ def test_a_full_disk_is_told_by_the_help_and_the_version_too() -> None:
         assert (result.returncode, result.stderr) == (2, "error: No space left on device\n")
 
 
+@pytest.mark.long
 def test_a_closed_standard_output_is_one_line_and_exit_code_2(environment: dict[str, str]) -> None:
     for command in ("list", "show m00000 --body", "count --by day"):
         result = shell(f"delaystore {command} >&-", environment)
@@ -68,12 +69,14 @@ def test_a_closed_standard_output_is_one_line_and_exit_code_2(environment: dict[
         assert result.stderr.startswith("error: the output cannot be written: ")
 
 
+@pytest.mark.long
 def test_a_closed_standard_input_is_one_line_and_exit_code_2(environment: dict[str, str]) -> None:
     for options in ("--file - --format csv", "billing --delay 60 --body-file -"):
         result = shell(f"delaystore send {options} <&-", environment)
         assert (result.returncode, result.stderr) == (2, "error: standard input is closed; name a file in place of -\n")
 
 
+@pytest.mark.long
 def test_what_is_received_stays_in_the_queue_unless_it_could_be_printed(
     environment: dict[str, str], sqlite_url: str
 ) -> None:
@@ -88,6 +91,7 @@ def test_what_is_received_stays_in_the_queue_unless_it_could_be_printed(
     queues.close()
 
 
+@pytest.mark.long
 def test_remarks_that_cannot_be_written_change_no_exit_code(environment: dict[str, str]) -> None:
     result = shell("delaystore list --limit 1 2> /dev/full", environment)
     assert (result.returncode, len(result.stdout.splitlines())) == (0, 2)
@@ -95,6 +99,7 @@ def test_remarks_that_cannot_be_written_change_no_exit_code(environment: dict[st
     assert shell("delaystore list --nope 2> /dev/full", environment).returncode == 2
 
 
+@pytest.mark.long
 def test_a_closed_pipe_ends_the_command_quietly_as_it_ends_other_tools(environment: dict[str, str]) -> None:
     for command in ("list --all", "list --all --json", "--help", "demo --messages 1 --seconds 0"):
         # what reads has ended before the first line is written
@@ -142,6 +147,7 @@ def test_a_mistake_is_one_line_although_the_library_logs_it(environment: dict[st
     assert line.startswith("error: the database cannot be used now")
 
 
+@pytest.mark.long
 def test_a_dispatcher_logs_on_standard_error(environment: dict[str, str]) -> None:
     script = "delaystore send nowhere --delay 0 --message-id lost > /dev/null; delaystore dispatch --once"
     result = shell(script, environment)

@@ -101,6 +101,7 @@ def test_the_command_ends_when_it_is_told_to(control: subprocess.Popen[str], num
     assert '"rejected": 0' in out
 
 
+@pytest.mark.long
 def test_a_user_with_the_documents_rights_asks(delivery: DelayedDelivery, private_rabbitmq: RabbitMQ) -> None:
     url = private_rabbitmq.create_vhost()
     vhost = private_rabbitmq.vhost_name(url)

@@ -170,6 +170,7 @@ def test_many_large_messages_are_looked_up_a_few_at_a_time(asker: Asker, deliver
     assert sizes == [2 * 2**20] * 12
 
 
+@pytest.mark.long
 def test_answers_that_nobody_takes_do_not_pile_up(delivery: DelayedDelivery, private_rabbitmq: RabbitMQ) -> None:
     url = private_rabbitmq.create_vhost()
     message_id = delivery.send("billing", b"x" * 2 * 2**20, delay=3600)
@@ -299,6 +300,7 @@ def test_an_answer_that_leads_nowhere_harms_no_other(asker: Asker, control: Cont
     assert control.health().healthy
 
 
+@pytest.mark.long
 def test_a_full_queue_of_answers_holds_nobody_up(asker: Asker, control: ControlQueue) -> None:
     asker.channel.queue_declare("full", arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
     asker.channel.basic_publish("", "full", b"in the way")

@@ -378,6 +378,7 @@ def test_a_user_who_may_not_set_policies_gets_the_command(run: CommandLine, new_
 # delete
 
 
+@pytest.mark.long
 def test_a_cascade_is_deleted_with_its_policy_and_its_destinations_stay(
     run: CommandLine, broker: BrokerClient, channel: Any
 ) -> None:
@@ -430,6 +431,7 @@ def test_without_the_management_api_only_force_deletes(bare: CommandLine, broker
     assert queues_of(broker) == set()
 
 
+@pytest.mark.long
 def test_messages_stuck_behind_a_missing_destination_are_counted(
     bare: CommandLine, broker: BrokerClient, channel: Any
 ) -> None:

@@ -287,6 +287,7 @@ def test_what_a_dry_run_read_is_not_taken_for_copied_twice(command: CommandLine,
     assert depth(broker, level_queues(V2)) == 5
 
 
+@pytest.mark.long
 def test_a_maximum_rate_is_kept_and_an_interrupt_leaves_the_rest(broker: str) -> None:
     put_many(broker, NSERVICEBUS_V1, range(500), "sales")
     process = started([*MIGRATE, "--max-rate", "50", "--json"], {"DELAYSTORE_BROKER": broker})
@@ -319,6 +320,7 @@ def moved_within(broker: str, enough: int) -> tuple[float, int]:
     return 10 + 50 * (time.monotonic() - looked), moved - first
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", [4000, pytest.param(8000, marks=pytest.mark.soak)])
 def test_messages_are_transferred_to_another_broker_through_a_kill(
     broker: str, private_rabbitmq: RabbitMQ, count: int

@@ -133,6 +133,7 @@ def test_a_cascade_at_rest_is_good(run: CommandLine, broker: Broker) -> None:
     assert told.out.splitlines()[-1].endswith("good")
 
 
+@pytest.mark.long
 def test_what_is_stuck_behind_a_destination_is_told_with_the_destination(run: CommandLine, broker: Broker) -> None:
     broker.create()
     broker.add_queue("full", FULL)
@@ -234,6 +235,7 @@ def test_messages_that_reading_would_wear_out_are_not_read(run: CommandLine, bro
         assert not (channel.basic_get("worn")[1].headers or {}).get("x-delivery-count")
 
 
+@pytest.mark.long
 def test_a_user_who_may_not_read_is_told_what_the_management_api_knows(
     run: CommandLine, broker: Broker, rabbitmq: RabbitMQVhosts
 ) -> None:

@@ -118,6 +118,7 @@ def wait_for(condition: Callable[[], object], what: str) -> None:
         time.sleep(0.2)
 
 
+@pytest.mark.long
 def test_every_metric_of_the_dashboard_is_served(served: Served) -> None:
     for panel in panels():
         for query in queries_of(panel):
@@ -133,6 +134,7 @@ def test_every_metric_of_the_rules_is_served(served: Served) -> None:
     assert named <= served.names
 
 
+@pytest.mark.long
 def test_a_prometheus_scrapes_it_loads_the_rules_and_answers_every_query(served: Served) -> None:
     try:
         prometheus = Prometheus([served.address], RULES)

@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import make_url
 
 from delaystore.stores.sql.setup import HEAD
+from tests.long import long
 
 ROOT = Path(__file__).parents[2]
 SHOP = ROOT / "examples" / "django_shop"
@@ -45,7 +46,7 @@ def manage(database: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return run("manage.py", *arguments, folder=SHOP, SHOP_DATABASE=str(database))
 
 
-@pytest.mark.parametrize("database", ["postgresql", "mariadb", "sqlite", "sqlite in memory"])
+@pytest.mark.parametrize("database", ["postgresql", long("mariadb"), long("sqlite"), long("sqlite in memory")])
 def test_the_cases(database: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     url = request.getfixturevalue(f"{database.partition(' ')[0]}_url")
     environment = {"DJANGO_DATABASE": url, "DJANGO_SETTINGS_MODULE": "tests.integration.django_settings"}
@@ -63,6 +64,7 @@ def test_the_example_s_own_tests() -> None:
     assert "Ran 2 tests" in done.stderr
 
 
+@pytest.mark.long
 def test_the_command_line_knows_the_endpoint(tmp_path: Path) -> None:
     database = tmp_path / "shop.db"
     prepared = manage(database, "shell", "-c", PREPARED)

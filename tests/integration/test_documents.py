@@ -95,6 +95,7 @@ def test_the_readmes_commands_run(tmp_path: Path) -> None:
     assert '"pay me"' in done.stdout
 
 
+@pytest.mark.long
 def test_the_commands_for_native_delays_run(rabbitmq: RabbitMQVhosts, rabbitmq_url: str, tmp_path: Path) -> None:
     (commands,) = blocks("docs/native-delays.md", "bash")
     commands = commands.replace("amqp://localhost", rabbitmq_url)
@@ -116,6 +117,7 @@ def test_the_program_for_native_delays_runs(postgresql_url: str, rabbitmq_url: s
         assert delivery.send("billing", b"pay me", delay=3600)
 
 
+@pytest.mark.long
 def test_the_walk_through_a_migration_runs(postgresql_url: str, rabbitmq_url: str, tmp_path: Path) -> None:
     with closing(DelayedDelivery("sales", SqlDelayedMessageStore(postgresql_url))) as delivery:
         for days in (0.01, 2, 40, 400):
@@ -132,6 +134,7 @@ def test_the_walk_through_a_migration_runs(postgresql_url: str, rabbitmq_url: st
         assert delivery.count() == 1
 
 
+@pytest.mark.long
 def test_the_kit_runs_as_documented(tmp_path: Path) -> None:
     (kit,) = blocks("docs/writing-a-store.md", "python")
     (tmp_path / "test_your_store.py").write_text(kit)
@@ -164,6 +167,7 @@ def test_make_targets_that_documents_name_exist() -> None:
             assert f"\n{target}:" in makefile, f"{document.name}: make {target}"
 
 
+@pytest.mark.long
 def test_operating_runs_as_it_says(tmp_path: Path) -> None:
     done = shell("\n".join(blocks("docs/operating.md", "bash")), tmp_path)
     assert done.returncode == 0, done.stderr

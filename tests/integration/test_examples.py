@@ -85,6 +85,7 @@ def test_an_example_with_rabbitmq_prints_what_it_promises(name: str, rabbitmq_ur
     assert sorted(printed) == sorted(PRINTED_BY_RABBITMQ[name])
 
 
+@pytest.mark.long
 def test_the_histogram_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", QUICK_JAVA)
     picture = tmp_path / "due.png"

@@ -27,6 +27,7 @@ def commands_of(document: str) -> list[str]:
     return [re.sub(f"^{indent}", "", block, flags=re.MULTILINE) for indent, block in found]
 
 
+@pytest.mark.long
 def test_the_commands_of_the_ingress_run(broker: Broker, tmp_path: Path) -> None:
     at = f"export DELAYSTORE_BROKER={broker.url} DELAYSTORE_MANAGEMENT={broker.management_url}\n"
     create, look, delete, rename, old, prepare, replace, plan = commands_of("docs/ingress.md")

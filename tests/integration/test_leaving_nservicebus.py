@@ -78,6 +78,7 @@ def test_to_native_delays(broker: Broker, persistence: Any, postgresql_url: str,
     assert "My_Sales" in page.run(preview)
 
 
+@pytest.mark.long
 def test_delaystore_as_the_timeout_manager(
     broker: Broker, persistence: Any, postgresql_url: str, tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ import pytest
 from delaystore import DelayedDelivery, SqlDelayedMessageStore
 from tests.integration.plugin_exchanges import WAITS, PluginExchange, plugin_exchange
 from tests.integration.walks import Walk
+from tests.long import long
 from tests.servers import RabbitMQVhosts
 
 BEFORE: Final = "Before you begin"
@@ -71,6 +72,7 @@ def test_before_you_begin_nothing_changes(page: Walk, plugin: PluginExchange) ->
     assert "orders.out" not in plugin.broker.management.exchanges()
 
 
+@pytest.mark.long
 def test_under_a_new_name(page: Walk, plugin: PluginExchange) -> None:
     prepare, run, try_it, wait, delete = page.commands("Under a new name")
     plugin.publish("order.1.paid")
@@ -92,6 +94,7 @@ def test_under_a_new_name(page: Walk, plugin: PluginExchange) -> None:
     assert plugin.broker.ready("billing") == 0
 
 
+@pytest.mark.long
 def test_a_new_name_is_undone(page: Walk, plugin: PluginExchange) -> None:
     page.run(page.commands("Under a new name")[0])
     page.run("delaystore ingest delete orders.v2 --with-out --yes")
@@ -99,7 +102,7 @@ def test_a_new_name_is_undone(page: Walk, plugin: PluginExchange) -> None:
     assert plugin.bound() == bindings(plugin)
 
 
-@pytest.mark.parametrize("plugin", KEYS, indirect=True)
+@pytest.mark.parametrize("plugin", [long("topic"), "direct"], indirect=True)
 def test_in_place_and_back(page: Walk, plugin: PluginExchange) -> None:
     prepare, run, export, replace, verify, back = page.commands("In place")
     plugin.publish("order.1.paid")

@@ -552,6 +552,7 @@ def test_without_the_right_to_create_tables_nothing_is_moved(
     assert kept(postgresql_url) == originals
 
 
+@pytest.mark.long
 def test_a_statement_timeout_does_not_end_a_preview_and_is_named_where_it_ends_a_run(
     run: CommandLine, postgresql_url: str, sqlite_url: str
 ) -> None:

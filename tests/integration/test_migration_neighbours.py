@@ -428,6 +428,7 @@ def test_a_message_rescheduled_between_search_and_lock_stays(mariadb_url: str) -
         assert waiting(mariadb_url) == ["m-00003"]
 
 
+@pytest.mark.long
 def test_an_abort_killed_before_any_of_its_statements_is_finished_by_the_next_which_tells_the_same(
     tmp_path: Path,
 ) -> None:

@@ -146,6 +146,7 @@ def test_what_has_no_destination_is_kept_apart_and_holds_nobody_up(channel: Any,
     assert ready(channel, undeliverable) == 500
 
 
+@pytest.mark.long
 def test_a_killed_broker_loses_no_message_in_the_levels(private_rabbitmq: RabbitMQ) -> None:
     topology = custom("killed", levels=4)
     with channel_to(private_rabbitmq.url) as channel:

@@ -116,6 +116,7 @@ def test_what_is_beyond_the_horizon_stays_in_the_store(delivery: DelayedDelivery
         until(lambda: delivery.count() == 1)
 
 
+@pytest.mark.long
 def test_a_message_whose_queue_does_not_exist_yet_stays_until_it_is_due(
     delivery: DelayedDelivery, transport: RabbitMQTransport
 ) -> None:
@@ -404,6 +405,7 @@ def test_what_waits_natively_is_persistent(transport: RabbitMQTransport) -> None
     assert arrived.properties["delivery_mode"] == 2
 
 
+@pytest.mark.long
 def test_a_silent_broker_holds_up_no_send_for_long(private_rabbitmq: RabbitMQ) -> None:
     url = private_rabbitmq.create_vhost()
     with closing(RabbitMQTransport(url, delays=CASCADE)) as transport:
@@ -515,6 +517,7 @@ def test_a_url_names_a_native_delay(rabbitmq_url: str) -> None:
             RabbitMQTransport(f"{rabbitmq_url}?delays={name}")
 
 
+@pytest.mark.long
 def test_a_store_is_emptied_before_its_messages_are_due_in_any_mode(
     sqlite_url: str, transport: RabbitMQTransport
 ) -> None:

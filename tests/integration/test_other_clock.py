@@ -97,6 +97,7 @@ def at(url: str, server: PostgreSQL) -> Iterator[SqlDelayedMessageStore]:
         yield store
 
 
+@pytest.mark.long
 def test_nothing_is_early_after_a_fail_over(
     url: str, private_postgresql: PostgreSQL, standby: PostgreSQL, proxy: Proxy
 ) -> None:

@@ -22,10 +22,13 @@ from tests.documents import (
     printed,
     script,
 )
+from tests.long import long
 from tests.servers import RabbitMQVhosts
 
 DATA = ("text", "json", "toml", "ini", "sql", "yaml", "mermaid")
 """Languages of blocks that are shown, or that a page's own test reads."""
+
+LONG = ("docs/django.md", "docs/operating.md", "docs/tutorial.md")
 
 
 @pytest.fixture
@@ -34,7 +37,9 @@ def asyncpg_url(postgresql_url: str) -> str:
     return postgresql_url.replace("+psycopg", "+asyncpg")
 
 
-@pytest.mark.parametrize("page", [page for page in pages_with_code() if page not in OWN_TESTS])
+@pytest.mark.parametrize(
+    "page", [long(page) if page in LONG else page for page in pages_with_code() if page not in OWN_TESTS]
+)
 def test_the_page_runs_as_it_stands(page: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     text = with_real_addresses((ROOT / page).read_text(), request)
     blocks = blocks_of(text)

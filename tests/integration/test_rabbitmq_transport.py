@@ -334,6 +334,7 @@ def test_the_first_question_starts_connecting_and_returns_at_once(transport: Rab
     wait_until(lambda: transport.unavailable() is None, "a connection")
 
 
+@pytest.mark.long
 def test_connecting_and_reconnecting_is_told_in_one_line_each(
     private_rabbitmq: RabbitMQ, caplog: pytest.LogCaptureFixture, connect: Connect
 ) -> None:
@@ -351,6 +352,7 @@ def test_connecting_and_reconnecting_is_told_in_one_line_each(
     assert quote(urlsplit(private_rabbitmq.url).password or "") not in caplog.text
 
 
+@pytest.mark.long
 def test_a_broker_killed_in_the_middle_of_a_batch_leaves_messages_unsettled_at_once(
     private_rabbitmq: RabbitMQ, connect: Connect
 ) -> None:
@@ -440,6 +442,7 @@ def test_a_message_that_closes_its_channel_too_late_holds_nobody_up(
     assert kinds(transport.send([message("missing")], None, LONG)) == [UNROUTABLE]
 
 
+@pytest.mark.long
 def test_heartbeats_find_out_that_the_broker_no_longer_answers(private_rabbitmq: RabbitMQ, connect: Connect) -> None:
     transport = connect(private_rabbitmq.url, heartbeat=1)
     wait_until(lambda: transport.unavailable() is None, "a connection")
@@ -469,6 +472,7 @@ def test_a_memory_alarm_holds_messages_up_and_says_why(
     assert "was lost" not in caplog.text  # a new connection would be sent a batch, and be blocked as well
 
 
+@pytest.mark.long
 def test_what_waits_for_the_end_of_an_alarm_is_not_given_up(
     private_rabbitmq: RabbitMQ, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -732,6 +736,7 @@ def test_receiving_from_a_queue_that_is_missing_says_so(transport: RabbitMQTrans
         pass
 
 
+@pytest.mark.long
 def test_receiving_goes_on_after_the_broker_was_away(private_rabbitmq: RabbitMQ, connect: Connect) -> None:
     transport = connect(private_rabbitmq.url, queue_type="classic")
     transport.declare("away")

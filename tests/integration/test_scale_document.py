@@ -90,6 +90,7 @@ def indexes_of(url: str) -> dict[str, int]:
         return dict(connection.execute(found).fetchall())
 
 
+@pytest.mark.long
 def test_the_commands_run(start_server: StartServer, tmp_path: Path) -> None:
     old, new = (start_server(lambda: PostgreSQL(SETTINGS)) for _ in range(2))
     for server in (old, new):

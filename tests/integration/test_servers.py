@@ -128,6 +128,7 @@ def test_each_database_is_empty_and_apart(database_server: DatabaseServer, datab
         run_sql(other_url, "SELECT 1")
 
 
+@pytest.mark.long
 def test_a_queue_keeps_its_messages_when_the_broker_is_killed(private_rabbitmq: RabbitMQ, vhost_url: str) -> None:
     publish(vhost_url, "kept", b"body")
     private_rabbitmq.sync_queues()
@@ -202,6 +203,7 @@ def test_closing_leaves_no_process_and_no_file(
     assert not directory.exists()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("private_rabbitmq")  # which skips where there is no RabbitMQ
 def test_servers_end_with_a_test_process_that_is_killed(tmp_path: Path) -> None:
     script = (

@@ -64,6 +64,7 @@ def menu_pages() -> list[str]:
     return list(menu(tomllib.loads(CONFIGURATION.read_text())["project"]["nav"]))
 
 
+@pytest.mark.long
 def test_each_page_of_the_menu_exists(site: Path) -> None:
     missing = [page for page in menu_pages() if not (site / page).with_suffix(".html").exists()]
     assert missing == []

@@ -564,6 +564,7 @@ def test_a_load_and_a_stream_cannot_share_an_id(database_url: str) -> None:
         staging_of(database_url).join(LoadKey("one", 3))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stride", [3, pytest.param(1, marks=pytest.mark.soak)])
 def test_a_load_killed_anywhere_is_done_once_when_run_again(
     store: SqlDelayedMessageStore, database_url: str, stride: int
@@ -595,6 +596,7 @@ def test_a_crash_of_the_database_is_noticed(private_postgresql: PostgreSQL) -> N
         assert store.count() == 100
 
 
+@pytest.mark.long
 def test_an_attempt_that_still_writes_keeps_nobody_waiting(postgresql_url: str) -> None:
     with opened(postgresql_url) as store, begun(postgresql_url) as staging, store.engine.connect() as zombie:
         (name,) = set(tables(postgresql_url)) - {"sales_delayed_loads"}

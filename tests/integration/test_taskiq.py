@@ -237,6 +237,7 @@ def test_what_a_dispatcher_is_just_removing_stands_for_nothing(
     assert delivery.count() == 1
 
 
+@pytest.mark.long
 def test_a_retry_that_was_stored_before_its_worker_died_is_stored_once(
     delivery: DelayedDelivery, rabbitmq_url: str, sqlite_url: str, tmp_path: Path
 ) -> None:

@@ -112,6 +112,19 @@ class RabbitMQ(Server, RabbitMQVhosts):
         for name, seconds in (("consumer_timeout", after), ("channel_tick_interval", look_every)):
             self.ctl("eval", f"application:set_env(rabbit, {name}, {int(seconds * 1000)}).")
 
+    def suspend_queue(self, url: str, queue: str) -> None:
+        """Have the process behind a queue of `url`'s virtual host answer nothing, until resume_queue()."""
+        self._call_queue("suspend", url, queue)
+
+    def resume_queue(self, url: str, queue: str) -> None:
+        """Undo suspend_queue()."""
+        self._call_queue("resume", url, queue)
+
+    def _call_queue(self, function: str, url: str, queue: str) -> None:
+        name = f'rabbit_misc:r(<<"{self.vhost_name(url)}">>, queue, <<"{queue}">>)'
+        process = "case amqqueue:get_pid(Queue) of {Name, _} -> Name; Pid -> Pid end"
+        self.ctl("eval", f"{{ok, Queue}} = rabbit_amqqueue:lookup({name}), sys:{function}({process}).")
+
     def sync_queues(self) -> None:
         """Write to disk what the broker knows of its queues. Call it after declaring some, before kill().
 

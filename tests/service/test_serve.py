@@ -9,6 +9,7 @@ from pathlib import Path
 
 import httpx
 import psycopg
+import pytest
 from psycopg import sql
 from sqlalchemy import make_url
 
@@ -47,6 +48,7 @@ def test_one_endpoint_by_options_dispatches_and_has_a_page_and_metrics(postgresq
     assert "Traceback" not in "\n".join(service.lines)
 
 
+@pytest.mark.long
 def test_several_endpoints_have_a_page_each(
     sqlite_url: str, postgresql_url: str, rabbitmq_url: str, tmp_path: Path
 ) -> None:
@@ -126,6 +128,7 @@ def test_a_reload_goes_over_to_what_it_can_and_names_the_rest(
         assert service.stop() == 0
 
 
+@pytest.mark.long
 def test_the_end_waits_for_the_answer_to_messages_in_flight(busy: Busy, private_rabbitmq: RabbitMQ) -> None:
     busy.service.process.send_signal(signal.SIGTERM)
     time.sleep(1)
@@ -139,6 +142,7 @@ def test_the_end_waits_for_the_answer_to_messages_in_flight(busy: Busy, private_
     assert waiting + arrived == 50  # what was in flight was confirmed, and removed
 
 
+@pytest.mark.long
 def test_an_end_that_takes_too_long_says_what_was_left_and_loses_nothing(
     busy: Busy, private_rabbitmq: RabbitMQ
 ) -> None:
@@ -167,6 +171,7 @@ def test_the_second_signal_ends_it_at_once(busy: Busy, private_rabbitmq: RabbitM
     private_rabbitmq.resume()
 
 
+@pytest.mark.long
 def test_readiness_while_the_broker_is_down_and_back(private_rabbitmq: RabbitMQ, sqlite_url: str) -> None:
     broker = private_rabbitmq.create_vhost()
     declare(broker, "billing")

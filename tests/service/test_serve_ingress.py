@@ -107,6 +107,7 @@ def test_ingresses_come_and_go_with_a_reload(
         assert service.stop() == 0
 
 
+@pytest.mark.long
 def test_an_ingress_without_its_queue_is_told_and_the_rest_goes_on(
     postgresql_url: str, rabbitmq_url: str, tmp_path: Path, create: Callable[[str, str], None]
 ) -> None:
@@ -145,6 +146,7 @@ publish({rabbitmq_url!r}, "orders", *([3_600_000] * 2000))
         assert delivery.count() == 2000  # neither fewer nor, as each end was a drain, more
 
 
+@pytest.mark.long
 def test_readiness_of_an_ingress_while_the_broker_is_down(
     private_rabbitmq: RabbitMQ, postgresql_url: str, tmp_path: Path, create: Callable[[str, str, str], None]
 ) -> None:
@@ -209,6 +211,7 @@ def test_an_ingress_has_metrics(
         assert service.stop() == 0
 
 
+@pytest.mark.long
 def test_of_two_services_one_may_die(
     postgresql_url: str, rabbitmq_url: str, tmp_path: Path, create: Callable[[str, str], None]
 ) -> None:

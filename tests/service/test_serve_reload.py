@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.long import long
 from tests.servers import RabbitMQ
 from tests.service.busy import Busy, depth, sending
 from tests.service.serving import endpoint, serving, wait_for, write
@@ -26,7 +27,7 @@ def change(busy: Busy, drain: str, what: str) -> None:
     busy.service.process.send_signal(signal.SIGHUP)
 
 
-@pytest.mark.parametrize("what", ["dispatcher", "store", "removed"])
+@pytest.mark.parametrize("what", ["removed", long("dispatcher"), long("store")])
 def test_the_end_waits_for_what_a_reload_has_left_behind(busy: Busy, private_rabbitmq: RabbitMQ, what: str) -> None:
     change(busy, "3s", what)
     busy.service.says(STILL)
@@ -41,6 +42,7 @@ def test_the_end_waits_for_what_a_reload_has_left_behind(busy: Busy, private_rab
     assert waiting + arrived == 50
 
 
+@pytest.mark.long
 def test_what_a_reload_has_left_behind_is_named_at_the_end(busy: Busy, private_rabbitmq: RabbitMQ) -> None:
     change(busy, "1s", "removed")
     busy.service.says(STILL)
@@ -49,6 +51,7 @@ def test_what_a_reload_has_left_behind_is_named_at_the_end(busy: Busy, private_r
     private_rabbitmq.resume()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("what", ["dispatcher", "store"])
 def test_a_part_begins_once_the_one_before_has_finished(busy: Busy, private_rabbitmq: RabbitMQ, what: str) -> None:
     change(busy, "20s", what)
@@ -63,6 +66,7 @@ def test_a_part_begins_once_the_one_before_has_finished(busy: Busy, private_rabb
     assert depth(busy.broker, "billing") == 50
 
 
+@pytest.mark.long
 def test_a_request_to_stop_interrupts_a_reload(busy: Busy, private_rabbitmq: RabbitMQ) -> None:
     change(busy, "30s", "dispatcher")
     time.sleep(1)

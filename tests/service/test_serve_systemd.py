@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from delaystore.service.notify import Notifier
+from tests.long import long
 from tests.service.serving import endpoint, serving, wait_for, write
 
 
@@ -44,7 +45,7 @@ class ServiceManager:
                 continue
 
 
-@pytest.fixture(params=["file", "abstract"])
+@pytest.fixture(params=["file", long("abstract")])
 def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ServiceManager]:
     name = tmp_path / "notify"
     manager = ServiceManager(str(name) if request.param == "file" else f"@delaystore-test-{name}")

@@ -13,6 +13,7 @@ from tests.servers.ports import free_port
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.long
 def test_the_page_runs_from_top_to_bottom(
     rabbitmq: RabbitMQVhosts, rabbitmq_url: str, postgresql_url: str, tmp_path: Path
 ) -> None:

@@ -22,6 +22,7 @@ def count(url: str) -> int:
         return delivery.count()
 
 
+@pytest.mark.long
 def test_a_csv_becomes_dispatched_messages(
     postgresql_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -47,6 +48,7 @@ def test_a_csv_becomes_dispatched_messages(
     assert count(postgresql_url) == 2
 
 
+@pytest.mark.long
 def test_the_programs_run(
     spark: SparkSession, postgresql_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

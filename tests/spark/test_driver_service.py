@@ -114,6 +114,7 @@ def renew(service: DriverService, name: str, lease: Lease, every: float) -> None
     service._add(f"lease {name}", LeaseRenewal(name, lease.renew, every))
 
 
+@pytest.mark.long
 def test_a_copy_of_the_client_reaches_the_service(service: DriverService) -> None:
     client: DriverClient = pickle.loads(pickle.dumps(service.client))
     assert client.parallelism() == 3
@@ -347,6 +348,7 @@ def test_the_lease_of_a_load_that_was_given_up_ends(
     assert lease.renewals() == 0
 
 
+@pytest.mark.long
 def test_one_service_serves_all_sessions(spark: SparkSession, postgresql_url: str) -> None:
     before = driver_client(spark)
     other = spark.newSession()

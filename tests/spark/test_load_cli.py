@@ -157,6 +157,7 @@ def test_rows_that_cannot_be_messages_stop_the_load_or_are_set_aside(
     )
 
 
+@pytest.mark.long
 def test_what_waits_already_is_an_error_a_skip_or_replaced(run: CommandLine, folder: Path, sqlite_url: str) -> None:
     (folder / "a.csv").write_text(csv_of(2) + csv_of(1).removeprefix(HEADER))
     tried = run("load", "a.csv", *MAP, "--dry-run", "--json").document
@@ -208,6 +209,7 @@ def test_a_time_in_the_year_1_beside_one_of_today_is_loaded(run: CommandLine, fo
     assert set(waiting(sqlite_url)) == {"0", "old"}
 
 
+@pytest.mark.long
 def test_what_the_transport_cannot_carry_is_found_before_it_waits(
     run: CommandLine, folder: Path, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -390,6 +392,7 @@ def test_a_cleanup_says_what_it_removed(run: CommandLine, sqlite_url: str) -> No
     assert run("load", "--cleanup", "--json").document == {"loads": [], "tables": [], "held": []}
 
 
+@pytest.mark.long
 def test_an_interrupted_load_leaves_nothing(folder: Path, sqlite_url: str, tmp_path: Path) -> None:
     rows = "".join(f"{n},2027-01-01T00:00:00Z,q,x\n" for n in range(600_000))
     (folder / "a.csv").write_text(HEADER + rows)

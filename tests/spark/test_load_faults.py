@@ -68,6 +68,7 @@ def transaction(url: str, statement: str) -> Iterator[None]:
         engine.dispose()
 
 
+@pytest.mark.long
 def test_tasks_that_fail_and_workers_that_are_killed_are_repeated(
     spark: SparkSession, url: str, tmp_path: Path
 ) -> None:
@@ -88,6 +89,7 @@ def test_tasks_that_fail_and_workers_that_are_killed_are_repeated(
     assert checksum_there(url, "other_delayed") == checksum_here(rows(spark, ROWS))
 
 
+@pytest.mark.long
 def test_a_driver_killed_before_during_and_after_promotions(spark: SparkSession, three_urls: list[str]) -> None:
     """Before: a task still has rows. During: somebody is about to send one of the messages, which the promotion awaits.
 
@@ -127,6 +129,7 @@ def test_a_driver_killed_before_during_and_after_promotions(spark: SparkSession,
     assert count(after) == 0
 
 
+@pytest.mark.long
 def test_postgresql_killed_and_restarted_in_the_middle_of_loads(
     spark: SparkSession, private_postgresql: PostgreSQL
 ) -> None:

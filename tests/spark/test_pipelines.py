@@ -339,6 +339,7 @@ def test_a_rule_that_cannot_be_followed_is_refused(events: DataFrame, arguments:
         due_after(events, given.pop("time"), timedelta(days=1), **given)
 
 
+@pytest.mark.long
 def test_the_writer_rejects_what_could_not_be_read_for_that_reason(
     spark: SparkSession, tmp_path: Path, sqlite_url: str
 ) -> None:

@@ -30,6 +30,7 @@ from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.memory import InMemoryDelayedMessageStore
 from delaystore.stores.memory._waiting import WaitingMessages
 from tests.integration.sql_stores import opened
+from tests.long import long
 from tests.spark.conftest import ODD_TIME_ZONE
 from tests.spark.loads import refused
 
@@ -204,7 +205,7 @@ def filtered_urls(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
         server.drop_database(urls[name])
 
 
-@pytest.mark.parametrize("kind", ["postgresql", "mariadb", "sqlite"])
+@pytest.mark.parametrize("kind", ["postgresql", long("mariadb"), long("sqlite")])
 def test_filters_find_what_they_say(spark: SparkSession, filtered_urls: dict[str, str], kind: str) -> None:
     assert spark.conf.get("spark.sql.session.timeZone") == ODD_TIME_ZONE  # 17:47 there is 12:02 UTC
     waiting = [(f"m{number:05}", number) for number in range(400)]

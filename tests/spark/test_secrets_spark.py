@@ -7,6 +7,7 @@ from pathlib import Path
 
 import psutil
 import psycopg
+import pytest
 
 from tests.integration.cli import PATIENCE, started
 from tests.servers import PostgreSQLDatabases
@@ -17,6 +18,7 @@ PASSWORD = "M4rker-pa55word"
 ROWS = "message_id,due_time,destination,body\na,2027-03-01T08:00:00Z,billing,hello\n"
 
 
+@pytest.mark.long
 def test_of_a_load(postgresql: PostgreSQLDatabases, postgresql_url: str, tmp_path: Path) -> None:
     role = postgresql.create_role("secret_loader", PASSWORD, postgresql_url)
     with psycopg.connect(psycopg_url(postgresql_url), autocommit=True) as connection:

@@ -96,6 +96,7 @@ def source(spark: SparkSession, tmp_path: Path) -> Source:
     return Source(spark, tmp_path)
 
 
+@pytest.mark.long
 def test_batches_are_stored_once_across_restarts(source: Source, url: str) -> None:
     source.add(2)
     source.run(url)
@@ -120,6 +121,7 @@ def test_a_batch_that_was_stored_is_not_stored_again_after_a_crash(source: Sourc
     assert count(url) == A_FILE
 
 
+@pytest.mark.long
 def test_an_older_checkpoint_ends_the_query_and_loses_nothing_unsaid(source: Source, url: str, tmp_path: Path) -> None:
     source.add()
     source.run(url)
@@ -135,6 +137,7 @@ def test_an_older_checkpoint_ends_the_query_and_loses_nothing_unsaid(source: Sou
     assert count(url) == 3 * A_FILE
 
 
+@pytest.mark.long
 def test_queries_do_not_take_each_others_batches_for_their_own(
     spark: SparkSession, url: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -149,6 +152,7 @@ def test_queries_do_not_take_each_others_batches_for_their_own(
     assert waiting(url) == sorted(one.ids + [f"m{number}" for number in range(1000, 1000 + 2 * A_FILE)])
 
 
+@pytest.mark.long
 def test_bad_rows_stop_the_query_until_they_may_be_rejected(source: Source, url: str, tmp_path: Path) -> None:
     source.add()
     frame = source.frame.selectExpr("*").replace({"shipping": ""}, subset=["destination"])
@@ -164,6 +168,7 @@ def test_bad_rows_stop_the_query_until_they_may_be_rejected(source: Source, url:
     assert source._spark.read.json(str(tmp_path / "rejects" / "*")).count() == 13
 
 
+@pytest.mark.long
 def test_duplicates_stop_the_query_and_nothing_of_the_batch_is_stored(source: Source, url: str) -> None:
     source.add()
     source.run(url)
@@ -188,6 +193,7 @@ def test_what_cannot_work_is_said_at_once(source: Source, url: str) -> None:
         stream.trigger(availableNow=True).start().awaitTermination(240)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_a_driver_killed_at_random_moments_leaves_each_message_once(source: Source, url: str, tmp_path: Path) -> None:
     files, kills = scaled((5, 1), (60, 12))

@@ -35,6 +35,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "bin" / "python3"
 
 
+@pytest.mark.long
 def test_a_program_whose_environment_is_not_activated(bare: Path, tmp_path: Path, sqlite_url: str) -> None:
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")},

@@ -174,6 +174,7 @@ def test_a_million_rows_arrive_at_rabbitmq(spark: SparkSession, url: str, rabbit
     store.close()
 
 
+@pytest.mark.long
 def test_ids_are_derived_from_the_load_and_the_key(spark: SparkSession, url: str, mariadb_url: str) -> None:
     frame = rows(spark, 50).selectExpr("message_id AS customer", "destination", "due_time", "body")
     for place in (url, mariadb_url):
@@ -297,6 +298,7 @@ def test_a_finished_load_is_not_loaded_again(spark: SparkSession, url: str) -> N
     assert count(url) == 100
 
 
+@pytest.mark.long
 def test_a_load_that_stores_nothing_says_why(spark: SparkSession, url: str, caplog: pytest.LogCaptureFixture) -> None:
     load(rows(spark, 20000, parts=2), url, loadId="once")
     assert not caplog.messages
@@ -373,6 +375,7 @@ def test_nothing_is_visible_before_everything_is(spark: SparkSession, url: str) 
     store.close()
 
 
+@pytest.mark.long
 def test_two_loads_at_once_while_a_dispatcher_runs(spark: SparkSession, url: str) -> None:
     store, transport = store_of(url), RecordingTransport()
     loads = [(rows(spark, 3000, start=start, due=PAST), str(start)) for start in (0, 3000)]
@@ -482,6 +485,7 @@ def mixed(spark: SparkSession) -> DataFrame:
     return good
 
 
+@pytest.mark.long
 def test_bad_rows_are_counted_by_reason_and_nothing_is_loaded(spark: SparkSession, url: str) -> None:
     counted = [f"1 x {reason} (such as " for reason in BAD]
     with refused(RejectedRowsError, f"{len(BAD)} rows cannot be messages: ", *counted):
@@ -510,6 +514,7 @@ def test_bad_rows_are_written_to_a_folder_and_the_rest_loads(
     assert told.endswith("with 100 messages; nothing was stored now")  # the rejected rows are there again, too
 
 
+@pytest.mark.long
 def test_a_load_that_fails_leaves_no_rejects(spark: SparkSession, url: str, tmp_path: Path) -> None:
     load(rows(spark, 1), url)
     with refused(DuplicateMessageError, "'m0'"):
@@ -619,6 +624,7 @@ def test_a_load_that_died_is_found_and_removed_by_another(spark: SparkSession, u
 # Other stores
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["mariadb", "sqlite"])
 def test_other_databases_give_the_same(spark: SparkSession, request: pytest.FixtureRequest, kind: str) -> None:
     place = request.getfixturevalue(f"{kind}_url")

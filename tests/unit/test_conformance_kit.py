@@ -462,6 +462,7 @@ class Broken(Working):
 }
 
 
+@pytest.mark.long
 def test_the_transport_kit_finds_what_is_wrong_with_delays_and_outages(tmp_path: Path) -> None:
     """All in one run, each transport with the tests that it fails; the sound one with all of them."""
     module, tests, expected = HEAD + WORKING_TRANSPORT, [], {}

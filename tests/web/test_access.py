@@ -57,6 +57,7 @@ def test_a_host_that_is_none_is_refused(delivery: DelayedDelivery, host: str) ->
         assert stranger.get(path, headers={"Host": host}).status_code == 403
 
 
+@pytest.mark.long
 def test_each_page_and_each_change_wants_a_password(delivery: DelayedDelivery) -> None:
     stranger = browser(app(delivery, users=USERS))
     for path in (*PATHS, "/api/v1/health", "/nothing"):

@@ -137,6 +137,7 @@ def tile(page: Page, name: str) -> str:
     return page.locator(".tile", has_text=name).locator("dd").inner_text()
 
 
+@pytest.mark.long
 def test_the_documents_have_their_pictures(browser: Browser, shop: Shop, pictures: Path) -> None:
     """`make pictures` puts them where the documents have them."""
     with reminding(shop.store) as delivery:
@@ -183,6 +184,7 @@ def test_each_screen_fits_and_is_pictured(browser: Browser, shop: Shop, pictures
         delivery.cancel("refused-1")
 
 
+@pytest.mark.long
 def test_the_first_screen_refreshes_itself(page: Page, shop: Shop) -> None:
     page.goto("/")
     before = int(tile(page, "Waiting").replace(",", ""))
@@ -198,6 +200,7 @@ def test_the_first_screen_refreshes_itself(page: Page, shop: Shop) -> None:
     expect(page.locator(".days li").first).to_be_visible()
 
 
+@pytest.mark.long
 def test_the_first_screen_says_that_nobody_answers_and_recovers(browser: Browser, tmp_path: Path) -> None:
     environment = {"DELAYSTORE_STORE": f"sqlite:///{tmp_path / 'app.db'}", "DELAYSTORE_ENDPOINT": "sales"}
     fill(environment["DELAYSTORE_STORE"])

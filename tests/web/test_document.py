@@ -26,6 +26,7 @@ def test_the_commands_run_and_curl_reaches_the_api(tmp_path: Path) -> None:
     assert [each["action"] for each in answers[-1]["changes"]][-1] == "reschedule"
 
 
+@pytest.mark.long
 def test_its_users_log_in(tmp_path: Path) -> None:
     _, users, _ = blocks("docs/web.md", "bash")
     port = str(free_port())

@@ -12,6 +12,7 @@ import pytest
 from delaystore import DelayedDelivery, SqlDelayedMessageStore
 from delaystore.web.users import accounts_of
 from tests.integration.cli import CommandLine, started
+from tests.long import long
 from tests.web.pages import TOKENS, USERS
 from tests.web.served import served
 
@@ -32,7 +33,7 @@ def run(
     return CommandLine(capsys, environment)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [long(signal.SIGINT), signal.SIGTERM])
 def test_it_serves_until_it_is_asked_to_end_and_ends_streams_then(
     environment: dict[str, str], number: signal.Signals
 ) -> None:
@@ -82,6 +83,7 @@ def test_a_host_that_others_reach_takes_a_user(run: CommandLine, monkeypatch: py
     assert "secret" not in line
 
 
+@pytest.mark.long
 def test_a_user_may_come_from_elsewhere(environment: dict[str, str]) -> None:
     more = {"DELAYSTORE_WEB_USERS": USERS, "DELAYSTORE_WEB_TOKENS": TOKENS}
     with served("--host", "0.0.0.0", environment={**environment, **more}) as page:

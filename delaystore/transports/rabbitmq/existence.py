@@ -1,19 +1,23 @@
 """What exists on a broker, asked by passive declarations, which change nothing."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
 from pika import exceptions
 
-from delaystore.errors import TransportSetupError
+from delaystore.errors import TransportSetupError, TransportUnavailableError
 from delaystore.transports.rabbitmq.blocking import BlockingConnections
+from delaystore.transports.rabbitmq.parameters import Broker
 from delaystore.transports.rabbitmq.pika_errors import NOT_FOUND, quiet_pika, reason_of, says_missing
 from delaystore.transports.rabbitmq.topology.layout import Exchange, Queue
 
 _NEVER_IN_NAMES: Final = frozenset("\r\n")
 """RabbitMQ drops these from a name, and would answer for another."""
+_LOOKING: Final = 3.0
+"""Seconds for the broker to say how a queue stands that one can begin without; a frozen classic queue says nothing."""
 
 
 class Standing(Enum):
@@ -68,6 +72,15 @@ def look_at(connections: BlockingConnections, queue: str) -> QueueLook:
         if error.reply_code != NOT_FOUND:
             return QueueLook(Standing.UNKNOWN, reason=reason)
         return QueueLook(Standing.MISSING if says_missing(error) else Standing.DOWN, reason=reason)
+
+
+def surely_missing(broker: Broker, queue: str) -> bool:
+    """Whether there is no queue of that name. False also where it is down, or where nobody tells within 3 seconds."""
+    with closing(BlockingConnections(broker, answer=_LOOKING)) as connections:
+        try:
+            return look_at(connections, queue).standing is Standing.MISSING
+        except TransportUnavailableError:
+            return False
 
 
 def ready_counts(connections: BlockingConnections, queues: Iterable[str]) -> list[int | None]:

@@ -76,6 +76,7 @@ def test_what_leads_back_to_the_ingress_queue_is_told(run: CommandLine, broker: 
     assert "'orders.out': leads back to the queue 'orders.ingress'" in back
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("orders")
 def test_policies_that_harm_are_told(run: CommandLine, broker: Broker, rabbitmq: RabbitMQVhosts) -> None:
     vhost = rabbitmq.vhost_name(broker.url)
@@ -108,6 +109,7 @@ def test_a_plugins_exchange_is_told_once(
     assert {"orders", "orders.out"} <= set(broker.management.exchanges())
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("orders")
 def test_status_counts_what_is_in_the_queues(run: CommandLine, broker: Broker) -> None:
     broker.publish("orders", "b", expiration="1")
@@ -138,6 +140,7 @@ def test_status_counts_what_is_in_the_queues(run: CommandLine, broker: Broker) -
     assert "retry orders.ingress.expired" not in told.out
 
 
+@pytest.mark.long
 def test_status_tells_how_old_the_oldest_is_where_the_broker_does(run: CommandLine, broker: Broker) -> None:
     with broker.channel() as channel:
         channel.queue_declare("My.Timeouts", durable=True)  # a classic queue
@@ -190,6 +193,7 @@ def test_status_is_watched_until_somebody_stops_it(run: CommandLine) -> None:
     assert {one["exchange"] for one in seen} == {"orders"}
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("orders")
 def test_delete_leaves_what_others_use(run: CommandLine, broker: Broker) -> None:
     would = run("ingest", "delete", "orders", "--dry-run")
@@ -207,6 +211,7 @@ def test_delete_leaves_what_others_use(run: CommandLine, broker: Broker) -> None
     assert run("ingest", "delete", "orders", "--yes").out.startswith("nothing to delete")
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("orders")
 def test_an_exchange_that_others_are_bound_to_stays(run: CommandLine, broker: Broker) -> None:
     with broker.channel() as channel:
