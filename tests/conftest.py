@@ -22,6 +22,7 @@ import hypothesis
 import pytest
 
 from tests.quick_disk import use_memory
+from tests.scheduling import Scheduling, place_of
 from tests.servers import (
     MariaDB,
     MariaDBDatabases,
@@ -50,25 +51,6 @@ MARIADB_SETTINGS = {"innodb_flush_log_at_trx_commit": "2"}  # written at each co
 
 MARIADB_FIXTURES = ("mariadb", "mariadb_url", "private_mariadb")
 
-CLUSTERS = "tests/clusters/"
-CONFORMANCE = "tests/conformance/"
-SPARK = "tests/spark/"
-SPARK_PROCESSES = ("test_load_faults.py", "test_load_cli.py", "test_documents_spark.py")
-LONGEST_FIRST = (
-    SPARK,
-    CLUSTERS,
-    "tests/celery/",
-    "tests/faults/",
-    "tests/ingress/",
-    "tests/service/",
-    "tests/chaos/",
-    "tests/web/",
-    "tests/integration/",
-    CONFORMANCE,
-    "tests/unit/",
-)
-"""The order in which workers get files: a long one at the end would keep one worker busy and the others waiting."""
-
 private_servers: dict[str, Restorable] = {}
 """By the names of their fixtures."""
 
@@ -76,7 +58,7 @@ private_servers: dict[str, Restorable] = {}
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what takes long, and campaigns, unless they are asked for. Let workers begin with the longest files."""
     if hasattr(config, "workerinput"):
-        items.sort(key=_longest_first)
+        items.sort(key=lambda item: place_of(item.nodeid))
     soak = ENVIRONMENT.get("DELAYSTORE_SOAK") == "1"
     if not soak:
         _leave_out(config, items, lambda item: item.get_closest_marker("soak") is not None)
@@ -94,20 +76,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give workers whole files, classes of the conformance kit, Spark's in two parts, and what has clusters in one."""
-    from xdist.scheduler import LoadFileScheduling
-
-    class Scheduling(LoadFileScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            file, _, test = nodeid.partition("::")
-            if file.startswith(CONFORMANCE):
-                return f"{file}::{test.partition('::')[0]}"  # these files have hundreds of tests
-            if file.startswith(CLUSTERS):
-                return "Clusters"
-            if not file.startswith(SPARK):
-                return file
-            return "Spark, in processes" if file.endswith(SPARK_PROCESSES) else "Spark"
-
+    """Have `Scheduling` give workers their tests."""
     return Scheduling(config, log)
 
 
@@ -276,10 +245,6 @@ def start_server() -> Iterator[Callable[[Callable[[], AnyServer]], AnyServer]]:
     """Start a server of the test's own, such as start_server(lambda: RabbitMQ(tls=True)); it ends with the test."""
     with ExitStack() as stack:
         yield lambda make: stack.enter_context(contextmanager(_running)(make))
-
-
-def _longest_first(item: pytest.Item) -> int:
-    return next((n for n, folder in enumerate(LONGEST_FIRST) if item.nodeid.startswith(folder)), len(LONGEST_FIRST))
 
 
 def _leave_out(config: pytest.Config, items: list[pytest.Item], unwanted: Callable[[pytest.Item], bool]) -> None:
