@@ -80,7 +80,10 @@ def test_an_example_prints_what_it_promises(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(PRINTED_BY_RABBITMQ))
-def test_an_example_with_rabbitmq_prints_what_it_promises(name: str, rabbitmq_url: str) -> None:
+def test_an_example_with_rabbitmq_prints_what_it_promises(
+    name: str, rabbitmq_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # what a user would look at afterwards stays there
     printed = run("-W", "error", str(EXAMPLES / name), rabbitmq_url).splitlines()
     assert sorted(printed) == sorted(PRINTED_BY_RABBITMQ[name])
 

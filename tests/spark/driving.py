@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from tempfile import TemporaryFile
+from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any, Self
 
 import psutil
@@ -46,13 +46,14 @@ class Driver:
 
     def __enter__(self) -> Self:
         self._log = TemporaryFile()
+        self._folder = TemporaryDirectory(prefix="delaystore-driver-", ignore_cleanup_errors=True)
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.spark.driver", json.dumps(self._options)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=self._log,
             cwd=ROOT,
-            env=self._environment,
+            env={**self._environment, "TMPDIR": self._folder.name},  # it leaves something when it is killed
             start_new_session=True,
         )
         return self
@@ -65,6 +66,7 @@ class Driver:
             self._log.seek(0)
             sys.stderr.write(self._log.read().decode(errors="replace"))
         self._log.close()
+        self._folder.cleanup()
 
     @property
     def tree(self) -> list[psutil.Process]:
