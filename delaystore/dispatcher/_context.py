@@ -32,6 +32,6 @@ class DispatchContext:
         self.store_calls = StoreCalls(self.breakers.fetch, settings.store_timeout)
         self.error_queue = ErrorQueue(transport, settings)
         self.tally = Tally()
-        self.operability = Operability(store)
+        self.operability = Operability(store, self.store_calls)
         self.destinations = KnownDestinations(self.operability, self.store_calls)
         self.activity = RecentActivity()

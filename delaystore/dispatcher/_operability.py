@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from delaystore.dispatcher.store_calls import StoreCalls
 from delaystore.errors import StorePermissionError
 from delaystore.stores.abc import DelayedMessageStore
 from delaystore.stores.operable import OperableDelayedMessageStore
@@ -18,8 +19,11 @@ ASK_EVERY: Final = 5.0
 class Operability:
     """Finds out whether a store is operable, and asks again while it is not. Threads may share it."""
 
-    def __init__(self, store: DelayedMessageStore, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, store: DelayedMessageStore, store_calls: StoreCalls, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self._store = store
+        self._store_calls = store_calls
         self._monotonic = monotonic
         self._not_before = 0.0
         self._told = False
@@ -39,9 +43,10 @@ class Operability:
     def _may_be_operated(self, store: OperableDelayedMessageStore) -> bool:
         """False also where the rights to its tables are missing, as after an upgrade: messages go all the same."""
         try:
-            if not store.is_operable:
-                return False
-            store.destinations()
+            with self._store_calls.call("asking whether destinations can be paused"):
+                if not store.is_operable:
+                    return False
+                store.destinations()
         except StorePermissionError as error:
             if not self._told:
                 logger.warning("pauses and limits are not obeyed, and nothing is reported to the store: %s", error)

@@ -20,7 +20,7 @@ from delaystore.settings import DelayedDeliverySettings, TransactionMode
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.transports import InMemoryTransport, SqlQueueTransport
 from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind
-from tests.dispatching import wait_until
+from tests.faults.patience import wait_until
 from tests.integration.sql_stores import message
 from tests.long import long
 from tests.servers import MariaDB, PostgreSQL
@@ -64,6 +64,10 @@ def frozen(database: Database) -> Iterator[None]:
         yield
     finally:
         database.resume()
+
+
+def locking(database: Database, table: str) -> str:
+    return f"LOCK TABLES {table} WRITE" if isinstance(database, MariaDB) else f"LOCK TABLE {table}"
 
 
 def test_a_send_ends_and_may_be_repeated(database: Database, delivery: DelayedDelivery) -> None:
@@ -127,6 +131,20 @@ def test_a_dispatcher_stops_and_delivers_later(database: Database, url: str) -> 
             assert sorted(each.message_id for each in received) == [f"{n:02}" for n in range(20)]
 
 
+def test_a_dispatcher_that_hears_nothing_at_its_start_tells_of_it(database: Database, url: str) -> None:
+    """It waits for somebody's lock at the first thing it asks; a server that freezes at that moment looks the same."""
+    store = SqlDelayedMessageStore(url)
+    with DelayedDelivery("sales", store) as delivery:
+        delivery.send("billing", b"", delay=0)
+        with store.engine.connect() as holder:
+            holder.exec_driver_sql(locking(database, "sales_delayed_destinations"))
+            transport = InMemoryTransport(auto_declare=True)
+            with DelayedDelivery("sales", SqlDelayedMessageStore(url), transport, HASTY) as dispatching:
+                wait_until(lambda: dispatching.health(SECOND).breakers["fetch"] == "triggered", "the breaker triggers")
+                holder.invalidate()
+                wait_until(lambda: delivery.count() == 0, "it is delivered")
+
+
 @pytest.mark.long
 def test_a_slow_send_is_told_while_it_goes_on(
     database: Database, url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
@@ -137,8 +155,7 @@ def test_a_slow_send_is_told_while_it_goes_on(
     store = SqlDelayedMessageStore(url)
     with DelayedDelivery("sales", store) as delivery, ThreadPoolExecutor() as pool:
         with store.engine.connect() as holder:
-            lock = "LOCK TABLES sales_delayed WRITE" if isinstance(database, MariaDB) else "LOCK TABLE sales_delayed"
-            holder.exec_driver_sql(lock)
+            holder.exec_driver_sql(locking(database, "sales_delayed"))
             with caplog.at_level(logging.WARNING, "delaystore.dispatcher"):
                 sending = [pool.submit(delivery.send, "billing", b"", delay=3600) for _ in range(3)]
                 wait_until(lambda: (delivery.health().slow_store_call or timedelta(0)) > SECOND, "the sends are slow")
