@@ -33,19 +33,19 @@ help: ## Show this list
 demo: $(RUNTIME) ## See delayed messages stored, waiting and delivered; needs no server
 	@$(BIN)/delaystore demo $(ARGS)
 
-test: $(DEVELOPMENT) $(NODE_CLIENTS) servers ## Check everything: style, types, layers, tests (ARGS=... for pytest)
+test: $(DEVELOPMENT) $(NODE_CLIENTS) servers ## Check style, types, layers, and run the tests but those that take long (ARGS=... for pytest)
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint types layers
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-long: $(DEVELOPMENT) $(NODE_CLIENTS) servers ## Run the tests that take long, which `make test` leaves out
 	$(BIN)/python -m pytest --long -m long --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
-test-again: $(DEVELOPMENT) $(NODE_CLIENTS) servers ## Check everything, and run what failed last once more, alone
+test-again: $(DEVELOPMENT) $(NODE_CLIENTS) servers ## Check style, types, layers, and run what failed last once more, alone
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint types layers
-	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none $(ARGS)
+	$(BIN)/python -m pytest --long --last-failed --last-failed-no-failures none $(ARGS)
 
 test-mysql: $(DEVELOPMENT) servers ## Run the tests that have MariaDB, with MySQL in its place
-	$(BIN)/python -m pytest --mysql --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest --mysql --long --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-sqlalchemy: $(OLD_SQLALCHEMY)/.made servers ## Run what uses SQL with SQLAlchemy's oldest release that is supported
 	$(OLD_SQLALCHEMY)/bin/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(SQL_TESTS) $(ARGS)
@@ -83,7 +83,7 @@ bench-quick: $(DEVELOPMENT) servers ## Run every benchmark once with little data
 	$(BIN)/python -m benchmarks --quick $(ARGS)
 
 pictures: $(DEVELOPMENT) servers ## Make the documents' pictures of the web page anew
-	DELAYSTORE_PICTURES=docs/pictures $(BIN)/python -m pytest tests/web/test_browser.py -k pictures $(ARGS)
+	DELAYSTORE_PICTURES=docs/pictures $(BIN)/python -m pytest --long tests/web/test_browser.py -k pictures $(ARGS)
 
 soak: $(DEVELOPMENT) $(NODE_CLIENTS) servers ## Run the long campaigns: full fault counts, millions of rows
 	DELAYSTORE_SOAK=1 $(BIN)/python -m pytest -m soak --timeout=7200 $(ARGS)

@@ -1,6 +1,5 @@
 """Which of the workers runs which tests."""
 
-from itertools import chain
 from typing import Final
 
 from typing_extensions import override
@@ -54,7 +53,7 @@ class Scheduling(LoadFileScheduling):
     @override
     def remove_node(self, node: WorkerController) -> str | None:
         workload = self.assigned_work.pop(node)
-        crashed = next((test for test, done in chain(*map(dict.items, workload.values())) if not done), None)
+        crashed = next((test for unit in workload.values() for test, done in unit.items() if not done), None)
         if crashed is None:
             return None
         workload[self._split_scope(crashed)][crashed] = True
