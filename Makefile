@@ -83,6 +83,7 @@ bench-quick: $(DEVELOPMENT) servers ## Run every benchmark once with little data
 	$(BIN)/python -m benchmarks --quick $(ARGS)
 
 pictures: $(DEVELOPMENT) servers ## Make the documents' pictures of the web page anew
+	$(BIN)/python -m website.diagrams
 	DELAYSTORE_PICTURES=docs/pictures $(BIN)/python -m pytest --long tests/web/test_browser.py -k pictures $(ARGS)
 
 soak: $(DEVELOPMENT) $(NODE_CLIENTS) servers ## Run the long campaigns: full fault counts, millions of rows

@@ -73,4 +73,4 @@ def missing(what: str, error: ModuleNotFoundError, extra: str | None = None) -> 
 
 def installing(extra: str) -> str:
     """What to do to have an extra."""
-    return f'pip install "delaystore[{extra}]"'
+    return f"run pip install '.[{extra}]' in a clone of delaystore"

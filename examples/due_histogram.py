@@ -2,7 +2,7 @@
 
 Run it with `python examples/due_histogram.py due.png`, for a small store made up on the spot, or
 `python examples/due_histogram.py due.png postgresql+psycopg://localhost/app sales` for one of yours.
-It needs Java 17 and `pip install "delaystore[spark,postgresql]" matplotlib`.
+It needs Java 17 and `pip install '.[spark,postgresql]' matplotlib`, in a clone of delaystore.
 """
 
 import os

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from website import architecture, commands, settings, variables
-from website.diagrams import written_out
+from website.diagrams import pictured
 from website.house import HOUSE, is_shown, place
 from website.links import mended, targets
 from website.shown import shown
@@ -36,7 +36,7 @@ def _documents() -> dict[str, str]:
     written = documents()
     linked = set().union(*(targets(text, path) for path, text in written.items()))
     linked |= targets((HOUSE / architecture.SOURCE).read_text(), architecture.SOURCE)
-    pages = {place(path): written_out(tabbed(mended(text, path))) for path, text in written.items()}
+    pages = {place(path): pictured(tabbed(mended(text, path)), place(path)) for path, text in written.items()}
     return pages | {place(path): shown(path) for path in sorted(linked) if is_shown(path)}
 
 

@@ -16,6 +16,7 @@ from delaystore.cli._load.request import parse_columns, parse_kind
 from delaystore.cli._output import say
 from delaystore.cli._signals import stop_requests
 from delaystore.errors import ConfigurationError, DelaystoreError, MissingDependencyError
+from delaystore.extras import installing
 
 if TYPE_CHECKING:
     from delaystore.loading.reading.files import DataFiles
@@ -142,6 +143,4 @@ def _check_arrow() -> None:
     try:
         import pyarrow  # noqa: F401 - what reads the rows
     except ModuleNotFoundError:
-        raise MissingDependencyError(
-            'pyarrow is not installed, which --file needs; pip install "delaystore[parquet]"'
-        ) from None
+        raise MissingDependencyError(f"pyarrow is not installed, which --file needs; {installing('parquet')}") from None

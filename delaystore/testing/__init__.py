@@ -1,6 +1,6 @@
 """For users' own tests, and for authors of stores and transports.
 
-`TestDelivery` and the doubles need delaystore alone; the conformance kit needs `delaystore[testing]`. pytest finds the
+`TestDelivery` and the doubles need delaystore alone; the conformance kit needs the extra `testing`. pytest finds the
 fixtures (`plugin.py`) by itself.
 """
 

@@ -63,7 +63,7 @@ def test_a_command_without_its_extra_says_what_to_install(
     assert result.returncode == 2, line
     assert line.startswith("error: ")
     assert library.partition(".")[0] in line
-    assert f'pip install "delaystore[{extra}]"' in line
+    assert f"pip install '.[{extra}]' in a clone of delaystore" in line
 
 
 def test_without_any_extra_the_core_stores_and_sends(tmp_path: Path) -> None:
@@ -88,7 +88,8 @@ except ValueError as error:
     counted, said = result.stdout.splitlines()
     assert counted == "1"
     assert said == (
-        'RabbitMQTransport needs the library pika, which is not installed; pip install "delaystore[rabbitmq]"'
+        "RabbitMQTransport needs the library pika, which is not installed; "
+        "run pip install '.[rabbitmq]' in a clone of delaystore"
     )
 
 
@@ -104,9 +105,9 @@ except ValueError as error:
 def test_an_adapter_without_its_framework_says_what_to_install(framework: str, name: str) -> None:
     program = f"import sys; sys.modules[{framework!r}] = None; from delaystore.integrations.{framework} import {name}"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
-    assert result.stderr.splitlines()[-1].endswith(
-        f'needs the library {framework}, which is not installed; pip install "delaystore[{framework}]"'
-    )
+    advice = f"run pip install '.[{framework}]' in a clone of delaystore"
+    said = result.stderr.splitlines()[-1]
+    assert said.endswith(f"needs the library {framework}, which is not installed; {advice}")
 
 
 @pytest.mark.parametrize(
@@ -120,7 +121,9 @@ def test_an_adapter_without_its_framework_says_what_to_install(framework: str, n
 def test_telemetry_without_its_extras_says_what_to_install(library: str, extra: str, made: str) -> None:
     program = f"import sys; sys.modules[{library!r}] = None; import delaystore.telemetry; delaystore.telemetry.{made}"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
-    assert result.stderr.splitlines()[-1].endswith(f'which is not installed; pip install "delaystore[{extra}]"')
+    assert result.stderr.splitlines()[-1].endswith(
+        f"which is not installed; run pip install '.[{extra}]' in a clone of delaystore"
+    )
 
 
 def test_the_table_knows_the_extras_of_the_package() -> None:
@@ -137,7 +140,7 @@ def test_a_driver_without_its_library_says_what_to_install(tmp_path: Path, monke
     monkeypatch.setenv("PSYCOPG_IMPL", "nonesuch")  # as where psycopg is installed without libpq
     result = run_without("no_such_library", "list", "--store", "postgresql://h/d", "--endpoint", "a", folder=tmp_path)
     assert result.stderr.startswith("error: the database driver cannot be loaded: ")
-    assert result.stderr.endswith('pip install "delaystore[postgresql]"\n')
+    assert result.stderr.endswith("run pip install '.[postgresql]' in a clone of delaystore\n")
     assert result.returncode == 2
 
 

@@ -114,3 +114,10 @@ def values_in(block: Block) -> list[str]:
 )
 def test_what_is_shown_is_compared(shown: str, text: str, same: bool) -> None:
     assert is_as_shown(shown, text) is same
+
+
+def test_installing_is_written_in_one_way() -> None:
+    """`delaystore` on the package index is another project's name as long as nothing is published."""
+    written = {page: (ROOT / page).read_text() for page in documents()}
+    assert [page for page, text in written.items() if re.search(r"pip install \W*delaystore\b", text)] == []
+    assert [page for page, text in written.items() if "delaystore[" in text and page != "CHANGELOG.md"] == []

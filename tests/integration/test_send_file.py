@@ -188,7 +188,7 @@ def test_many_rows_are_for_spark(run: CommandLine, sqlite_url: str, monkeypatch:
 def test_without_pyarrow_the_line_says_what_to_install(run: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("a.csv").write_text(csv_of(1))
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    assert 'pip install "delaystore[parquet]"' in run.refused("send", "q", "--file", "a.csv")
+    assert "run pip install '.[parquet]'" in run.refused("send", "q", "--file", "a.csv")
 
 
 def test_an_interrupt_leaves_nothing(run: CommandLine, sqlite_url: str) -> None:

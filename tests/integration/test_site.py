@@ -18,6 +18,7 @@ from playwright.sync_api import Browser
 
 from tests.servers import ServerMissingError
 from tests.web.chromium import NARROW, chromium, opened
+from website.diagrams import missing
 from website.house import HOUSE
 from website.site import CONFIGURATION, build
 from website.tree import documents
@@ -85,6 +86,18 @@ def test_a_reader_fetches_nothing_from_elsewhere(site: Path) -> None:
     assert [
         style.name for style in site.rglob("*.css") if re.search(r"(url\(|@import)\W*http", style.read_text())
     ] == []
+
+
+def test_each_diagram_is_a_picture(site: Path) -> None:
+    drawn = {name: text.count("```mermaid\n") for name, text in documents().items() if "```mermaid\n" in text}
+    assert len(drawn) >= 2
+    for name, count in drawn.items():
+        assert missing(documents()[name]) == {}, "make pictures draws it"
+        shown = (site / name.removeprefix("docs/")).with_suffix(".html").read_text()
+        assert "flowchart" not in shown
+        pictures = re.findall(r'<img alt="\w[^"]*" class="diagram" src="(pictures/diagram-\w+\.png)"', shown)
+        assert len(pictures) == count
+        assert all((site / each).exists() for each in pictures)
 
 
 def test_the_reference_has_each_public_name(site: Path) -> None:

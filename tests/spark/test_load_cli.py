@@ -357,7 +357,7 @@ def test_without_spark_or_java_the_line_says_what_to_install(
     (folder / "a.csv").write_text(csv_of(1))
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "pyspark", None)
-        assert 'pip install "delaystore[spark]"' in run.refused("load", "a.csv", *MAP)
+        assert "run pip install '.[spark]'" in run.refused("load", "a.csv", *MAP)
     with monkeypatch.context() as patch:
         patch.setenv("PATH", str(tmp_path))
         patch.delenv("JAVA_HOME", raising=False)

@@ -579,4 +579,4 @@ except {MissingDependencyError.__module__}.MissingDependencyError as error:
     program = "import delaystore.errors\n" + program
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert f"needs the library {library}" in run.stdout
-    assert "delaystore[testing]" in run.stdout
+    assert "'.[testing]'" in run.stdout

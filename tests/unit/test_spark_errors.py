@@ -56,7 +56,7 @@ def test_without_the_extra_one_line_says_what_to_install(library: str, name: str
         f"MissingDependencyError: Spark needs the library {library}, which is not installed"
         in result.stderr.splitlines()[-1]
     )
-    assert 'pip install "delaystore[spark]"' in result.stderr.splitlines()[-1]
+    assert "run pip install '.[spark]'" in result.stderr.splitlines()[-1]
 
 
 def test_the_package_has_no_other_names() -> None:

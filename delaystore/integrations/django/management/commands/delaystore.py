@@ -8,6 +8,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 from typing_extensions import override
 
+from delaystore.extras import installing
 from delaystore.integrations.django._database import store_url
 from delaystore.integrations.django._settings import django_settings
 
@@ -24,7 +25,7 @@ class Command(BaseCommand):  # type: ignore[misc] # Django ships no types
         try:
             from delaystore.cli.main import main
         except ImportError:
-            sys.stderr.write('error: the command line needs the extra cli: pip install "delaystore[cli]"\n')
+            sys.stderr.write(f"error: the command line needs the extra cli; {installing('cli')}\n")
             sys.exit(2)
         try:
             _set_defaults()
