@@ -11,6 +11,7 @@ from typing import Final
 
 from starlette.types import ASGIApp
 
+from delaystore.listening import FEW
 from delaystore.service.configuration.addresses import Address
 from delaystore.service.configuration.changes import Change, changes, with_fixed_of
 from delaystore.service.configuration.tree import ServiceConfiguration
@@ -75,10 +76,9 @@ class Service:
                 listener = opened.enter_context(listener_at(web.listen, "[web] listen"))
                 self._serve("the web page", self._site, web.listen, listener, "serving {}", self._site.stop)
             if health.listen is not None:
-                listener = opened.enter_context(listener_at(health.listen, "[health] listen"))
-                self._serve(
-                    "the health page", probe_application(self.state), health.listen, listener, "serving health at {}"
-                )
+                listener = opened.enter_context(listener_at(health.listen, "[health] listen", FEW))
+                probe = probe_application(self.state)
+                self._serve("the health page", probe, health.listen, listener, "serving health at {}", most=FEW)
             opened.pop_all()
         self._set_log_level()
         for server in self._servers:
@@ -167,6 +167,7 @@ class Service:
         listener: socket.socket,
         told: str,
         ending: Callable[[], object] = lambda: None,
+        most: int | None = None,
     ) -> None:
         first = [listener]
 
@@ -174,7 +175,7 @@ class Service:
             self._tell(told.format(url))
 
         def make() -> ServerPart:
-            own = first.pop() if first else listener_at(address, name)
+            own = first.pop() if first else listener_at(address, name, most)
             return ServerPart(application, own, ending=ending, ready=ready)
 
         self._servers.append(Runner(name, make))

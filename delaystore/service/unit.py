@@ -34,6 +34,7 @@ TimeoutStopSec={stop}
 StateDirectory=delaystore
 WorkingDirectory=%S/delaystore
 UMask=0077
+LimitNOFILE=65536
 
 NoNewPrivileges=yes
 CapabilityBoundingSet=
