@@ -11,6 +11,7 @@ from typing import Final
 
 from starlette.types import ASGIApp
 
+from delaystore.errors import ConfigurationError
 from delaystore.listening import FEW
 from delaystore.service.configuration.addresses import Address
 from delaystore.service.configuration.changes import Change, changes, with_fixed_of
@@ -49,6 +50,7 @@ class Service:
 
     def __init__(self, configuration: ServiceConfiguration, tell: Callable[[str], object]) -> None:
         self.configuration = configuration
+        self._protected = configuration.web.is_protected
         self._tell = tell
         self._turned = time.monotonic()
         self._ending = False
@@ -107,6 +109,11 @@ class Service:
         used up `drain`. `beat`: called while parts finish; False: they are waited for no longer.
         What is raised has changed nothing: ConfigurationError where `configuration` cannot work.
         """
+        if self._protected and not configuration.web.is_protected:
+            raise ConfigurationError(
+                "[web] users: the last user is removed, and without users the page lets in anybody on this machine; "
+                "name a user, or restart the service to run it without users"
+            )
         found = list(changes(self.configuration, configuration))
         wanted = with_fixed_of(self.configuration, configuration)
         transition = self._endpoints.transition_to(wanted.endpoint)
@@ -120,6 +127,7 @@ class Service:
         """The names of what has not finished."""
         deadline = time.monotonic() + wanted.drain.total_seconds()
         self.configuration = wanted
+        self._protected = wanted.web.is_protected
         self._set_log_level()
         unfinished = drained(self._endpoints.leave(transition), deadline, beat)
         self._endpoints.close_left()
