@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from delaystore.cli._logging import log_to_standard_error
 from delaystore.cli._options import (
     DEFAULT_ERROR_QUEUE,
     Endpoint,
@@ -73,6 +74,7 @@ def web(
     with options.open(reading(error_queue)) as opened, listening(host, port, protected=protected) as listener:
         application = app(opened.delivery, show_bodies=show_bodies, read_only=read_only, cascade=shown)
         ready = partial(say, f"serving {address_of(listener)} (Ctrl-C ends it)")
+        log_to_standard_error()
         server = PageServer(application, listener, ready, application.state.site.stop)
         with stop_requests(also=server.stop):
             server.serve_until_stopped()

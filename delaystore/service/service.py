@@ -11,6 +11,8 @@ from typing import Final
 
 from starlette.types import ASGIApp
 
+from delaystore.errors import ConfigurationError
+from delaystore.listening import FEW
 from delaystore.service.configuration.addresses import Address
 from delaystore.service.configuration.changes import Change, changes, with_fixed_of
 from delaystore.service.configuration.tree import ServiceConfiguration
@@ -48,6 +50,7 @@ class Service:
 
     def __init__(self, configuration: ServiceConfiguration, tell: Callable[[str], object]) -> None:
         self.configuration = configuration
+        self._protected = configuration.web.is_protected
         self._tell = tell
         self._turned = time.monotonic()
         self._ending = False
@@ -75,10 +78,9 @@ class Service:
                 listener = opened.enter_context(listener_at(web.listen, "[web] listen"))
                 self._serve("the web page", self._site, web.listen, listener, "serving {}", self._site.stop)
             if health.listen is not None:
-                listener = opened.enter_context(listener_at(health.listen, "[health] listen"))
-                self._serve(
-                    "the health page", probe_application(self.state), health.listen, listener, "serving health at {}"
-                )
+                listener = opened.enter_context(listener_at(health.listen, "[health] listen", FEW))
+                probe = probe_application(self.state)
+                self._serve("the health page", probe, health.listen, listener, "serving health at {}", most=FEW)
             opened.pop_all()
         self._set_log_level()
         for server in self._servers:
@@ -107,6 +109,11 @@ class Service:
         used up `drain`. `beat`: called while parts finish; False: they are waited for no longer.
         What is raised has changed nothing: ConfigurationError where `configuration` cannot work.
         """
+        if self._protected and not configuration.web.is_protected:
+            raise ConfigurationError(
+                "[web] users: the last user is removed, and without users the page lets in anybody on this machine; "
+                "name a user, or restart the service to run it without users"
+            )
         found = list(changes(self.configuration, configuration))
         wanted = with_fixed_of(self.configuration, configuration)
         transition = self._endpoints.transition_to(wanted.endpoint)
@@ -120,6 +127,7 @@ class Service:
         """The names of what has not finished."""
         deadline = time.monotonic() + wanted.drain.total_seconds()
         self.configuration = wanted
+        self._protected = wanted.web.is_protected
         self._set_log_level()
         unfinished = drained(self._endpoints.leave(transition), deadline, beat)
         self._endpoints.close_left()
@@ -167,6 +175,7 @@ class Service:
         listener: socket.socket,
         told: str,
         ending: Callable[[], object] = lambda: None,
+        most: int | None = None,
     ) -> None:
         first = [listener]
 
@@ -174,7 +183,7 @@ class Service:
             self._tell(told.format(url))
 
         def make() -> ServerPart:
-            own = first.pop() if first else listener_at(address, name)
+            own = first.pop() if first else listener_at(address, name, most)
             return ServerPart(application, own, ending=ending, ready=ready)
 
         self._servers.append(Runner(name, make))

@@ -114,9 +114,12 @@ class ServerPart:
         return [] if self._answers else ["it does not answer yet"]
 
 
-def listener_at(address: Address, what: str) -> socket.socket:
-    """A socket that listens there. `what`: whose address errors say it is. Raises ConfigurationError."""
-    return listening(address.host, address.port, protected=True, option=f"{what}:")
+def listener_at(address: Address, what: str, most: int | None = None) -> socket.socket:
+    """A socket that listens there. `what`: whose address errors say it is. `most`: see `listening`.
+
+    Raises ConfigurationError.
+    """
+    return listening(address.host, address.port, protected=True, option=f"{what}:", most=most)
 
 
 def _value(secret: Secret | None) -> str | None:

@@ -8,6 +8,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from delaystore.errors import ConfigurationError
+from delaystore.names import control_character
 from delaystore.service.configuration.files import parsed
 from delaystore.service.configuration.kinds import Span
 
@@ -34,6 +36,7 @@ TimeoutStopSec={stop}
 StateDirectory=delaystore
 WorkingDirectory=%S/delaystore
 UMask=0077
+LimitNOFILE=65536
 
 NoNewPrivileges=yes
 CapabilityBoundingSet=
@@ -61,6 +64,7 @@ SystemCallFilter=~@privileged
 WantedBy=multi-user.target
 """
 _CREDENTIAL: Final = re.compile(r"\$\{CREDENTIALS_DIRECTORY\}/([\w.-]+)")
+_PLAIN_WORD: Final = re.compile(r"[\w@%$+=:,./~-]+")
 _USUAL_SECRETS: Final = ["store", "transport"]
 _MORE: Final = 30
 """Seconds that systemd waits beyond the time that the service has to end."""
@@ -74,7 +78,9 @@ def unit_for(configuration: Path) -> str:
     """The unit's text, with the secrets that the file names and the time that it has to end; or the usual ones.
 
     Where it, or what runs, lies in somebody's home, systemd leaves homes readable; where nobody else may read it there,
-    it runs as whom it belongs to. Raises ConfigurationError for a file that is there, and cannot be read.
+    it runs as whom it belongs to.
+
+    Raises ConfigurationError for a file that is there, and cannot be read, and for a path that no unit can have.
     """
     given = parsed(configuration) if configuration.exists() else {}
     named = sorted(set(_CREDENTIAL.findall(configuration.read_text()))) if given else _USUAL_SECRETS
@@ -83,9 +89,9 @@ def unit_for(configuration: Path) -> str:
     needed = _needed(configuration)
     user = _user(needed)
     return _UNIT.format(
-        command=_quoted(_command()),
-        configuration=_quoted(configuration.absolute()),
-        credentials="\n".join(f"LoadCredential={name}:{folder / name}" for name in named),
+        command=_as_program(_command()),
+        configuration=_as_argument(configuration.absolute()),
+        credentials="\n".join(f"LoadCredential={name}:{_plain(folder / name)}" for name in named),
         home="read-only" if any(map(_is_at_home, needed)) else "yes",
         user="DynamicUser=yes" if user is None else f"User={user}",
         stop=f"{drain.total_seconds() + _MORE:.0f}",
@@ -143,6 +149,33 @@ def _is_closed(path: Path) -> bool:
     return not (passed and path.stat().st_mode & stat.S_IROTH)
 
 
-def _quoted(path: Path) -> str:
-    text = str(path).replace("%", "%%")
-    return f'"{text}"' if " " in text else text
+def _as_program(path: Path) -> str:
+    """The first word of ExecStart=, in which `$` means itself. Raises ConfigurationError."""
+    if set(str(path)) & set("\"'\\"):
+        raise ConfigurationError(f"systemd runs no program whose path has a quote or a backslash; move {str(path)!r}")
+    return _word(_plain(path))
+
+
+def _as_argument(path: Path) -> str:
+    """A later word of ExecStart=. Raises ConfigurationError."""
+    return _word(_plain(path).replace("$", "$$"))
+
+
+def _word(plain: str) -> str:
+    """A word as systemd.syntax(7) quotes it."""
+    if _PLAIN_WORD.fullmatch(plain):
+        return plain
+    return '"' + plain.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _plain(path: Path) -> str:
+    """`path` as part of a line, unquoted: without specifiers, such as `%h`.
+
+    Raises ConfigurationError where no line can have it.
+    """
+    text = str(path)
+    if control_character(text) or not text.encode(errors="replace").decode() == text:
+        raise ConfigurationError(
+            f"a unit cannot name {text!r}, which has a control character or is no UTF-8; rename it"
+        )
+    return text.replace("%", "%%")

@@ -1,20 +1,35 @@
 """A server that Prometheus scrapes."""
 
+import socket
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
+from socketserver import ThreadingMixIn
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+from typing_extensions import override
 
 from delaystore.errors import ConfigurationError
 from delaystore.extras import needed_for
+from delaystore.listening import Listener
 
 if TYPE_CHECKING:
+    from wsgiref.types import WSGIApplication
+
     from prometheus_client import Metric
 
     from delaystore.ingress.ingress import Ingress
     from delaystore.telemetry._ingress import IngressMetrics
     from delaystore.telemetry._lateness import CountedLateness
     from delaystore.telemetry._metrics import OpenTelemetryMetrics
+
+_SILENCE: Final = 10
+"""Seconds that a client may take for the next part of its request, and of the answer."""
+_LIFETIME: Final = 30.0
+"""Seconds of a request, when all connections are in use."""
 
 
 class MetricsServer:
@@ -28,7 +43,7 @@ class MetricsServer:
         with needed_for("serving metrics to Prometheus", "prometheus"):
             from opentelemetry.exporter.prometheus import PrometheusMetricReader
             from opentelemetry.sdk.metrics import MeterProvider
-            from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, start_http_server
+            from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, make_wsgi_app
 
             from delaystore.telemetry._lateness import CountedLateness
         self._host = host
@@ -43,12 +58,15 @@ class MetricsServer:
             )
             stack.callback(self.meter_provider.shutdown)
             try:
-                self._server, self._thread = start_http_server(port, host, registry)
+                listener = Listener(host, port, lifetime=_LIFETIME)
             except (OSError, OverflowError, UnicodeError) as error:
                 reason = "no such name can be" if isinstance(error, UnicodeError) else getattr(error, "strerror", error)
                 raise ConfigurationError(
                     f"metrics cannot be served at {host}:{port}: {reason}; give another address"
                 ) from None
+            self._server = _Server(listener, make_wsgi_app(registry))
+            self._thread = threading.Thread(target=self._server.serve_forever, name="delaystore-metrics", daemon=True)
+            self._thread.start()
             stack.pop_all()
 
     @property
@@ -100,6 +118,33 @@ class MetricsServer:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = _SILENCE
+
+    @override
+    def log_message(self, format: str, *args: Any) -> None:
+        """Log no requests."""
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+    def __init__(self, listener: socket.socket, application: "WSGIApplication") -> None:
+        host, port = listener.getsockname()[:2]
+        super().__init__((host, port), _Handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listener
+        self.server_name, self.server_port = host, port
+        self.setup_environ()
+        self.set_app(application)
+
+    @override
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Log nothing of a connection that ended, or of a client that is silent: any client can cause that."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
 
 
 class _LatenessCollector:

@@ -4,7 +4,8 @@ import asyncio
 import inspect
 from base64 import b64decode
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from threading import BoundedSemaphore
 from typing import Final
 
 from starlette.exceptions import HTTPException
@@ -12,8 +13,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from delaystore.bridge import in_thread
 from delaystore.errors import DelaystoreError
-from delaystore.web.calls import Calls
 from delaystore.web.errors import Refusal, answer_error, answer_refusal
 from delaystore.web.origin import why_not_local, why_not_own
 from delaystore.web.paths import is_api, is_public, keep_prefix
@@ -25,6 +26,12 @@ Dependency = Callable[[Request], User | Response | Awaitable[User | Response | N
 READING: Final = frozenset({"GET", "HEAD"})
 _PAUSE: Final = 0.5
 """Seconds that a wrong password costs whoever tries."""
+_LOGINS: Final = BoundedSemaphore(8)
+"""Logins of this process at the same time, those that wait for their check included. More are refused."""
+_CHECKS: Final = BoundedSemaphore(2)
+"""Passwords that are checked at the same time: a hash takes 16 MiB, and a core."""
+_TURN: Final = 0.02
+"""Seconds between two attempts to begin a check."""
 _LOCAL: Final = User("", Role.OPERATE)
 _CHALLENGE: Final = {"WWW-Authenticate": 'Basic realm="delaystore", charset="UTF-8"'}
 _NOBODY: Final = "This page is open to this machine only, as no user is configured: set DELAYSTORE_WEB_USERS."
@@ -41,7 +48,6 @@ class Guard:
     tokens: tuple[Account, ...] = ()
     authenticate: Dependency | None = None
     read_only: bool = False
-    calls: Calls = field(default_factory=Calls)
 
     async def user_of(self, request: Request) -> User | Response:
         """Whoever asks, with what they may do; or the answer that the host gives in place of ours. Raises Refusal."""
@@ -75,7 +81,7 @@ class Guard:
         if kind.lower() != "basic":
             raise Refusal(401, "Log in with a name and a password.", _CHALLENGE)
         name, password = _decoded(credentials)
-        user = self.users.known(name, password) or await self.calls(lambda: self.users.log_in(name, password))
+        user = self.users.known(name, password) or await _log_in(self.users, name, password)
         if user is None:
             await asyncio.sleep(_PAUSE)
             raise Refusal(401, "Name or password are wrong.", _CHALLENGE)
@@ -123,6 +129,22 @@ class Access:
         if request.method not in READING:
             _check_change(request, user)
         return None
+
+
+async def _log_in(users: Accounts, name: str, password: str) -> User | None:
+    """The user of that name and password; None: there is none. Raises Refusal where too many ask."""
+    if not _LOGINS.acquire(blocking=False):
+        await asyncio.sleep(_PAUSE)
+        raise Refusal(429, "Too many logins are being checked. Try again in a few seconds.", {"Retry-After": "2"})
+    try:
+        while not _CHECKS.acquire(blocking=False):
+            await asyncio.sleep(_TURN)
+        try:
+            return await in_thread("delaystore-login", lambda: users.log_in(name, password))
+        finally:
+            _CHECKS.release()
+    finally:
+        _LOGINS.release()
 
 
 def _check_change(request: Request, user: User) -> None:

@@ -115,7 +115,6 @@ def app(
         tokens=tokens_of(os.environ.get(TOKENS_VARIABLE) if tokens is None else tokens),
         authenticate=authenticate,
         read_only=read_only,
-        calls=site.calls,
     )
     application = Starlette(
         routes=_routes(),

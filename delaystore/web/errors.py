@@ -29,9 +29,11 @@ TITLES: Final[Mapping[int, str]] = {
     403: "Not allowed",
     404: "Not found",
     405: "Not possible here",
+    408: "Too slow",
     409: "In the way",
     413: "Too large",
     415: "Not JSON",
+    429: "Too many",
     500: "Something went wrong",
     503: "No answer",
 }

@@ -7,6 +7,8 @@ from starlette.requests import HTTPConnection
 
 _OWN = frozenset({"same-origin", "none"})
 """What a browser says of requests that our own page, or the user, made."""
+_PROXIES = frozenset({"forwarded", "via", "x-real-ip", "x-client-ip", "true-client-ip", "cf-connecting-ip"})
+"""Headers that proxies add, beside X-Forwarded-..."""
 
 
 def is_loopback(host: str | None) -> bool:
@@ -31,7 +33,7 @@ def why_not_local(request: HTTPConnection) -> str | None:
     """
     if request.client is None or not is_loopback(request.client.host):
         return "it comes from another machine"
-    if any(name.startswith("x-forwarded") or name == "forwarded" for name in request.headers):
+    if any(name.startswith("x-forwarded") or name in _PROXIES for name in request.headers):
         return "it comes through a proxy"
     if not is_loopback(_host_of(request)):
         return "it is for another host than localhost"

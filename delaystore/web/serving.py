@@ -1,27 +1,33 @@
 """Serving the page by itself: one process, until it is asked to end."""
 
 import socket
+import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, cast
 
 import uvicorn
 from starlette.types import ASGIApp
 from typing_extensions import override
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from delaystore.errors import ConfigurationError
+from delaystore.listening import Listener, most_connections
 from delaystore.web.origin import is_loopback
 
 PORT: Final = 8765
 HOST: Final = "127.0.0.1"
-_BACKLOG: Final = 128
 _GRACE: Final = 5
 """Seconds that answers in progress get at the end."""
+_SILENCE: Final = 10.0
+"""Seconds that a client may take for a request's head, and for the next part of an answer."""
+_SWEEP: Final = 10
+"""Ticks of uvicorn between two looks for silent clients, of 0.1 s each."""
 
 
-def listening(host: str, port: int, *, protected: bool, option: str = "--host") -> socket.socket:
+def listening(host: str, port: int, *, protected: bool, option: str = "--host", most: int | None = None) -> Listener:
     """A socket that listens there. `protected`: whether somebody has to log in, as anybody may try then.
-    `option`: what errors call the host.
+    `option`: what errors call the host. `most`: the most connections; None: as many as a page has.
 
     Raises ConfigurationError for a host that is not this machine's own where nobody has to log in, for one that has no
     address here, and for a port that is taken.
@@ -32,22 +38,15 @@ def listening(host: str, port: int, *, protected: bool, option: str = "--host") 
             f"ada:operate:PASSWORD, or leave {option} out"
         )
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise ConfigurationError(f"{option} {host} leads nowhere: {error.strerror or error}") from None
+        return Listener(host, port, most=most_connections() if most is None else most)
     except UnicodeError:  # of a name that DNS cannot have, such as one of 300 characters
         raise ConfigurationError(f"{option} {host} leads nowhere: no such name can be") from None
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(_BACKLOG)
+    except socket.gaierror as error:
+        raise ConfigurationError(f"{option} {host} leads nowhere: {error.strerror or error}") from None
     except OSError as error:
-        listener.close()
         raise ConfigurationError(
             f"{host}:{port} cannot be listened to: {error.strerror}; choose another port, or end what has this one"
         ) from None
-    return listener
 
 
 def address_of(listener: socket.socket) -> str:
@@ -71,6 +70,9 @@ class PageServer(uvicorn.Server):
             access_log=False,
             log_config=None,
             lifespan="off",
+            log_level="error",  # any client can cause warnings
+            loop="asyncio",  # another one would not call Listener.accept
+            http="h11",
             server_header=False,
             timeout_graceful_shutdown=_GRACE,
             ws="none",
@@ -79,6 +81,7 @@ class PageServer(uvicorn.Server):
         self._ending = ending
         self._listener = listener
         self._ready = ready
+        self._waiting: dict[H11Protocol, tuple[object, float]] = {}
 
     def serve_until_stopped(self) -> None:
         """Return once `stop` was called, and answers in progress were given."""
@@ -99,3 +102,29 @@ class PageServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self._ready()
+
+    @override
+    async def on_tick(self, counter: int) -> bool:
+        if counter % _SWEEP == 0:
+            self._end_silent()
+        return await super().on_tick(counter)
+
+    def _end_silent(self) -> None:
+        """End connections that have waited too long for their client: for a request, or for it to read the answer.
+
+        uvicorn's own limit begins with the end of the first answer. It does not count the seconds of a client that
+        sends nothing, or a byte now and then.
+        """
+        now, before, self._waiting = time.monotonic(), self._waiting, {}
+        for connection in cast("set[H11Protocol]", self.server_state.connections.copy()):
+            request, unsent = connection.cycle, connection.transport.get_write_buffer_size()
+            if request is not None and not request.response_complete and not unsent:
+                continue  # it waits for the application
+            awaited = (request, unsent)
+            was_awaited, since = before.get(connection, (None, now))
+            if was_awaited != awaited:
+                since = now
+            if now - since > _SILENCE:
+                connection.transport.abort()
+            else:
+                self._waiting[connection] = awaited, since

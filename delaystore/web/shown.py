@@ -14,6 +14,8 @@ from delaystore.stores.abc import Count
 NOTHING: Final = "\N{EN DASH}"
 """In place of what is not known."""
 _HEX_WIDTH: Final = 16
+_LONGEST_JSON: Final = 2**18
+_INDENTED: Final = json.JSONEncoder(indent=2, ensure_ascii=False)
 
 
 def number(value: float | Count | None) -> str:
@@ -70,12 +72,23 @@ def as_text(body: bytes) -> str | None:
 
 
 def as_json(body: bytes) -> str | None:
-    """The body as JSON with line breaks; None: it is none."""
+    """The body as JSON with line breaks; None: it is none, or has more than _LONGEST_JSON characters then.
+
+    What is nested deeply is indented so far that 64 KiB would become 60 MB.
+    """
+    parts, size = [], 0
     try:
         found = json.loads(body)
-        return json.dumps(found, indent=2, ensure_ascii=False) if isinstance(found, dict | list) else None
+        if not isinstance(found, dict | list):
+            return None
+        for part in _INDENTED.iterencode(found):
+            size += len(part)
+            if size > _LONGEST_JSON:
+                return None
+            parts.append(part)
     except (ValueError, RecursionError):
         return None
+    return "".join(parts)
 
 
 def as_hex(body: bytes) -> str:

@@ -4,6 +4,7 @@ import hashlib
 import hmac
 import os
 import secrets
+import time
 from base64 import b64decode, b64encode
 from binascii import Error as NoBase64Error
 from collections.abc import Mapping
@@ -22,6 +23,8 @@ USERS_VARIABLE: Final = "DELAYSTORE_WEB_USERS"
 TOKENS_VARIABLE: Final = "DELAYSTORE_WEB_TOKENS"
 _SCRYPT: Final = "scrypt$"
 _COST: Final = {"n": 2**14, "r": 8, "p": 1}
+_REMEMBERED: Final = 300.0
+"""Seconds, since its last use, for which an accepted password is not checked again."""
 _SHORTEST_TOKEN: Final = 16
 """Characters of a token: a program has no use for one that can be guessed."""
 
@@ -55,7 +58,7 @@ def user_of(request: HTTPConnection) -> User:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A user with a secret: a password or a token as it is, or `scrypt$SALT$HASH` of one."""
+    """A user with a secret: a password or a token as it is, or `scrypt$SALT$HASH` of a password."""
 
     user: User
     secret: str = field(repr=False)
@@ -69,29 +72,32 @@ class Account:
 
 
 class Accounts:
-    """Accounts by name. What was accepted once is remembered, as a digest, so that a hash costs its time once."""
+    """Accounts by name. What was accepted is remembered for a while, as a digest, so that a hash is seldom checked."""
 
     def __init__(self, accounts: Mapping[str, Account]) -> None:
         self._accounts = accounts
         self._key = secrets.token_bytes(32)
-        self._accepted: dict[str, bytes] = {}
+        self._accepted: dict[str, tuple[bytes, float]] = {}
         self._nobody = Account(User(""), next(iter(accounts.values())).secret if accounts else secrets.token_hex())
 
     def __bool__(self) -> bool:
         return bool(self._accounts)
 
     def known(self, name: str, secret: str) -> User | None:
-        """The user who was accepted with this secret before; None: nobody was."""
-        before = self._accepted.get(name)
-        same = before is not None and hmac.compare_digest(before, self._remembered(name, secret))
-        return self._accounts[name].user if same else None
+        """The user who was accepted with this secret a while ago; None: nobody was."""
+        given, now = self._remembered(name, secret), time.monotonic()
+        before, until = self._accepted.get(name, (b"", now))
+        if now >= until or not hmac.compare_digest(before, given):
+            return None
+        self._accepted[name] = given, now + _REMEMBERED
+        return self._accounts[name].user
 
     def log_in(self, name: str, secret: str) -> User | None:
         """The user of that name and secret; None: there is none. An unknown name takes as long as a wrong secret."""
         account = self._accounts.get(name, self._nobody)
         if not account.accepts(secret) or account is self._nobody:
             return None
-        self._accepted[name] = self._remembered(name, secret)
+        self._accepted[name] = self._remembered(name, secret), time.monotonic() + _REMEMBERED
         return account.user
 
     def _remembered(self, name: str, secret: str) -> bytes:
@@ -140,6 +146,10 @@ def tokens_of(text: str | None, variable: str = TOKENS_VARIABLE) -> tuple[Accoun
             raise ConfigurationError(
                 f"{variable}: the token of entry {number} is shorter than {_SHORTEST_TOKEN} characters; make one with "
                 "openssl rand -hex 32"
+            )
+        if token.startswith(_SCRYPT):
+            raise ConfigurationError(
+                f"{variable}: the token of entry {number} is a hash; a token is compared as it is, so write it itself"
             )
         if token in (each.secret for each in found):
             raise ConfigurationError(f"{variable}: entry {number} has the token of another one; give each its own")

@@ -91,6 +91,9 @@ def test_the_page_lets_in_whom_the_file_names_and_probes_let_in_anybody(sqlite_u
         assert service.reload() == "reloaded: [web] users"
         assert httpx.get(f"{service.url}/sales/", auth=("ada", "lovelace")).status_code == 401
         assert httpx.get(f"{service.url}/sales/", auth=("ada", "byron")).status_code == 200
+        config.write_text(config.read_text().replace('users = "ada:operate:byron"', ""))
+        assert "not reloaded, all is as it was: [web] users: the last user is removed" in service.reload()
+        assert httpx.get(f"{service.url}/sales/").status_code == 401
 
 
 def test_a_reload_goes_over_to_what_it_can_and_names_the_rest(

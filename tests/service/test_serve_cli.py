@@ -4,6 +4,7 @@ import json
 import os
 import pwd
 import re
+import shlex
 import shutil
 import socket
 import subprocess
@@ -135,6 +136,39 @@ def test_the_unit_for_systemd_is_one(run: CommandLine, config: Path, tmp_path: P
         assert "TimeoutStopSec=130\n" in printed
     else:
         assert "LoadCredential=store:/etc/delaystore/store\n" in printed
+
+
+@pytest.mark.parametrize(
+    "name", ["sp ace", 'quo"te', "it's", "100%h", "$HOME", "${X}", "back\\slash", "a;b", "#", "größe", "\\"]
+)
+def test_the_unit_names_any_folder(run: CommandLine, sqlite_url: str, tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    config = folder / "delaystore.toml"
+    config.write_text(
+        '[endpoint.sales]\nstore = "@${CREDENTIALS_DIRECTORY}/store"\ntransport = "amqp://app:${PASSWORD}@localhost"\n'
+    )
+    printed = run("serve", "--print-systemd", "--config", str(config)).out
+    (command,) = re.findall(r"^ExecStart=(.*)$", printed, re.MULTILINE)
+    program, *options, named = shlex.split(command)
+    assert options == ["serve", "--config"]
+    assert named.replace("%%", "%").replace("$$", "$") == str(config)
+    (credential,) = re.findall(r"^LoadCredential=store:(.*)$", printed, re.MULTILINE)
+    assert credential.replace("%%", "%") == str(folder / "store")
+    verifier = shutil.which("systemd-analyze")
+    if verifier is not None:
+        unit = tmp_path / "delaystore.service"
+        unit.write_text(printed.replace(program, sys.executable, 1))
+        done = subprocess.run([verifier, "verify", str(unit)], capture_output=True, text=True, check=False)
+        assert (done.returncode, str(unit) in done.stderr) == (0, False), done.stderr
+
+
+@pytest.mark.parametrize("name", ["x\nExecStartPre=touch pwned\n#", "x\ry", "\x1b[2J", os.fsdecode(b"\xff")])
+def test_the_unit_names_no_folder_that_would_end_its_line(run: CommandLine, tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    config = write(folder / "delaystore.toml", endpoint("sales", "sqlite:///a.db", "sqlite:///a.db"))
+    assert "a unit cannot name" in run.refused("serve", "--print-systemd", "--config", str(config))
 
 
 @pytest.mark.parametrize("mode", [0o700, 0o755])

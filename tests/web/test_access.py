@@ -1,5 +1,6 @@
 """Who is let in, and who may change what."""
 
+import time
 from datetime import timedelta
 
 import httpx
@@ -14,10 +15,10 @@ from starlette.routing import Mount
 from delaystore.delivery import AsyncDelayedDelivery, DelayedDelivery
 from delaystore.errors import ConfigurationError
 from delaystore.stores import InMemoryDelayedMessageStore
-from delaystore.web import Role, User, app
+from delaystore.web import Role, User, app, users
 from delaystore.web.application import CHANGES, LOOKS
 from delaystore.web.hardening import HEADERS
-from delaystore.web.users import accounts_of, hashed, tokens_of
+from delaystore.web.users import Account, accounts_of, hashed, tokens_of
 from tests.web.pages import TOKENS, USERS, Page, browser, post
 
 PATHS = [path for path, _ in (*LOOKS, *CHANGES)]
@@ -31,6 +32,9 @@ PATHS = [path for path, _ in (*LOOKS, *CHANGES)]
         (("127.0.0.1", 1), "localhost.example", {}),
         (("127.0.0.1", 1), "127.0.0.1:8765", {"X-Forwarded-For": "192.0.2.7"}),
         (("127.0.0.1", 1), "127.0.0.1:8765", {"Forwarded": "for=192.0.2.7"}),
+        (("127.0.0.1", 1), "127.0.0.1:8765", {"Via": "1.1 proxy"}),
+        (("127.0.0.1", 1), "127.0.0.1:8765", {"X-Real-IP": "192.0.2.7"}),
+        (("127.0.0.1", 1), "127.0.0.1:8765", {"CF-Connecting-IP": "192.0.2.7"}),
     ],
 )
 def test_without_a_user_only_this_machine_is_let_in(
@@ -84,6 +88,21 @@ def test_a_password_may_be_given_as_a_hash_and_in_a_file(delivery: DelayedDelive
         assert browser(page, user="grace").get("/").status_code == 200
 
 
+def test_an_accepted_password_is_remembered_for_a_while(
+    delivery: DelayedDelivery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked: list[str] = []
+    accepts = Account.accepts
+    monkeypatch.setattr(Account, "accepts", lambda self, given: checked.append(given) or accepts(self, given))
+    monkeypatch.setattr(users, "_REMEMBERED", 0.2)
+    page = browser(app(delivery, users=f"ada:operate:{hashed('lovelace')}"), user="ada")
+    assert [page.get("/changes").status_code for _ in range(2)] == [200, 200]
+    assert checked == ["lovelace"]
+    time.sleep(0.3)
+    assert page.get("/changes").status_code == 200
+    assert checked == ["lovelace", "lovelace"]
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -106,6 +125,7 @@ def test_wrong_users_are_told_without_their_passwords(text: str, said: str) -> N
     [
         ("brief:read", "shorter than 16"),
         ("0123456789abcdef", "TOKEN:ROLE"),
+        ("scrypt$0123456789abcdef$0123456789abcdef:read", "is a hash"),
         ("0123456789abcdef:read 0123456789abcdef:operate", "entry 2 has the token of another one"),
     ],
 )

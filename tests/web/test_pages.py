@@ -347,3 +347,16 @@ def _filter(**given: Any) -> Any:
     from delaystore.filters import MessageFilter
 
     return MessageFilter(**given)
+
+
+@pytest.mark.parametrize(("depth", "is_json"), [(20, True), (900, False)])
+def test_a_body_that_would_become_a_huge_page_is_shown_as_it_is(
+    delivery: DelayedDelivery, depth: int, is_json: bool
+) -> None:
+    body = "[" * depth + ",".join("1" * ((64_000 - 2 * depth) // 2 if not is_json else 100)) + "]" * depth
+    delivery.send("billing", body.encode(), delay=timedelta(hours=1), message_id="nested")
+    answer = browser(app(delivery, show_bodies=True)).get("/message", params={"id": "nested"})
+    assert answer.status_code == 200
+    assert len(answer.content) < 1_000_000
+    assert body in answer.text
+    assert (">JSON<" in answer.text) is is_json

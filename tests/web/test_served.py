@@ -3,14 +3,16 @@
 import signal
 import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from pathlib import Path
 from threading import Thread
 
 import httpx
 import pytest
 
 from delaystore import DelayedDelivery, SqlDelayedMessageStore
-from delaystore.web.users import accounts_of
+from delaystore.web.users import accounts_of, hashed
 from tests.integration.cli import CommandLine, started
 from tests.long import long
 from tests.web.pages import TOKENS, USERS
@@ -104,6 +106,31 @@ def test_who_hangs_up_in_the_midst_of_a_form_is_not_logged(environment: dict[str
                 assert httpx.get(f"{page.url}/changes").status_code == 200  # by then it is read
         assert httpx.get(f"{page.url}/changes").status_code == 200
         assert page.stop()[1].splitlines() == ["stopped"]
+
+
+def test_a_flood_of_logins_takes_neither_the_memory_nor_the_page(environment: dict[str, str]) -> None:
+    user = {"DELAYSTORE_WEB_USERS": f"ada:operate:{hashed('lovelace')}"}
+    with served(environment={**environment, **user}) as page, httpx.Client(base_url=page.url, timeout=60) as client:
+
+        def wrong(number: int) -> httpx.Response:
+            return httpx.get(page.url, auth=("ada", f"guess {number}"), timeout=60)
+
+        assert client.get("/messages", auth=("ada", "lovelace")).status_code == 200
+        before = resident(page.process.pid)
+        with ThreadPoolExecutor(40) as attackers:
+            answers = attackers.map(wrong, range(120))
+            for _ in range(5):
+                assert client.get("/messages", auth=("ada", "lovelace")).status_code == 200
+            found = {answer.status_code: answer for answer in answers}
+        assert found.keys() == {401, 429}
+        assert found[429].headers["retry-after"] == "2"
+        assert resident(page.process.pid) - before < 100
+
+
+def resident(pid: int) -> int:
+    """The most memory that a process has had, in MiB."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) // 1024
 
 
 def test_a_port_that_is_taken_is_told_in_one_line(run: CommandLine) -> None:
