@@ -2,18 +2,14 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
-from typing import Final
+from datetime import datetime
 
 from delaystore.dispatcher._batch import Batch
 from delaystore.dispatcher._destinations import KnownDestinations
 from delaystore.dispatcher._limits import Limits
 from delaystore.message import DelayedMessage
 from delaystore.stores.abc import DelayedMessageStore
-from delaystore.stores.operable import Allowance, OperableTransaction
-
-GRID: Final = timedelta(milliseconds=50)
-"""Postponed messages are shown together, those of so long at once: not a pass for each."""
+from delaystore.stores.operable import Allowance, OperableTransaction, postponed_until
 
 
 class Admission:
@@ -61,7 +57,24 @@ class Admission:
         if batch.paused:
             self._park(tx, batch)
         if batch.postponed:
-            batch.shown_later = tx.postpone(batch.postponed)
+            batch.shown_later = tx.postpone(self._as_limited_now(tx, batch))
+
+    def _as_limited_now(self, tx: OperableTransaction, batch: Batch) -> Sequence[tuple[DelayedMessage, datetime]]:
+        """What is postponed longer than any message under the limits of now is shown at once: the next pass asks."""
+        promised = tx.promised({message.destination for message, _ in batch.postponed})
+        latest = {name: postponed_until(self._shown_at(last)) for name, last in promised.items()}
+        now = tx.now()
+        found = [
+            (
+                each,
+                at
+                if each.destination in latest and (at <= latest[each.destination] or each.due_time > now)
+                else each.due_time,
+            )
+            for each, at in batch.postponed
+        ]
+        batch.again |= any(at == each.due_time for each, at in found)
+        return found
 
     def _park(self, tx: OperableTransaction, batch: Batch) -> None:
         parked = frozenset(tx.park_claimed(batch.paused))
@@ -86,7 +99,7 @@ class Admission:
         self, batch: Batch, destination: str, messages: Sequence[DelayedMessage], allowance: Allowance
     ) -> Sequence[DelayedMessage]:
         rest = messages[allowance.granted :]
-        times = [self._shown_at(_on_grid(time)) for time in allowance.later]
+        times = [postponed_until(self._shown_at(time)) for time in allowance.later]
         batch.postponed += zip(rest, times, strict=False)
         if len(rest) > len(times):  # more than were asked for before the fetch
             self._limits.want(destination, len(rest) - len(times))
@@ -97,8 +110,3 @@ class Admission:
 def _in_order(messages: Sequence[DelayedMessage], some: Sequence[DelayedMessage]) -> Sequence[DelayedMessage]:
     ids = {message.message_id for message in some}
     return [message for message in messages if message.message_id in ids]
-
-
-def _on_grid(time: datetime) -> datetime:
-    """`time`, or up to GRID later."""
-    return time + (datetime.min.replace(tzinfo=time.tzinfo) - time) % GRID

@@ -11,7 +11,7 @@ from delaystore.failures import FailedAttempt
 from delaystore.message import DelayedMessage
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores.abc import DelayedMessageStore
-from delaystore.stores.operable import FailedDelivery
+from delaystore.stores.operable import FailedDelivery, retried_at
 
 _STILL_ON_ITS_WAY: Final = 2
 """Times `dispatch_timeout` that a message on its way is not shown, as other dispatchers would send it again."""
@@ -67,7 +67,9 @@ class NextAttempts:
         """Count a failure of each message, and show it again after its gap; returns how many were there."""
         if not gaps:
             return 0
-        times = [self.shown_at(_not_late(failure.message, now, next_attempt(now, gap))) for failure, gap in gaps]
+        times = [
+            retried_at(self.shown_at(_not_late(failure.message, now, next_attempt(now, gap)))) for failure, gap in gaps
+        ]
         failures = [failure for failure, _ in gaps]
         if batch.operable is None:
             return tx.increment_failure_counts(

@@ -1,4 +1,4 @@
-"""Parking what falls due for paused destinations, and showing it again, beside the passes."""
+"""Parking what falls due for paused destinations, and showing it again, as what a limit postponed, beside passes."""
 
 import time
 from datetime import datetime, timedelta
@@ -16,6 +16,8 @@ AHEAD: Final = timedelta(seconds=60)
 PARK_EVERY: Final = 15.0
 LOOK_EVERY: Final = 5.0
 """Seconds between two looks at the destinations, by whichever thread."""
+LOOK_AGAIN: Final = 0.5
+"""The same while a destination is paused or limited: a change is to count within a second."""
 UNPARK_EVERY: Final = 60.0
 """Seconds between two searches for parked messages whose destination nobody knows to be paused any more."""
 BREATHER: Final = 0.02
@@ -58,12 +60,13 @@ class Parking:
 
     def _seconds_until_next(self, now: datetime) -> float:
         ends = [each.paused_until for each in self._context.destinations.all if each.paused and each.paused_until]
-        return max(0.0, min([LOOK_EVERY, *((end - now).total_seconds() for end in ends)]))
+        longest = LOOK_AGAIN if self._context.destinations.all else LOOK_EVERY
+        return max(0.0, min([longest, *((end - now).total_seconds() for end in ends)]))
 
     def _unpark(self, store: OperableDelayedMessageStore) -> None:
         while not self.ticker.ended:
             with self._call("showing parked messages again"):
-                step = store.unpark(STEP)
+                step = store.unpark(STEP, self._context.settings.handover_horizon)
             if not step:
                 self._unpark_at = time.monotonic() + UNPARK_EVERY
                 break
@@ -90,7 +93,7 @@ class Parking:
 
 
 def show_what_resumes(context: DispatchContext) -> None:
-    """Show all that is parked of destinations that are resuming, by now. Raises what the store raises."""
+    """Show all that is parked or postponed of destinations that are resuming. Raises what the store raises."""
     context.destinations.forget()
     context.destinations.read()
     store = context.operability.found
@@ -98,5 +101,5 @@ def show_what_resumes(context: DispatchContext) -> None:
         return
     while True:
         with context.store_calls.call("showing parked messages again"):
-            if not store.unpark(STEP):
+            if not store.unpark(STEP, context.settings.handover_horizon):
                 return

@@ -6,13 +6,15 @@ from datetime import datetime, timedelta
 from typing import Final, Self
 
 from delaystore.errors import ConfigurationError
-from delaystore.stores.operable import FURTHEST, Allowance
+from delaystore.stores.operable import FURTHEST, Allowance, postponed_until
 
 SLOWEST: Final = 0.001
 FASTEST: Final = 1_000_000.0
 """Bounds of a limit, in messages a second."""
 _ROUNDING: Final = 1e-9
 """Of a message: what binary fractions lack."""
+_UNEVEN: Final = timedelta(seconds=5)
+"""How far two readings of a store's clock may be apart although it has not stepped."""
 
 
 def check_max_rate(max_rate: float | None) -> float | None:
@@ -44,6 +46,22 @@ class Bucket:
     def forgiven(self, now: datetime) -> Self:
         """Without promises, as after a resume: who had them asks again at once."""
         return replace(self, promised=now)
+
+    def has_promised(self, now: datetime) -> bool:
+        """Whether a message may be postponed until after `now`."""
+        return self.promised > now - FURTHEST
+
+    def is_of_another_clock(self, now: datetime) -> bool:
+        """Whether the clock has evidently stepped back since a time was promised."""
+        return self.promised > now + FURTHEST + _UNEVEN
+
+
+def shown_by(promised: datetime | None, ahead: timedelta, now: datetime) -> datetime:
+    """The latest next attempt that a message postponed under the present limit has, if it is fetched `ahead` of it.
+
+    `promised`: the last time that was given; None: the destination has no limit.
+    """
+    return now if promised is None else postponed_until(max(promised, now) + ahead)
 
 
 def allowed(bucket: Bucket, max_rate: float, now: datetime, wanted: int) -> tuple[Allowance, Bucket]:

@@ -6,7 +6,7 @@ As of `abc.py`, its semantics live here and only here; `delaystore.testing` chec
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -33,8 +33,10 @@ ALIVE: Final = timedelta(seconds=20)
 GONE_FOR: Final = timedelta(hours=24)
 """For how long the store tells that a queue has no ingress any more."""
 FURTHEST: Final = timedelta(minutes=15)
-"""How far ahead messages for a limited destination are postponed, at most: so long may they wait on although the limit
-is lifted."""
+"""How far ahead messages for a limited destination are postponed, at most."""
+GRID: Final = timedelta(milliseconds=50)
+"""Postponed messages are shown together, those of this long at once: not a pass for each."""
+TICK: Final = timedelta(microseconds=1)
 BUSIEST: Final = 50
 """Destinations of which a dispatcher tells, in each minute, how many messages it delivered."""
 ACTIVITY_KEPT: Final = timedelta(hours=25)
@@ -96,7 +98,7 @@ class Destination:
     paused_until: datetime | None = None
     """When it resumes by itself; None: never, or it is not paused."""
     resuming: bool = False
-    """It is not paused any more, but some of its messages are still parked."""
+    """It is not paused any more, or its limit has changed, and some of its messages are still parked or postponed."""
     max_rate: float | None = None
     """Messages a second, over all dispatchers; None: no limit."""
     changed: datetime
@@ -110,6 +112,24 @@ class Allowance:
     granted: int
     later: Sequence[datetime] = ()
     """A time for each of the others, in their order. It promises nothing: they ask again then."""
+
+
+def postponed_until(time: datetime) -> datetime:
+    """The next attempt of a message that a limit postpones until `time`: that, or the next one on the GRID.
+
+    So a store tells what a limit has postponed from what has failed, and finds it by the index of next attempts.
+    """
+    return time + (datetime.min.replace(tzinfo=time.tzinfo) - time) % GRID
+
+
+def is_postponed(message: DelayedMessage) -> bool:
+    """Whether a limit has postponed it."""
+    return message.next_attempt > message.due_time and postponed_until(message.next_attempt) == message.next_attempt
+
+
+def retried_at(time: datetime) -> datetime:
+    """The next attempt of a message that has failed: `time`, but off the GRID."""
+    return time + TICK if postponed_until(time) == time else time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,7 +255,15 @@ class OperableTransaction(DelayedMessageStore):
     def postpone(self, postponed: Sequence[tuple[DelayedMessage, datetime]]) -> int:
         """Show claimed messages again at these times, and end their claims; no failure is counted.
 
-        Returns how many were there, still claimed.
+        Returns how many were there, still claimed. A time made by `postponed_until` is for a limit's sake.
+        """
+
+    @abstractmethod
+    def promised(self, destinations: Collection[str]) -> Mapping[str, datetime]:
+        """Of those of `destinations` that are limited by now: the last time that `allowance` has given.
+
+        What this transaction postpones for a limit beyond that was allowed by an earlier limit, and is to be shown at
+        once. No other limit slips in between: either its `unpark` sees it postponed, or this sees the new limit.
         """
 
 
@@ -339,12 +367,15 @@ class OperableDelayedMessageStore(ManagedDelayedMessageStore, OperableTransactio
     @abstractmethod
     def resume(self, destination: str, *, by: str) -> bool:
         """Let messages for `destination` go: it is resuming, until `unpark` has shown them all. False: it was not
-        paused.
+        paused. Those that a limit had postponed ask for their allowance again, too.
         """
 
     @abstractmethod
     def limit_rate(self, destination: str, max_rate: float | None, *, by: str) -> None:
-        """Let at most `max_rate` messages a second go to `destination`, from all dispatchers; None: any number."""
+        """Let at most `max_rate` messages a second go to `destination`, from all dispatchers; None: any number.
+
+        If another limit has postponed messages, the destination is resuming until `unpark` has shown them.
+        """
 
     @abstractmethod
     def park(self, until: datetime, at_most: int = STEP) -> int:
@@ -354,8 +385,12 @@ class OperableDelayedMessageStore(ManagedDelayedMessageStore, OperableTransactio
         """
 
     @abstractmethod
-    def unpark(self, at_most: int = STEP) -> int:
+    def unpark(self, at_most: int = STEP, ahead: timedelta | None = None) -> int:
         """Show up to `at_most` parked messages of destinations that are not paused; returns how many.
+
+        Then it shows what a limit had postponed, at destinations that are resuming, beyond the last time that
+        `allowance` has given since; what has failed keeps its next attempt. `ahead`: how long before its next attempt
+        dispatchers fetch a message. None: the caller does not know; such messages, and `resuming`, are left to them.
 
         Their next attempt is their due time again, or, if that is past, a later time that is. It also ends pauses whose
         time is over. 0: none is left that nobody has claimed, and nothing is resuming any more. Where nothing resumes,
@@ -368,7 +403,8 @@ class OperableDelayedMessageStore(ManagedDelayedMessageStore, OperableTransactio
 
         What is granted counts as gone. The messages of one second (one, at least) may go at once, and no more than
         `max_rate` each second after that, over all handles. The times for the others are as far apart, given to nobody
-        else, and no further ahead than FURTHEST. Where there is no limit, all are granted.
+        else, and no further ahead than FURTHEST. Where there is no limit, all are granted. If the store's clock has
+        stepped back behind the times that it gave before, the destination is resuming.
         """
 
     # failures

@@ -1,6 +1,8 @@
 """Pauses and limits within one transaction, exactly once, and beside it, on each database."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from sqlalchemy import create_engine, make_url
@@ -8,8 +10,12 @@ from sqlalchemy import create_engine, make_url
 from delaystore.dispatcher import Dispatcher, DispatchReport
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
 from delaystore.stores import SqlDelayedMessageStore
-from delaystore.transports import SqlQueueTransport
-from tests.integration.sql_stores import message
+from delaystore.stores.operable import FURTHEST
+from delaystore.testing import SettableClock
+from delaystore.transports import InMemoryTransport, SqlQueueTransport
+from tests.dispatching import running, wait_until
+from tests.integration.sql_stores import message, opened
+from tests.servers import PostgreSQL, ShiftedClock
 
 EXACTLY_ONCE = DelayedDeliverySettings(transaction_mode=TransactionMode.TRANSACTION_SCOPE, max_body_bytes=1000)
 
@@ -65,3 +71,55 @@ def test_a_pool_of_one_connection_will_do(database_url: str, store: SqlDelayedMe
     narrow.close()
     engine.dispose()
     transport.close()
+
+
+def change_limit(store: SqlDelayedMessageStore, how: str) -> None:
+    if how == "pause":
+        store.pause("slow", by="test")
+    store.limit_rate("slow", {"raise": 10_000.0, "lower": 0.001}.get(how), by="test")
+    if how == "pause":
+        store.resume("slow", by="test")
+
+
+@pytest.mark.parametrize("how", ["lift", "raise", "pause", "lower"])
+def test_another_limit_lets_go_at_once_what_the_one_before_had_postponed(
+    store: SqlDelayedMessageStore, transport: SqlQueueTransport, how: str
+) -> None:
+    """For three hours, if nobody changed it."""
+    store.limit_rate("slow", 0.01, by="test")
+    now = store.now()
+    store.store_many(message(now, -number, destination="slow") for number in range(100))
+    with running(Dispatcher(store, transport, DelayedDeliverySettings(max_body_bytes=1000))):
+        wait_until(lambda: all(each.next_attempt > now for each in store.list().messages), "the limit")
+        change_limit(store, how)
+        if how != "lower":
+            wait_until(lambda: store.count() == 0, "what was postponed")
+        wait_until(lambda: not any(each.resuming for each in store.destinations()), "the end of it")
+    assert store.count() == (99 if how == "lower" else 0)
+
+
+def test_a_clock_that_steps_back_keeps_nothing_postponed_for_longer_than_a_limit_may(database_url: str) -> None:
+    clock = SettableClock(datetime(2031, 1, 1, 12, tzinfo=UTC))
+    with opened(database_url, clock=clock) as store:
+        store.limit_rate("slow", 1.0, by="test")
+        store.store_many(message(clock.now(), -20_000, destination="slow") for _ in range(50))
+        dispatcher = Dispatcher(store, InMemoryTransport(auto_declare=True), DelayedDeliverySettings())
+        assert dispatcher.dispatch_due().postponed == 49
+        clock.advance(-7200)
+        assert [each.resuming for each in store.destinations()] == [True]
+        assert dispatcher.dispatch_due().postponed == 49, "the next one is granted in a second"
+        assert max(each.next_attempt for each in store.list().messages) <= clock.now() + FURTHEST
+        assert [each.resuming for each in store.destinations()] == [False]
+
+
+def test_a_server_whose_clock_steps_back_keeps_nothing_postponed(start_server: Callable[[Any], PostgreSQL]) -> None:
+    server = start_server(lambda: PostgreSQL(clock=ShiftedClock()))
+    assert server.clock is not None
+    with opened(server.create_database()) as store:
+        store.limit_rate("slow", 2.0, by="test")
+        now = store.now()
+        store.store_many(message(now, -20_000, destination="slow") for _ in range(40))
+        with running(Dispatcher(store, InMemoryTransport(auto_declare=True), DelayedDeliverySettings())):
+            wait_until(lambda: store.count() < 39, "the limit")
+            server.clock.set(-7200)
+            wait_until(lambda: store.count() == 0, "what was postponed by the clock before")

@@ -148,8 +148,8 @@ class Broken(Memory):
     "a stray stays parked": (
         """
 class Broken(Memory):
-    def unpark(self, at_most=2000):
-        return super().unpark(at_most) if any(row.resuming for row in self.destinations()) else 0
+    def unpark(self, at_most=2000, ahead=None):
+        return super().unpark(at_most, ahead) if any(row.resuming for row in self.destinations()) else 0
 """,
         {"test_what_is_parked_though_nothing_is_paused_is_shown"},
     ),

@@ -1,17 +1,21 @@
 """Limited destinations: what is granted goes, the others are shown again later."""
 
+import random
 import threading
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from delaystore.dispatcher import Dispatcher, DispatchReport, _limits
 from delaystore.errors import StoreError
 from delaystore.stores.memory import InMemoryDelayedMessageStore
-from delaystore.stores.operable import Allowance
+from delaystore.stores.operable import Allowance, is_postponed, postponed_until
 from delaystore.testing import SettableClock
+from delaystore.transports.abc import Outcome, OutcomeKind
 from tests.dispatching import NOON, CountingStore, ScriptedTransport, message, running, settings, wait_until
 
 SECOND = timedelta(seconds=1)
@@ -154,3 +158,34 @@ def test_a_limit_that_is_lifted_limits_no_more(
     store.limit_rate("slow", None, by="me")
     store.store_many(message(f"{number:02}", "slow") for number in range(30))
     assert dispatcher.dispatch_due() == DispatchReport(fetched=30, delivered=30)
+
+
+def test_a_limit_that_is_lifted_while_a_pass_sends_postpones_nothing(
+    store: CountingStore,
+) -> None:
+    class Lifting(ScriptedTransport):
+        @override
+        def send(self, *given: Any) -> Any:
+            store.limit_rate("slow", None, by="me")
+            return super().send(*given)
+
+    dispatcher = Dispatcher(store, Lifting(), settings())
+    store.limit_rate("slow", 1.0, by="me")
+    store.store_many(message(f"{number:02}", "slow") for number in range(30))
+    assert dispatcher.dispatch_due().delivered == 30
+
+
+def test_what_fails_is_shown_again_at_no_time_of_a_limit(
+    store: CountingStore, transport: ScriptedTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its time it is told from what a limit has postponed; the clock of this test is at a whole second."""
+    monkeypatch.setattr(random, "random", lambda: 0.0)
+    transport.outcomes["slow"] = Outcome(OutcomeKind.REFUSED, "full")
+    dispatcher = Dispatcher(store, transport, settings(number_of_retries=1, retry_span=10))
+    store.store(message("a", "slow"))
+    assert dispatcher.dispatch_due().failed == 1
+    failed = store.get("a")
+    assert failed is not None
+    assert failed.next_attempt - NOON == timedelta(seconds=10, microseconds=1)
+    assert not is_postponed(failed)
+    assert is_postponed(replace(failed, next_attempt=postponed_until(failed.next_attempt)))

@@ -236,6 +236,10 @@ class StoreDialect(SqlDialect):
         """The number of the bucket that an instant falls into; buckets of `seconds` are counted from 1970."""
 
     @abstractmethod
+    def microsecond(self, column: ColumnElement[datetime]) -> ColumnElement[int]:
+        """The microseconds of an instant behind its second, or behind its minute."""
+
+    @abstractmethod
     def setup_lock(self, connection: Connection, name: str) -> AbstractContextManager[None]:
         """Keep other processes out of a table's set-up until the block ends; begins the transaction."""
 

@@ -16,6 +16,7 @@ from sqlalchemy import (
     Delete,
     Engine,
     Executable,
+    Integer,
     LargeBinary,
     Select,
     Table,
@@ -195,6 +196,10 @@ class MySqlDialect(StoreDialect):
         epoch = func.timestampdiff(literal_column("MICROSECOND"), literal_column("'1970-01-01'"), column)
         length = seconds * 1_000_000
         return floored(epoch, length).op("DIV", precedence=9)(length)
+
+    @override
+    def microsecond(self, column: ColumnElement[datetime]) -> ColumnElement[int]:
+        return func.microsecond(column, type_=Integer())
 
     @override
     @contextmanager

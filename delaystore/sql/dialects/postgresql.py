@@ -303,6 +303,10 @@ class PostgreSqlDialect(StoreDialect):
         return func.floor(func.extract("epoch", column) / seconds)
 
     @override
+    def microsecond(self, column: ColumnElement[datetime]) -> ColumnElement[int]:
+        return cast(func.extract("microseconds", column), Integer)
+
+    @override
     @contextmanager
     def setup_lock(self, connection: Connection, name: str) -> Iterator[None]:
         """An advisory lock that the transaction's end releases."""

@@ -101,6 +101,10 @@ class SqliteDialect(StoreDialect):
         return floored(epoch, seconds).op("/", precedence=9)(seconds)
 
     @override
+    def microsecond(self, column: ColumnElement[datetime]) -> ColumnElement[int]:
+        return cast(func.substr(column, 21, 6), Integer)
+
+    @override
     @contextmanager
     def setup_lock(self, connection: Connection, name: str) -> Iterator[None]:
         connection.exec_driver_sql("BEGIN IMMEDIATE")

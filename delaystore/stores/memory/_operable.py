@@ -3,7 +3,7 @@
 import heapq
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 
@@ -160,11 +160,11 @@ class OperableInMemoryStore(OperableDelayedMessageStore):
             return park(waiting, until, at_most, now)
 
     @override
-    def unpark(self, at_most: int = STEP) -> int:
+    def unpark(self, at_most: int = STEP, ahead: timedelta | None = None) -> int:
         check_number(at_most, "at_most")
         waiting, now = self._waiting(), self._clock.now()
         with waiting.lock:
-            return unpark(waiting, at_most, now)
+            return unpark(waiting, at_most, ahead, now)
 
     @override
     def park_claimed(self, messages: Sequence[DelayedMessage]) -> Sequence[str]:
@@ -181,6 +181,11 @@ class OperableInMemoryStore(OperableDelayedMessageStore):
     def postpone(self, postponed: Sequence[tuple[DelayedMessage, datetime]]) -> int:
         with self.transaction() as transaction:
             return transaction.postpone(postponed)
+
+    @override
+    def promised(self, destinations: Collection[str]) -> Mapping[str, datetime]:
+        with self.transaction() as transaction:
+            return transaction.promised(destinations)
 
     @override
     def count_failures(self, failures: Sequence[FailedDelivery]) -> int:

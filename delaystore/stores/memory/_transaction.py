@@ -1,7 +1,7 @@
 """A block of the in-memory store: what it writes shows at its end, or never."""
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -17,7 +17,7 @@ from delaystore.message import DelayedMessage, utc
 from delaystore.settings import TransactionMode
 from delaystore.stores._keys import bounded, in_order_of_keys, key_of, refuse_duplicate, without_keys
 from delaystore.stores.abc import REJECT, KeyedDelayedMessageStore
-from delaystore.stores.memory._destinations import parked
+from delaystore.stores.memory._destinations import parked, shown
 from delaystore.stores.memory._stored import Stored
 from delaystore.stores.memory._waiting import (
     Entry,
@@ -27,7 +27,7 @@ from delaystore.stores.memory._waiting import (
     copied,
     fetched,
 )
-from delaystore.stores.operable import FailedDelivery, OperableTransaction
+from delaystore.stores.operable import FailedDelivery, OperableTransaction, is_postponed
 
 
 class InMemoryTransaction(KeyedDelayedMessageStore, OperableTransaction):
@@ -47,6 +47,7 @@ class InMemoryTransaction(KeyedDelayedMessageStore, OperableTransaction):
         self._removed: set[str] = set()
         self._changed: dict[str, DelayedMessage] = {}
         self._stored = Stored(waiting)
+        self._limits_as_of: int | None = None
         self._ended = False
 
     @override
@@ -183,6 +184,14 @@ class InMemoryTransaction(KeyedDelayedMessageStore, OperableTransaction):
         return sum(self._change(message, partial(replace, next_attempt=at)) for message, at in times)
 
     @override
+    def promised(self, destinations: Collection[str]) -> Mapping[str, datetime]:
+        """Another limit that slips in between is noticed at the block's end."""
+        with self._waiting.lock:
+            known = self._waiting.destinations
+            self._limits_as_of = known.limits_as_of
+            return known.promised(destinations, self._clock.now())
+
+    @override
     def park_claimed(self, messages: Sequence[DelayedMessage]) -> Sequence[str]:
         """Park at the block's end those whose destination is paused then, too; the others are shown again."""
         with self._waiting.lock:
@@ -203,8 +212,10 @@ class InMemoryTransaction(KeyedDelayedMessageStore, OperableTransaction):
             for message_id in self._removed:
                 self._waiting.drop(message_id)
             now, destinations = self._clock.now(), self._waiting.destinations
+            is_stale = self._limits_as_of not in (None, destinations.limits_as_of)
             for message_id, message in self._changed.items():
-                self._claimed[message_id].message = destinations.settled(message, now)
+                is_allowed = not (is_stale and is_postponed(message))
+                self._claimed[message_id].message = destinations.settled(message, now) if is_allowed else shown(message)
             for message in self._stored.messages.values():
                 self._waiting.add(message, self._stored.first_sent.get(message.message_id))
             self._end()

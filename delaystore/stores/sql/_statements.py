@@ -29,6 +29,7 @@ from delaystore.sql.dialects import Claiming, StoreDialect
 from delaystore.sql.dialects.base import row_with
 from delaystore.sql.dialects.sqlite import owned
 from delaystore.sql.types import Json, UtcDateTime
+from delaystore.stores.operable import GRID, TICK
 from delaystore.stores.sql._fitting import LOCATION, SHELF, fitting_ids, locked_and_fitting, with_sizes
 from delaystore.stores.sql.schema import shelves_table, whole_table, with_keys
 
@@ -49,6 +50,12 @@ def is_parked(table: FromClause) -> ColumnElement[bool]:
     """Whether a row waits for its destination to be resumed; see `DelayedMessage.is_parked`."""
     parked = literal(PARKED, UtcDateTime)
     return (table.c.next_attempt >= parked) & (table.c.due_time < parked)
+
+
+def is_postponed(table: FromClause, dialect: StoreDialect) -> ColumnElement[bool]:
+    """Whether a limit has postponed a row; see `postponed_until`."""
+    later = table.c.next_attempt > table.c.due_time
+    return later & (dialect.microsecond(table.c.next_attempt) % (GRID // TICK) == 0)
 
 
 class Statements:

@@ -58,6 +58,13 @@ def paused_names(tables: OperatingTables, now: datetime, names: Collection[str] 
     return found if names is None else found.where(table.c.name.in_(sorted(names)))
 
 
+def promised_times(tables: OperatingTables, names: Collection[str]) -> Select[Any]:
+    """Of the destinations of `names` that are limited: the name, and the last time that was given to a message."""
+    table = tables.destinations
+    limited = table.c.name.in_(sorted(names)) & table.c.max_rate.is_not(None)
+    return select(table.c.name, table.c.promised).where(limited).order_by(table.c.name)
+
+
 def _beside(live: Table, name: str, *parts: Any) -> Table:
     quote_schema = True if live.schema else None
     return Table(name, MetaData(), *parts, schema=live.schema, quote=True, quote_schema=quote_schema, **INNODB)

@@ -3,7 +3,7 @@
 import builtins
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -39,7 +39,7 @@ from delaystore.stores.sql._look_up import LookUp
 from delaystore.stores.sql._parts import StoreParts
 from delaystore.stores.sql._statements import search
 from delaystore.stores.sql._unreadable import stored_id, time_or_earliest
-from delaystore.stores.sql.beside import paused_names
+from delaystore.stores.sql.beside import paused_names, promised_times
 from delaystore.stores.sql.rows import Rows, position_of_row, to_message
 
 NOTIFY_WITHIN: Final = MAXIMUM_SLEEP + timedelta(seconds=5)
@@ -225,6 +225,14 @@ class BoundSqlStore(ManagedDelayedMessageStore, KeyedDelayedMessageStore, Operab
             return len(self._execute(self._sql.claimed, claimed).all())
         again = [(*each, dict[str, Any]()) for each in postponed]
         return self._show_again(again, self._sql.postpone, self._sql.postpone_stored)
+
+    @override
+    def promised(self, destinations: Collection[str]) -> Mapping[str, datetime]:
+        """Who sets another limit waits for the end of the transaction."""
+        with translated_errors():
+            self._parts.dialect.begin_writing(self.connection)
+        times = promised_times(self._parts.beside, destinations).with_for_update(read=True)
+        return {row.name: row.promised or self.now() for row in self._execute(times, {})}
 
     @override
     def park_claimed(self, messages: Sequence[DelayedMessage]) -> Sequence[str]:

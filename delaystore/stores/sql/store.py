@@ -1,6 +1,6 @@
 """The SQL store: each call in a transaction of its own, or in one that you open."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -403,6 +403,11 @@ class SqlDelayedMessageStore(OperableSqlStore, KeyedDelayedMessageStore):
     def postpone(self, postponed: Sequence[tuple[DelayedMessage, datetime]]) -> int:
         with self._one_call() as bound:
             return bound.postpone(postponed)
+
+    @override
+    def promised(self, destinations: Collection[str]) -> Mapping[str, datetime]:
+        with self._one_call() as bound:
+            return bound.promised(destinations)
 
     @override
     def next(self) -> datetime | None:

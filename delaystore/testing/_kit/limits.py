@@ -2,13 +2,21 @@
 
 import math
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import datetime, timedelta
 from itertools import pairwise
 
 import pytest
 
 from delaystore.errors import ConfigurationError
-from delaystore.stores.operable import FURTHEST, OperableDelayedMessageStore
+from delaystore.failures import FailedAttempt
+from delaystore.stores.operable import (
+    FURTHEST,
+    FailedDelivery,
+    OperableDelayedMessageStore,
+    postponed_until,
+    retried_at,
+)
 from delaystore.testing._capabilities import needs
 from delaystore.testing._kit.base import StoreFactory, StoreTests, as_operable
 from delaystore.testing._kit.concurrency import together
@@ -25,9 +33,9 @@ from delaystore.testing._kit.messages import (
     ids,
     some_messages,
 )
-from delaystore.testing._kit.operable import ME, block_of, claims_of
+from delaystore.testing._kit.operable import HOUR, ME, block_of, claims_of, repeated
 from delaystore.testing._kit.pauses import destination_of
-from delaystore.testing._kit.waiting import eventually_next
+from delaystore.testing._kit.waiting import DEADLINE, eventually_next
 
 SLOW = 0.05
 """Messages a second: so slow that a test ends before the second one may go."""
@@ -36,6 +44,37 @@ SLOW = 0.05
 def gaps(times: Sequence[datetime]) -> list[float]:
     """Seconds from each to the next."""
     return [(later - sooner).total_seconds() for sooner, later in pairwise(times)]
+
+
+def postponed_by(
+    store: OperableDelayedMessageStore, max_rate: float, ahead: timedelta = timedelta(0), failure_count: int = 0
+) -> list[str]:
+    """The ids of four messages that a limit has just postponed."""
+    store.limit_rate("billing", max_rate, by=ME)
+    late = store.now() - HOUR
+    store.store_many(a_message(f"m{n}", late + n * SECOND, failure_count=failure_count) for n in range(5))
+    postpone(store, ahead)
+    return [f"m{n}" for n in range(1, 5)]
+
+
+def postpone(store: OperableDelayedMessageStore, ahead: timedelta = timedelta(0)) -> None:
+    """As a dispatcher does with what it fetches: it removes what is granted."""
+    with block_of(store) as block:
+        messages = list(block.fetch_due(block.now(), 100))
+        allowance = store.allowance("billing", len(messages))
+        block.remove_many(messages[: allowance.granted])
+        times = [postponed_until(time + ahead) for time in allowance.later]
+        block.postpone(list(zip(messages[allowance.granted :], times, strict=True)))
+
+
+def hidden(store: OperableDelayedMessageStore) -> list[str]:
+    """The ids of messages that are shown only after they are due."""
+    return sorted(each.message_id for each in store.list(until=FAR).messages if each.next_attempt > each.due_time)
+
+
+def shown(store: OperableDelayedMessageStore, ahead: timedelta = timedelta(0), at_most: int = 100) -> int:
+    """How many messages `unpark` shows until none is left."""
+    return repeated(lambda: store.unpark(at_most, ahead))
 
 
 @needs("operations")
@@ -195,3 +234,116 @@ class LimitTests(StoreTests):
             assert block.postpone([(claimed(block), FAR)]) == 1
             raise Undone
         assert_same(operable.get("a"), a_message("a"))
+
+    @pytest.mark.parametrize("failure_count", [0, 2])
+    @pytest.mark.parametrize("max_rate", [None, 1000, SLOW, SLOW / 2], ids=["lifted", "raised", "the same", "lowered"])
+    def test_another_limit_shows_what_the_one_before_had_postponed(
+        self,
+        operable: OperableDelayedMessageStore,
+        colleague: OperableDelayedMessageStore,
+        max_rate: float | None,
+        failure_count: int,
+    ) -> None:
+        ids_postponed = postponed_by(operable, SLOW, failure_count=failure_count)
+        assert hidden(operable) == ids_postponed
+        assert shown(colleague) == 0
+        colleague.limit_rate("billing", max_rate, by=ME)
+        found = destination_of(operable)
+        assert found is not None
+        assert (found.resuming, found.max_rate, found.paused) == (True, max_rate, False)
+        assert (operable.unpark(), hidden(operable)) == (0, ids_postponed), "how far ahead is not known"
+        assert shown(operable, at_most=3) == 4
+        found = destination_of(operable)
+        assert (found is None) == (max_rate is None)
+        assert found is None or not found.resuming
+        assert ids(all_taken(operable, operable.now())) == ids_postponed
+
+    def test_what_the_limit_of_now_has_postponed_stays(self, operable: OperableDelayedMessageStore) -> None:
+        ids_postponed = postponed_by(operable, SLOW)
+        operable.limit_rate("billing", SLOW, by=ME)
+        assert operable.unpark(2, timedelta(0)) == 2
+        postpone(operable)
+        assert shown(operable) == 2
+        postpone(operable)
+        assert (shown(operable), hidden(operable)) == (0, ids_postponed)
+        found = destination_of(operable)
+        assert found is not None
+        assert not found.resuming
+
+    def test_a_resume_shows_what_a_limit_had_postponed(self, operable: OperableDelayedMessageStore) -> None:
+        ids_postponed = postponed_by(operable, SLOW)
+        operable.pause("billing", by=ME)
+        assert shown(operable) == 0
+        operable.resume("billing", by=ME)
+        assert shown(operable) == 4
+        assert (hidden(operable), len(ids_postponed)) == ([], 4)
+
+    def test_a_resume_shows_what_was_postponed_before_the_limit_was_lifted_in_the_pause(
+        self, operable: OperableDelayedMessageStore
+    ) -> None:
+        postponed_by(operable, SLOW)
+        operable.limit_rate("billing", 2 * SLOW, by=ME)
+        operable.pause("billing", by=ME)
+        operable.limit_rate("billing", None, by=ME)
+        assert (shown(operable), len(hidden(operable))) == (0, 4)
+        operable.resume("billing", by=ME)
+        assert (shown(operable), hidden(operable)) == (4, [])
+        assert list(operable.destinations()) == []
+
+    def test_what_is_shown_ahead_is_found_as_far_ahead(self, operable: OperableDelayedMessageStore) -> None:
+        ahead = timedelta(hours=3)
+        postponed_by(operable, SLOW, ahead)
+        operable.limit_rate("billing", None, by=ME)
+        assert (shown(operable, ahead), hidden(operable)) == (4, [])
+
+    def test_what_has_failed_keeps_its_next_attempt(self, operable: OperableDelayedMessageStore) -> None:
+        operable.limit_rate("billing", SLOW, by=ME)
+        operable.store_many(a_message(name, operable.now() - HOUR, failure_count=1) for name in "abc")
+        again = retried_at(postponed_until(operable.now() + 20 * SECOND))
+        with block_of(operable) as block:
+            first, second, third = block.fetch_due(block.now(), 3)
+            later = operable.allowance("billing", 4).later
+            block.count_failures(
+                [FailedDelivery(message=first, next_attempt=again, attempt=FailedAttempt(NOON, "Refused", "full"))]
+            )
+            block.postpone([(second, postponed_until(later[0])), (third, postponed_until(later[1]))])
+        operable.limit_rate("billing", None, by=ME)
+        assert (shown(operable), hidden(operable)) == (2, ["a"])
+        failed = operable.get("a")
+        assert failed is not None
+        assert (failed.next_attempt, failed.failure_count) == (again, 2)
+
+    def test_a_transaction_is_told_what_is_promised_by_now(
+        self, operable: OperableDelayedMessageStore, colleague: OperableDelayedMessageStore
+    ) -> None:
+        operable.store(a_message("a", operable.now() - HOUR))
+        operable.limit_rate("billing", SLOW, by=ME)
+        later = operable.allowance("billing", 3).later
+        with claims_of(colleague) as (block, _):
+            assert block.promised(["billing", "shipping"]) == {"billing": later[-1]}
+            assert block.promised([]) == {}
+        operable.limit_rate("billing", 2 * SLOW, by=ME)
+        with claims_of(colleague) as (block, _):
+            assert block.promised(["billing"])["billing"] < later[0]
+        operable.limit_rate("billing", None, by=ME)
+        with claims_of(colleague) as (block, _):
+            assert block.promised(["billing"]) == {}
+
+    def test_no_other_limit_slips_in_between_what_was_promised_and_postponing(
+        self, operable: OperableDelayedMessageStore, colleague: OperableDelayedMessageStore
+    ) -> None:
+        operable.store(a_message("a", operable.now() - HOUR))
+        operable.limit_rate("billing", SLOW, by=ME)
+        operable.allowance("billing", 1)
+        with ThreadPoolExecutor(1) as pool:
+            with block_of(colleague) as block:
+                messages = block.fetch_due(block.now(), 1)
+                last = colleague.allowance("billing", 1).later[0]
+                assert block.promised(["billing"]) == {"billing": last}
+                lifted = pool.submit(operable.limit_rate, "billing", None, by=ME)
+                wait([lifted], 0.1)  # it may wait for the end of this block
+                assert block.postpone([(messages[0], postponed_until(last))]) == 1
+            lifted.result(DEADLINE)
+        shown(operable)
+        assert hidden(operable) == []
+        assert list(operable.destinations()) == []

@@ -3,25 +3,52 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
-from sqlalchemy import delete, insert, literal, or_, select, update
+from sqlalchemy import delete, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from delaystore.message import check_destination, utc
-from delaystore.sql.types import UtcDateTime
 from delaystore.stores._allowances import Bucket, allowed, check_max_rate
-from delaystore.stores.operable import Allowance, Destination
+from delaystore.stores.operable import FURTHEST, Allowance, Destination
 from delaystore.stores.sql.beside import NAME_BYTES, paused_names
 from delaystore.stores.sql.operating._bound import Noun
 from delaystore.stores.sql.operating._texts import fitting
 
 
 class _Known(NamedTuple):
-    """What a row says."""
+    """What a row says. `reach`: up to when its messages may be postponed that are to be shown; None: there are none.
+
+    While it is paused, the bucket keeps that. In the table it is `paused_until` of what is not paused.
+    """
 
     destination: Destination
     bucket: Bucket | None
+    reach: datetime | None = None
+
+    def with_promises(self) -> Bucket | None:
+        """The bucket with all that was promised, to be forgiven later."""
+        if self.bucket is None or self.reach is None:
+            return self.bucket
+        return replace(self.bucket, promised=max(self.bucket.promised, self.reach))
+
+    def forgiven(self, now: datetime) -> Self:
+        """Without promises: what is postponed is to be shown, unless it is paused."""
+        bucket, reach = self.bucket, self.reach
+        if self.destination.paused or bucket is None:
+            return self
+        if bucket.has_promised(now):
+            reach = max(reach or now, bucket.promised, now + FURTHEST)
+        destination = replace(self.destination, resuming=self.destination.resuming or reach is not None)
+        return self._replace(destination=destination, bucket=bucket.forgiven(now), reach=reach)
+
+
+class Resuming(NamedTuple):
+    """A destination that is resuming. `promised`: the last time given under its limit; None: it has none."""
+
+    destination: Destination
+    promised: datetime | None
+    reach: datetime | None
 
 
 class Destinations(Noun):
@@ -29,10 +56,14 @@ class Destinations(Noun):
 
     def all(self) -> Sequence[Destination]:
         """By name, as they are now."""
-        table, now = self._tables.destinations, self._bound.now()
+        now = self._bound.now()
+        return [_known(row, now).destination for row in self._rows()]
+
+    def _rows(self) -> Sequence[Any]:
+        """Those that say something, by name."""
+        table = self._tables.destinations
         says = or_(table.c.paused == 1, table.c.resuming == 1, table.c.max_rate.is_not(None))
-        rows = self._execute(select(table).where(says).order_by(table.c.name))
-        return [_known(row, now).destination for row in rows]
+        return self._execute(select(table).where(says).order_by(table.c.name)).all()
 
     def paused(self, *, lasting: bool) -> Sequence[str]:
         """The names of those that are paused; `lasting`: none of them resumes until the transaction ends."""
@@ -44,7 +75,8 @@ class Destinations(Noun):
         check_destination(name)
         until = None if until is None else utc(until, "until")
         known = self._locked(name, by)
-        self._put(known.destination, known.bucket, paused=True, paused_until=until, resuming=False)
+        changed = replace(known.destination, paused=True, paused_until=until, resuming=False)
+        self._put(_Known(changed, known.with_promises()))
 
     def resume(self, name: str, by: str) -> bool:
         """Whether it was paused."""
@@ -52,15 +84,15 @@ class Destinations(Noun):
         known = self._locked(name, by)
         if not known.destination.paused:
             return False
-        self._put(known.destination, self._forgiven(known), paused=False, paused_until=None, resuming=True)
+        self._put(_resumed(known, self._bound.now()))
         return True
 
     def limit(self, name: str, max_rate: float | None, by: str) -> None:
         """None: no limit."""
         check_destination(name)
         max_rate = check_max_rate(max_rate)
-        known = self._locked(name, by)
-        self._put(known.destination, None if max_rate is None else self._forgiven(known), max_rate=max_rate)
+        known = self._locked(name, by).forgiven(self._bound.now())
+        self._put(known._replace(destination=replace(known.destination, max_rate=max_rate)))
         self._forget(name)
 
     def allowance(self, name: str, wanted: int) -> Allowance:
@@ -71,33 +103,37 @@ class Destinations(Noun):
         if row is None or row.max_rate is None:
             return Allowance(granted=wanted)
         now = self._bound.now()
-        allowance, bucket = allowed(_bucket(row) or Bucket.full(now), row.max_rate, now, wanted)
-        self._execute(
-            update(table).where(table.c.name == name).values(full_at=bucket.full_at, promised=bucket.promised)
-        )
+        known = _known(row, now)
+        allowance, bucket = allowed(known.bucket or Bucket.full(now), row.max_rate, now, wanted)
+        self._execute(update(table).where(table.c.name == name).values(_values(known._replace(bucket=bucket))))
         return allowance
 
     def end_pauses(self) -> None:
-        """Let those resume whose time is over."""
-        table, now = self._tables.destinations, self._bound.now()
-        is_over = (table.c.paused == 1) & (table.c.paused_until <= literal(now, UtcDateTime))
-        values = {"paused": 0, "paused_until": None, "resuming": 1, "promised": now}
-        if self._execute(select(table.c.name).where(is_over)).first() is not None:
-            self._execute(update(table).where(is_over).values(values))
+        """Let those resume whose time is over, or whose postponed messages would wait for a time of another clock."""
+        for name in [row.name for row in self._rows() if _known(row, self._bound.now()) != _known(row, None)]:
+            self.begin_writing()
+            row = self._row(name)
+            if row is not None:
+                self._put(_known(row, self._bound.now()))
 
-    def resuming(self) -> Sequence[Destination]:
-        """Those some of whose messages may still be parked."""
-        return [each for each in self.all() if each.resuming]
+    def resuming(self) -> Sequence[Resuming]:
+        """Those some of whose messages may still be parked or postponed."""
+        now = self._bound.now()
+        found = [known for row in self._rows() if (known := _known(row, now)).destination.resuming]
+        return [
+            Resuming(each, None if each.max_rate is None else now if bucket is None else bucket.promised, reach)
+            for each, bucket, reach in found
+        ]
 
     def end_resuming(self, shown: Sequence[Destination]) -> None:
-        """None of the messages of `shown` is parked any more. Forgets those that say nothing by now.
+        """None of the messages of `shown` is parked or postponed any more. Forgets those that say nothing by now.
 
         By name: a search would wait for other destinations' rows, which whoever parks has locked.
         """
         table = self._tables.destinations
         for each in shown:
             same = (table.c.name == each.name) & (table.c.changed == each.changed) & (table.c.resuming == 1)
-            if self._execute(update(table).where(same).values(resuming=0)).rowcount:
+            if self._execute(update(table).where(same).values(resuming=0, paused_until=None)).rowcount:
                 self._forget(each.name)
 
     def _locked(self, name: str, by: str) -> _Known:
@@ -119,9 +155,9 @@ class Destinations(Noun):
         table = self._tables.destinations
         return self._execute(select(table).where(table.c.name == name).with_for_update()).first()
 
-    def _put(self, known: Destination, bucket: Bucket | None, **changes: Any) -> None:
-        table, values = self._tables.destinations, _values(replace(known, **changes), bucket)
-        changed = update(table).where(table.c.name == known.name).values(values)
+    def _put(self, known: _Known) -> None:
+        table, values = self._tables.destinations, _values(known)
+        changed = update(table).where(table.c.name == known.destination.name).values(values)
         if self._execute(changed).rowcount:
             return
         try:
@@ -130,35 +166,41 @@ class Destinations(Noun):
         except IntegrityError:  # somebody else was first
             self._execute(changed)
 
-    def _forgiven(self, known: _Known) -> Bucket | None:
-        return None if known.bucket is None else known.bucket.forgiven(self._bound.now())
 
+def _known(row: Any, now: datetime | None) -> _Known:
+    """What a row says at `now`: a pause whose time is over has ended, and so have promises of another clock.
 
-def _known(row: Any, now: datetime) -> _Known:
-    """What a row says at `now`: a pause whose time is over has ended."""
-    is_over = bool(row.paused) and row.paused_until is not None and row.paused_until <= now
+    None: as it was when it was written.
+    """
     destination = Destination(
         name=row.name,
-        paused=bool(row.paused) and not is_over,
-        paused_until=None if is_over else row.paused_until,
-        resuming=bool(row.resuming) or is_over,
+        paused=bool(row.paused),
+        paused_until=row.paused_until if row.paused else None,
+        resuming=bool(row.resuming),
         max_rate=row.max_rate,
         changed=row.changed,
         by=row.changed_by,
     )
-    bucket = _bucket(row)
-    return _Known(destination, bucket.forgiven(now) if is_over and bucket is not None else bucket)
+    bucket = None if row.full_at is None or row.promised is None else Bucket(row.full_at, row.promised)
+    known = _Known(destination, bucket, None if row.paused else row.paused_until)
+    if now is not None and destination.paused_until is not None and destination.paused_until <= now:
+        return _resumed(known, now)
+    if now is not None and bucket is not None and bucket.is_of_another_clock(now):
+        return known.forgiven(now)
+    return known
 
 
-def _bucket(row: Any) -> Bucket | None:
-    return None if row.full_at is None or row.promised is None else Bucket(row.full_at, row.promised)
+def _resumed(known: _Known, now: datetime) -> _Known:
+    resumed = replace(known.destination, paused=False, paused_until=None, resuming=True)
+    return known._replace(destination=resumed).forgiven(now)
 
 
-def _values(known: Destination, bucket: Bucket | None) -> dict[str, Any]:
+def _values(row: _Known) -> dict[str, Any]:
+    known, bucket, reach = row
     return {
         "name": known.name,
         "paused": int(known.paused),
-        "paused_until": known.paused_until,
+        "paused_until": known.paused_until if known.paused else reach,
         "resuming": int(known.resuming),
         "max_rate": known.max_rate,
         "full_at": None if bucket is None else bucket.full_at,

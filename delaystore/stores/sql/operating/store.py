@@ -170,8 +170,8 @@ class OperableSqlStore(OperableDelayedMessageStore):
         return self._parking.park(until, at_most)
 
     @override
-    def unpark(self, at_most: int = STEP) -> int:
-        return self._parking.unpark(at_most)
+    def unpark(self, at_most: int = STEP, ahead: timedelta | None = None) -> int:
+        return self._parking.unpark(at_most, ahead)
 
     @override
     def allowance(self, destination: str, wanted: int) -> Allowance:
