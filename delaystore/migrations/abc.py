@@ -112,7 +112,7 @@ class Waiting:
     destinations: Mapping[str, int]
     """How many for each destination."""
     staying: int = 0
-    """How many stay, because they are due before the cut-off."""
+    """How many stay, because they are due before the cut-off, or the program of their table keeps them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +121,16 @@ class Rejected:
 
     row_id: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recurring(Rejected):
+    """A row that is not meant to move, such as a job that runs every night: the program of its table keeps it.
+
+    `destination`: where it would have gone.
+    """
+
+    destination: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +164,12 @@ class Problem:
 
 class MigrationSource(ABC):
     """Where messages wait now. Used by one thread at a time. Errors of a database are raised as StoreErrors."""
+
+    leaves_rejected: bool = False
+    """Whether rows that cannot move stay in their table, where another program may still run them.
+
+    False: they are hidden until an abort puts them back.
+    """
 
     @property
     @abstractmethod
@@ -203,6 +219,10 @@ class MigrationSource(ABC):
     def prepare(self, run: Run) -> Iterator[Batch]:
         """Hide the rows that are to move, a batch in each transaction; yield each batch. Goes on where it stopped."""
 
+    def left(self, run: Run) -> Sequence[Rejected]:  # noqa: ARG002 - for overriders
+        """The rows that `prepare` did not hide in this process, because they cannot move; in the order it met them."""
+        return ()
+
     @abstractmethod
     def set_status(self, run: Run, status: RunStatus) -> Run:
         """Set the status, and return the run with it. COMPLETED and ABORTED also set the run's time of completion."""
@@ -220,7 +240,10 @@ class MigrationSource(ABC):
 
     @abstractmethod
     def complete(self, run: Run, batch: Batch, rejected: Sequence[Rejected]) -> None:
-        """Mark the batch COMPLETED and these rows rejected, in one transaction. The rows stay in the run's table."""
+        """Mark the batch COMPLETED and these rows rejected, in one transaction. The rows stay in the run's table.
+
+        With `leaves_rejected`, the rejected rows go back at once, and `prepare` hides them no more in this process.
+        """
 
     @abstractmethod
     def give_back(self, run: Run, *, rejected: bool) -> Iterator[int]:
@@ -357,10 +380,17 @@ class Report:
     """How many messages this process sent, repeats included."""
     resumed: bool = False
     rejections: Sequence[Rejected] = ()
+    left: Sequence[Rejected] = ()
+    """Rows that cannot move, and stay in their table, as far as this process has met them."""
     earlier: Sequence[SetAside] = ()
     """What earlier runs of the endpoint have rejected, and still keep."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """What else there is to report, by JSON key; see `runner.run` and `runner.abort`."""
+
+    @property
+    def remaining(self) -> int:
+        """How many rows that should have moved could not, and stay in their table."""
+        return sum(not isinstance(row, Recurring) for row in self.left)
 
     @property
     def set_aside(self) -> int:

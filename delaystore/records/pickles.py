@@ -2,6 +2,9 @@
 
 A pickle is a program for a machine with a stack. The standard library's pickletools names its steps; those that would
 find a class or call something leave a note of what they would have made.
+
+A small pickle can ask for much: so steps, its size and names are limited, the memo is numbered without gaps, and only
+text is hashed, whose hashes nobody can predict.
 """
 
 import pickletools  # nosec B403
@@ -10,6 +13,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from delaystore.errors import InvalidMessageError
+
+_LARGEST: Final = 32 * 2**20
+"""Bytes of a pickle."""
+_MOST_STEPS: Final = 200_000
+"""Steps of a pickle; each value takes one to three."""
+_LONGEST_NAME: Final = 1000
+"""Characters of a module's or a class's name."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,12 +32,16 @@ class Foreign:
 def read_pickle(data: bytes) -> Any:
     """What `data` holds: None, bools, numbers, text, bytes, lists, tuples, dicts, and Foreign for everything else.
 
-    A dict's keys that are tuples are Foreign, too.
-    Raises InvalidMessageError for what is no pickle.
+    A dict's keys that are not text are Foreign, too.
+    Raises InvalidMessageError for what is no pickle, and for one that is too large.
     """
+    if len(data) > _LARGEST:
+        raise InvalidMessageError(f"it is a pickle of more than {_LARGEST:,} bytes")
     machine = _Machine()
     try:
-        for opcode, argument, _ in pickletools.genops(data):
+        for number, (opcode, argument, _) in enumerate(pickletools.genops(data)):
+            if number >= _MOST_STEPS:
+                raise InvalidMessageError(f"it is a pickle of more than {_MOST_STEPS:,} steps")
             machine.step(opcode.name, argument)
         return machine.stack.pop()
     except InvalidMessageError:
@@ -82,6 +96,8 @@ class _Machine:
         self.to_mark()
 
     def put(self, key: int | None) -> None:
+        if key is not None and key > len(self._memo) + 1:  # Python 2 counted from 1
+            raise InvalidMessageError("it is a pickle that numbers its parts with gaps")
         self._memo[len(self._memo) if key is None else key] = self.stack[-1]
 
     def get(self, key: int) -> None:
@@ -97,12 +113,11 @@ class _Machine:
         if not isinstance(self.stack[-1], Foreign):
             self.stack[-1].update(_pairs(values))
 
-    def foreign(self, name: str) -> None:
-        self.push(Foreign(name))
-
-    def stack_global(self, _: Any) -> None:
-        module, name = self.last(2)
-        self.foreign(f"{module}.{name}")
+    def foreign(self, *parts: Any) -> None:
+        """Push what has the name of these parts, which may be anything where a pickle says so."""
+        if not all(isinstance(part, str) and len(part) <= _LONGEST_NAME for part in parts):
+            raise InvalidMessageError("it is a pickle with a name that is no name")
+        self.push(Foreign(".".join(parts)))
 
     def call(self, count: int) -> None:
         """Call a function, or make an object of a class, with so many values after it: a Foreign of its name."""
@@ -123,8 +138,8 @@ def _pairs(values: list[Any]) -> dict[Any, Any]:
 
 
 def _key(value: Any) -> Any:
-    """A tuple is hashed part by part, as often as each is named, and as deep as they go: Python ends at some depth."""
-    return Foreign("builtins.tuple") if isinstance(value, tuple) else value
+    """Numbers can be chosen to have one hash; a tuple is hashed part by part, as often as each is named."""
+    return value if isinstance(value, str | Foreign) else Foreign(f"builtins.{type(value).__name__}")
 
 
 _VALUES: Final = frozenset(
@@ -187,7 +202,7 @@ _STEPS: Final[dict[str, Callable[[_Machine, Any], None]]] = {
     "BINGET": _Machine.get,
     "LONG_BINGET": _Machine.get,
     "GLOBAL": lambda machine, name: machine.foreign(name.replace(" ", ".")),
-    "STACK_GLOBAL": _Machine.stack_global,
+    "STACK_GLOBAL": lambda machine, _: machine.foreign(*machine.last(2)),
     "REDUCE": lambda machine, _: machine.call(1),
     "NEWOBJ": lambda machine, _: machine.call(1),
     "NEWOBJ_EX": lambda machine, _: machine.call(2),

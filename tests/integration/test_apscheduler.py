@@ -18,10 +18,10 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from sqlalchemy import create_engine, make_url, text
 
 from delaystore import DelayedDelivery
-from delaystore.errors import ConfigurationError
+from delaystore.errors import ConfigurationError, MigrationError
 from delaystore.message import DelayedMessage
 from delaystore.migrations.abc import RunCounts
-from delaystore.migrations.runner import RunSettings, run, verify
+from delaystore.migrations.runner import RunSettings, check, run, verify
 from delaystore.migrations.sources import open_source
 from delaystore.migrations.targets import open_target
 from delaystore.settings import TransactionMode
@@ -70,6 +70,12 @@ def of_jobs(url: str, **parameters: str) -> str:
     return f"apscheduler+{found.render_as_string(hide_password=False)}"
 
 
+def rows_of(url: str) -> list[dict[str, Any]]:
+    with connected(url) as connection:
+        found = connection.execute(text(f"SELECT id, next_run_time, job_state FROM {TABLE} ORDER BY id"))
+        return [{**row, "job_state": bytes(row["job_state"])} for row in found.mappings()]
+
+
 def stored(url: str) -> Sequence[DelayedMessage]:
     with closing(SqlDelayedMessageStore(url)) as store:
         store.initialize("app", TransactionMode.NONE)
@@ -104,12 +110,15 @@ def test_jobs_become_messages_or_say_why_not(url: str, tmp_path: Path) -> None:
         assert source.endpoints() == [TABLE]
         assert source.check("app") == []
         waiting = source.waiting("app", None)
-        assert (waiting.count, waiting.destinations, waiting.staying) == (9, {"jobs": 9}, 1)
+        assert (waiting.count, waiting.destinations, waiting.staying) == (7, {"jobs": 7}, 3)
         assert source.late("app", NOON) == 1
+        before = {row["id"]: row for row in rows_of(url)}
         report = run(source, target, "app", RunSettings(batch_size=3, allow_rejects=True))
-        assert report.counts == RunCounts(prepared=9, moved=2, rejected=7)
-        assert not verify(source, target, "app").findings
-        reasons = {rejected.row_id: rejected.reason for rejected in source.rejections(source.runs("app")[-1], None)}
+        assert report.counts == RunCounts(prepared=2, moved=2)
+        assert verify(source, target, "app").good
+        assert report.remaining == 5
+        reasons = {one.row_id: one.reason for one in report.left}
+    assert {row["id"]: row for row in rows_of(url)} == {name: before[name] for name in [*reasons, "paused"]}
     plain, later = stored(target_url)
     assert (plain.message_id, plain.destination, plain.due_time) == ("plain", "jobs", NOON)
     assert plain.properties == {"content_type": "application/json"}
@@ -126,6 +135,56 @@ def test_jobs_become_messages_or_say_why_not(url: str, tmp_path: Path) -> None:
         "with an object": "its arguments hold a value of the type _pytest.outcomes._Fail, which JSON cannot carry",
     }
     assert left.id == "paused"
+
+
+def test_recurring_jobs_are_no_reason_to_stop(sqlite_url: str, tmp_path: Path) -> None:
+    with scheduler(sqlite_url) as one:
+        add(one, "plain")
+        add(one, "again and again", "interval")
+        add(one, "at one", "cron")
+    with (
+        closing(open_source(of_jobs(sqlite_url))) as source,
+        closing(open_target(f"sqlite:///{tmp_path / 'target.db'}", "app")) as target,
+    ):
+        checked = check(source, target, "app", None, every_message=True)
+        assert not checked.hindrances
+        assert checked.immovable == 0
+        report = run(source, target, "app", RunSettings())
+        assert (report.counts.moved, len(report.left), report.remaining) == (1, 2, 0)
+        assert run(source, target, "app", RunSettings()).run is None
+    assert {row["id"] for row in rows_of(sqlite_url)} == {"again and again", "at one"}
+
+
+def test_a_job_that_cannot_move_stops_the_run_and_stays(sqlite_url: str, tmp_path: Path) -> None:
+    with scheduler(sqlite_url) as one:
+        add(one, "with a time", args=[NOON])
+    with (
+        closing(open_source(of_jobs(sqlite_url))) as source,
+        closing(open_target(f"sqlite:///{tmp_path / 'target.db'}", "app")) as target,
+        pytest.raises(MigrationError, match="1 rejected, and at most 0 may be; the last, with a time"),
+    ):
+        run(source, target, "app", RunSettings())
+    assert [row["id"] for row in rows_of(sqlite_url)] == ["with a time"]
+
+
+def test_a_job_that_the_target_refuses_goes_back_to_the_scheduler(url: str, tmp_path: Path) -> None:
+    target_url = f"sqlite:///{tmp_path / 'target.db'}"
+    with DelayedDelivery("app", SqlDelayedMessageStore(target_url)) as delivery:
+        delivery.send("elsewhere", b"another", at=NOON, message_id="taken")
+    with scheduler(url) as one:
+        add(one, "taken")
+        add(one, "plain")
+    before = rows_of(url)
+    with (
+        closing(open_source(of_jobs(url))) as source,
+        closing(open_target(target_url, "app")) as target,
+    ):
+        report = run(source, target, "app", RunSettings(allow_rejects=True))
+        assert report.counts == RunCounts(prepared=2, moved=1, returned=1)
+        assert [one.row_id for one in report.left] == ["taken"]
+        assert report.remaining == 1
+        assert verify(source, target, "app").good
+    assert rows_of(url) == [row for row in before if row["id"] == "taken"]
 
 
 def test_jobs_go_back_as_they_were(url: str) -> None:

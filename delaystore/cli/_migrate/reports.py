@@ -19,6 +19,7 @@ REJECTED_REMAIN: Final = 3
 """The exit code of a command that has done all it could, where rejected rows remain."""
 COUNTS: Final = ("prepared", "moved", "rejected", "returned", "pending")
 _DESTINATIONS_SHOWN: Final = 20
+_LEFT_SHOWN: Final = 20
 
 
 def print_checks(found: "Sequence[RunCheck]") -> None:
@@ -77,6 +78,14 @@ def say_rejections(rejections: "Sequence[Rejected]", count: int) -> None:
         say(f"rejected: {one.row_id}: {one.reason}")
     if count > len(rejections):
         say(f"rejected: and {count - len(rejections):,} more")
+
+
+def say_left(name: str, left: "Sequence[Rejected]") -> None:
+    """A line for each of the first rows that stay in their table, and one for how many there are."""
+    for one in left[:_LEFT_SHOWN]:
+        say(f"left: {one.row_id}: {one.reason}")
+    if left:
+        say(f"{name}: {counted(len(left), 'row')} left in the table: the program that keeps it still finds them")
 
 
 def say_set_aside(name: str, count: int, earlier: "Sequence[SetAside]") -> None:
@@ -155,6 +164,8 @@ def report_document(endpoint: str, report: "Report") -> dict[str, Any]:
         "rate": None if not report.seconds else round(report.sent / report.seconds, 1),
         "resumed": report.resumed,
         "rejections": [asdict(one) for one in report.rejections],
+        "left": len(report.left),
+        "left_rows": [{"row_id": one.row_id, "reason": one.reason} for one in report.left[:_LEFT_SHOWN]],
         "earlier_rejected": set_aside_documents(report.earlier),
         **report.extra,
     }

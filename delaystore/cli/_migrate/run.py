@@ -13,6 +13,7 @@ from delaystore.cli._migrate.reports import (
     collected,
     print_counts,
     report_document,
+    say_left,
     say_rejections,
     say_set_aside,
 )
@@ -52,7 +53,7 @@ def run(
     again with the same parameters: nothing is lost. After a kill, a delaystore SQL store is sent only what it has not
     received; to a broker up to three batches are sent again, whose messages may arrive twice, with the same message_id.
     A message that cannot move stops the run, unless --allow-rejects or --max-rejects is given: then it is set aside,
-    hidden from every dispatcher, until abort gives it back.
+    hidden from every dispatcher, until abort gives it back; in a table of another program it stays where it is.
     Exit code 1: not confirmed. 3: all is done, and rejected messages remain, of this run or an earlier one; of a dry
     run: some would be rejected.
     """
@@ -88,13 +89,14 @@ def run(
                 document["endpoints"].append(report_document(name, report))
                 if not as_json:
                     _print(name, report)
+                say_left(name, report.left)
                 say_set_aside(name, report.counts.rejected, report.earlier)
     if stop.made:
         say("stopped; what was in flight is finished, run it again for the rest")
         raise typer.Exit(stop.exit_code)
     if any(report.extra.get("declined") for report in reports):
         raise typer.Exit(1)
-    if any(report.set_aside or report.extra.get("would_be_rejected") for report in reports):
+    if any(report.set_aside or report.remaining or report.extra.get("would_be_rejected") for report in reports):
         raise typer.Exit(REJECTED_REMAIN)
 
 

@@ -6,9 +6,20 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from delaystore.amounts import counted
 from delaystore.errors import MigrationError
 from delaystore.migrations._clocks import clock_problems
-from delaystore.migrations.abc import MigrationSource, MigrationTarget, Problem, Rejected, Row, Run, SetAside, Waiting
+from delaystore.migrations.abc import (
+    MigrationSource,
+    MigrationTarget,
+    Problem,
+    Recurring,
+    Rejected,
+    Row,
+    Run,
+    SetAside,
+    Waiting,
+)
 from delaystore.progress import ProgressListener, unwatched
 
 _REASONS: Final = 20
@@ -96,10 +107,11 @@ def _refused(
     listener: ProgressListener,
 ) -> Iterator[Problem]:
     """What cannot be decoded, or the target would not take for what is in it; a problem for each reason."""
-    reasons = Counter[str]()
+    reasons, staying = Counter[str](), Counter[str]()
     done = 0
     for page in source.would_move(waiting.endpoint, cutoff):
-        rejected = [row for row in page if isinstance(row, Rejected)]
+        staying.update(row.reason for row in page if isinstance(row, Recurring))
+        rejected = [row for row in page if isinstance(row, Rejected) and not isinstance(row, Recurring)]
         rows = [row for row in page if isinstance(row, Row)]
         refusals = target.refusals([row.message for row in rows])
         rejected += (Rejected(row.row_id, why) for row, why in zip(rows, refusals, strict=True) if why is not None)
@@ -110,6 +122,8 @@ def _refused(
         listener("checked", done, waiting.count)
     for reason, count in reasons.items():
         yield Problem(waiting.endpoint, reason, messages=count)
+    for reason, count in staying.items():
+        yield Problem(waiting.endpoint, f"{reason}; {counted(count, 'row')} left in the table", fatal=False)
 
 
 def _of_earlier_runs(endpoint: str, kept: Sequence[SetAside]) -> Iterator[Problem]:

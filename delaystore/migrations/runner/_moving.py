@@ -70,7 +70,13 @@ class Mover:
 
     def _work(self) -> None:
         try:
-            while not self._ending() and (batch := self.supply.next()) is not None:
+            while not self._ending():
+                batch = self.supply.next()
+                with self._at_source:
+                    left = self._source.left(self._run)
+                self._tally.leave(left)
+                if batch is None:
+                    return
                 self._move(batch)
         except BaseException as error:
             with self._failing:

@@ -10,7 +10,16 @@ from typing import Any, Final
 
 from delaystore.clock import CarriedClock
 from delaystore.errors import MigrationError
-from delaystore.migrations.abc import BatchStatus, MigrationSource, MigrationTarget, Report, Run, RunCounts, RunStatus
+from delaystore.migrations.abc import (
+    BatchStatus,
+    MigrationSource,
+    MigrationTarget,
+    Recurring,
+    Report,
+    Run,
+    RunCounts,
+    RunStatus,
+)
 from delaystore.migrations.runner._checking import RunCheck, check, set_aside
 from delaystore.migrations.runner._in_flight import complete_received
 from delaystore.migrations.runner._moving import BATCHES_IN_FLIGHT, Mover
@@ -170,7 +179,7 @@ class _Running:
         findings = {
             "sent_again": tally.repeated,
             "would_move": tally.settled - tally.rejected,
-            "would_be_rejected": tally.rejected,
+            "would_be_rejected": tally.rejected + tally.left,
             "seconds_to_hide_and_read": round(seconds, 3),
         }
         return self._report(run, checked, tally, findings)
@@ -206,14 +215,20 @@ class _Running:
         return 1 if rate is not None and rate < run.parameters.batch_size else BATCHES_IN_FLIGHT
 
     def _report(self, run: Run, checked: RunCheck, tally: Tally, extra: dict[str, Any]) -> Report:
-        rejections = tally.rejections if self.target.dry_run else self.source.rejections(run, REJECTIONS_SHOWN)
+        rejections, left = self.source.rejections(run, REJECTIONS_SHOWN), self.source.left(run)
+        if self.target.dry_run:
+            rejections = [*tally.rejections, *(row for row in left if not isinstance(row, Recurring))]
+            left = [row for row in left if isinstance(row, Recurring)]
+        elif self.source.leaves_rejected:
+            left = [*left, *tally.rejections]
         return Report(
             run=run,
             counts=self.source.counts(run),
             seconds=time.monotonic() - self.began,
             sent=tally.sent,
             resumed=checked.unfinished is not None,
-            rejections=rejections,
+            rejections=rejections[:REJECTIONS_SHOWN],
+            left=left,
             earlier=checked.set_aside,
             extra=extra,
         )

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from delaystore.errors import MigrationError
-from delaystore.migrations.abc import Batch, Rejected
+from delaystore.migrations.abc import Batch, Recurring, Rejected
 
 REJECTIONS_SHOWN: Final = 20
 
@@ -30,6 +30,9 @@ class Tally:
         self.again = 0
         """How many messages were being sent when the run stopped, and were sent again, as the target cannot tell."""
         self.rejected = rejected
+        self.left = 0
+        """How many rows stay in their table, because they are no messages."""
+        self._left_seen = 0
         self.rejections: list[Rejected] = []
         """The first rows that were rejected."""
 
@@ -43,10 +46,22 @@ class Tally:
             self.rejected += len(rejected)
             self.rejections += rejected[: max(0, REJECTIONS_SHOWN - len(self.rejections))]
             self._tell_settled(self.settled)
-            if rejected and self._max_rejects is not None and self.rejected > self._max_rejects:
-                last = rejected[-1]
-                raise MigrationError(
-                    f"stopped: {self.rejected:,} rejected, and at most {self._max_rejects:,} may be; the last, "
-                    f"{last.row_id}: {last.reason}; run it again with --allow-rejects or a larger --max-rejects to go "
-                    "on, or abort it"
-                )
+            self._check(rejected)
+
+    def leave(self, left: Sequence[Rejected]) -> None:
+        """Count the rows that stay in their table: all that the source has met. Raises MigrationError, as `count`."""
+        with self._lock:
+            rows = [row for row in left[self._left_seen :] if not isinstance(row, Recurring)]
+            self._left_seen = max(self._left_seen, len(left))
+            self.left += len(rows)
+            self._check(rows)
+
+    def _check(self, rejected: Sequence[Rejected]) -> None:
+        many = self.rejected + self.left
+        if rejected and self._max_rejects is not None and many > self._max_rejects:
+            last = rejected[-1]
+            raise MigrationError(
+                f"stopped: {many:,} rejected, and at most {self._max_rejects:,} may be; the last, "
+                f"{last.row_id}: {last.reason}; run it again with --allow-rejects or a larger --max-rejects to go "
+                "on, or abort it"
+            )

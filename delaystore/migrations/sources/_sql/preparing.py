@@ -2,18 +2,22 @@
 
 Rows are found in the order of an index, each batch behind the last one, so that the cost of a batch does not grow with
 what has been moved. Rows that a dispatcher has claimed are passed over, and tried again in the next pass.
+
+Another program may still run the rows of its table: of such a table a batch is read before it is hidden, so that a row
+that cannot move is never out of that program's sight.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from datetime import datetime
 from typing import Any, Final
 
 from sqlalchemy import Select, func, literal, select
 
 from delaystore.errors import MigrationError
-from delaystore.migrations.abc import Batch, BatchStatus, Run, RunStatus
+from delaystore.migrations.abc import Batch, BatchStatus, Rejected, Run, RunStatus
 from delaystore.migrations.sources._sql.database import Database
-from delaystore.migrations.sources._sql.dialects import Hidden
+from delaystore.migrations.sources._sql.dialects import Hidden, slices
+from delaystore.migrations.sources._sql.previewing import rows_of_ids
 from delaystore.migrations.sources._sql.tables import RunTables
 from delaystore.migrations.sources._sql.waiting import eligible
 
@@ -23,11 +27,14 @@ Position = tuple[Any, Any]
 """The time and the id of a row, by which rows are found in order."""
 
 
-def prepare(database: Database, tables: RunTables, run: Run) -> Iterator[Batch]:
-    """Hide what is eligible; see the contract."""
+def prepare(database: Database, tables: RunTables, run: Run, left: MutableMapping[str, Rejected]) -> Iterator[Batch]:
+    """Hide what is eligible; see the contract.
+
+    `left`: by row_id, the rows to leave in the table; gets those that turn out to be no messages.
+    """
     if run.status is not RunStatus.PREPARING:
         raise MigrationError(f"the run {run.run_id} is {run.status}, and hides no more rows")
-    hiding = _Hiding(database, tables, run)
+    hiding = _Hiding(database, tables, run, left)
     for _ in range(PASSES):
         moved = False
         for batch in hiding.pass_over():
@@ -38,8 +45,8 @@ def prepare(database: Database, tables: RunTables, run: Run) -> Iterator[Batch]:
 
 
 class _Hiding:
-    def __init__(self, database: Database, tables: RunTables, run: Run) -> None:
-        self._database, self._tables, self._run = database, tables, run
+    def __init__(self, database: Database, tables: RunTables, run: Run, left: MutableMapping[str, Rejected]) -> None:
+        self._database, self._tables, self._run, self._left = database, tables, run, left
         source, shape = tables.source, tables.shape
         self._order = source.c[shape.order_column or shape.time_column], source.c[shape.id_column]
         self._eligible = eligible(tables, run.parameters.cutoff)
@@ -53,12 +60,17 @@ class _Hiding:
             end: datetime | None = connection.execute(last).scalar()
         position: Position | None = None
         while end is not None:
-            hidden, batch = self._hide(self._search(position, end))
+            search = self._search(position, end)
+            if self._tables.shape.leaves_rejected:
+                found, position, search = self._movable(search)
+                _, batch = self._hide(search)
+            else:
+                hidden, batch = self._hide(search)
+                found, position = (0, None) if hidden is None else (hidden.found, hidden.position)
             if batch is not None:
                 yield batch
-            if hidden is None or hidden.found < self._run.parameters.batch_size:
+            if found < self._run.parameters.batch_size:
                 return
-            position = hidden.position
 
     def _search(self, position: Position | None, end: datetime) -> Select[Any]:
         source, dialect = self._tables.source, self._database.dialect
@@ -70,6 +82,21 @@ class _Hiding:
         if (free := self._tables.shape.free(source, self._database.now())) is not None:
             statement = statement.where(free)
         return dialect.limited(statement, self._run.parameters.batch_size)
+
+    def _movable(self, search: Select[Any]) -> tuple[int, Position | None, Select[Any]]:
+        """How many rows the search finds, the last of them, and a search for those that can move."""
+        source, shape, dialect = self._tables.source, self._tables.shape, self._database.dialect
+        with self._database.reading() as connection:
+            found = connection.execute(dialect.lock_free(search, source)).all()
+            names = {shape.row_id({shape.id_column: key}): key for _, key in found}
+            ids = {name: key for name, key in names.items() if name not in self._left}
+            for some in slices(list(ids.values())):
+                read = rows_of_ids(connection, self._database, self._tables, some)
+                self._left.update((row.row_id, row) for row in read if isinstance(row, Rejected))
+        keys = [key for name, key in ids.items() if name not in self._left]
+        time, key = self._order
+        movable = select(time, key).where(self._eligible, dialect.one_of(key, keys)).order_by(time, key)
+        return len(found), (found[-1][0], found[-1][1]) if found else None, movable
 
     def _hide(self, search: Select[Any]) -> tuple[Hidden | None, Batch | None]:
         """Move and account for what the search finds, in one transaction; no batch where all of it is claimed."""

@@ -26,7 +26,7 @@ def would_move(database: Database, tables: RunTables, cutoff: datetime | None) -
         with database.reading() as connection:
             dialect.allow_long_reading(connection)
             found = connection.execute(dialect.lock_free(statement, source)).all()
-            rows = _rows(connection, database, tables, [row[1] for row in found])
+            rows = rows_of_ids(connection, database, tables, [row[1] for row in found])
         yield rows
         if len(found) < _PAGE:
             return
@@ -34,7 +34,9 @@ def would_move(database: Database, tables: RunTables, cutoff: datetime | None) -
         statement = search.where(dialect.behind(order, last))
 
 
-def _rows(connection: Connection, database: Database, tables: RunTables, ids: Sequence[Any]) -> list[Row | Rejected]:
+def rows_of_ids(
+    connection: Connection, database: Database, tables: RunTables, ids: Sequence[Any]
+) -> list[Row | Rejected]:
     """The rows of these ids, as far as they still wait; one by one where the driver cannot read one of them."""
     source, key = tables.source, tables.shape.id_column
     columns = [source.c[name] for name in tables.names]
@@ -45,5 +47,5 @@ def _rows(connection: Connection, database: Database, tables: RunTables, ids: Se
         reason = why_unreadable(connection, error)
         if len(ids) == 1:
             return [Rejected(tables.shape.row_id({key: ids[0]}), reason)]
-        return [row for id_ in ids for row in _rows(connection, database, tables, [id_])]
+        return [row for id_ in ids for row in rows_of_ids(connection, database, tables, [id_])]
     return [decode(tables, dict(zip(tables.names, row, strict=True))) for row in rows]

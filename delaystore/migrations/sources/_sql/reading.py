@@ -8,9 +8,9 @@ from sqlalchemy.exc import DBAPIError
 
 from delaystore.errors import InvalidMessageError
 from delaystore.migrations._checksum import Checksum, checksum
-from delaystore.migrations.abc import BatchStatus, Rejected, Row, Run
+from delaystore.migrations.abc import BatchStatus, Recurring, Rejected, Row, Run
 from delaystore.migrations.sources._sql.database import Database
-from delaystore.migrations.sources._sql.shape import Identity
+from delaystore.migrations.sources._sql.shape import Identity, RecurringError
 from delaystore.migrations.sources._sql.tables import BATCH, REJECTED, RunTables
 
 UNREADABLE: Final = (DBAPIError, ValueError, TypeError)
@@ -51,6 +51,8 @@ def decode(tables: RunTables, row: Mapping[str, Any]) -> Row | Rejected:
     row_id = tables.shape.row_id(row)
     try:
         return Row(row_id, tables.shape.to_message(row, tables.endpoint))
+    except RecurringError as error:
+        return Recurring(row_id, str(error), tables.shape.destination(row[tables.shape.destination_column]))
     except InvalidMessageError as error:
         return Rejected(row_id, str(error))
 

@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, Connection, delete, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from delaystore.errors import MessageBeingStoredError, MigrationError
-from delaystore.migrations.abc import BatchStatus, Run
+from delaystore.migrations.abc import Batch, BatchStatus, Run
 from delaystore.migrations.sources._sql.database import Database
 from delaystore.migrations.sources._sql.dialects import slices
 from delaystore.migrations.sources._sql.tables import BATCH, REJECTED, RunTables
@@ -41,6 +41,11 @@ def give_back(database: Database, tables: RunTables, run: Run, *, rejected: bool
         moved = status == BatchStatus.COMPLETED.value
         if count := _give_back(database, tables, number, moved=moved):
             yield count
+
+
+def give_back_rejected(database: Database, tables: RunTables, batch: Batch) -> None:
+    """The rejected rows of a completed batch."""
+    _give_back(database, tables, batch.number, moved=True)
 
 
 def _give_back(database: Database, tables: RunTables, number: int, *, moved: bool) -> int:

@@ -8,10 +8,15 @@ from typing import Any, ClassVar
 from sqlalchemy import ColumnElement, Connection, Inspector, Table
 from sqlalchemy.types import TypeEngine
 
+from delaystore.errors import InvalidMessageError
 from delaystore.message import DelayedMessage
 
 Identity = tuple[str, str, datetime]
 """What a checksum is over: message_id, destination, due_time."""
+
+
+class RecurringError(InvalidMessageError):
+    """A row is no message because it is due again and again: the program of its table goes on with it."""
 
 
 class TableShape(ABC):
@@ -37,6 +42,14 @@ class TableShape(ABC):
     """An indexed time, never before `time_column`, by which rows are found; None: `time_column` is indexed itself."""
     identity_columns: ClassVar[Sequence[str] | None] = None
     """The columns that `identity` reads; None: all."""
+
+    leaves_rejected: ClassVar[bool] = False
+    """Whether rows that cannot move stay in the table, because another program may still run them.
+
+    False where a dispatcher of delaystore would reject them, too.
+    """
+    has_recurring: ClassVar[bool] = False
+    """Whether `to_message` may raise RecurringError."""
 
     @abstractmethod
     def tables(self, inspector: Inspector, schema: str | None) -> Mapping[str, str]:

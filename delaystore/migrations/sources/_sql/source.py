@@ -2,8 +2,10 @@
 
 import os
 import socket
+from collections import ChainMap, Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 
 from sqlalchemy import URL, inspect
@@ -16,6 +18,7 @@ from delaystore.migrations.abc import (
     BatchStatus,
     MigrationSource,
     Problem,
+    Recurring,
     Rejected,
     Row,
     Run,
@@ -64,6 +67,9 @@ class SqlSource(MigrationSource):
         if self._schema is not None:
             check_identifier(self._schema, self._database.dialect, "the schema name")
         self._known: dict[str, RunTables] = {}
+        self._left: dict[str, dict[str, Rejected]] = {}
+        self._refused: dict[str, dict[str, Rejected]] = {}
+        self.leaves_rejected = shape.leaves_rejected
         self._holder = f"{socket.gethostname()}, process {os.getpid()}"
 
     @property
@@ -85,7 +91,15 @@ class SqlSource(MigrationSource):
 
     @override
     def waiting(self, endpoint: str, cutoff: datetime | None) -> Waiting:
-        return waiting.waiting(self._database, self._tables(endpoint), cutoff)
+        found = waiting.waiting(self._database, self._tables(endpoint), cutoff)
+        if not self._shape.has_recurring:
+            return found
+        rows = (row for page in self.would_move(endpoint, cutoff) for row in page)
+        recurring = Counter(row.destination for row in rows if isinstance(row, Recurring))
+        destinations = Counter(found.destinations) - recurring
+        count = destinations.total()
+        staying = found.staying + found.count - count
+        return replace(found, count=count, destinations=dict(destinations), staying=staying)
 
     @override
     def late(self, endpoint: str, due_after: datetime) -> int:
@@ -134,7 +148,12 @@ class SqlSource(MigrationSource):
         """What a dispatcher has claimed in each of three passes stays with it."""
         tables = self._tables_of(run)
         with checking.naming_missing_grants(self._database, tables):
-            yield from preparing.prepare(self._database, tables, run)
+            left, refused = (found.setdefault(run.run_id, {}) for found in (self._left, self._refused))
+            yield from preparing.prepare(self._database, tables, run, ChainMap(left, refused))
+
+    @override
+    def left(self, run: Run) -> Sequence[Rejected]:
+        return list(self._left.get(run.run_id, {}).values())
 
     @override
     def set_status(self, run: Run, status: RunStatus) -> Run:
@@ -153,7 +172,11 @@ class SqlSource(MigrationSource):
     @override
     def complete(self, run: Run, batch: Batch, rejected: Sequence[Rejected]) -> None:
         """Raises MigrationError for a batch that is not STAGED, or a row that is not in it."""
-        batches.complete(self._database, self._tables_of(run), run, batch, rejected)
+        tables = self._tables_of(run)
+        batches.complete(self._database, tables, run, batch, rejected)
+        if rejected and self.leaves_rejected:
+            self._refused.setdefault(run.run_id, {}).update((one.row_id, one) for one in rejected)
+            returning.give_back_rejected(self._database, tables, batch)
 
     @override
     def give_back(self, run: Run, *, rejected: bool) -> Iterator[int]:

@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.message import DelayedMessage, check_destination
-from delaystore.migrations.sources._sql.shape import Identity, TableShape
+from delaystore.migrations.sources._sql.shape import Identity, RecurringError, TableShape
 from delaystore.migrations.sources._sql.types import EpochSeconds
 from delaystore.migrations.sources.legacy._table_names import TableNames
 from delaystore.records.json_text import json_text
@@ -23,14 +23,17 @@ from delaystore.records.pickles import Foreign, read_pickle
 TABLE: Final = "apscheduler_jobs"
 _DATE: Final = "apscheduler.triggers.date.DateTrigger"
 _PROPERTIES: Final = {"content_type": "application/json"}
-_LARGEST: Final = 10_000_000
-"""Characters and values; a pickle can name one part of it many times."""
+_LONGEST: Final = 10_000_000
+"""Characters of all arguments."""
+_MOST_VALUES: Final = 1_000_000
+"""Arguments and what is in them; a pickle can name one part of it many times."""
 
 
 class ApschedulerShape(TableShape):
     """APScheduler's jobs, as messages for `destination`. `table`: its name; None: `apscheduler_jobs`.
 
-    A paused job has no next run time, and stays. Raises ConfigurationError without a destination, or for a bad one.
+    A paused job has no next run time, and stays. A job of another trigger than a date stays, too.
+    Raises ConfigurationError without a destination, or for a bad one.
     """
 
     kind: ClassVar[str] = "APScheduler"
@@ -43,6 +46,8 @@ class ApschedulerShape(TableShape):
     time_column: ClassVar[str] = "next_run_time"
     destination_column: ClassVar[str] = "id"  # there is none in the table: `destination` has the one for all
     identity_columns = ("id", "next_run_time")
+    leaves_rejected = True  # a scheduler that still runs finds them
+    has_recurring = True
 
     def __init__(self, destination: str | None, table: str | None = None) -> None:
         if destination is None:
@@ -104,8 +109,10 @@ def _body(state: Any) -> bytes:
         raise InvalidMessageError("its job_state is no job of APScheduler 3")
     trigger = job.get("trigger")
     if not isinstance(trigger, Foreign) or trigger.name != _DATE:
-        found = trigger.name.rpartition(".")[2] if isinstance(trigger, Foreign) else type(trigger).__name__
-        raise InvalidMessageError(f"it has the trigger {found}; only date triggers run once, as a message does")
+        if not isinstance(trigger, Foreign):
+            raise InvalidMessageError("its job_state has no trigger")
+        found = trigger.name.rpartition(".")[2]
+        raise RecurringError(f"it has the trigger {found}; only date triggers run once, as a message does")
     call = {"func": job["func"], "args": job.get("args", ()), "kwargs": job.get("kwargs", {})}
     _check_plain(call)
     try:
@@ -119,11 +126,12 @@ def _check_plain(call: Any) -> None:
 
     Tuples become lists.
     """
-    left, size = [call], 0
+    left, values, characters = [call], 1, 0
     while left:
         value = left.pop()
-        size += 1 + (len(value) if isinstance(value, str) else 0)
-        if size > _LARGEST:
+        characters += len(value) if isinstance(value, str) else 0
+        values += 2 * len(value) if isinstance(value, dict) else len(value) if isinstance(value, list | tuple) else 0
+        if characters > _LONGEST or values > _MOST_VALUES:
             raise InvalidMessageError("its arguments are too large, or hold themselves")
         if isinstance(value, dict):
             left.extend(value.keys())
