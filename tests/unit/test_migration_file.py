@@ -693,5 +693,5 @@ def test_what_is_no_parquet_file_is_told(tmp_path: Path, opened: Any) -> None:
 
 def test_parquet_without_pyarrow_names_the_extra(tmp_path: Path, opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(MissingDependencyError, match=r"delaystore\[parquet\]"):
+    with pytest.raises(MissingDependencyError, match=r"'\.\[parquet\]'"):
         opened(written(tmp_path / "dump.parquet", PLAIN)).check("dump")
