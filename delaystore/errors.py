@@ -12,6 +12,7 @@ Everything delaystore raises on purpose is a `DelaystoreError`; its text says wh
     ├── StoreError                    the store failed
     │   ├── StoreUnavailableError     it cannot be reached, or refuses the login
     │   │   ├── MessageBeingStoredError somebody else is just storing a message_id
+    │   │   ├── MessageBeingDispatchedError a dispatcher has claimed the message of a message_id
     │   │   └── KeyInUseError         a dispatcher, or somebody's transaction, has the message of a key
     │   ├── DurabilityUnknownError    it is stored, but perhaps not on the synchronous standby
     │   ├── StorePermissionError      its user may not do what was asked
@@ -109,9 +110,29 @@ class MessageBeingStoredError(StoreUnavailableError):
         return type(self), (self.message_id,)
 
 
+class MessageBeingDispatchedError(StoreUnavailableError):
+    """A dispatcher has claimed the message of this message_id, and has not settled it within a few seconds.
+
+    The claimed message is neither waiting nor gone: it may be at its destination already. Nothing of the call was
+    stored; send again. `message_ids` has all that were found to be claimed.
+    """
+
+    def __init__(self, message_ids: Sequence[str]) -> None:
+        self.message_ids = tuple(message_ids)
+        named = ", ".join(repr(message_id) for message_id in self.message_ids[:NAMED_DUPLICATES])
+        super().__init__(
+            f"message_id {named} is just being dispatched, or somebody's transaction has changed its message and has "
+            "not ended; nothing was stored: send again"
+        )
+
+    def __reduce__(self) -> tuple[type["MessageBeingDispatchedError"], tuple[Sequence[str]]]:
+        return type(self), (self.message_ids,)
+
+
 class DuplicateMessageError(StoreError):
     """A message_id that already waits in the store, or is twice in a load; nothing of the call was stored.
 
+    No dispatcher had claimed the waiting message when this was decided: it will be forwarded after that.
     `message_ids` names the first ten of the duplicates found. `found` and `remedy` are what the text says before
     and after them.
     """

@@ -76,6 +76,7 @@ class AsyncDelayedDelivery:
     get = awaited(DelayedDelivery.get)
     list = awaited(DelayedDelivery.list)
     get_many = awaited(DelayedDelivery.get_many)
+    get_unclaimed = awaited(DelayedDelivery.get_unclaimed)
     message_ids = awaited(DelayedDelivery.message_ids)
     count = awaited(DelayedDelivery.count)
     estimate_count = awaited(DelayedDelivery.estimate_count)

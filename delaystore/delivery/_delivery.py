@@ -31,6 +31,7 @@ from delaystore.errors import (
     DuplicateMessageError,
     DurabilityUnknownError,
     KeyInUseError,
+    MessageBeingDispatchedError,
     MessageBeingStoredError,
     StoreError,
     StoreUnavailableError,
@@ -55,6 +56,7 @@ _ANSWERS: Final = (
     DuplicateKeyError,
     KeyInUseError,
     DurabilityUnknownError,
+    MessageBeingDispatchedError,
     MessageBeingStoredError,
 )
 """What a store raises that works."""
@@ -183,6 +185,12 @@ class DelayedDelivery(Sender):
         store = self._managed()
         with self._calls.call("looking up messages"):
             return store.get_many(message_ids)
+
+    def get_unclaimed(self, message_ids: Sequence[str]) -> Mapping[str, DelayedMessage]:
+        """Those of these messages that wait unclaimed: each is forwarded after this call has begun."""
+        store = self._managed()
+        with self._calls.call("looking up messages"):
+            return store.get_unclaimed(message_ids)
 
     def message_ids(self, prefix: str, limit: int = 1000) -> Sequence[str]:
         """Ids of waiting messages that begin with `prefix`: the first `limit` of them, in the order of ids."""
@@ -367,7 +375,9 @@ class DelayedDelivery(Sender):
         except DurabilityUnknownError as error:  # whoever gave no message_id could not look for it
             raise DurabilityUnknownError(f"the message {message.message_id!r}: {error}") from None
         except StoreError as error:
-            if not call.overdue or isinstance(error, DuplicateMessageError | DuplicateKeyError):
+            if not call.overdue or isinstance(
+                error, DuplicateMessageError | DuplicateKeyError | MessageBeingDispatchedError
+            ):
                 raise
             raise StoreUnavailableError(
                 f"{error}; the message {message.message_id!r} may be stored nevertheless: send it again with this "

@@ -142,8 +142,10 @@ class Sender(ABC):
         store; ConfigurationError where that knows no keys.
 
         Raises InvalidMessageError for what cannot be carried, DuplicateMessageError for an id that already waits in the
-        store, DurabilityUnknownError where it is stored but perhaps not on PostgreSQL's synchronous standby, another
-        StoreError when the store fails: it may be stored nevertheless, so send again with a message_id of your own.
+        store, MessageBeingDispatchedError for one whose message a dispatcher has, and has not settled within 5 s:
+        nothing is stored, send again; DurabilityUnknownError where it is stored but perhaps not on PostgreSQL's
+        synchronous standby, another StoreError when the store fails: it may be stored nevertheless, so send again with
+        a message_id of your own.
         """
         rule = rule_of(key, on_key, max_wait)
         self.prepare()

@@ -1,4 +1,4 @@
-"""What stores do alike about keys."""
+"""What stores do alike about keys, and about ids and keys that a dispatcher has claimed."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -7,7 +7,13 @@ from datetime import datetime
 from typing import Final, TypeVar
 
 from delaystore.bridge import pause
-from delaystore.errors import DuplicateKeyError, DuplicateMessageError, InvalidMessageError, KeyInUseError
+from delaystore.errors import (
+    DuplicateKeyError,
+    DuplicateMessageError,
+    InvalidMessageError,
+    KeyInUseError,
+    MessageBeingDispatchedError,
+)
 from delaystore.keys import KeyRule, OnKey
 from delaystore.message import LATEST_DUE_TIME, DelayedMessage
 
@@ -68,12 +74,12 @@ def refuse_duplicate(message: DelayedMessage, waiting: str, rule: KeyRule) -> No
 
 
 def patiently(attempt: Callable[[], _Answer], patience: float) -> _Answer:
-    """What `attempt` returns, made again for `patience` seconds while it raises KeyInUseError."""
+    """What `attempt` returns, made again for `patience` seconds while a dispatcher has the message of its id or key."""
     deadline, wait = time.monotonic() + patience, LONGEST_PAUSE / 16
     while True:
         try:
             return attempt()
-        except KeyInUseError:
+        except (KeyInUseError, MessageBeingDispatchedError):
             if time.monotonic() + wait > deadline:
                 raise
         pause(wait)

@@ -57,6 +57,7 @@ class DelayedMessageStore(ABC):
     A claim keeps a message from every other dispatcher. What the block of `transaction()` fetched stays claimed
     until the block ends; a store that has no transactions claims by a lease, until remove, increment or expiry.
     A claim that has ended settles nothing: under the same message_id another message may wait by now, sent again since.
+    A claimed message is neither waiting nor gone, as its dispatcher may have forwarded it: see `store`.
     Every method may raise StoreError (StoreUnavailableError when the store cannot be reached) and may be called
     from any thread; the stores that `transaction()` yields belong to one thread.
     """
@@ -73,7 +74,12 @@ class DelayedMessageStore(ABC):
     def store(self, message: DelayedMessage) -> None:
         """Keep `message`, durably once this returns.
 
-        Raises DuplicateMessageError when its message_id is already waiting; the one that waits is unchanged.
+        Raises DuplicateMessageError when its message_id is already waiting, unclaimed; the one that waits is unchanged,
+        and is forwarded after this. If only a lease that has expired is left of a claim, that ends first: its
+        dispatcher, which is late, can then not remove the message that the sender was told of.
+
+        A claimed message of this id is waited for, some seconds: once it is removed, `message` is stored. If it stays
+        claimed, MessageBeingDispatchedError: nothing is stored.
         """
 
     @abstractmethod
@@ -149,8 +155,9 @@ class DelayedMessageStore(ABC):
     def store_many(self, messages: Iterable[DelayedMessage]) -> int:
         """Store all of `messages` and return how many.
 
-        Raises DuplicateMessageError: a store with transactions has then stored none of them, this default those before
-        the duplicate.
+        Raises DuplicateMessageError and MessageBeingDispatchedError: a store with transactions has then stored none of
+        them, this default those before that message. A store may leave out the wait where it cannot store all of
+        `messages` again, as those of a long generator, or in a transaction that keeps dispatchers from settling.
         """
         count = 0
         for message in messages:
@@ -269,6 +276,20 @@ class ManagedDelayedMessageStore(DelayedMessageStore):
         """Those of these messages that are waiting, claimed or not, by their ids. The default gets one at a time."""
         found = {message_id: self.get(message_id) for message_id in message_ids}
         return {message_id: message for message_id, message in found.items() if message is not None}
+
+    def get_unclaimed(self, message_ids: Sequence[str]) -> Mapping[str, DelayedMessage]:
+        """Those of these messages that wait unclaimed: each is forwarded after this call has begun.
+
+        A lease that has expired ends, as in `store`. This default reschedules each message to the due time that it has,
+        which shows that it is unclaimed, but forgets its failures.
+        """
+        found = self.get_many(message_ids)
+        unclaimed = [
+            message_id
+            for message_id, message in found.items()
+            if self.reschedule(message_id, message.due_time) is ManagementOutcome.DONE
+        ]
+        return self.get_many(unclaimed)
 
     def message_ids(self, prefix: str, limit: int = 1000) -> Sequence[str]:
         """Ids of waiting messages that begin with `prefix`, claimed or not: the first `limit` in their order.

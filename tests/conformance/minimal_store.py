@@ -5,12 +5,13 @@ import time
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from delaystore.errors import ConfigurationError, DuplicateMessageError
+from delaystore.errors import ConfigurationError, DuplicateMessageError, MessageBeingDispatchedError
 from delaystore.message import DelayedMessage
 from delaystore.settings import TransactionMode
 from delaystore.stores.abc import DelayedMessageStore
 
 LEASE_SECONDS = 60.0
+PATIENCE = 2.0
 
 
 @dataclass
@@ -33,11 +34,24 @@ class MinimalStore(DelayedMessageStore):
             raise ConfigurationError("the endpoint has no name; give it one")
 
     def store(self, message: DelayedMessage) -> None:
+        gives_up = time.monotonic() + PATIENCE
+        while not self._is_stored(message):
+            if time.monotonic() > gives_up:
+                raise MessageBeingDispatchedError([message.message_id])
+            time.sleep(0.01)
+
+    def _is_stored(self, message: DelayedMessage) -> bool:
+        """False: a dispatcher has claimed the message of this id. It cannot be late where its lease has expired."""
         with self._storage.lock:
-            if message.message_id in self._storage.messages:
+            there = self._storage.messages.get(message.message_id)
+            if there is not None and self._lease_end(there) > time.monotonic():
+                return False
+            self._storage.claims.pop(message.message_id, None)
+            if there is not None:
                 raise DuplicateMessageError([message.message_id])
             own = {name: list(value) if isinstance(value, list) else value for name, value in message.headers.items()}
             self._storage.messages[message.message_id] = replace(message, headers=own)
+            return True
 
     def fetch_next_due_timeout(self, at: datetime) -> DelayedMessage | None:
         now = time.monotonic()

@@ -41,6 +41,7 @@ from delaystore.migrations.sources._sql.types import Instant
 from delaystore.sql.columns import NAMES
 from delaystore.sql.dialects import Claiming, StoreDialect, dialect_of, store_dialect_of
 from delaystore.sql.dialects.base import OWN
+from delaystore.sql.dialects.mysql import PATIENCE
 from delaystore.sql.quoting import quoted_name
 from delaystore.stores.sql._keyed import KEYED, OneStatement
 from delaystore.stores.sql._statements import Statements
@@ -52,6 +53,8 @@ FOLDER: Final = Path(__file__).parent / "compiled_sql"
 NOW: Final = datetime(2040, 1, 1, tzinfo=UTC)
 TOKEN: Final = "0123456789abcdef0123"
 NO_STATEMENTS: Final = ("table", "keyed_table", "numbered", "cancel", "reschedule")
+MARIADB_ALONE: Final = f"SET STATEMENT innodb_lock_wait_timeout = {PATIENCE} FOR "
+"""What MySQL does not know; all else is the same."""
 URLS: Final = {
     "postgresql": "postgresql+psycopg://",
     "mysql": "mysql+pymysql://",
@@ -102,6 +105,7 @@ class Recorder:
         self.dialect = dialect
         self.lines: list[str] = []
         self.invalidated = False
+        self.info: dict[str, Any] = {}
         self.connection = SimpleNamespace(dbapi_connection=SimpleNamespace(in_transaction=False))
         self.begun = False
 
@@ -152,9 +156,10 @@ class Recorder:
 
 def sql(statement: Any, dialect: Dialect, parameters: Any = None) -> str:
     compiled = statement.compile(dialect=dialect)
+    text = str(compiled).removeprefix(MARIADB_ALONE)
     values = dict(getattr(compiled, "params", None) or {}) | (parameters if isinstance(parameters, dict) else {})
     fixed = {name: value for name, value in values.items() if isinstance(value, int | str) and len(str(value)) != 36}
-    return "\n".join(line.rstrip() for line in str(compiled).strip().splitlines()) + (f"\n-- {fixed}" if fixed else "")
+    return "\n".join(line.rstrip() for line in text.strip().splitlines()) + (f"\n-- {fixed}" if fixed else "")
 
 
 class Book:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from delaystore.delivery import DelayedDelivery
-from delaystore.errors import ConfigurationError, DuplicateMessageError, StoreError
+from delaystore.errors import ConfigurationError, MessageBeingStoredError, StoreError
 from delaystore.stores import InMemoryDelayedMessageStore
 from delaystore.stores.abc import ManagementOutcome
 from delaystore.transports import InMemoryTransport
@@ -62,7 +62,7 @@ def test_a_commit_shows_it_all_and_a_rollback_nothing(delivery: DelayedDelivery)
         assert delivery.get(sent) is None
         assert delivery.count() == 2
         assert delivery.cancel(old) is ManagementOutcome.BEING_DISPATCHED
-        with pytest.raises(DuplicateMessageError):
+        with pytest.raises(MessageBeingStoredError):
             delivery.send("billing", b"", delay=60, message_id=sent)
         return sent
 

@@ -2,7 +2,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from delaystore.errors import ConfigurationError, DuplicateMessageError, StoreError, UnsupportedModeError
+from delaystore.errors import ConfigurationError, MessageBeingStoredError, StoreError, UnsupportedModeError
 from delaystore.message import DelayedMessage
 from delaystore.settings import TransactionMode
 from delaystore.stores import open_store
@@ -75,7 +75,7 @@ def test_what_a_block_stores_is_fetched_after_its_end_and_its_id_is_taken_meanwh
         transaction.store(message())
         assert store.get("a") is None
         assert store.fetch_next_due_timeout(NOON) is None
-        with pytest.raises(DuplicateMessageError):
+        with pytest.raises(MessageBeingStoredError):
             store.store(message())
     assert store.fetch_next_due_timeout(NOON) == message()
 

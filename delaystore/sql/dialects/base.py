@@ -36,7 +36,7 @@ from sqlalchemy import (
 from sqlalchemy.engine.interfaces import Dialect
 from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError, SQLAlchemyError
 
-from delaystore.errors import DuplicateMessageError
+from delaystore.errors import DuplicateMessageError, MessageBeingDispatchedError
 from delaystore.sql.columns import in_order
 from delaystore.sql.drivers import Driver, driver_of
 from delaystore.sql.faults import Code, Fault, code_of
@@ -346,12 +346,12 @@ class StoreDialect(SqlDialect):
         """
         raise NotImplementedError
 
-    def storing(self, connection: Connection) -> AbstractContextManager[None]:  # noqa: ARG002 - for overriders
-        """A bulk insert in the block waits no longer for others than the insert of one message does."""
-        return nullcontext()
+    def storing(self, connection: Connection, *, alone: bool) -> AbstractContextManager[None]:  # noqa: ARG002 - for overriders
+        """A bulk insert in the block waits no longer for others than the insert of one message does.
 
-    def begin_storing(self, connection: Connection) -> None:
-        """Prepare our own transaction for bulk inserts: as `storing`, until it ends."""
+        `alone`: in a transaction of our own, which does nothing else.
+        """
+        return nullcontext()
 
     def insert_many(
         self,
@@ -362,26 +362,34 @@ class StoreDialect(SqlDialect):
     ) -> int:
         """Insert rows in bulk, unless one's id is there or in `shelves`; returns how many.
 
-        Raises DuplicateMessageError; the caller undoes what went before.
+        Raises DuplicateMessageError, claimed or not, and MessageBeingDispatchedError where it has waited for a claimed
+        one; the caller undoes what went before.
         """
         statement, iterator, count = insert(table), iter(rows), 0
         while chunk := list(islice(iterator, CHUNK)):
+            ids = [row["message_id"] for row in chunk]
             try:
                 with self.savepoint(connection):
                     connection.execute(statement, chunk)
             except IntegrityError:
-                duplicates = self._duplicates(connection, table, [row["message_id"] for row in chunk])
+                twice = [message_id for message_id, number in Counter(ids).items() if number > 1]
+                duplicates = twice + self._there(connection, table, ids)
                 if not duplicates:
                     raise
                 raise DuplicateMessageError(duplicates) from None
+            except OperationalError as error:
+                waited = self.claiming is Claiming.CANDIDATE_LOCKS and self.fault(error) is Fault.LOCKED
+                claimed = self._there(connection, table, ids) if waited else []
+                if not claimed:
+                    raise
+                raise MessageBeingDispatchedError(claimed) from None
             count += len(chunk)
         return count
 
-    def _duplicates(self, connection: Connection, table: Table, ids: Sequence[str]) -> Sequence[str]:
-        """Those of `ids` that are there twice, or already in the table."""
-        twice = [message_id for message_id, number in Counter(ids).items() if number > 1]
-        existing = select(table.c.message_id).where(self.among(table.c.message_id, "ids"))
-        return twice + list(connection.execute(existing, {"ids": ids}).scalars())
+    def _there(self, connection: Connection, table: Table, ids: Sequence[str]) -> list[str]:
+        """Those of `ids` that are in the table."""
+        there = select(table.c.message_id).where(self.among(table.c.message_id, "ids"))
+        return list(connection.execute(there, {"ids": ids}).scalars())
 
     def failing_columns(self) -> Sequence[Column[Any]]:
         """Columns that a table needs so that what has failed before is found by index."""

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from datetime import datetime
 from hashlib import sha256
 from typing import Any, ClassVar, Final
@@ -16,6 +16,7 @@ from sqlalchemy import (
     Delete,
     Engine,
     Executable,
+    Insert,
     Integer,
     LargeBinary,
     Select,
@@ -33,6 +34,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import mysql
 from sqlalchemy.engine.interfaces import DBAPIConnection, Dialect
 from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.ext.compiler import compiles
 from typing_extensions import override
 
 from delaystore.errors import StoreUnavailableError
@@ -70,6 +72,10 @@ _NO_MESSAGE: Final[Mapping[str, Any]] = {
     "body": b"",
 }
 """What else a row must have."""
+PATIENCE: Final = 5
+"""Seconds for which the insert of a message waits for another transaction."""
+_LIMIT: Final = "delaystore_lock_waits"
+"""The key of a connection's `info` under which stands the statement that sets its own limits for locks."""
 SETUP_TIMEOUT: Final = 60
 """Seconds to wait for another process's set-up."""
 _BY_KEY: Final = "FORCE INDEX (PRIMARY)"
@@ -304,6 +310,15 @@ class MySqlDialect(StoreDialect):
         return f"the client of connection {row[0]} ({row[1]} from {row[2]})" if row is not None else None
 
     @override
+    def insert_message(self, table: Table, shelves: Table) -> Insert:
+        """It waits for whoever has the row of the message_id, as a dispatcher may."""
+        return _PatientInsert(table)
+
+    @override
+    def storing(self, connection: Connection, *, alone: bool) -> AbstractContextManager[None]:
+        return self.lock_wait(connection, PATIENCE)
+
+    @override
     def remove_many(self, table: Table) -> Executable:
         """By primary key alone: a scan of a small table would wait for the locks of others.
 
@@ -434,11 +449,18 @@ class MySqlDialect(StoreDialect):
 
     @override
     def limit_lock_wait(self, connection: Connection, seconds: float) -> str | None:
-        query = "SELECT @@SESSION.innodb_lock_wait_timeout, @@SESSION.lock_wait_timeout"
-        rows, tables = connection.exec_driver_sql(query).one()
+        """Our own connections are asked for their limit once."""
+        is_own = OWN in connection.get_execution_options()
+        before: str | None = connection.info.get(_LIMIT) if is_own else None
+        if before is None:
+            query = "SELECT @@SESSION.innodb_lock_wait_timeout, @@SESSION.lock_wait_timeout"
+            rows, tables = connection.exec_driver_sql(query).one()
+            before = _lock_waits(int(rows), int(tables))
+        if is_own:
+            connection.info[_LIMIT] = before
         whole = max(1, math.ceil(seconds))
         connection.exec_driver_sql(_lock_waits(whole, whole))
-        return _lock_waits(int(rows), int(tables))
+        return before
 
     @override
     def is_outage(self, error: DBAPIError) -> bool:
@@ -460,6 +482,19 @@ def joined_delete(table: Table, values: str, condition: str) -> str:
 def _delete_listed(table: Table, values: str, condition: str, parameter: str) -> TextClause:
     """Delete rows by a join from `values`, made of a list parameter."""
     return text(joined_delete(table, values, condition)).bindparams(bindparam(parameter, type_=JsonList()))
+
+
+class _PatientInsert(Insert):
+    """An insert that waits PATIENCE seconds at most for a row lock; MySQL has no limit for one statement."""
+
+    inherit_cache = True
+
+
+@compiles(_PatientInsert)
+def _compile(insert: Insert, compiler: Any, **options: Any) -> str:
+    statement: str = compiler.visit_insert(insert, **options)
+    limit = f"SET STATEMENT innodb_lock_wait_timeout = {PATIENCE} FOR "
+    return limit + statement if compiler.dialect.is_mariadb else statement
 
 
 class _ReadOnlyError(Exception):

@@ -4,7 +4,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
 from functools import lru_cache, partial
 from hashlib import sha256
@@ -434,8 +434,12 @@ class PostgreSqlDialect(StoreDialect):
             yield
 
     @override
-    def storing(self, connection: Connection) -> AbstractContextManager[None]:
-        return _patient(connection)
+    def storing(self, connection: Connection, *, alone: bool) -> AbstractContextManager[None]:
+        """One round trip where the transaction is ours."""
+        if not alone:
+            return _patient(connection)
+        connection.exec_driver_sql(_PATIENT)
+        return nullcontext()
 
     @override
     def alter_patiently(self, connection: Connection, alter: Callable[[], None]) -> None:
@@ -711,11 +715,6 @@ class PostgreSqlDialect(StoreDialect):
                 "it is committed, but the wait for the synchronous standby was cancelled: if that standby takes over, "
                 "it may be lost; when the standby is there again, see whether it is in the store"
             )
-
-    @override
-    def begin_storing(self, connection: Connection) -> None:
-        """One round trip."""
-        connection.exec_driver_sql(_PATIENT)
 
     @override
     def begin_claiming(self, connection: Connection) -> None:

@@ -44,7 +44,7 @@ class InMemoryDelayedMessageStore(OperableInMemoryStore, KeyedDelayedMessageStor
     """
 
     key_patience: ClassVar = KEY_PATIENCE
-    """Seconds for which a message waits to be stored whose key is being dispatched."""
+    """Seconds for which a message waits to be stored whose id or key is being dispatched."""
 
     def __init__(
         self,
@@ -114,9 +114,14 @@ class InMemoryDelayedMessageStore(OperableInMemoryStore, KeyedDelayedMessageStor
 
     @override
     def store_many(self, messages: Iterable[DelayedMessage], rule: KeyRule = REJECT) -> int:
-        """Does not wait for a message whose key is being dispatched."""
-        with self.transaction() as transaction:
-            return transaction.store_many(messages, rule)
+        """Keeps all of `messages` in memory, to store them again after a dispatcher."""
+        kept = list(messages)
+
+        def attempt() -> int:
+            with self.transaction() as transaction:
+                return transaction.store_many(kept, rule)
+
+        return patiently(attempt, self.key_patience)
 
     @override
     def store_keyed(self, message: DelayedMessage, rule: KeyRule) -> str:
@@ -177,6 +182,12 @@ class InMemoryDelayedMessageStore(OperableInMemoryStore, KeyedDelayedMessageStor
         with waiting.lock:
             entry = waiting.entries.get(message_id)
             return None if entry is None else copied(entry.message)
+
+    @override
+    def get_unclaimed(self, message_ids: Sequence[str]) -> Mapping[str, DelayedMessage]:
+        waiting, now = self._waiting(), self._clock.now()
+        with waiting.lock:
+            return {each: copied(waiting.entries[each].message) for each in waiting.unclaimed(message_ids, now)}
 
     @override
     def list(

@@ -1,7 +1,7 @@
 """A block of the in-memory store: what it writes shows at its end, or never."""
 
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -64,20 +64,20 @@ class InMemoryTransaction(KeyedDelayedMessageStore, OperableTransaction):
 
     @override
     def store_many(self, messages: Iterable[DelayedMessage], rule: KeyRule = REJECT) -> int:
-        """Reserve the ids and keys of all of `messages`, or of none."""
+        """Reserve the ids and keys of all of `messages`, or of none; waits for no dispatcher."""
         keyed: list[DelayedMessage] = []
         new = [copied(message) for message in without_keys(messages, keyed)]
         with self._waiting.lock:
             self._check_open()
             with self._all_or_nothing():
-                self._waiting.check_new(new, self._removed)
+                self._check_new(new, self._removed, self._stored.messages)
                 for message in new:
                     self._stored.add(message)
                 return len(new) + sum(self._place(each, rule) == each.message_id for each in in_order_of_keys(keyed))
 
     @override
     def store_keyed(self, message: DelayedMessage, rule: KeyRule) -> str:
-        """Does not wait for others' transactions."""
+        """Does not wait for others' transactions, and for no dispatcher."""
         with self._waiting.lock:
             self._check_open()
             return self._place(message, rule)
@@ -102,7 +102,7 @@ class InMemoryTransaction(KeyedDelayedMessageStore, OperableTransaction):
         if there is not None and rule.on_key is OnKey.DEBOUNCE:
             first_sent = (self._stored.first_sent.get(there) if entry is None else entry.first_sent) or now
         removed = self._removed if there is None else self._removed | {there}
-        self._waiting.check_new([message], removed, () if own is None else (own,))
+        self._check_new([message], removed, self._stored.messages.keys() - {own})
         if own is not None:
             self._stored.drop(own)
         if entry is not None:
@@ -111,6 +111,9 @@ class InMemoryTransaction(KeyedDelayedMessageStore, OperableTransaction):
             self._removed.add(entry.message.message_id)
         self._stored.add(copied(bounded(message, first_sent, rule)), first_sent)
         return message.message_id
+
+    def _check_new(self, messages: Sequence[DelayedMessage], removed: Set[str], own: Collection[str]) -> None:
+        self._waiting.check_new(messages, self, self._clock.now(), removed=removed, own=own)
 
     def _entry_with(self, key: str, now: datetime) -> Entry | None:
         """What waits with `key`, unless this block has removed it; raises KeyInUseError where others have it."""
@@ -122,6 +125,8 @@ class InMemoryTransaction(KeyedDelayedMessageStore, OperableTransaction):
         entry = self._waiting.entries[message_id]
         if entry.claimer is not self and entry.is_claimed(now):
             raise KeyInUseError(key)
+        if entry.claimer is not self:  # a lease that has expired: its dispatcher may come late
+            self._waiting.free(entry)
         return entry
 
     @contextmanager

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
-from delaystore.errors import DuplicateMessageError
+from delaystore.errors import DuplicateMessageError, MessageBeingDispatchedError, MessageBeingStoredError
 from delaystore.failures import with_attempt
 from delaystore.message import DelayedMessage, position_of, utc
 from delaystore.stores.memory._destinations import Destinations
@@ -66,22 +66,51 @@ class WaitingMessages:
         self._leases: list[_Item] = []
         self._tickets = 0
 
-    def check_new(self, messages: Sequence[DelayedMessage], removed: Set[str], replaced: Collection[str] = ()) -> None:
-        """Raise DuplicateMessageError for an id that occurs twice, waits (unless in `removed`), or is reserved.
+    def check_new(
+        self,
+        messages: Sequence[DelayedMessage],
+        claimer: object,
+        now: datetime,
+        *,
+        removed: Set[str],
+        own: Collection[str],
+    ) -> None:
+        """Raise for an id that occurs twice, waits (unless in `removed`), or is reserved; `own`: by the caller itself.
 
-        An id in `replaced` is reserved by the caller itself.
+        DuplicateMessageError: one that waits has no claim from then on, as only an expired lease was left of it.
+        MessageBeingDispatchedError: others than `claimer` have claimed all that wait.
         """
         seen: set[str] = set()
         duplicates: list[str] = []
+        claimed: list[str] = []
         for message in messages:
             message_id = message.message_id
-            waits = message_id in self.entries and message_id not in removed
-            is_reserved = message_id in self.reserved and message_id not in replaced
-            if waits or is_reserved or message_id in seen:
+            entry = None if message_id in removed else self.entries.get(message_id)
+            if message_id in seen or message_id in own:
                 duplicates.append(message_id)
+            elif entry is not None and entry.claimer is not claimer and entry.is_claimed(now):
+                claimed.append(message_id)
+            elif entry is not None:
+                duplicates.append(message_id)
+            elif message_id in self.reserved:
+                raise MessageBeingStoredError(message_id)
             seen.add(message_id)
         if duplicates:
+            self._end_leases(duplicates, claimer)
             raise DuplicateMessageError(duplicates)
+        if claimed:
+            raise MessageBeingDispatchedError(claimed)
+
+    def unclaimed(self, message_ids: Sequence[str], now: datetime) -> list[str]:
+        """Those that wait, and that no dispatcher has claimed; a lease that has expired ends."""
+        waiting = [each for each in message_ids if each in self.entries and not self.entries[each].is_claimed(now)]
+        self._end_leases(waiting, None)
+        return waiting
+
+    def _end_leases(self, message_ids: Sequence[str], claimer: object | None) -> None:
+        for entry in filter(None, map(self.entries.get, message_ids)):
+            if entry.claimer is not None and entry.claimer is not claimer:
+                self.free(entry)
 
     def add(self, message: DelayedMessage, first_sent: datetime | None = None) -> None:
         """Keep `message`; the caller has made sure that its id is new, and its key."""

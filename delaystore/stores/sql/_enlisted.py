@@ -8,7 +8,6 @@ from typing_extensions import override
 
 from delaystore.message import DelayedMessage
 from delaystore.sql.errors import translated_errors
-from delaystore.stores.abc import REJECT
 from delaystore.stores.sql._listener import payload_of
 from delaystore.stores.sql._parts import StoreParts
 from delaystore.stores.sql.bound import BoundSqlStore
@@ -35,11 +34,8 @@ class EnlistedSqlStore(BoundSqlStore):
         return self._target.connection
 
     @override
-    def store(self, message: DelayedMessage) -> None:
+    def insert(self, message: DelayedMessage) -> None:
         """Insert and notify in one statement; a duplicate leaves the caller's transaction alive."""
-        if message.key is not None:
-            self.store_keyed(message, REJECT)
-            return
         self.written()
         with translated_errors():
             self._parts.insert_enlisted(self.connection, message, payload_of(None))

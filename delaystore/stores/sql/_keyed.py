@@ -45,7 +45,7 @@ class Keyed(ABC):
     """What becomes of a message with a key; `patience`: seconds for which to wait for whoever has the key's row."""
 
     def __init__(self, sql: Statements, dialect: StoreDialect, patience: float) -> None:
-        self._sql, self._dialect, self._patience = sql, dialect, patience
+        self._sql, self._dialect, self.patience = sql, dialect, patience
         table = self._table = sql.keyed_table
         key = bindparam("key", type_=table.c[MESSAGE_KEY].type)
         self._find = select(table.c.message_id).where(table.c[MESSAGE_KEY] == key)
@@ -138,7 +138,7 @@ class OneStatement(Keyed):
                         values |= {"due_time": capped, "next_attempt": capped}
                 return values, None
 
-            self._statements[chosen] = self._dialect.insert_keyed(table, self._sql.shelves, changes, self._patience)
+            self._statements[chosen] = self._dialect.insert_keyed(table, self._sql.shelves, changes, self.patience)
         return self._statements[chosen]
 
     def _refusal(self, connection: Connection, message: DelayedMessage, rule: KeyRule) -> Exception:
@@ -193,11 +193,11 @@ class LockedRow(Keyed):
     @override
     def _apart(self, connection: Connection) -> AbstractContextManager[object]:
         """A statement that has waited too long is undone by itself; a savepoint would give back none of its locks."""
-        return self._dialect.lock_wait(connection, self._patience)
+        return self._dialect.lock_wait(connection, self.patience)
 
     @override
     def _place(self, connection: Connection, message: DelayedMessage, rule: KeyRule, now: datetime) -> Placed:
-        deadline = time.monotonic() + self._patience
+        deadline = time.monotonic() + self.patience
         while True:
             placed = self._attempt(connection, message, rule, now)
             if placed is not None:

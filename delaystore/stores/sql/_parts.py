@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Executable
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from delaystore.errors import DuplicateMessageError, MessageBeingStoredError
+from delaystore.errors import DuplicateMessageError, MessageBeingDispatchedError, MessageBeingStoredError
 from delaystore.message import DelayedMessage
 from delaystore.sql.dialects import Claiming, StoreDialect
 from delaystore.sql.faults import Fault
@@ -52,8 +52,8 @@ class StoreParts:
     def insert(self, connection: Connection, message: DelayedMessage) -> None:
         """Insert a row.
 
-        Raises DuplicateMessageError where its message_id waits already, MessageBeingStoredError where it may in a
-        moment, and what the driver raises.
+        Raises DuplicateMessageError where its message_id is there, claimed or not, MessageBeingStoredError where it may
+        be in a moment, and what the driver raises.
         """
         self._check(connection, message, lambda row: self._inserted(connection, self.statements.insert, row))
 
@@ -77,17 +77,23 @@ class StoreParts:
         self, connection: Connection, message: DelayedMessage, inserts: Callable[[dict[str, Any]], bool]
     ) -> None:
         """Raise the error that says why `inserts` has not inserted the row of `message`."""
-        try:
-            if inserts(to_row(message)):
-                return
-        except DBAPIError as error:
-            if self.dialect.is_file or not self.dialect.is_message_id_locked(error):
-                raise
-            raise MessageBeingStoredError(message.message_id) from None
-        there = self.statements.waits
-        if self.dialect.has_shelves and not connection.execute(there, {"id": message.message_id}).first():
-            raise MessageBeingStoredError(message.message_id)  # or it was, until a moment ago
-        raise DuplicateMessageError([message.message_id])
+        there = {"id": message.message_id}
+        for _ in range(2):  # the row that refuses the first may have gone by now
+            try:
+                if inserts(to_row(message)):
+                    return
+            except DBAPIError as error:
+                if self.dialect.is_file or not self.dialect.is_message_id_locked(error):
+                    raise
+                if self.dialect.claiming is Claiming.CANDIDATE_LOCKS and self._is_there(connection, there):
+                    raise MessageBeingDispatchedError([message.message_id]) from None  # the insert has waited for it
+                raise MessageBeingStoredError(message.message_id) from None
+            if not self.dialect.has_shelves or self._is_there(connection, there):
+                raise DuplicateMessageError([message.message_id])
+        raise MessageBeingStoredError(message.message_id)
+
+    def _is_there(self, connection: Connection, there: dict[str, str]) -> bool:
+        return connection.execute(self.statements.waits, there).first() is not None
 
     def _inserted(self, connection: Connection, statement: Executable, row: dict[str, Any]) -> bool:
         try:

@@ -10,6 +10,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, CursorResult, Delete, Executable, Update
 from typing_extensions import override
 
+from delaystore.errors import DuplicateMessageError, MessageBeingDispatchedError, StoreError
 from delaystore.keys import KeyRule
 from delaystore.message import (
     DelayedMessage,
@@ -20,6 +21,7 @@ from delaystore.message import (
     waiting_until,
 )
 from delaystore.settings import MAXIMUM_SLEEP, TransactionMode
+from delaystore.sql.dialects import Claiming
 from delaystore.sql.errors import translated_errors
 from delaystore.sql.sizes import TableSize
 from delaystore.stores._keys import in_order_of_keys, without_keys
@@ -38,10 +40,13 @@ from delaystore.stores.sql._listener import payload_of
 from delaystore.stores.sql._look_up import LookUp
 from delaystore.stores.sql._parts import StoreParts
 from delaystore.stores.sql._statements import search
+from delaystore.stores.sql._taken import Answer, Messages, decided
 from delaystore.stores.sql._unreadable import stored_id, time_or_earliest
 from delaystore.stores.sql.beside import paused_names, promised_times
 from delaystore.stores.sql.rows import Rows, position_of_row, to_message
 
+AT_ONCE: Final = 20_000
+"""Messages of a generator that are kept in memory, and so can be stored again."""
 NOTIFY_WITHIN: Final = MAXIMUM_SLEEP + timedelta(seconds=5)
 """What is due later needs no wake-up: dispatchers search by themselves; 5 s are for clocks that differ."""
 READ_ONLY: Final = (
@@ -90,20 +95,80 @@ class BoundSqlStore(ManagedDelayedMessageStore, KeyedDelayedMessageStore, Operab
 
     @override
     def store(self, message: DelayedMessage) -> None:
-        """Insert. A duplicate is no error of the database, so that the caller's transaction survives it."""
+        """Insert. A duplicate is no error of the database, so that the caller's transaction survives it.
+
+        It waits for the dispatcher that has claimed the message of this id, but on SQLite, where nobody can settle a
+        claim while the caller's transaction is open.
+        """
         if message.key is not None:
             self.store_keyed(message, REJECT)
-            return
+        else:
+            self._unless_claimed(lambda: self.insert(message))
+
+    def insert(self, message: DelayedMessage) -> None:
+        """As `store`, of a message without a key; for a duplicate it waits and decides nothing: see `refusal`."""
         self.written()
         with translated_errors():
             self._parts.insert(self.connection, message)
         self._waits_until(message.next_attempt)
 
+    def _unless_claimed(self, write: Callable[[], Answer], *, repeatable: bool = True) -> Answer:
+        """What `write` returns, in the caller's transaction; made again while a dispatcher has the message of the id.
+
+        A row that is looked at stays locked until its savepoint is undone, no longer: dispatchers would leave it out.
+        """
+
+        def refusal(error: DuplicateMessageError) -> StoreError | None:
+            if self._parts.dialect.claiming is not Claiming.ROW_LOCKS:
+                return self.refusal(error)
+            with translated_errors():
+                savepoint = self.connection.begin_nested()
+                try:
+                    return self.refusal(error)
+                finally:
+                    savepoint.rollback()
+
+        is_alone = self._parts.dialect.claiming is Claiming.LEASES
+        return decided(write, refusal, 0.0 if is_alone else self._parts.keyed.patience, repeatable=repeatable)
+
+    def refusal(self, error: DuplicateMessageError) -> StoreError | None:
+        """Why the ids of `error` cannot be stored, by their rows as they are now; None: the rows have gone.
+
+        A row that no dispatcher has claimed will be forwarded after this; its lease, if that has expired, ends now, so
+        that its dispatcher cannot remove the row any more.
+        """
+        unclaimed = set(self._unclaimed(error.message_ids))
+        duplicates = [message_id for message_id in error.message_ids if message_id in unclaimed]
+        if duplicates:
+            return DuplicateMessageError(duplicates)
+        there = self._execute(self._sql.there, {"ids": list(error.message_ids)}).scalars().all()
+        return MessageBeingDispatchedError(there) if there else None
+
+    def _unclaimed(self, message_ids: Sequence[str]) -> Sequence[str]:
+        """Those of these ids that wait unclaimed."""
+        values: dict[str, Any] = {"ids": list(message_ids)}
+        if self._parts.dialect.claiming is Claiming.LEASES:
+            values["now"] = self.now()
+            self._execute(self._sql.end_leases, values)
+        return self._execute(self._sql.unclaimed, values).scalars().all()
+
+    @override
+    def get_unclaimed(self, message_ids: Sequence[str]) -> Mapping[str, DelayedMessage]:
+        """Locks them until the transaction ends, where claims are row locks."""
+        for message_id in message_ids:
+            check_message_id(message_id)
+        self.written()
+        return self.get_many(self._unclaimed(message_ids))
+
     @override
     def store_keyed(self, message: DelayedMessage, rule: KeyRule) -> str:
-        """Waits for whoever has the key's message, but on SQLite, where nobody can write meanwhile."""
-        with translated_errors():
-            return self.place(message, rule)
+        """Waits for whoever has the message of the key or the id, but on SQLite, where nobody can write meanwhile."""
+
+        def write() -> str:
+            with translated_errors():
+                return self.place(message, rule)
+
+        return self._unless_claimed(write)
 
     def place(self, message: DelayedMessage, rule: KeyRule) -> str:
         """As `store_keyed`, but raises what the driver raises."""
@@ -129,20 +194,24 @@ class BoundSqlStore(ManagedDelayedMessageStore, KeyedDelayedMessageStore, Operab
     def store_many(self, messages: Iterable[DelayedMessage], rule: KeyRule = REJECT) -> int:
         """Those with a key come last, and are kept in memory until then."""
         self.written()
-        keyed: list[DelayedMessage] = []
-        dialect = self._parts.dialect
-        with translated_errors(), dialect.savepoint(self.connection):
-            with dialect.storing(self.connection):
-                count = self._insert_many(without_keys(messages, keyed))
-            return count + self.place_many(keyed, rule)
+        all_of_them, dialect = Messages(messages, AT_ONCE), self._parts.dialect
+
+        def write() -> int:
+            keyed: list[DelayedMessage] = []
+            with translated_errors(), dialect.savepoint(self.connection):
+                with dialect.storing(self.connection, alone=False):
+                    count = self._insert_many(without_keys(all_of_them, keyed))
+                return count + self.place_many(keyed, rule)
+
+        return self._unless_claimed(write, repeatable=all_of_them.are_kept)
 
     def store_many_alone(self, messages: Iterable[DelayedMessage], rule: KeyRule) -> int:
         """As `store_many`, in a transaction that does nothing else, and has to be rolled back if it raises."""
         self.written()
         keyed: list[DelayedMessage] = []
         with translated_errors():
-            self._parts.dialect.begin_storing(self.connection)
-            count = self._insert_many(without_keys(messages, keyed))
+            with self._parts.dialect.storing(self.connection, alone=True):
+                count = self._insert_many(without_keys(messages, keyed))
             return count + self.place_many(keyed, rule)
 
     def _insert_many(self, messages: Iterable[DelayedMessage]) -> int:

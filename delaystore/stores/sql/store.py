@@ -6,17 +6,22 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from hashlib import sha256
-from itertools import chain, islice
 from math import inf
-from typing import Any, ClassVar, Final, Self, TypeVar
+from typing import Any, ClassVar, Final, Self
 
 from sqlalchemy import URL, Connection, Engine, Table
 from sqlalchemy.exc import DBAPIError
 from typing_extensions import override
 
-from delaystore.bridge import give_way
 from delaystore.clock import Clock
-from delaystore.errors import ConfigurationError, KeyInUseError, StoreSetupError, StoreUnavailableError
+from delaystore.errors import (
+    ConfigurationError,
+    DuplicateMessageError,
+    KeyInUseError,
+    StoreError,
+    StoreSetupError,
+    StoreUnavailableError,
+)
 from delaystore.keys import KEY_PATIENCE, KeyRule
 from delaystore.message import DelayedMessage, Position
 from delaystore.settings import TransactionMode, check_lease
@@ -28,7 +33,7 @@ from delaystore.sql.faults import Fault
 from delaystore.sql.names import check_identifier, check_table_name, default_table_name, timed_table_name
 from delaystore.sql.sizes import TableSize
 from delaystore.sql.urls import url_label
-from delaystore.stores._keys import key_of, patiently, without_keys
+from delaystore.stores._keys import key_of, without_keys
 from delaystore.stores.abc import (
     REJECT,
     Count,
@@ -50,23 +55,21 @@ from delaystore.stores.sql._parts import StoreParts
 from delaystore.stores.sql._same_database import SameDatabase
 from delaystore.stores.sql._scan import DueScan
 from delaystore.stores.sql._statements import Statements
+from delaystore.stores.sql._taken import Answer, Messages, decided
 from delaystore.stores.sql.beside import OperatingTables
-from delaystore.stores.sql.bound import NOTIFY_WITHIN, BoundSqlStore
+from delaystore.stores.sql.bound import AT_ONCE, NOTIFY_WITHIN, BoundSqlStore
 from delaystore.stores.sql.operating.store import OperableSqlStore
 from delaystore.stores.sql.rows import Rows
 from delaystore.stores.sql.schema import delayed_table
 from delaystore.stores.sql.shelves import ShelfLimits, Shelves
 from delaystore.stores.sql.targets import Lender, target_of
 
-Answer = TypeVar("Answer")
 _SHORT_WAIT: Final = 5.0
 """Seconds to wait for a lock that our own caller may have."""
 _NO_SETUP_BESIDE: Final = (
     "the store's tables are missing, and cannot be made while your transaction is open; call "
     "setup_infrastructure() when your program starts"
 )
-_LOOK_AHEAD: Final = 64 * 2**20
-"""Bytes of bodies that `store_many` takes from a generator to see whether it has many messages."""
 
 
 class SqlDelayedMessageStore(OperableSqlStore, KeyedDelayedMessageStore):
@@ -307,9 +310,22 @@ class SqlDelayedMessageStore(OperableSqlStore, KeyedDelayedMessageStore):
         """One statement, one round trip where the database allows; see the contract."""
         if message.key is not None:
             self.store_keyed(message, REJECT)
-        elif self._singles is None or not self._store_alone(message, self._singles):
+        else:
+            self._unless_claimed(lambda: self._insert(message))
+
+    def _insert(self, message: DelayedMessage) -> None:
+        if self._singles is None or not self._store_alone(message, self._singles):
             with self._one_call() as bound:
-                bound.store(message)
+                bound.insert(message)
+
+    def _unless_claimed(self, write: Callable[[], Answer], *, repeatable: bool = True) -> Answer:
+        """What `write` returns, which has a transaction of its own; made again while a dispatcher has the message."""
+        return decided(write, self._refusal, self.key_patience, repeatable=repeatable)
+
+    def _refusal(self, error: DuplicateMessageError) -> StoreError | None:
+        """Committed: a lease that has ended stays so, and no lock is left."""
+        with self._one_call() as bound:
+            return bound.refusal(error)
 
     @override
     def store_keyed(self, message: DelayedMessage, rule: KeyRule) -> str:
@@ -327,7 +343,7 @@ class SqlDelayedMessageStore(OperableSqlStore, KeyedDelayedMessageStore):
                         raise
                     raise KeyInUseError(key_of(message)) from None
 
-        return patiently(attempt, self.key_patience)
+        return self._unless_claimed(attempt)
 
     @override
     def message_id_of(self, key: str) -> str | None:
@@ -339,17 +355,19 @@ class SqlDelayedMessageStore(OperableSqlStore, KeyedDelayedMessageStore):
         """All or none, in one transaction; PostgreSQL: by COPY, many of them into a large table as a shelf of its own.
 
         Keeps few messages of a generator in memory: 20,000, or 64 MiB, at most; and those with a key, which come last,
-        and are in no shelf.
+        and are in no shelf. A generator of more is not stored again where a dispatcher has a message of one of its ids:
+        it raises MessageBeingDispatchedError at once.
         """
-        if self._dialect.has_shelves:
-            iterator = iter(messages)
-            first = _first_of(iterator, self.shelf_limits.fewest_rows)
-            messages = chain(first, iterator)
-            fewest = self._fewest_for_a_shelf(len(first))
+        all_of_them = Messages(messages, max(AT_ONCE, self.shelf_limits.fewest_rows))
+
+        def write() -> int:
+            fewest = self._fewest_for_a_shelf(len(all_of_them.first)) if self._dialect.has_shelves else None
             if fewest is not None:
-                return self._store_in_shelf(messages, fewest, rule)
-        with self._one_call() as bound:
-            return bound.store_many_alone(messages, rule)
+                return self._store_in_shelf(all_of_them, fewest, rule)
+            with self._one_call() as bound:
+                return bound.store_many_alone(all_of_them, rule)
+
+        return self._unless_claimed(write, repeatable=all_of_them.are_kept)
 
     @override
     def fetch_next_due_timeout(self, at: datetime) -> DelayedMessage | None:
@@ -452,6 +470,12 @@ class SqlDelayedMessageStore(OperableSqlStore, KeyedDelayedMessageStore):
         """In one transaction, by the primary key."""
         with self._looking_up() as bound:
             return bound.get_many(message_ids)
+
+    @override
+    def get_unclaimed(self, message_ids: Sequence[str]) -> Mapping[str, DelayedMessage]:
+        """In one transaction, by the primary key."""
+        with self._looking_up() as bound:
+            return bound.get_unclaimed(message_ids)
 
     @override
     def message_ids(self, prefix: str, limit: int = 1000) -> Sequence[str]:
@@ -654,16 +678,3 @@ class SqlDelayedMessageStore(OperableSqlStore, KeyedDelayedMessageStore):
                     bound.after_end()
             if token is not None:
                 self._dialect.check_commit(connection)
-
-
-def _first_of(messages: Iterator[DelayedMessage], count: int) -> Sequence[DelayedMessage]:
-    """The next `count`; fewer where there are no more, or their bodies are large."""
-    first: list[DelayedMessage] = []
-    room = _LOOK_AHEAD
-    for number, message in enumerate(islice(messages, count)):
-        give_way(number)
-        first.append(message)
-        room -= len(message.body)
-        if room < 0:
-            break
-    return first

@@ -19,12 +19,14 @@ from delaystore.testing._kit.round_trip import RoundTripTests
 from delaystore.testing._kit.search import SearchTests
 from delaystore.testing._kit.sessions import SessionTests
 from delaystore.testing._kit.settling import SettlingTests
+from delaystore.testing._kit.taken import TakenIdTests
 from delaystore.testing._kit.transactions import TransactionTests
 
 
 class StoreConformance(
     DueTests,
     SettlingTests,
+    TakenIdTests,
     RoundTripTests,
     BatchTests,
     TransactionTests,

@@ -164,6 +164,16 @@ WHERE `my schema`.`sales_delayed`.next_attempt >= %(after_next_attempt)s AND (`m
 WHERE ahead.due_time >= %(param_2)s AND NOT (ahead.next_attempt >= %(param_3)s AND ahead.due_time < %(param_3)s)) AS first_due
 -- {'utc_timestamp_1': 6, 'param_1': 1000}
 
+-- # there
+SELECT `my schema`.`sales_delayed`.message_id
+FROM `my schema`.`sales_delayed`
+WHERE `my schema`.`sales_delayed`.message_id IN (__[POSTCOMPILE_ids])
+
+-- # unclaimed
+SELECT `my schema`.`sales_delayed`.message_id
+FROM `my schema`.`sales_delayed` FORCE INDEX (PRIMARY)
+WHERE `my schema`.`sales_delayed`.message_id IN (__[POSTCOMPILE_ids]) FOR UPDATE SKIP LOCKED
+
 -- # unpark
 UPDATE `my schema`.`sales_delayed` SET next_attempt=`my schema`.`sales_delayed`.due_time
 

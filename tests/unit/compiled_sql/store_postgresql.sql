@@ -200,6 +200,16 @@ WHERE ("my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".mes
 WHERE ahead.due_time >= %(param_2)s::TIMESTAMP WITH TIME ZONE AND NOT (ahead.next_attempt >= %(param_3)s::TIMESTAMP WITH TIME ZONE AND ahead.due_time < %(param_3)s::TIMESTAMP WITH TIME ZONE)) AS first_due
 -- {'current_setting_1': 'transaction_read_only', 'current_setting_2': 'on', 'param_1': 1000}
 
+-- # there
+SELECT "my schema"."sales_delayed".message_id
+FROM "my schema"."sales_delayed"
+WHERE "my schema"."sales_delayed".message_id = ANY (%(ids)s::VARCHAR[] COLLATE "C")
+
+-- # unclaimed
+SELECT "my schema"."sales_delayed".message_id
+FROM "my schema"."sales_delayed"
+WHERE "my schema"."sales_delayed".message_id = ANY (%(ids)s::VARCHAR[] COLLATE "C") FOR UPDATE SKIP LOCKED
+
 -- # unpark
 UPDATE "my schema"."sales_delayed" SET next_attempt="my schema"."sales_delayed".due_time
 

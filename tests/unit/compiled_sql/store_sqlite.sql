@@ -75,6 +75,10 @@ FROM "sales_delayed"
  LIMIT ? OFFSET ?) AS some
 -- {'param_1': 1, 'param_2': 0}
 
+-- # end_leases
+UPDATE "sales_delayed" SET claimed_by=?, claimed_until=? WHERE "sales_delayed".message_id IN (SELECT anon_1.value
+FROM json_each(?) AS anon_1) AND "sales_delayed".claimed_by IS NOT NULL AND "sales_delayed".claimed_until <= ?
+
 -- # first
 SELECT "sales_delayed".next_attempt
 FROM "sales_delayed"
@@ -182,6 +186,18 @@ WHERE ("sales_delayed".next_attempt, "sales_delayed".message_id) > (?, ?) ORDER 
  LIMIT ? OFFSET ?) AS ahead
 WHERE ahead.due_time >= ? AND NOT (ahead.next_attempt >= ? AND ahead.due_time < ?)) AS first_due
 -- {'param_1': 1000, 'param_2': 0}
+
+-- # there
+SELECT "sales_delayed".message_id
+FROM "sales_delayed"
+WHERE "sales_delayed".message_id IN (SELECT anon_1.value
+FROM json_each(?) AS anon_1)
+
+-- # unclaimed
+SELECT "sales_delayed".message_id
+FROM "sales_delayed"
+WHERE "sales_delayed".message_id IN (SELECT anon_1.value
+FROM json_each(?) AS anon_1) AND ("sales_delayed".claimed_by IS NULL OR "sales_delayed".claimed_until <= ?)
 
 -- # unpark
 UPDATE "sales_delayed" SET next_attempt="sales_delayed".due_time, claimed_by=?, claimed_until=?

@@ -1,0 +1,81 @@
+"""A message_id that is taken: its row waits, or a dispatcher has claimed it and may delete it at any moment.
+
+An insert that a row refuses tells nothing of claims. The row as it is afterwards decides: if it is unclaimed, the
+message is a duplicate; if a dispatcher has claimed it, the sender waits; if it has gone, the insert is made again.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
+from typing import Final, TypeVar
+
+from delaystore.bridge import give_way
+from delaystore.errors import DuplicateMessageError, StoreError
+from delaystore.message import DelayedMessage
+from delaystore.stores._keys import patiently
+
+LOOK_AHEAD: Final = 64 * 2**20
+"""Bytes of bodies that are taken from a generator to see whether it has many messages."""
+_TWICE: Final = "twice among these messages, or waiting in the store until just now"
+_AGAIN: Final = "give each id to one message, and send again"
+
+Answer = TypeVar("Answer")
+Refusal = Callable[[DuplicateMessageError], StoreError | None]
+"""Why these ids cannot be stored, by their rows as they are now; None: the rows have gone."""
+
+
+class Messages:
+    """Messages to store, of which the first `count` are kept in memory: fewer where their bodies are large."""
+
+    def __init__(self, messages: Iterable[DelayedMessage], count: int) -> None:
+        self._iterator: Iterator[DelayedMessage] = iter(())
+        if isinstance(messages, Sequence):
+            self.first: Sequence[DelayedMessage] = messages
+        else:
+            self._iterator = iter(messages)
+            self.first = _first_of(self._iterator, count)
+        self._next = list(islice(self._iterator, 1))
+
+    @property
+    def are_kept(self) -> bool:
+        """Whether all of them are in memory, and can be stored again."""
+        return not self._next
+
+    def __iter__(self) -> Iterator[DelayedMessage]:
+        return chain(self.first, self._next, self._iterator)
+
+
+def decided(write: Callable[[], Answer], refusal: Refusal, patience: float, *, repeatable: bool = True) -> Answer:
+    """What `write` returns, made again for `patience` seconds while a dispatcher has a message of its ids.
+
+    Raises DuplicateMessageError, MessageBeingDispatchedError, and what `write` raises. `repeatable` False: `write` is
+    made once, as its messages are gone.
+    """
+
+    def attempt() -> Answer:
+        try:
+            return write()
+        except DuplicateMessageError as error:
+            refused = refusal(error)
+            if refused is None and not repeatable:
+                refused = DuplicateMessageError(error.message_ids, _TWICE, _AGAIN)
+        if refused is not None:
+            raise refused
+        try:
+            return write()
+        except DuplicateMessageError as error:  # twice in `write` itself, unless a row has come meanwhile
+            raise refusal(error) or error from None
+
+    return patiently(attempt, patience if repeatable else 0.0)
+
+
+def _first_of(messages: Iterator[DelayedMessage], count: int) -> Sequence[DelayedMessage]:
+    """The next `count`; fewer where there are no more, or their bodies are large."""
+    first: list[DelayedMessage] = []
+    room = LOOK_AHEAD
+    for number, message in enumerate(islice(messages, count)):
+        give_way(number)
+        first.append(message)
+        room -= len(message.body)
+        if room < 0:
+            break
+    return first
