@@ -237,6 +237,20 @@ def test_what_bulk_partitions_lack_is_made(postgresql_url: str, monkeypatch: pyt
         works(store)
 
 
+def test_columns_and_indexes_that_were_made_before_an_upgrade_are_as_they_must_be(postgresql_url: str) -> None:
+    """As docs/scale.md says it for many millions of messages."""
+    with opened(postgresql_url) as store:
+        change(
+            store,
+            "ALTER TABLE sales_delayed DROP COLUMN message_key, DROP COLUMN first_sent",
+            'ALTER TABLE sales_delayed ADD COLUMN message_key TEXT COLLATE "C", ADD COLUMN first_sent TIMESTAMPTZ',
+            "CREATE UNIQUE INDEX sales_delayed_keys ON sales_delayed (message_key) WHERE message_key IS NOT NULL",
+            "DROP INDEX sales_delayed_failing",
+            "CREATE INDEX sales_delayed_failing ON sales_delayed (next_attempt, message_id) WHERE failure_count > 0",
+        )
+        assert store.defects() == []
+
+
 def test_another_collation_and_an_unlogged_table_are_reported(postgresql_url: str) -> None:
     with opened(postgresql_url) as store:
         change(store, 'ALTER TABLE sales_delayed ALTER COLUMN destination TYPE varchar COLLATE "en-x-icu"')

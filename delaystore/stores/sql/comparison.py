@@ -19,6 +19,7 @@ from delaystore.stores.sql import setup
 from delaystore.stores.sql.beside import OperatingTables
 from delaystore.stores.sql.schema import shelves_table, whole_table
 
+_TEXT: Final = {"TEXT", "VARCHAR"}
 MANY: Final = 100_000
 """Rows from which on it is said how many there are before an index is made."""
 
@@ -148,7 +149,7 @@ class _Comparison:
         for wanted in self._table.columns:
             if wanted.name not in columns:
                 yield self._without(wanted)
-            elif self._types.compare_type(_column(columns[wanted.name]), wanted):
+            elif not self._is_of_type(columns[wanted.name], wanted):
                 yield self._of_type(wanted, columns[wanted.name]["type"])
         for name, other in columns.items():
             if name not in self._table.c and _must_be_given(other):
@@ -203,16 +204,16 @@ class _Comparison:
             f"ALTER TABLE to {self._definition(column)}"
         )
 
+    def _is_of_type(self, found: Mapping[str, Any], wanted: Column[Any]) -> bool:
+        """PostgreSQL's two words for text are one; collations are compared by the dialect."""
+        kind = copy(found["type"])
+        if getattr(kind, "collation", None) is not None:
+            kind.collation = None
+        both = {str(kind), str(wanted.type.compile(dialect=self._sql)).partition(" ")[0]}
+        return both == _TEXT or not self._types.compare_type(Column(wanted.name, kind), wanted)
+
     def _definition(self, column: Column[Any]) -> str:
         return " ".join(str(CreateColumn(column).compile(dialect=self._sql)).split())
-
-
-def _column(found: Mapping[str, Any]) -> Column[Any]:
-    """Without its collation, which the dialect compares."""
-    kind = copy(found["type"])
-    if getattr(kind, "collation", None) is not None:
-        kind.collation = None
-    return Column(found["name"], kind)
 
 
 def _must_be_given(column: Mapping[str, Any]) -> bool:
