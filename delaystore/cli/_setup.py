@@ -1,5 +1,6 @@
 """`delaystore setup`."""
 
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Annotated
 
@@ -15,7 +16,7 @@ from delaystore.cli._options import (
     TransportUrl,
     error_queue_option,
 )
-from delaystore.cli._output import print_document, tell
+from delaystore.cli._output import print_document, say, tell
 from delaystore.errors import ConfigurationError
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.transports import Transport
@@ -40,14 +41,18 @@ def setup(
     schema: Schema = None,
     table: Table = None,
     transport: TransportUrl = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Only report what is missing or wrong; change nothing.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Create or upgrade tables, and create queues.
+    """Create, upgrade or repair tables, and create queues.
 
     That is the store's tables (and a SQLite file, where there is none) and, where a transport is given, the error
-    queue. May be run again, and by several processes at once.
+    queue. Missing tables and indexes are made, and invalid indexes made again. Each defect that is left is reported in
+    a line with its remedy; exit code 1 then. May be run again, and by several processes at once.
     """
-    from delaystore.cli._endpoint import EndpointOptions
+    from delaystore.cli._endpoint import EndpointOptions, reading
 
     if queue and transport is None:
         raise ConfigurationError("--queue needs a transport; pass --transport URL or set DELAYSTORE_TRANSPORT")
@@ -56,19 +61,36 @@ def setup(
     if queue_type and (transport or "").partition(":")[0].lower() not in ("amqp", "amqps"):
         raise ConfigurationError("--queue-type goes with RabbitMQ only; leave it out")
     options = EndpointOptions(store=store, endpoint=endpoint, schema=schema, table=table, transport=transport)
-    with options.open(DelayedDeliverySettings(error_queue=error_queue)) as opened:
-        opened.delivery.setup_infrastructure()
-        opened.store.tidy()
+    settings = reading(error_queue) if check else DelayedDeliverySettings(error_queue=error_queue)
+    with options.open(settings) as opened:
         queues = [] if opened.transport is None else [error_queue, *(queue or ())]
-        for name in queue or ():
-            assert opened.transport is not None
-            _declare(opened.transport, name, queue_type)
+        if check:
+            defects = [*opened.store.defects(), *_missing(opened.transport, queues)]
+        else:
+            opened.store.setup_infrastructure()
+            defects = [*opened.store.repair(say)]
+            opened.delivery.setup_infrastructure()
+            opened.store.tidy()
+            for name in queue or ():
+                assert opened.transport is not None
+                _declare(opened.transport, name, queue_type)
     if as_json:
-        print_document({"endpoint": endpoint, "queues": queues})
-        return
-    tell(f"ready: the store of endpoint {endpoint!r}")
+        print_document({"endpoint": endpoint, "queues": queues, "ready": not defects, "defects": defects})
+    elif defects:
+        for each in defects:
+            tell(f"not ready: {each}")
+    else:
+        tell(f"ready: the store of endpoint {endpoint!r}")
+        for name in queues:
+            tell(f"ready: the queue {name!r}")
+    if defects:
+        raise typer.Exit(1)
+
+
+def _missing(transport: Transport | None, queues: Sequence[str]) -> Iterator[str]:
     for name in queues:
-        tell(f"ready: the queue {name!r}")
+        if transport is not None and transport.reaches(name) is False:
+            yield f"the queue {name!r} is missing; run `delaystore setup`"
 
 
 def _declare(transport: Transport, name: str, queue_type: QueueType | None) -> None:

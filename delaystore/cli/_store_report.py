@@ -126,7 +126,8 @@ class Patience:
             if not asked.too_late:
                 raise
             return StoreReport(str(error), Overview(endpoint=opened.endpoint, error_queue=opened.error_queue))
-        return StoreReport(status.read_only, opened.delivery.operations.overview(self._left))
+        overview = opened.delivery.operations.overview(self._left)
+        return StoreReport(status.read_only or "; ".join(overview.hindrances) or None, overview)
 
     def required(self, purpose: str, ask: Callable[[], T]) -> T:
         """What the store answers in the time that is left; raises StoreError."""

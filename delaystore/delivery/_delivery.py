@@ -230,9 +230,13 @@ class DelayedDelivery(Sender):
     def setup_infrastructure(self) -> None:
         """Create or upgrade the store's tables, and declare the error queue where there is a transport.
 
+        Missing tables and indexes are made again. What is left to be repaired by you is logged, as a warning.
+
         Raises StoreError, TransportSetupError, TransportUnavailableError.
         """
         self._store.setup_infrastructure()
+        for defect in self._store.repair(logger.info):
+            logger.warning("the store of endpoint %r is not as it must be: %s", self._endpoint, defect)
         self._ready = True
         if self._transport is not None:
             declare = partial(self._transport.declare_error_queue, self._settings.error_queue)

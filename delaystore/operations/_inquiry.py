@@ -127,6 +127,9 @@ def _ask(access: Access, found: dict[str, Any]) -> None:
     found["overdue"] = status.overdue or timedelta(0)
     operable = store.is_operable if isinstance(store, OperableDelayedMessageStore) else None
     found["operable"] = operable
+    found["hindrances"] = store.hindrances()
+    if found["hindrances"]:
+        return
     if isinstance(store, OperableDelayedMessageStore) and operable:
         found["dispatchers"] = store.dispatchers()
         found["ingresses"] = store.ingresses()

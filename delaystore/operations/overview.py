@@ -32,7 +32,8 @@ class Overview:
     `activity`: of the last hour, by minute; idle minutes are left out. `error_queue_depth`: as the transport says, or
     else the dispatchers; `error_queue_seen`: when the broker said so. `operable` False: the store's tables are of an
     earlier release; None also: it offers no operations. `read_only`: why nothing can be stored; None: nothing is known.
-    `problem`: why the store did not answer; None: it did.
+    `problem`: why the store did not answer; None: it did. `hindrances`: what is wrong with its tables, so that
+    dispatchers cannot work, a line with its remedy each.
     """
 
     endpoint: str
@@ -53,6 +54,7 @@ class Overview:
     operable: bool | None = None
     read_only: str | None = None
     problem: str | None = None
+    hindrances: Sequence[str] = ()
     remarks: Sequence[str] = ()
     """What else was found wrong while asking, in plain sentences."""
 
@@ -88,7 +90,7 @@ class Overview:
     @property
     def store_problem(self) -> str | None:
         """Why the store cannot say how it is, or takes nothing; None: it can, and nothing is known to hinder it."""
-        return self.problem if self.now is None else self.read_only
+        return self.problem if self.now is None else self.read_only or "; ".join(self.hindrances) or None
 
     @property
     def wrong(self) -> Sequence[str]:
@@ -128,7 +130,7 @@ class Overview:
             "rate": self.rate,
             "lateness": field(self.lateness),
             "activity": activity,
-            "store": self.problem or self.read_only,
+            "store": self.problem or self.store_problem,
             "operable": self.operable,
         }
 
@@ -144,6 +146,7 @@ class Overview:
             yield f"The store cannot say how it is: {self.problem}."
         if self.read_only is not None:
             yield f"Nothing can be stored: {self.read_only}."
+        yield from (f"Dispatchers cannot work: {each}." for each in self.hindrances)
         if self.operable is False:
             yield "The tables are of an earlier release; `delaystore setup` upgrades them."
 

@@ -109,6 +109,21 @@ class DelayedMessageStore(ABC):
     def setup_infrastructure(self) -> None:  # noqa: B027 - a store may need nothing
         """Create or upgrade what the store needs, after `initialize`; safe in several processes at once."""
 
+    def repair(self, tell: Callable[[str], object]) -> Sequence[str]:  # noqa: ARG002 - for overriders
+        """Make again what is missing of that, after `setup_infrastructure`; returns the defects that are left.
+
+        A defect is one line with its remedy. `tell` hears what is being made. Raises StoreError.
+        """
+        return ()
+
+    def defects(self) -> Sequence[str]:
+        """What is not as `setup_infrastructure` and `repair` make it, a line with its remedy each; changes nothing."""
+        return ()
+
+    def hindrances(self) -> Sequence[str]:
+        """Those defects that keep dispatchers from working, as a missing table does; asked by each health check."""
+        return ()
+
     def now(self) -> datetime:
         """The store's clock, aware, UTC: never ahead of the database's, where there is one.
 

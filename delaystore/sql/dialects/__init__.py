@@ -7,7 +7,7 @@ from sqlalchemy import URL, Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from delaystore.errors import ConfigurationError
-from delaystore.sql.dialects.base import Claiming, SqlDialect, StoreDialect
+from delaystore.sql.dialects.base import Claiming, Defect, SqlDialect, StoreDialect, made_by_setup
 from delaystore.sql.dialects.mssql import SqlServerDialect
 from delaystore.sql.dialects.mysql import MySqlDialect
 from delaystore.sql.dialects.postgresql import PostgreSqlDialect
@@ -18,11 +18,13 @@ __all__ = [
     "DIALECTS",
     "STORE_DIALECTS",
     "Claiming",
+    "Defect",
     "SqlDialect",
     "StoreDialect",
     "dialect_of",
     "fault_of",
     "is_outage",
+    "made_by_setup",
     "store_dialect_of",
 ]
 

@@ -1,9 +1,11 @@
 """What every dialect defines, and what most dialects have in common."""
 
+import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from itertools import islice
@@ -17,6 +19,7 @@ from sqlalchemy import (
     Delete,
     Engine,
     Executable,
+    Index,
     Insert,
     Select,
     Table,
@@ -58,6 +61,26 @@ Changes = Callable[[Any], tuple[Mapping[str, Any], ColumnElement[bool] | None]]
 """Makes, of the columns of a row that shall be inserted, the values for the row that is there, and a condition."""
 Release = Callable[[], None]
 """Ends a lock."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Defect:
+    """Something about the tables that is not as `delaystore setup` makes it.
+
+    `text`: the defect, and after a semicolon the remedy, in one line. `hinders`: until it is repaired, dispatchers
+    cannot work, or messages may be lost. `missing`: what `setup` makes, such as "the index 'sales_delayed_due'"; None:
+    it only reports the defect.
+    """
+
+    text: str
+    hinders: bool = False
+    missing: str | None = None
+
+
+def made_by_setup(what: str, how: str = "missing", *, hinders: bool = False) -> Defect:
+    """The defect of `what`, such as "index 'sales_delayed_due'", that `delaystore setup` makes."""
+    text = f"the {what} is {how}; run `delaystore setup` as a user who may change the tables"
+    return Defect(text=text, hinders=hinders, missing=f"the {what}")
 
 
 class Claiming(Enum):
@@ -401,6 +424,23 @@ class StoreDialect(SqlDialect):
         Never waits for who has claimed one. Returns the ids of those that were changed.
         """
 
+    def defects(self, connection: Connection, tables: Sequence[Table]) -> Iterable[Defect]:  # noqa: ARG002 - for overriders
+        """What only this database can tell of `tables` being wrong, by one question; the first has the messages.
+
+        Tables that are missing are left out here: they are told by name. `delaystore setup`, its `--check` and `health`
+        report these; `health` only those that hinder.
+        """
+        return ()
+
+    def has_condition(self, index: Index, found: Mapping[str, Any]) -> bool:
+        """Whether an index that SQLAlchemy has found holds the rows that `index` is to hold."""
+        wanted = index.dialect_kwargs.get(f"{self.name}_where")
+        text = found.get("dialect_options", {}).get(f"{self.name}_where")
+        return _plain_condition(wanted) == _plain_condition(text)
+
+    def drop_invalid_indexes(self, connection: Connection, tables: Sequence[Table]) -> None:
+        """Drop those indexes of `tables` that the database itself calls invalid, so that they can be made again."""
+
     def time_checks(self) -> Sequence[str]:
         """Statements, with `{table}` for the quoted name, that let a new table refuse times that Python does not have.
 
@@ -532,6 +572,15 @@ class StoreDialect(SqlDialect):
         """Delete the rows with these numbers in their primary key `column`, which are locked; touch no others."""
         statement = delete(table).where(table.c[column] == bindparam("number"))
         connection.execute(statement, [{"number": number} for number in numbers])
+
+
+def _plain_condition(condition: Any) -> str:
+    """The condition of a partial index as every database may write it: without quotes, brackets and a table's name."""
+    if condition is None:
+        return ""
+    if isinstance(condition, ColumnElement):
+        condition = condition.compile(compile_kwargs={"include_table": False, "literal_binds": True})
+    return re.sub(r"""["`()\s]""", "", str(condition)).lower()
 
 
 def _restore(connection: Connection, statement: str) -> None:

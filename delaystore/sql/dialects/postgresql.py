@@ -59,10 +59,12 @@ from delaystore.sql.dialects.base import (
     LONGEST_IDLE,
     Change,
     Changes,
+    Defect,
     Release,
     StoreDialect,
     driver_errors,
     give_up,
+    made_by_setup,
     row_with,
 )
 from delaystore.sql.drivers import DRIVERS, Driver, driver_of
@@ -140,6 +142,39 @@ _SIZES: Final = text(
 )
 SAMPLE: Final = 100
 """Pages to look at where no statistics tell how many rows a page has; together they hold 10,000 or so at the most."""
+_SHELF_INDEXES: Final[Mapping[str, str]] = {
+    "due": "(next_attempt, message_id)",
+    "failing": "(next_attempt, message_id) WHERE failure_count > 0",
+}
+"""What a shelf has besides its primary key; PostgreSQL names them."""
+_LACKING: Final = (
+    "SELECT which FROM (VALUES ('due', FALSE), ('failing', TRUE)) AS wanted (which, is_partial) "
+    "WHERE NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = {table} AND i.indisvalid "
+    "AND (i.indpred IS NOT NULL) = is_partial AND pg_get_indexdef(i.indexrelid, 1, true) = 'next_attempt' "
+    "AND pg_get_indexdef(i.indexrelid, 2, true) = 'message_id')"
+)
+"""Those of _SHELF_INDEXES that a shelf has not."""
+_FAMILY: Final = (
+    "WITH family (oid, is_shelf) AS ("
+    "SELECT CAST(to_regclass(name) AS oid), FALSE FROM unnest(CAST(:names AS TEXT[])) AS name "
+    "UNION ALL SELECT inhrelid, TRUE FROM pg_inherits WHERE inhparent = to_regclass(:live)), "
+    "broken (indrelid, name) AS (SELECT i.indrelid, CAST(CAST(c.oid AS REGCLASS) AS TEXT) "
+    "FROM family JOIN pg_index i ON i.indrelid = family.oid JOIN pg_class c ON c.oid = i.indexrelid "
+    "WHERE NOT i.indisvalid AND (is_shelf OR c.relname = ANY (CAST(:indexes AS TEXT[]))) "
+    "AND c.relname !~ '_cc(new|old)[0-9]*$') "
+)
+"""The endpoint's tables, its attached shelves, and their invalid indexes; those that a REINDEX makes are its own."""
+_BROKEN: Final = text(_FAMILY + "SELECT name FROM broken")  # noqa: S608 - constant
+_STATE: Final = text(
+    f"{_FAMILY}SELECT "  # noqa: S608 - constant
+    "CAST(CAST(c.oid AS REGCLASS) AS TEXT), row_security_active(c.oid), c.relpersistence = 'u', "
+    "ARRAY(SELECT name FROM broken WHERE indrelid = c.oid), "
+    "ARRAY(SELECT quote_ident(a.attname) FROM pg_attribute a JOIN pg_collation l ON l.oid = a.attcollation "
+    "WHERE a.attrelid = c.oid AND a.attname = ANY (CAST(:exact AS TEXT[])) "
+    "AND l.collname NOT IN ('C', 'POSIX', 'ucs_basic', 'pg_c_utf8')), "
+    f"CASE WHEN is_shelf THEN ARRAY({_LACKING.format(table='c.oid')}) ELSE '{{}}' END "
+    "FROM family JOIN pg_class c ON c.oid = family.oid ORDER BY is_shelf, c.relname"
+)
 _KEEPALIVES: Final[Mapping[str, str]] = {
     "tcp_keepalives_idle": "30",
     "tcp_keepalives_interval": "10",
@@ -563,9 +598,46 @@ class PostgreSqlDialect(StoreDialect):
             for statement in (
                 f"ALTER TABLE {name} ADD COLUMN IF NOT EXISTS {FAILURES} TEXT",
                 f'ALTER TABLE {name} ADD COLUMN IF NOT EXISTS {FAILURES_OF} TEXT COLLATE "C"',
-                f"CREATE INDEX ON {name} (next_attempt, message_id) WHERE failure_count > 0",
             ):
                 execute_as_it_stands(connection, statement)
+            lacking = text(_LACKING.format(table="CAST(CAST(:shelf AS REGCLASS) AS OID)"))
+            for which in connection.execute(lacking, {"shelf": name}).scalars().all():
+                execute_as_it_stands(connection, f"CREATE INDEX ON {name} {_SHELF_INDEXES[which]}")
+
+    @override
+    def defects(self, connection: Connection, tables: Sequence[Table]) -> Iterable[Defect]:
+        """What the catalog says of them, and of the shelves."""
+        exact = {column.name for table in tables for column in table.columns if isinstance(column.type, ExactText)}
+        found = connection.execute(_STATE, {**_named(connection, tables), "exact": sorted(exact)}).all()
+        for name, hides, is_unlogged, broken, other, lacking in found:
+            if hides:
+                yield Defect(
+                    text=f"row level security hides rows of the table {name} from this role; switch it off by ALTER "
+                    f"TABLE {name} DISABLE ROW LEVEL SECURITY, or exempt the role by ALTER ROLE ... BYPASSRLS",
+                    hinders=True,
+                )
+            if is_unlogged:
+                yield Defect(
+                    text=f"the table {name} is UNLOGGED, so that a crash of PostgreSQL empties it; run ALTER TABLE "
+                    f"{name} SET LOGGED",
+                    hinders=True,
+                )
+            for index in broken:
+                yield made_by_setup(
+                    f"index {index} of the table {name}", "invalid, as CREATE INDEX CONCURRENTLY failed"
+                )
+            for column_name in other:
+                yield Defect(
+                    text=f"the column {column_name} of the table {name} does not compare text byte by byte; run ALTER "
+                    f'TABLE {name} ALTER COLUMN {column_name} TYPE varchar COLLATE "C"'
+                )
+            for which in lacking:
+                yield made_by_setup(f"index {_SHELF_INDEXES[which]} of the bulk partition {name}")
+
+    @override
+    def drop_invalid_indexes(self, connection: Connection, tables: Sequence[Table]) -> None:
+        for index in connection.execute(_BROKEN, _named(connection, tables)).scalars().all():
+            self.alter_patiently(connection, partial(execute_as_it_stands, connection, f"DROP INDEX {index}"))
 
     @override
     def insert_alone(self, table: Table, shelves: Table) -> Insert:
@@ -668,6 +740,12 @@ class PostgreSqlDialect(StoreDialect):
         if not isinstance(code, str):
             return super().is_outage(error)
         return code[:2] in _OUTAGES or self.fault(error) is Fault.READ_ONLY
+
+
+def _named(connection: Connection, tables: Sequence[Table]) -> dict[str, Any]:
+    """The parameters of _FAMILY."""
+    names = [quoted_name(table, connection.dialect) for table in tables]
+    return {"names": names, "live": names[0], "indexes": [index.name for table in tables for index in table.indexes]}
 
 
 def _patience() -> ColumnElement[str]:

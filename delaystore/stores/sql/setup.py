@@ -1,7 +1,7 @@
 """The schema's versions, by Alembic: one version table per endpoint's table."""
 
-from collections.abc import Callable, Iterable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -20,6 +20,7 @@ from delaystore.sql.names import (
 )
 
 if TYPE_CHECKING:
+    from alembic.migration import MigrationContext
     from alembic.script import ScriptDirectory
 
 _MIGRATIONS: Final = Path(__file__).parent / "migrations"
@@ -164,7 +165,24 @@ def is_current(connection: Connection, table: Table) -> bool:
     )
 
 
+def make_again(connection: Connection, table: Table, dialect: StoreDialect) -> None:
+    """Make what is missing of the tables, whatever version they have: each migration makes only what is not there.
+
+    Within `setup_lock`; the caller commits.
+    """
+    with _operations(connection, table, dialect):
+        for script in reversed(list(_scripts().walk_revisions())):
+            script.module.upgrade()
+
+
 def _migrate(connection: Connection, table: Table, dialect: StoreDialect) -> None:
+    with _operations(connection, table, dialect) as context:
+        context.run_migrations()
+
+
+@contextmanager
+def _operations(connection: Connection, table: Table, dialect: StoreDialect) -> Iterator["MigrationContext"]:
+    """What migrations need, for the block."""
     from alembic.migration import MigrationContext  # a third of a second, which only a change of the schema needs
     from alembic.operations import Operations
 
@@ -188,7 +206,7 @@ def _migrate(connection: Connection, table: Table, dialect: StoreDialect) -> Non
     }
     context = MigrationContext.configure(connection, opts=options)
     with Operations.context(context):
-        context.run_migrations()
+        yield context
 
 
 def _scripts() -> "ScriptDirectory":

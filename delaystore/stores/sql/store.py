@@ -40,7 +40,7 @@ from delaystore.stores.abc import (
     WakeUpSubscription,
 )
 from delaystore.stores.operable import FailedDelivery
-from delaystore.stores.sql import setup
+from delaystore.stores.sql import comparison, setup
 from delaystore.stores.sql._claims import Leases
 from delaystore.stores.sql._clock import DatabaseClock, GivenClock, StoreClock
 from delaystore.stores.sql._enlisted import EnlistedSqlStore
@@ -202,11 +202,32 @@ class SqlDelayedMessageStore(OperableSqlStore, KeyedDelayedMessageStore):
     def setup_infrastructure(self) -> None:
         """Create or upgrade the tables; a user without the right to do so needs tables that are current.
 
+        Whether tables that are current are whole, is not looked at, so that a start costs little: `repair` does that.
+
         Raises StoreSetupError for tables of a newer release, StorePermissionError, StoreUnavailableError.
         """
         with translated_errors(), self._transactions.connect() as connection:
-            setup.upgrade(connection, self._parts.statements.table, self._dialect)
+            setup.upgrade(connection, self.table, self._dialect)
             connection.commit()
+
+    @override
+    def repair(self, tell: Callable[[str], object]) -> Sequence[str]:
+        """Make missing tables, columns and indexes, and invalid indexes again, if this user may."""
+        with translated_errors(), self._transactions.connect() as connection:
+            return [each.text for each in comparison.repair(connection, self.table, self._dialect, tell)]
+
+    @override
+    def defects(self) -> Sequence[str]:
+        with translated_errors(), self._transactions.connect() as connection:
+            return [each.text for each in comparison.defects(connection, self.table, self._dialect)]
+
+    @override
+    def hindrances(self) -> Sequence[str]:
+        """By two statements; none of tables that are of another release."""
+        if not self.is_operable:
+            return ()
+        with translated_errors(), self._transactions.connect() as connection:
+            return list(comparison.hindrances(connection, self.table, self._dialect))
 
     def remove_infrastructure(self, *, lock_wait: float | None = None) -> None:
         """Drop the tables, with all that waits in them.

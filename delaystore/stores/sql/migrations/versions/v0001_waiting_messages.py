@@ -20,16 +20,20 @@ def upgrade() -> None:
     inspector = sa.inspect(op.get_bind())
     if not inspector.has_table(name, schema=schema):
         _create_table(name, schema, leases)
+        table = sa.Table(name, sa.MetaData(), schema=schema, quote=True)
+        quoted = op.get_bind().dialect.identifier_preparer.format_table(table)
+        for statement in options["delaystore_storage_options"]:
+            op.get_bind().exec_driver_sql(statement.format(table=quoted))
     existing = {index["name"] for index in sa.inspect(op.get_bind()).get_indexes(name, schema=schema)}
-    if f"{name}_due" not in existing:
-        op.create_index(f"{name}_due", name, ["next_attempt", "message_id"], schema=schema)
-    if leases and f"{name}_claims" not in existing:
-        where = sa.text("claimed_by IS NOT NULL")
-        op.create_index(f"{name}_claims", name, ["claimed_until"], schema=schema, sqlite_where=where)
-    table = sa.Table(name, sa.MetaData(), schema=schema, quote=True)
-    quoted = op.get_bind().dialect.identifier_preparer.format_table(table)
-    for statement in options["delaystore_storage_options"]:
-        op.get_bind().exec_driver_sql(statement.format(table=quoted))
+
+    def add() -> None:
+        if f"{name}_due" not in existing:
+            op.create_index(f"{name}_due", name, ["next_attempt", "message_id"], schema=schema)
+        if leases and f"{name}_claims" not in existing:
+            where = sa.text("claimed_by IS NOT NULL")
+            op.create_index(f"{name}_claims", name, ["claimed_until"], schema=schema, sqlite_where=where)
+
+    options["delaystore_patiently"](op.get_bind(), add)
 
 
 def _create_table(name: str, schema: str | None, leases: bool) -> None:

@@ -1,0 +1,238 @@
+"""The tables as they are, compared with those that this release works with; what is missing is made again."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import Column, Connection, Index, Inspector, Table, inspect, select
+from sqlalchemy.exc import DBAPIError, NoSuchTableError
+from sqlalchemy.schema import CreateColumn
+
+from delaystore.amounts import roughly
+from delaystore.sql.columns import FAILURES, FAILURES_OF, FIRST_SENT, KEY, MESSAGE_KEY
+from delaystore.sql.dialects import Defect, StoreDialect, made_by_setup
+from delaystore.sql.errors import translate
+from delaystore.sql.faults import Fault
+from delaystore.sql.quoting import quoted_name
+from delaystore.stores.sql import setup
+from delaystore.stores.sql.beside import OperatingTables
+from delaystore.stores.sql.schema import shelves_table, whole_table
+
+MANY: Final = 100_000
+"""Rows from which on it is said how many there are before an index is made."""
+
+
+def expected_tables(table: Table, dialect: StoreDialect) -> Sequence[Table]:
+    """The tables of an endpoint as this release works with them; the first is `table`, which holds the messages."""
+    shelves = [shelves_table(table, dialect)] if dialect.has_shelves else []
+    return [whole_table(table, dialect), *shelves, *OperatingTables.of(table, dialect).all]
+
+
+def defects(connection: Connection, table: Table, dialect: StoreDialect) -> Sequence[Defect]:
+    """What is not as it must be; changes nothing. Raises StoreSetupError for tables of a newer release."""
+    if not setup.is_current(connection, table):
+        version = setup.current_version(connection, table)
+        how = "missing" if version is None else f"of schema version {version}, older than {setup.HEAD}"
+        return [made_by_setup(f"table {table.name!r}", how, hinders=version is None)]
+    tables = expected_tables(table, dialect)
+    there = _tables_found(connection, tables, dialect)
+    found: list[Defect] = []
+    for each in tables:
+        if each.name in there:
+            found += _Comparison(connection, each, there[each.name], dialect).defects()
+        else:
+            found.append(made_by_setup(f"table {each.name!r}", hinders=True))
+    return [*found, *dialect.defects(connection, tables)]
+
+
+def hindrances(connection: Connection, table: Table, dialect: StoreDialect) -> Iterator[str]:
+    """What keeps dispatchers from working, found by two questions: a table that cannot be read, or what it is like."""
+    tables = expected_tables(table, dialect)
+    first, *others = tables
+    joined: Any = first
+    for each in others:  # a condition about both, or SQLAlchemy warns
+        joined = joined.join(each, first.c[KEY].is_(None) == next(iter(each.columns)).is_(None))
+    try:
+        columns = [column for each in tables for column in each.columns]
+        connection.execute(select(*columns).select_from(joined).limit(0)).close()
+    except DBAPIError as error:
+        if dialect.fault(error) not in (Fault.MISSING, Fault.PERMISSION):
+            raise
+        connection.rollback()
+        yield str(translate(error))
+        return
+    yield from (each.text for each in dialect.defects(connection, tables) if each.hinders)
+
+
+def repair(
+    connection: Connection, table: Table, dialect: StoreDialect, tell: Callable[[str], object]
+) -> Sequence[Defect]:
+    """Make what is missing; returns the defects that are left. Commits.
+
+    Changes nothing where nothing is missing, or this user may not make it. `tell`: hears of each that is made.
+    """
+    found = defects(connection, table, dialect)
+    connection.rollback()
+    if not any(each.missing for each in found):
+        return found
+    tables = expected_tables(table, dialect)
+    try:
+        with dialect.setup_lock(connection, table.fullname):
+            for each in defects(connection, table, dialect):
+                if each.missing:
+                    tell(f"making {each.missing}{_size(connection, each.missing, table, dialect)}")
+            dialect.drop_invalid_indexes(connection, tables)
+            setup.make_again(connection, table, dialect)
+            connection.commit()
+    except DBAPIError as error:
+        fault = dialect.fault(error)
+        if fault not in (Fault.PERMISSION, Fault.DUPLICATE):
+            raise
+        connection.rollback()
+        if fault is Fault.DUPLICATE:
+            found = [_of_duplicates(table) if f"{table.name}_keys" in (each.missing or "") else each for each in found]
+        return found
+    left = defects(connection, table, dialect)
+    connection.rollback()
+    return left
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A table as it is, in SQLAlchemy's words."""
+
+    columns: Sequence[Mapping[str, Any]]
+    indexes: Sequence[Mapping[str, Any]]
+    key: Sequence[str]
+
+
+def _tables_found(connection: Connection, tables: Sequence[Table], dialect: StoreDialect) -> Mapping[str, _Found]:
+    """Those of `tables` that there are. At once, where names are exact: else SQLAlchemy looks for each in a list."""
+    inspector: Inspector = inspect(connection)
+    schema, names = tables[0].schema, [table.name for table in tables]
+    if dialect.may_ignore_capitals:
+        return {name: found for name in names if (found := _table_found(inspector, name, schema)) is not None}
+    columns = inspector.get_multi_columns(schema=schema, filter_names=names)
+    indexes = inspector.get_multi_indexes(schema=schema, filter_names=names)
+    keys = inspector.get_multi_pk_constraint(schema=schema, filter_names=names)
+    return {
+        at[1]: _Found(found, indexes.get(at, []), keys[at]["constrained_columns"] if at in keys else [])
+        for at, found in columns.items()
+    }
+
+
+def _table_found(inspector: Inspector, name: str, schema: str | None) -> _Found | None:
+    try:
+        columns = inspector.get_columns(name, schema=schema)
+    except NoSuchTableError:
+        return None
+    key = inspector.get_pk_constraint(name, schema=schema)["constrained_columns"]
+    return _Found(columns, inspector.get_indexes(name, schema=schema), key)
+
+
+class _Comparison:
+    """One table, compared with what is there under its name."""
+
+    def __init__(self, connection: Connection, table: Table, found: _Found, dialect: StoreDialect) -> None:
+        from alembic.migration import MigrationContext
+
+        self._table, self._found, self._dialect = table, found, dialect
+        self._sql = connection.dialect
+        self._name = quoted_name(table, connection.dialect)
+        self._types = MigrationContext.configure(connection).impl
+
+    def defects(self) -> Iterator[Defect]:
+        """Columns first: without one its indexes are missing, too."""
+        columns = {each["name"]: each for each in self._found.columns}
+        for wanted in self._table.columns:
+            if wanted.name not in columns:
+                yield self._without(wanted)
+            elif self._types.compare_type(_column(columns[wanted.name]), wanted):
+                yield self._of_type(wanted, columns[wanted.name]["type"])
+        for name, other in columns.items():
+            if name not in self._table.c and _must_be_given(other):
+                yield Defect(
+                    text=f"the column {name!r} of the table {self._table.name!r} is not delaystore's, and no row can "
+                    "be stored without a value for it; drop it, or give it a default",
+                    hinders=True,
+                )
+        key = [column.name for column in self._table.primary_key]
+        if key and list(self._found.key) != key:
+            yield Defect(
+                text=f"the table {self._table.name!r} has no primary key ({', '.join(key)}); run ALTER TABLE "
+                f"{self._name} ADD PRIMARY KEY ({', '.join(key)})"
+            )
+        yield from self._of_indexes()
+
+    def _of_indexes(self) -> Iterator[Defect]:
+        indexes = {each["name"]: each for each in self._found.indexes}
+        for wanted in sorted(self._table.indexes, key=lambda index: str(index.name)):
+            what = f"index {wanted.name!r} of the table {self._table.name!r}"
+            if wanted.name not in indexes:
+                yield made_by_setup(what)
+            elif not self._is_alike(wanted, indexes[wanted.name]):
+                yield Defect(
+                    text=f"the {what} is another one; drop it, and run `delaystore setup`, which makes it again"
+                )
+
+    def _is_alike(self, wanted: Index, found: Mapping[str, Any]) -> bool:
+        columns = [column.name for column in wanted.columns]
+        is_unique = bool(found["unique"]) == bool(wanted.unique)
+        return is_unique and found["column_names"] == columns and self._dialect.has_condition(wanted, found)
+
+    def _without(self, column: Column[Any]) -> Defect:
+        what = f"column {column.name!r} of the table {self._table.name!r}"
+        added = (
+            MESSAGE_KEY,
+            FIRST_SENT,
+            FAILURES,
+            FAILURES_OF,
+            *(each.name for each in self._dialect.failing_columns()),
+        )
+        if column.name in added:
+            return made_by_setup(what, hinders=True)
+        remedy = "restore the table from a backup"
+        if column.nullable:
+            remedy = f"run ALTER TABLE {self._name} ADD COLUMN {self._definition(column)}"
+        return Defect(text=f"the {what} is missing; {remedy}", hinders=True)
+
+    def _of_type(self, column: Column[Any], found: Any) -> Defect:
+        return Defect(
+            text=f"the column {column.name!r} of the table {self._table.name!r} has the type {found}; change it by "
+            f"ALTER TABLE to {self._definition(column)}"
+        )
+
+    def _definition(self, column: Column[Any]) -> str:
+        return " ".join(str(CreateColumn(column).compile(dialect=self._sql)).split())
+
+
+def _column(found: Mapping[str, Any]) -> Column[Any]:
+    """Without its collation, which the dialect compares."""
+    kind = copy(found["type"])
+    if getattr(kind, "collation", None) is not None:
+        kind.collation = None
+    return Column(found["name"], kind)
+
+
+def _must_be_given(column: Mapping[str, Any]) -> bool:
+    """Whether a row cannot be without a value for it."""
+    fills_itself = column.get("identity") or column.get("computed") or column.get("autoincrement") is True
+    return not column["nullable"] and column.get("default") is None and not fills_itself
+
+
+def _size(connection: Connection, what: str, table: Table, dialect: StoreDialect) -> str:
+    """How much work an index is; empty where it is little."""
+    if not what.startswith("the index"):
+        return ""
+    rows = dialect.estimate(connection, table) or 0
+    if rows < MANY:
+        return ""
+    return f" ({roughly(rows)} rows: all who send or dispatch wait until it is made)"
+
+
+def _of_duplicates(table: Table) -> Defect:
+    return Defect(
+        text=f"the index '{table.name}_keys' cannot be made, because several messages in the table {table.name!r} have "
+        "the same message_key; cancel all of them but one, and run `delaystore setup`"
+    )

@@ -1,0 +1,258 @@
+"""`setup` compares what is there with what must be: it makes what is missing, and reports the rest."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from secrets import token_hex
+
+import pytest
+from sqlalchemy import create_engine, text
+
+from delaystore import DelayedDelivery, DelayedDeliverySettings
+from delaystore.keys import OnKey
+from delaystore.sql.dialects import store_dialect_of
+from delaystore.stores import SqlDelayedMessageStore
+from delaystore.stores.sql.comparison import expected_tables
+from delaystore.stores.sql.shelves import ShelfLimits
+from tests.integration.cli import CommandLine
+from tests.integration.sql_stores import message, opened
+from tests.servers import PostgreSQLDatabases
+
+BESIDE = ("destinations", "dispatchers", "activity", "operations", "changes")
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    return CommandLine(capsys, {})
+
+
+def change(store: SqlDelayedMessageStore, *statements: str) -> None:
+    with store.engine.begin() as connection:
+        for each in statements:
+            connection.execute(text(each))
+
+
+def drop_index(store: SqlDelayedMessageStore, name: str, table: str) -> None:
+    on_table = f" ON {table}" if store.engine.dialect.name in ("mysql", "mariadb") else ""
+    change(store, f"DROP INDEX {name}{on_table}")
+
+
+def repaired(store: SqlDelayedMessageStore) -> tuple[list[str], Sequence[str]]:
+    """What `repair` has made, and what it has left."""
+    made: list[str] = []
+    return made, store.repair(made.append)
+
+
+def works(store: SqlDelayedMessageStore) -> None:
+    """Messages with a key and without are stored, dispatched, and reported."""
+    delivery = DelayedDelivery("sales", store, settings=DelayedDeliverySettings(automatic_setup=False))
+    for _ in range(2):
+        delivery.send("billing", b"x", delay=60, key="k", on_key=OnKey.REPLACE)
+    assert delivery.send("billing", b"x", delay=60)
+    store.store(message(store.now() - timedelta(seconds=9)))
+    with store.transaction() as transaction:
+        assert transaction.remove_many(transaction.fetch_due(store.now(), 10))
+    assert store.count_failing(10) == 0
+    assert delivery.operations.overview(10).problem is None
+
+
+def test_tables_as_they_are_made_have_no_defect(store: SqlDelayedMessageStore) -> None:
+    assert repaired(store) == ([], [])
+    assert (store.defects(), store.hindrances()) == ([], [])
+
+
+@pytest.mark.parametrize("beside", BESIDE)
+def test_a_missing_table_is_reported_and_made(store: SqlDelayedMessageStore, beside: str) -> None:
+    name = f"sales_delayed_{beside}"
+    kept = message(store.now(), 60)
+    store.store(kept)
+    change(store, f"DROP TABLE {name}")
+    (defect,) = store.defects()
+    assert defect.startswith(f"the table '{name}' is missing; run `delaystore setup`")
+    (hindrance,) = store.hindrances()
+    assert name in hindrance
+    made, left = repaired(store)
+    assert (made[0], left) == (f"making the table '{name}'", [])
+    assert (store.defects(), store.hindrances()) == ([], [])
+    assert store.get(kept.message_id) == kept
+    works(store)
+
+
+def test_all_but_the_version_may_be_missing(store: SqlDelayedMessageStore) -> None:
+    names = [table.name for table in expected_tables(store.table, store_dialect_of(store.engine))]
+    change(store, *(f"DROP TABLE {name}" for name in names))
+    assert len(store.defects()) == len(names)
+    assert repaired(store)[1] == []
+    works(store)
+
+
+def test_a_missing_index_is_made(store: SqlDelayedMessageStore) -> None:
+    tables = expected_tables(store.table, store_dialect_of(store.engine))
+    indexes = [(str(index.name), table.name) for table in tables for index in table.indexes]
+    assert len(indexes) >= 4
+    for name, table in indexes:
+        drop_index(store, name, table)
+        assert [f"the index '{name}' of the table '{table}' is missing" in each for each in store.defects()] == [True]
+        assert store.hindrances() == []
+        assert repaired(store) == ([f"making the index '{name}' of the table '{table}'"], [])
+    works(store)
+
+
+def test_columns_of_a_later_release_are_made(store: SqlDelayedMessageStore) -> None:
+    """As where the version was restored from a newer backup than the table."""
+    drop_index(store, "sales_delayed_failing", "sales_delayed")
+    if store.engine.dialect.name in ("mysql", "mariadb"):
+        change(store, "ALTER TABLE sales_delayed DROP COLUMN failing_at")
+    change(store, "ALTER TABLE sales_delayed DROP COLUMN failures", "ALTER TABLE sales_delayed DROP COLUMN failures_of")
+    assert any("the column 'failures' of the table 'sales_delayed' is missing" in each for each in store.defects())
+    assert "failures" in store.hindrances()[0]
+    assert repaired(store)[1] == []
+    works(store)
+
+
+def test_an_index_of_another_definition_is_reported(store: SqlDelayedMessageStore) -> None:
+    drop_index(store, "sales_delayed_due", "sales_delayed")
+    change(store, "CREATE INDEX sales_delayed_due ON sales_delayed (next_attempt)")
+    made, (left,) = repaired(store)
+    assert made == []
+    assert left.startswith(
+        "the index 'sales_delayed_due' of the table 'sales_delayed' is another one; drop it, and run"
+    )
+    drop_index(store, "sales_delayed_due", "sales_delayed")
+    assert repaired(store)[1] == []
+
+
+def test_keys_that_are_there_twice_are_reported(store: SqlDelayedMessageStore) -> None:
+    drop_index(store, "sales_delayed_keys", "sales_delayed")
+    for number in range(2):
+        store.store(message(store.now(), 60, f"m{number}"))
+    change(store, "UPDATE sales_delayed SET message_key = 'k'")
+    assert "have the same message_key; cancel all of them but one" in repaired(store)[1][0]
+    store.cancel("m1")
+    assert repaired(store)[1] == []
+
+
+def test_a_column_that_must_be_given_is_reported(store: SqlDelayedMessageStore) -> None:
+    change(store, "DROP TABLE sales_delayed_changes", "CREATE TABLE sales_delayed_changes (other INT NOT NULL)")
+    made, left = repaired(store)
+    assert made == []
+    assert any("the column 'made_by' of the table 'sales_delayed_changes' is missing; restore" in each for each in left)
+    assert any("the column 'other' of the table 'sales_delayed_changes' is not delaystore's" in each for each in left)
+    assert any("'sales_delayed_changes' has no primary key (made_at, change_id)" in each for each in left)
+
+
+def test_eight_processes_repair_at_once(database_url: str) -> None:
+    with opened(database_url) as store:
+        change(store, "DROP TABLE sales_delayed_destinations")
+        drop_index(store, "sales_delayed_keys", "sales_delayed")
+
+    def repair(_: int) -> Sequence[str]:
+        with opened(database_url) as each:
+            return repaired(each)[1]
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(repair, range(8))) == [[]] * 8
+    with opened(database_url) as store:
+        assert store.defects() == []
+
+
+def test_setup_says_what_it_makes_and_check_changes_nothing(
+    store: SqlDelayedMessageStore, database_url: str, run: CommandLine
+) -> None:
+    arguments = ("--store", database_url, "--endpoint", "sales")
+    assert run("setup", *arguments, "--check").code == 0
+    change(store, "DROP TABLE sales_delayed_destinations")
+    for _ in range(2):
+        checked = run("setup", *arguments, "--check")
+        assert checked.code == 1
+        assert checked.out.startswith("not ready: the table 'sales_delayed_destinations' is missing; run")
+    health = run("health", *arguments)
+    assert health.code == 1
+    assert health.out.startswith("unhealthy: the store's tables are missing or out of date")
+    made = run("setup", *arguments)
+    assert made.code == 0
+    assert made.err == "making the table 'sales_delayed_destinations'\n"
+    assert made.out == "ready: the store of endpoint 'sales'\n"
+    assert run("health", *arguments).code == 0
+
+
+def test_check_finds_no_tables_and_makes_none(database_url: str, run: CommandLine) -> None:
+    with opened(database_url) as store:
+        store.remove_infrastructure()
+        assert store.defects() == [
+            "the table 'sales_delayed' is missing; run `delaystore setup` as a user who may change the tables"
+        ]
+        checked = run("setup", "--store", database_url, "--endpoint", "sales", "--check")
+        assert checked.code == 1
+        assert store.defects() != []
+
+
+def test_check_looks_for_queues(store: SqlDelayedMessageStore, database_url: str, run: CommandLine) -> None:
+    arguments = ("--store", database_url, "--endpoint", "sales", "--transport", database_url, "--queue", "billing")
+    checked = run("setup", *arguments, "--check")
+    assert checked.code == 1
+    assert checked.out.splitlines() == [
+        f"not ready: the queue '{name}' is missing; run `delaystore setup`" for name in ("error", "billing")
+    ]
+    assert run("setup", *arguments).code == 0
+    assert run("setup", *arguments, "--check").code == 0
+
+
+def test_an_invalid_index_is_made_again(postgresql_url: str) -> None:
+    with opened(postgresql_url) as store:
+        for number in range(2):
+            store.store(message(store.now(), 60, f"m{number}"))
+        change(store, "DROP INDEX sales_delayed_keys", "UPDATE sales_delayed SET message_key = 'k'")
+        create = (
+            "CREATE UNIQUE INDEX CONCURRENTLY sales_delayed_keys ON sales_delayed (message_key) "
+            "WHERE message_key IS NOT NULL"
+        )
+        engine = create_engine(postgresql_url, isolation_level="AUTOCOMMIT")
+        with engine.connect() as connection, pytest.raises(Exception, match="could not create unique index"):
+            connection.execute(text(create))
+        engine.dispose()
+        store.cancel("m1")
+        (defect,) = store.defects()
+        assert defect.startswith("the index sales_delayed_keys of the table sales_delayed is invalid, as CREATE INDEX")
+        assert repaired(store)[1] == []
+        works(store)
+
+
+def test_what_bulk_partitions_lack_is_made(postgresql_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = ShelfLimits(fewest_rows=100, smallest_table=0)
+    monkeypatch.setattr(SqlDelayedMessageStore, "shelf_limits", limits)
+    with opened(postgresql_url) as store:
+        store.store_many([message(store.now(), 60) for _ in range(100)])
+        with store.engine.connect() as connection:
+            shelves = "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = "
+            (shelf,) = connection.execute(text(f"{shelves} 'sales_delayed'::regclass")).scalars()
+            found = "SELECT indexrelid::regclass::text FROM pg_index WHERE NOT indisprimary AND indrelid = "
+            indexes = connection.execute(text(f"{found} '{shelf}'::regclass")).scalars().all()
+        assert len(indexes) == 2
+        assert store.defects() == []
+        change(store, *(f"DROP INDEX {index}" for index in indexes))
+        assert [f"of the bulk partition {shelf} is missing" in each for each in store.defects()] == [True, True]
+        made, left = repaired(store)
+        assert (len(made), left) == (2, [])
+        works(store)
+
+
+def test_another_collation_and_an_unlogged_table_are_reported(postgresql_url: str) -> None:
+    with opened(postgresql_url) as store:
+        change(store, 'ALTER TABLE sales_delayed ALTER COLUMN destination TYPE varchar COLLATE "en-x-icu"')
+        change(store, "ALTER TABLE sales_delayed SET UNLOGGED")
+        unlogged, collation = store.defects()
+        assert "is UNLOGGED, so that a crash of PostgreSQL empties it" in unlogged
+        assert "the column destination of the table sales_delayed does not compare text byte by byte" in collation
+        assert store.hindrances() == [unlogged]
+
+
+def test_a_role_that_may_not_repair_gets_the_defects(postgresql: PostgreSQLDatabases, postgresql_url: str) -> None:
+    role = f"reader_{token_hex(4)}"
+    url = postgresql.create_role(role, "r3ader", postgresql_url)
+    with opened(postgresql_url) as store:
+        change(store, f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {role}", "DROP INDEX sales_delayed_keys")
+        with opened(url) as theirs:
+            made, left = repaired(theirs)
+            assert made == ["making the index 'sales_delayed_keys' of the table 'sales_delayed'"]
+            assert left == theirs.defects() != []
