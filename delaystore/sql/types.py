@@ -12,8 +12,13 @@ from sqlalchemy.types import TypeDecorator, TypeEngine, UserDefinedType
 from typing_extensions import override
 
 _MYSQL = ("mysql", "mariadb")
-INNODB: Final[Mapping[str, Any]] = {f"{name}_engine": "InnoDB" for name in _MYSQL}
-"""Options of a table: the engine that has transactions, whatever the server's default is."""
+INNODB: Final[Mapping[str, Any]] = {
+    f"{name}_{option}": value
+    for option, value in {"engine": "InnoDB", "row_format": "DYNAMIC"}.items()
+    for name in _MYSQL
+}
+"""Options of a table: the engine that has transactions, and its format whose keys are long enough, whatever the
+server's defaults are."""
 
 
 class UtcDateTime(TypeDecorator[datetime]):

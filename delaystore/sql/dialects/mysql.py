@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from datetime import datetime
 from hashlib import sha256
@@ -46,6 +46,7 @@ from delaystore.sql.dialects.base import (
     OWN,
     Change,
     Claiming,
+    Defect,
     Pair,
     Release,
     StoreDialect,
@@ -106,7 +107,39 @@ _OUTAGES: Final = frozenset(
 """PyMySQL raises OperationalError for nearly all, and most have one SQLSTATE in common: the numbers must tell."""
 
 
-_VARIABLES: Final = "SHOW SESSION VARIABLES WHERE Variable_name IN ('innodb_snapshot_isolation', 'max_allowed_packet')"
+_SETTINGS: Final[Mapping[str, str]] = {
+    "innodb_snapshot_isolation": "OFF",  # or a lock fails where READ COMMITTED says to go on with the newest version
+    "sql_safe_updates": "OFF",  # or a removal by a join is refused
+    "sql_select_limit": str(2**64 - 1),  # or a search ends early
+    "default_storage_engine": "InnoDB",
+    "tx_read_only": "OFF",
+    "transaction_read_only": "OFF",
+    "max_statement_time": "0.000000",  # calls have a limit of their own, and a load may take long
+    "max_execution_time": "0",
+}
+"""What a session is to have, whatever the server's defaults say; no release has all of them.
+
+https://mariadb.com/kb/en/innodb-system-variables/#innodb_snapshot_isolation: from 11.6.2 on
+"""
+_MODES: Final = frozenset(
+    {
+        *("STRICT_TRANS_TABLES", "STRICT_ALL_TABLES", "TRADITIONAL", "ERROR_FOR_DIVISION_BY_ZERO"),
+        *("NO_ZERO_DATE", "NO_ZERO_IN_DATE", "NO_ENGINE_SUBSTITUTION", "NO_AUTO_CREATE_USER", "ONLY_FULL_GROUP_BY"),
+    }
+)
+"""Words of sql_mode that change nothing for our statements."""
+_OUR_MODE: Final = "STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
+"""Where it has others: no value is cut, and no table made in another engine, without an error."""
+_VARIABLES: Final = (
+    "SHOW SESSION VARIABLES WHERE Variable_name IN "
+    f"({', '.join(repr(name) for name in ('max_allowed_packet', 'sql_mode', *_SETTINGS))})"
+)
+_STATE: Final = text(
+    "SELECT table_name, engine FROM information_schema.tables WHERE table_schema = COALESCE(:schema, DATABASE()) "
+    "AND engine <> 'InnoDB' AND (table_name IN :names OR @@lower_case_table_names > 0 AND LOWER(table_name) IN :lower) "
+    "UNION ALL SELECT NULL, @@SESSION.binlog_format FROM (SELECT 1 AS one) AS one "
+    "WHERE @@log_bin AND @@SESSION.binlog_format = 'STATEMENT'"
+).bindparams(bindparam("names", expanding=True), bindparam("lower", expanding=True))
 
 
 class MySqlDialect(StoreDialect):
@@ -137,7 +170,7 @@ class MySqlDialect(StoreDialect):
         1153: Fault.TOO_LARGE,
         **dict.fromkeys((1205, 3572), Fault.LOCKED),  # waited too long, or NOWAIT in MariaDB; NOWAIT in MySQL
         **dict.fromkeys((1317, 1969, 3024), Fault.CANCELLED),  # killed, out of time (MariaDB, MySQL)
-        **dict.fromkeys((1020, 1213), Fault.CONFLICT),  # 1020: on a connection not ours, see prepare
+        **dict.fromkeys((1020, 1213), Fault.CONFLICT),  # 1020: on a connection not ours, see _SETTINGS
         **dict.fromkeys((1290, 1836), Fault.READ_ONLY),  # 1290: some option forbids the statement, see fault
     }
 
@@ -151,8 +184,28 @@ class MySqlDialect(StoreDialect):
     def connect(
         self, dialect: Dialect, arguments: Sequence[Any], parameters: Mapping[str, Any], hosts: HostsInTurn
     ) -> Any:
-        """Of several hosts the first that answers and takes writes, from the one that answered last."""
-        driver, errors = driver_of(dialect), dialect.loaded_dbapi
+        """Of several hosts the first that answers and takes writes, from the one that answered last.
+
+        Its session is prepared here, before SQLAlchemy asks for `sql_mode` to know how names are quoted.
+        """
+        driver = driver_of(dialect)
+        connection = self._connect(driver, dialect, arguments, parameters, hosts)
+        try:
+            _settle(connection, driver)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _connect(
+        self,
+        driver: Driver,
+        dialect: Dialect,
+        arguments: Sequence[Any],
+        parameters: Mapping[str, Any],
+        hosts: HostsInTurn,
+    ) -> Any:
+        errors = dialect.loaded_dbapi
         if len(hosts) < 2:
             return driver.connect(dialect, arguments, parameters)
         failures: list[tuple[Host, Exception]] = []
@@ -170,19 +223,24 @@ class MySqlDialect(StoreDialect):
         raise errors.OperationalError(*_summary(failures))
 
     @override
-    def prepare(self, connection: Any, driver: Driver, *, heed_pooler: bool) -> None:
-        """Have statements that are too large fail by themselves, and locks be waited for.
-
-        MariaDB from 11.6.2 lets a lock fail where READ COMMITTED says to wait and go on with the newest version.
-        https://mariadb.com/kb/en/innodb-system-variables/#innodb_snapshot_isolation
-        """
-        cursor = connection.cursor()
-        cursor.execute(_VARIABLES)
-        found = dict(cursor.fetchall())
-        driver.limit_statements(connection, int(found["max_allowed_packet"]))
-        if found.get("innodb_snapshot_isolation") == "ON":
-            cursor.execute("SET SESSION innodb_snapshot_isolation = OFF")
-        cursor.close()
+    def defects(self, connection: Connection, tables: Sequence[Table]) -> Iterable[Defect]:
+        """Tables without transactions, and a log that cannot hold what READ COMMITTED writes."""
+        names = [table.name for table in tables]
+        asked = {"schema": tables[0].schema, "names": names, "lower": [name.lower() for name in names]}
+        for name, found in connection.execute(_STATE, asked):
+            if name is None:
+                yield Defect(
+                    text="the server's binlog_format is STATEMENT, which refuses to write under READ COMMITTED, as "
+                    "delaystore does; set binlog_format = ROW or MIXED in the server's configuration",
+                    hinders=True,
+                )
+            else:
+                yield Defect(
+                    text=f"the table {name!r} is kept by {found}, which has no transactions, so that messages are "
+                    f"delivered twice, and stay after a rollback; run ALTER TABLE `{name}` ENGINE=InnoDB "
+                    "ROW_FORMAT=DYNAMIC",
+                    hinders=True,
+                )
 
     @override
     def clock(self) -> ColumnElement[datetime] | None:
@@ -495,6 +553,20 @@ def _compile(insert: Insert, compiler: Any, **options: Any) -> str:
     statement: str = compiler.visit_insert(insert, **options)
     limit = f"SET STATEMENT innodb_lock_wait_timeout = {PATIENCE} FOR "
     return limit + statement if compiler.dialect.is_mariadb else statement
+
+
+def _settle(connection: Any, driver: Driver) -> None:
+    """Have statements that are too large fail by themselves, and the session go by `_SETTINGS`."""
+    with closing(connection.cursor()) as cursor:
+        cursor.execute(_VARIABLES)
+        found = dict(cursor.fetchall())
+        driver.limit_statements(connection, int(found["max_allowed_packet"]))
+        changes = [f"SESSION {name} = {value}" for name, value in _SETTINGS.items() if found.get(name, value) != value]
+        modes = set(found["sql_mode"].split(","))
+        if modes - _MODES or not modes & {"STRICT_TRANS_TABLES", "STRICT_ALL_TABLES"}:
+            changes.append(f"SESSION sql_mode = '{_OUR_MODE}'")
+        if changes:
+            cursor.execute(f"SET {', '.join(changes)}")
 
 
 class _ReadOnlyError(Exception):

@@ -6,7 +6,7 @@ from delaystore.message import MAX_MESSAGE_ID_BYTES
 from delaystore.sql.columns import COLUMNS, FAILURES, FAILURES_OF, KEY, MESSAGE_KEY, in_order, key_columns
 from delaystore.sql.dialects import StoreDialect
 from delaystore.sql.names import shelves_table_name
-from delaystore.sql.types import ExactText, Json, UtcDateTime
+from delaystore.sql.types import INNODB, ExactText, Json, UtcDateTime
 
 
 def delayed_table(name: str, schema: str | None, *, leases: bool, keys: bool = False) -> Table:
@@ -27,6 +27,7 @@ def delayed_table(name: str, schema: str | None, *, leases: bool, keys: bool = F
         schema=schema,
         quote=True,
         quote_schema=True if schema else None,
+        **INNODB,
     )
     Index(f"{name}_due", *in_order(table), _table=table)
     if leases:

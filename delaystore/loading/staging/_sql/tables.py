@@ -42,10 +42,15 @@ def registry_table(live: Table, dialect: SqlDialect) -> Table:
 
 
 def staging_table(live: Table, token: str, dialect: SqlDialect, prefixes: Sequence[str] = ()) -> Table:
-    """The columns of messages, their keys, and `attempt`. It has no index: rows lie in the order in which they came."""
+    """The columns of messages, their keys, and `attempt`. Rows lie in the order in which they came.
+
+    Where a server may refuse tables without a primary key, it is a number that the database gives.
+    """
+    number = [Column("number", BigInteger, primary_key=True, autoincrement=True)] if dialect.needs_primary_key else []
     return table_beside(
         live,
         load_table_name(live.name, token, dialect),
+        *number,
         Column(ATTEMPT, BigInteger, nullable=False),
         *(Column(column.name, column.type, nullable=column.nullable) for column in COLUMNS),
         Column(MESSAGE_KEY, ExactText(MAX_KEY_BYTES)),

@@ -79,7 +79,7 @@ def _columns(connection: Connection, database: Database, tables: RunTables) -> I
     options: Mapping[str, Any] = {}
     with suppress(NotImplementedError):  # as SQLAlchemy 2.0 says of databases that have none
         options = inspector.get_table_options(source.name, schema=source.schema)
-    engine = next((options[name] for name in INNODB if name in options), "InnoDB")
+    engine = next((options[name] for name in INNODB if name in options and name.endswith("_engine")), "InnoDB")
     if engine != "InnoDB":
         yield Problem(source.name, f"the table {table} is kept by {engine}, which has no transactions; use InnoDB")
 

@@ -146,7 +146,8 @@ class MySqlMigration(MigrationDialect, MySqlDialect):
         names = _Names(connection, tables)
         return [
             f"CREATE TABLE IF NOT EXISTS {names.side} ({BATCH} INT NOT NULL DEFAULT 0, "  # noqa: S608 - all names are quoted
-            f"{REJECTED} LONGTEXT CHARACTER SET utf8mb4, PRIMARY KEY ({BATCH}, {names.key})) ENGINE=InnoDB AS "
+            f"{REJECTED} LONGTEXT CHARACTER SET utf8mb4, PRIMARY KEY ({BATCH}, {names.key})) "
+            "ENGINE=InnoDB ROW_FORMAT=DYNAMIC AS "
             f"SELECT {names.columns} FROM {names.source} WHERE 1 = 0"
         ]
 

@@ -5,7 +5,7 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
-from delaystore.sql.types import Body, ExactText, Json, UtcDateTime
+from delaystore.sql.types import INNODB, Body, ExactText, Json, UtcDateTime
 
 revision = "0001"
 down_revision = None
@@ -59,4 +59,5 @@ def _create_table(name: str, schema: str | None, leases: bool) -> None:
         *without_types,
         schema=schema,
         quote=True,
+        **INNODB,
     )
