@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # matrix.sh SUITE [PYTEST ARGUMENTS]: `make demo` and `make test` on another Debian release, as a newcomer would run them.
-# A chroot of the release, made once and kept in MATRIX_FOLDER; in it a new clone of this tree, as it is committed.
-# Needs root, debootstrap and util-linux. What it starts lives in namespaces of its own and ends with it.
+# MATRIX_FOLDER keeps a chroot of each release with everything that was installed in it, so a second run installs nothing.
+# The tree is tested as it is committed. All output goes to a log; the failed tests alone are printed at the end.
+# Needs root, debootstrap and util-linux. Mounts and processes live in namespaces of their own and end with the script.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 suite=${1:-} arguments=${2:-}
 folder=${MATRIX_FOLDER:-/var/cache/delaystore-matrix}
-root=$folder/$suite
+root=$folder/$suite log=$folder/$suite.log
+tree=$root/root/delaystore
 
 fail() {
     echo "make matrix: $*" >&2
@@ -18,9 +20,12 @@ fail() {
 command -v debootstrap >/dev/null || fail "debootstrap is not installed: apt-get install debootstrap"
 command -v unshare >/dev/null || fail "unshare is not installed: apt-get install util-linux"
 
-# Mounts and processes in namespaces of their own: none is left behind, however this ends.
+# However this ends, everything in the namespaces ends with it: unshare, which holds them, is killed first.
 if [ -z "${MATRIX_INSIDE:-}" ]; then
-    MATRIX_INSIDE=yes exec unshare --mount --pid --fork --kill-child "$0" "$@"
+    set -m # or what runs in the background would ignore SIGINT, and so would all processes of tests
+    MATRIX_INSIDE=yes setpriv --pdeathsig KILL unshare --mount --pid --fork --kill-child "$0" "$@" &
+    trap 'kill -KILL $!; exit 130' HUP INT TERM
+    wait $! && exit || exit $?
 fi
 
 # Debian's mirror as this machine's own apt knows it.
@@ -31,20 +36,20 @@ mirror() {
     echo "${found:-http://deb.debian.org/debian}"
 }
 
-# A chroot of the release. One that was not finished is made anew.
+# A chroot of the release. One that was not finished is made again.
 make_root() {
-    local script=/usr/share/debootstrap/scripts/$suite log=$folder/$suite.log
-    [ -e "$root/.made" ] && return
+    local script=/usr/share/debootstrap/scripts/$suite
+    [ ! -e "$root/.made" ] || return 0
     [ -e "$script" ] || script=${script%/*}/sid
+    local how=(--variant=minbase --include=ca-certificates,git,make,procps,python3 "$suite" "$root" "$(mirror)" "$script")
     rm -rf "$root"
-    mkdir -p "$folder"
     echo "Making a chroot of Debian $suite in $root ..."
-    if ! debootstrap --variant=minbase "$suite" "$root" "$(mirror)" "$script" >"$log" 2>&1; then
-        echo "... once more without checking its signature: this machine does not know the keys of $suite"
+    if ! debootstrap "${how[@]}" >>"$log" 2>&1; then
+        echo "... again without checking its signature, as this machine does not know the keys of $suite"
         rm -rf "$root"
-        if ! debootstrap --no-check-gpg --variant=minbase "$suite" "$root" "$(mirror)" "$script" >"$log" 2>&1; then
+        if ! debootstrap --no-check-gpg "${how[@]}" >>"$log" 2>&1; then
             tail -n 5 "$log" >&2
-            fail "debootstrap failed; is $suite a release of Debian? All it said is in $log"
+            fail "debootstrap failed; is $suite a release of Debian? All output is in $log"
         fi
     fi
     configure_apt
@@ -60,6 +65,8 @@ configure_apt() {
         [ -z "$proxy" ] || echo "Acquire::http::Proxy \"$proxy\";"
     } >"$root/etc/apt/apt.conf.d/80matrix"
     echo "deb $(mirror) $suite main" >"$root/etc/apt/sources.list"
+    printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d" # no package starts its service
+    chmod 755 "$root/usr/sbin/policy-rc.d"
 }
 
 # What the machine has of a network, and no more: names, certificates, where pip and npm look.
@@ -68,10 +75,12 @@ share_network() {
     [ ! -e /etc/ssl/certs/ca-certificates.crt ] || install -D -m 644 /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/machine.crt"
 }
 
+# /dev/shm is a memory of its own, too: what killed tests leave there goes with it.
 mount_system() {
     mount --make-rprivate /
     mount -t proc proc "$root/proc"
     mount --rbind /dev "$root/dev"
+    mount -t tmpfs -o mode=1777,size=80% tmpfs "$root/dev/shm"
     mount -t tmpfs tmpfs "$root/tmp"
     mount -t tmpfs tmpfs "$root/run"
 }
@@ -89,7 +98,7 @@ inside() {
 
 # MySQL is in Debian's unstable release only, and its package excludes MariaDB's: so its files go to a folder of their own.
 install_mysql() {
-    [ ! -e "$root/opt/mysql/usr/sbin/mysqld" ] || return 0
+    [ ! -e "$root/opt/mysql/.made" ] || return 0
     echo "deb $(mirror) unstable main" >"$root/etc/apt/sources.list.d/unstable.list"
     printf 'Package: *\nPin: release a=unstable\nPin-Priority: 50\n' >"$root/etc/apt/preferences.d/unstable"
     inside apt-get -qq update
@@ -97,20 +106,75 @@ install_mysql() {
     inside sh -euc 'cd /tmp; apt-get -qq download mysql-server-core/unstable
         libraries=$(dpkg-deb --field mysql-server-core_*.deb Depends | tr , "\n" | sed "s/^ *//; s/[ :].*//" | grep ^lib)
         apt-get -qq -y install $libraries
-        dpkg-deb --extract mysql-server-core_*.deb /opt/mysql' >/dev/null
+        dpkg-deb --extract mysql-server-core_*.deb /opt/mysql
+        touch /opt/mysql/.made'
 }
 
+# The tree as it is committed, over the one of the last run, whose installed packages stay.
+take_tree() {
+    [ -z "$(git status --porcelain)" ] || echo "Note: uncommitted changes are not tested."
+    local own=(git -c safe.directory='*' -C "$tree")
+    if ! "${own[@]}" rev-parse --git-dir >/dev/null 2>&1; then
+        rm -rf "$tree"
+        git init --quiet "$tree"
+    fi
+    rm -f "$tree"/.git/*.lock
+    "${own[@]}" fetch --quiet --update-shallow "$PWD" HEAD
+    "${own[@]}" checkout --quiet --force --detach FETCH_HEAD
+    "${own[@]}" clean --quiet -ffd
+    rm -rf "$tree/.pytest_cache" # what failed in an earlier run
+}
+
+# make TARGET inside; its output goes to the log, and the names of its failed tests are kept.
+run() {
+    echo "$(date +%H:%M) make $1"
+    local before
+    before=$(stat --format=%s "$log")
+    if inside make --no-print-directory -C /root/delaystore "$@" >>"$log" 2>&1; then
+        failed=''
+        return
+    fi
+    failed=$(tail -c "+$((before + 1))" "$log" | grep -E '^(FAILED|ERROR) ' || tail -n 20 "$log")
+    return 1
+}
+
+# As in .ci/run: what fails beside other tests, which kill and pause servers, is run once more alone.
+run_tests() {
+    run test ARGS="$arguments" && return
+    local beside=$failed
+    if run test-again ARGS="$arguments"; then
+        again+=$beside$'\n'
+        return
+    fi
+    return 1
+}
+
+mkdir -p "$folder"
+exec 9>"$folder/$suite.lock"
+flock --nonblock 9 || fail "another make matrix SUITE=$suite is running"
+: >"$log"
+echo "All output is in $log"
 make_root
 share_network
 mount_system
-inside sh -c 'apt-get -qq update && apt-get -qq -y install ca-certificates git make procps python3' >/dev/null
-[ "$suite" != forky ] || install_mysql
+inside dpkg --configure -a >>"$log" 2>&1 # an interrupted run may have left packages unconfigured
+[ "$suite" != forky ] || install_mysql >>"$log" 2>&1 || fail "MySQL cannot be installed; all output is in $log"
+take_tree
 
-[ -z "$(git status --porcelain)" ] || echo "Note: what is not committed is not tested."
-rm -rf "$root/root/delaystore"
-git clone --quiet --no-hardlinks . "$root/root/delaystore"
-inside make --no-print-directory -C /root/delaystore demo
-inside make --no-print-directory -C /root/delaystore test ARGS="$arguments"
-# on Debian's newest Python a release of SQLAlchemy that is older need not work
-[ "$suite" = forky ] || inside make --no-print-directory -C /root/delaystore test-sqlalchemy ARGS="$arguments"
-[ "$suite" != forky ] || inside make --no-print-directory -C /root/delaystore test-mysql ARGS="$arguments"
+steps=(demo tests)
+case $suite in
+    bookworm) steps+=(test-sqlalchemy) ;; # the oldest that is supported, with the oldest of everything else
+    forky) steps+=(test-mysql) ;;
+esac
+failed='' again='' failures=''
+for step in "${steps[@]}"; do
+    case $step in
+        demo) run demo ;;
+        tests) run_tests ;;
+        *) run "$step" ARGS="$arguments" ;;
+    esac || failures+=$failed$'\n'
+done
+[ -z "$again" ] || printf 'Failed beside other tests, and passed alone:\n%s' "$again"
+[ -z "$failures" ] || printf 'Failed on %s:\n%s' "$suite" "$failures"
+echo "$(date +%H:%M) all output is in $log"
+[ -z "$failures" ]

@@ -1,5 +1,6 @@
 """Publishing rejected messages again, once the cause is corrected."""
 
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -131,8 +132,9 @@ def _depth(broker: Broker, queue: str) -> int:
 
 
 def _next(consumer: Consumer, most: int) -> Sequence[Consumed]:
-    if not consumer.prefetched:
-        consumer.receive(_QUIET)
+    ends = time.monotonic() + _QUIET
+    while not consumer.prefetched and (patience := ends - time.monotonic()) > 0:
+        consumer.receive(patience)  # it may return at once for messages that were taken before
     return consumer.take(most, _MOST_BYTES)
 
 

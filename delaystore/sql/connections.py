@@ -4,7 +4,7 @@ import os
 import socket
 from collections.abc import Callable
 from typing import Any, Final
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary, WeakSet, ref
 
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.pool import ConnectionPoolEntry, PoolResetState
@@ -15,9 +15,6 @@ from delaystore.sql.drivers import Driver, driver_of
 
 MAKES_OLD: Final = 1.0
 """Seconds; older readings of a clock are asked for anew after a connection was made, perhaps to another server."""
-
-_DISPOSALS: Final = "delaystore disposals"
-"""Of a connection: how often its engine had been disposed of when it was made."""
 
 
 class EngineConnections:
@@ -31,7 +28,7 @@ class EngineConnections:
         self._driver = driver_of(engine)
         self.clocks: Final[WeakSet[CarriedClock]] = WeakSet()
         """Clocks of the server, which must be asked again where another server may answer."""
-        self._disposals = 0
+        self._pool = ref(engine.pool)
         event.listen(engine, "engine_disposed", self._disposed)
         event.listen(engine, "connect", self._made, insert=True)  # before the connection is prepared
         event.listen(engine, "invalidate", self._lost)
@@ -41,11 +38,16 @@ class EngineConnections:
         for moment in ("before_cursor_execute", "commit", "rollback"):
             event.listen(engine, moment, self._used_by)
 
-    def _disposed(self, _engine: Engine) -> None:
-        self._disposals += 1
+    def _disposed(self, engine: Engine) -> None:
+        """Nobody takes a connection from the former pool again: SQLAlchemy leaves them to the garbage collector.
 
-    def _made(self, driver: Any, record: ConnectionPoolEntry) -> None:
-        record.info[_DISPOSALS] = self._disposals
+        Its users include threads that are connecting at this moment.
+        """
+        former, self._pool = self._pool(), ref(engine.pool)
+        if former is not None:
+            event.listen(former, "checkin", _end)
+
+    def _made(self, driver: Any, _record: ConnectionPoolEntry) -> None:
         self._driver.mend(driver)
         self._used(driver)
         for clock in list(self.clocks):
@@ -98,9 +100,12 @@ class EngineConnections:
         call = current_call()
         if call is not None and isinstance(call.waits_for, WaitingConnection) and call.waits_for.connection is driver:
             call.wait_for(None)
-        is_late = call is not None and (call.overdue or call.seconds_left == 0)
-        if is_late or record.info.get(_DISPOSALS, 0) != self._disposals:
-            record.invalidate()
+        if call is not None and (call.overdue or call.seconds_left == 0):
+            _end(driver, record)
+
+
+def _end(_driver: Any, record: ConnectionPoolEntry) -> None:
+    record.invalidate()
 
 
 class WaitingConnection:

@@ -59,6 +59,11 @@ _MEANINGS: Final[Mapping[Fault | None, tuple[type[StoreError], str]]] = {
         "another transaction has locked what is needed ({}); try again once it has ended, or if it is your own, enlist "
         "this call in it",
     ),
+    Fault.CONFLICT: (
+        StoreUnavailableError,
+        "another transaction has changed what this one needs ({}); if it is your own, roll it back, begin it "
+        "again, and repeat all of it",
+    ),
     Fault.TOO_LARGE: (
         TooLargeForStoreError,
         "a message is too large for the database: {}; raise the limit there, or send less",

@@ -36,10 +36,18 @@ def delivery(sqlite_url: str) -> Iterator[DelayedDelivery]:
 
 
 @pytest.fixture(params=["classic", "quorum"])
-def app(request: pytest.FixtureRequest, rabbitmq_url: str) -> Iterator[Celery]:
+def app(request: pytest.FixtureRequest, rabbitmq: RabbitMQVhosts, rabbitmq_url: str) -> Iterator[Celery]:
     """It sends as Celery does, and drains into the store."""
+    lift_limits(rabbitmq, rabbitmq_url)
     with make_app(rabbitmq_url, None, quorum=request.param == "quorum") as app:
         yield app
+
+
+def lift_limits(rabbitmq: RabbitMQVhosts, url: str) -> None:
+    """As drain's refusal advises for the quorum queues of RabbitMQ 4, whose delivery limit is 20 by default."""
+    policy = {"pattern": ".*", "definition": {"delivery-limit": 100_000}, "apply-to": "queues"}
+    vhost = quote(rabbitmq.vhost_name(url), safe="")
+    rabbitmq.request("PUT", f"/api/policies/{vhost}/lifted", policy)
 
 
 def send(app: Celery, task_id: str, **options: Any) -> None:
@@ -118,6 +126,7 @@ def test_a_quorum_queue_has_nothing_again_that_was_acknowledged_last(
     rabbitmq: RabbitMQVhosts, rabbitmq_url: str, delivery: DelayedDelivery
 ) -> None:
     """Its broker keeps all but the first 32 of many acknowledgements for a while, and forgets them with the channel."""
+    lift_limits(rabbitmq, rabbitmq_url)
     with make_app(rabbitmq_url, None) as app:
         DelayedTasks(app, delivery)
         declare(app, "many", {"x-queue-type": "quorum"})
@@ -152,7 +161,7 @@ def test_a_queue_with_a_delivery_limit_is_refused_before_a_message_is_read(
 def test_what_a_quorum_queue_had_back_is_not_given_back_again_where_the_limit_is_unknown(
     rabbitmq_url: str, delivery: DelayedDelivery
 ) -> None:
-    """A copy goes back for it: it may be the last time."""
+    """A copy goes back for it: it may be the last time. On RabbitMQ 4 a copy has no count until it is given back."""
     with make_app(rabbitmq_url, None) as app:
         DelayedTasks(app, delivery)
         declare(app, "limited", {"x-queue-type": "quorum", "x-delivery-limit": 2})
@@ -160,10 +169,12 @@ def test_what_a_quorum_queue_had_back_is_not_given_back_again_where_the_limit_is
         for _ in range(2):
             sent(app, 2, "limited")
             assert len(in_queue(app, "limited")) == 2
-        for _ in range(4):
+        for _ in range(3):
             sent(app, 2, "limited")
             with pytest.raises(ConfigurationError, match="pass the URL of its management API"):
                 drain(app, "limited")
+            sent(app, 2, "limited")
+            assert len(in_queue(app, "limited")) == 2
         sent(app, 2, "limited")
         assert {*in_queue(app, "limited")} == {"one", "two"}
 

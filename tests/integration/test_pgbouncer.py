@@ -29,9 +29,12 @@ CHOSEN = "?prepare_threshold=5"
 """In a URL: that statements are prepared, whatever is between."""
 
 
-@pytest.fixture
-def pooler(postgresql: PostgreSQLDatabases, start_server: StartServer) -> PgBouncer:
-    pooler: PgBouncer = start_server(lambda: PgBouncer(postgresql.url))
+@pytest.fixture(params=[False, True], ids=["plain", "carrying"])
+def pooler(postgresql: PostgreSQLDatabases, start_server: StartServer, request: pytest.FixtureRequest) -> PgBouncer:
+    """It knows nothing of prepared statements, or carries them from session to session."""
+    pooler: PgBouncer = start_server(lambda: PgBouncer(postgresql.url, carries_prepared=request.param))
+    if request.param and not pooler.can_carry_prepared:
+        pytest.skip("pgbouncer carries prepared statements from 1.21 on")
     return pooler
 
 
@@ -161,6 +164,26 @@ async def prepared_by(engine: AsyncEngine) -> Sequence[object]:
     return prepared
 
 
+@pytest.mark.parametrize("pooler", [True], ids=["carrying"], indirect=True)
+@pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])
+def test_what_the_pooler_carries_may_be_prepared(pooler: PgBouncer, postgresql_url: str, driver: str) -> None:
+    """More tasks than sessions, so that each is served by several."""
+
+    async def program() -> None:
+        store = AsyncSqlDelayedMessageStore(with_driver(pooler.url_of(postgresql_url), driver) + CHOSEN)
+        async with AsyncDelayedDelivery("sales", store, InMemoryTransport()) as delivery:
+
+            async def send() -> None:
+                for _ in range(20):
+                    await delivery.send("billing", b"pay", delay=3600)
+
+            await asyncio.gather(*(send() for _ in range(10)))
+            assert await delivery.count() == 200
+
+    asyncio.run(program())
+
+
+@pytest.mark.parametrize("pooler", [False], ids=["plain"], indirect=True)
 @pytest.mark.parametrize("own_engine", [False, True])
 def test_where_statements_are_prepared_all_the_same_the_error_says_how_not_to(
     pooled_url: str, own_engine: bool

@@ -1,6 +1,7 @@
 """How many connections the SQL store takes: one at a time, whatever is asked of it."""
 
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -144,6 +145,40 @@ def test_a_connection_in_use_when_the_store_is_closed_is_closed_once_it_is_free(
     with closing(other), other.engine.connect() as connection:
         wait_until(lambda: session not in connection.execute(text(sessions)).scalars().all(), "it is closed")
     del pool
+
+
+@pytest.fixture(params=["postgresql_url", "sqlite_url"])
+def closable(request: pytest.FixtureRequest) -> Iterator[tuple[SqlDelayedMessageStore, Counter[str]]]:
+    """A store, and how many connections it has made and closed."""
+    store, seen = SqlDelayedMessageStore(str(request.getfixturevalue(request.param))), Counter[str]()
+    for end in ("connect", "close"):
+        event.listen(store.engine, end, lambda *_, end=end: seen.update([end]))
+    store.initialize("sales", TransactionMode.RECEIVE_ONLY)
+    store.setup_infrastructure()
+    yield store, seen
+    store.close()
+
+
+def test_a_connection_in_use_is_not_left_to_the_garbage_collector(
+    closable: tuple[SqlDelayedMessageStore, Counter[str]],
+) -> None:
+    store, seen = closable
+    pool = store.engine.pool  # a pool that nobody keeps would close its connections at some time
+    with store.transaction():
+        store.close()
+    assert seen["connect"] == seen["close"]
+    del pool
+
+
+def test_nor_is_one_that_was_being_made_when_the_store_was_closed(
+    closable: tuple[SqlDelayedMessageStore, Counter[str]],
+) -> None:
+    """Its thread has found the engine's pool before, and connects to that."""
+    store, seen = closable
+    pool = store.engine.pool
+    store.close()
+    pool.connect().close()
+    assert seen["connect"] == seen["close"]
 
 
 def test_a_connection_made_too_late_is_closed_once_it_is_free(url: str) -> None:

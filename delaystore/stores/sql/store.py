@@ -25,6 +25,7 @@ from delaystore.errors import (
 from delaystore.keys import KEY_PATIENCE, KeyRule
 from delaystore.message import DelayedMessage, Position
 from delaystore.settings import TransactionMode, check_lease
+from delaystore.sql.connections import connections_of
 from delaystore.sql.dialects import Claiming, store_dialect_of
 from delaystore.sql.drivers import driver_of
 from delaystore.sql.engine import Connections, check_blocking, create_store_engine
@@ -132,6 +133,7 @@ class SqlDelayedMessageStore(OperableSqlStore, KeyedDelayedMessageStore):
         clock: Clock | None,
     ) -> None:
         self.engine, self._owns_engine = engine, owns_engine
+        connections_of(engine)  # so that none outlives the engine
         self._dialect = store_dialect_of(self.engine)
         self._dialect.check_driver(self.engine.driver)
         if self._owns_engine:
