@@ -31,6 +31,19 @@ class StopRequest:
     """128 and the signal's number; 0 without a request."""
 
 
+def end_by_default(number: int) -> None:
+    """Have the signal end this process, as by default.
+
+    The kernel ignores signals to PID 1 that have no handler, so PID 1, such as the only process of a container, gets
+    one.
+    """
+    signal.signal(number, _end_first_process if os.getpid() == 1 else signal.SIG_DFL)
+
+
+def _end_first_process(number: int, _frame: FrameType | None) -> NoReturn:
+    os._exit(128 + number)
+
+
 @contextmanager
 def stop_requests(also: Callable[[], object] = lambda: None) -> Iterator[StopRequest]:
     """Take the first SIGINT or SIGTERM within the block as a request to stop, and call `also`.
@@ -47,7 +60,7 @@ def stop_requests(also: Callable[[], object] = lambda: None) -> Iterator[StopReq
         request.exit_code = 128 + number
         request.made = True
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        end_by_default(signal.SIGTERM)
         also()
 
     before = {number: signal.signal(number, ask) for number in _STOP_SIGNALS}
@@ -73,7 +86,7 @@ def stop_told() -> Iterator[None]:
         return
 
     def end(number: int, _frame: FrameType | None) -> None:
-        signal.signal(number, signal.SIG_DFL)
+        end_by_default(number)
         try:
             tell_at_once("stopped")
         finally:

@@ -17,7 +17,9 @@ def main() -> None:
 
 
 def _run() -> None:
-    from delaystore.cli._signals import stop_told
+    from delaystore.cli._signals import end_by_default, stop_told
+
+    end_by_default(signal.SIGTERM)
     from delaystore.errors import MissingDependencyError
     from delaystore.extras import needed_for
 
