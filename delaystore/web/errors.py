@@ -32,6 +32,7 @@ TITLES: Final[Mapping[int, str]] = {
     409: "In the way",
     413: "Too large",
     415: "Not JSON",
+    422: "Not clear",
     500: "Something went wrong",
     503: "No answer",
 }
