@@ -1,7 +1,7 @@
 """Which waiting messages an operation is about."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from types import MappingProxyType
@@ -10,6 +10,8 @@ from typing import Any, Final, Self
 from delaystore.errors import InvalidMessageError
 from delaystore.message import MAX_MESSAGE_ID_BYTES, NOTHING, DelayedMessage, check_destination, utc
 
+ALL: Final = "all"
+"""The member of a filter's document that means everything."""
 _MAX_HEADERS: Final = 16
 """Headers that one filter names."""
 _LONG_NUMBER: Final = 10_000
@@ -72,30 +74,47 @@ class MessageFilter:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """What is given, for JSON: times in ISO 8601."""
+        """What is given, for JSON: times in ISO 8601; `{"all": true}` where nothing is."""
         given = {each.name: getattr(self, each.name) for each in fields(self)}
-        return {name: _as_json(value) for name, value in given.items() if value is not None and value != NOTHING}
+        found = {name: _as_json(value) for name, value in given.items() if value is not None and value != NOTHING}
+        return found or {ALL: True}
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Self:
-        """The inverse of `as_dict`; raises InvalidMessageError for anything else."""
-        if not isinstance(document, Mapping):
-            raise InvalidMessageError(f"a filter must be an object, not {document!r}")
-        known = {each.name for each in fields(cls)}
-        for name in document:
-            if name not in known:
-                raise InvalidMessageError(f"unknown filter {name!r}; known are {', '.join(sorted(known))}")
-        given = {name: value for name, value in document.items() if value is not None}
+        """The inverse of `as_dict`; raises InvalidMessageError for anything else, an empty object or null among it."""
+        given = dict(given_in(document, (each.name for each in fields(cls))))
         return cls(**given | {name: _time(given[name], name) for name in ("since", "until") if name in given})
 
     def __str__(self) -> str:
         """For people."""
-        document = self.as_dict()
+        document = self.as_dict() if self else {}
         headers = document.pop("headers", {})
         parts = [f"{name.replace('_', ' ')} {value}" for name, value in document.items() if not isinstance(value, bool)]
         parts += [name if value else f"not {name}" for name, value in document.items() if isinstance(value, bool)]
         parts += [f"header {name}={value}" for name, value in headers.items()]
         return ", ".join(parts) or "all messages"
+
+
+def given_in(document: object, known: Iterable[str]) -> Mapping[str, Any]:
+    """The members of a filter's document; none for `{"all": true}`, the one document that means everything.
+
+    Raises InvalidMessageError for an unknown member, one that says nothing, and a document without any.
+    """
+    if not isinstance(document, Mapping):
+        raise InvalidMessageError(f"a filter must be an object, not {document!r:.80}")
+    if not document:
+        raise InvalidMessageError('an empty filter says nothing; write {"all": true} for everything')
+    names = [*known, ALL]
+    for name, value in document.items():
+        if name not in names:
+            raise InvalidMessageError(f"unknown filter {name!r}; known are {', '.join(sorted(names))}")
+        if value is None or value == {}:
+            raise InvalidMessageError(f"the filter's {name} says nothing; give it a value, or leave it out")
+    if ALL not in document:
+        return document
+    if document[ALL] is not True or len(document) > 1:
+        raise InvalidMessageError('{"all": true} stands alone: leave `all` out to give another filter')
+    return NOTHING
 
 
 def header_text(value: Any) -> str:

@@ -1,7 +1,6 @@
 """What a request gives: a JSON object, checked member by member, each mistake told in one sentence."""
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, NoReturn
@@ -9,6 +8,7 @@ from typing import Any, Final, NoReturn
 from delaystore.control._problems import ProblemCode, RequestError
 from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.message import due_after, waiting_until
+from delaystore.strict_json import JsonError, parse_json
 from delaystore.times import parse_duration, parse_instant
 
 LARGEST: Final = 64 * 1024
@@ -72,9 +72,9 @@ def given_in(body: bytes) -> Given:
             ProblemCode.MALFORMED, f"the request has {len(body)} bytes; {LARGEST} are allowed: give one command"
         )
     try:
-        members = json.loads(body, parse_constant=_no_number, parse_float=_finite, object_pairs_hook=_distinct)
-    except (ValueError, RecursionError) as error:
-        raise RequestError(ProblemCode.MALFORMED, cut(f"the request is no JSON: {error}")) from None
+        members = parse_json(body)
+    except JsonError as error:
+        raise RequestError(ProblemCode.MALFORMED, cut(f"the request {error}")) from None
     if not isinstance(members, dict):
         raise RequestError(ProblemCode.MALFORMED, 'the request must be a JSON object, such as {"cancel": ID}')
     return Given(members)
@@ -93,25 +93,9 @@ def cut(text: str, most: int = 300) -> str:
     return text if len(text) <= most else f"{text[:most]}..."
 
 
-def _distinct(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        raise ValueError("a member is given twice")
-    return members
-
-
 def _check_length(name: str, text: str) -> None:
     if len(text) > _SHOWN:
         raise InvalidMessageError(f"{name} is too long: {shown(text)}")
-
-
-def _finite(text: str) -> float:
-    found = float(text)
-    return found if math.isfinite(found) else _no_number(text)
-
-
-def _no_number(text: str) -> NoReturn:
-    raise ValueError(f"{shown(text)} is no number there")
 
 
 def _refuse(message: str) -> NoReturn:

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from delaystore.errors import InvalidMessageError
+from delaystore.filters import ALL, given_in
 from delaystore.message import utc
 from delaystore.operations.failed_message import FailedMessage
 
@@ -73,22 +74,20 @@ class ErrorFilter:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """What is given, for JSON: times in ISO 8601."""
+        """What is given, for JSON: times in ISO 8601; `{"all": true}` where nothing is."""
         given = {each.name: getattr(self, each.name) for each in fields(self)}
-        return {
+        found = {
             name: value.isoformat() if isinstance(value, datetime) else value
             for name, value in given.items()
             if value is not None
         }
+        return found or {ALL: True}
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> "ErrorFilter":
-        """The inverse of `as_dict`; raises InvalidMessageError for anything else."""
-        known = {each.name for each in fields(cls)}
+        """The inverse of `as_dict`; raises InvalidMessageError for anything else, an empty object or null among it."""
         given: dict[str, Any] = {}
-        for name, value in document.items():
-            if name not in known:
-                raise InvalidMessageError(f"unknown filter {name!r}; known are {', '.join(sorted(known))}")
+        for name, value in given_in(document, (each.name for each in fields(cls))).items():
             if not isinstance(value, str):
                 raise InvalidMessageError(f"{name} must be text, not {value!r}")
             try:
@@ -99,7 +98,9 @@ class ErrorFilter:
 
     def __str__(self) -> str:
         """For people, on one line."""
-        return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in self.as_dict().items()) or "everything"
+        if not self:
+            return "everything"
+        return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in self.as_dict().items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

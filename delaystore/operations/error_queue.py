@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from delaystore.errors import ConfigurationError
+from delaystore.message import check_destination
 from delaystore.operations._error_run import Discarding, DryReplaying, ErrorRun, Replaying, is_same_queue
 from delaystore.operations.error_groups import ErrorFilter, ErrorGroup, Grouping
 from delaystore.operations.error_report import ErrorReport
@@ -142,6 +143,8 @@ class ErrorQueue:
         at than were there at the beginning. `dry_run`: send nothing, and tell what would be done, as far as is known.
         `stopping` is asked before each batch. Pauses and limits are a store's: what is sent again passes them by.
         """
+        if destination is not None:
+            check_destination(destination)
         if destination is not None and is_same_queue(destination, self.name):
             raise ConfigurationError(f"{destination!r} is the error queue itself; name another destination")
         kind = DryReplaying if dry_run else Replaying

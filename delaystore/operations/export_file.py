@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, Self
 
 from delaystore.errors import ConfigurationError
-from delaystore.filters import MessageFilter
+from delaystore.filters import ALL, MessageFilter
 from delaystore.message import DelayedMessage, Position, UnreadableMessage
 from delaystore.operations.exports import ExportFormat
+from delaystore.strict_json import parse_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,13 +145,15 @@ class ExportFile:
     def _go_on(self, stream: BinaryIO) -> None:
         """Be where the notes say."""
         try:
-            notes = json.loads(self._notes.read_text(encoding="utf-8"))
+            notes = parse_json(self._notes.read_bytes())
+            wanted = MessageFilter.from_dict(notes["filter"] or {ALL: True})  # {}: of an older release
+            of = {"endpoint": notes["endpoint"], "format": notes["format"], "filter": wanted.as_dict()}
         except FileNotFoundError:
             raise self._nothing_to_resume() from None
-        except ValueError:
+        except (ValueError, LookupError, TypeError):
             raise ConfigurationError(f"{str(self._notes)!r} cannot be read; remove it and {str(self.part)!r}") from None
-        if {name: notes[name] for name in self._of} != self._of:
-            was = f"{MessageFilter.from_dict(notes['filter'])} of {notes['endpoint']!r} as {notes['format']}"
+        if of != self._of:
+            was = f"{wanted} of {notes['endpoint']!r} as {notes['format']}"
             raise ConfigurationError(
                 f"the export to {str(self.path)!r} that was interrupted is of something else: {was}; give the same, "
                 f"or remove {str(self.part)!r}"

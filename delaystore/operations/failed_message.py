@@ -1,6 +1,5 @@
 """A message in the error queue, read back: why it is there, and what was to be delivered."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -24,7 +23,8 @@ from delaystore.headers import (
     UNREAD_HEADERS,
 )
 from delaystore.message import DelayedMessage, utc
-from delaystore.sql.codec import decode_mapping
+from delaystore.sql.codec import untagged
+from delaystore.strict_json import JsonError, parse_json
 from delaystore.transports.abc import ReceivedMessage
 
 _OURS: Final = "delaystore."
@@ -113,7 +113,7 @@ def failed_message(received: ReceivedMessage) -> FailedMessage:
     elif ours:
         try:
             headers, properties, body = _unpacked(headers, properties, body)
-        except (ValueError, RecursionError) as error:  # somebody else's JSON may be nested too deeply
+        except ValueError as error:
             obstacle = f"what the error queue could not hold otherwise cannot be read: {error}"
     info = dict(headers)
     kind = str(info.get(EXCEPTION_TYPE, _REJECTED if REJECTED_REASON in info else ""))
@@ -183,19 +183,24 @@ def _unpacked(
     if HEADERS_IN_BODY in headers:
         length = _count(headers.pop(HEADERS_IN_BODY))
         line, body = body[:length], body[length:]
-        written = json.loads(line)
-        if not isinstance(written, dict):
-            raise ValueError("the body's first line is no JSON object")
-        headers = {**_mapping(written.get("headers")), **headers}
-        properties = {**_mapping(written.get("properties")), **properties}
+        written = _parsed(line)
+        headers = {**untagged(_parsed(written.get("headers"))), **headers}
+        properties = {**untagged(_parsed(written.get("properties"))), **properties}
     if headers.get(EXCEPTION_TYPE) != _OURS + _UNREADABLE:
-        headers = {**decode_mapping(headers.pop(RAW_HEADERS, None)), **headers}
-        properties = {**decode_mapping(headers.pop(RAW_PROPERTIES, None)), **properties}
+        headers = {**untagged(_parsed(headers.pop(RAW_HEADERS, None))), **headers}
+        properties = {**untagged(_parsed(headers.pop(RAW_PROPERTIES, None))), **properties}
     return headers, properties, body
 
 
-def _mapping(written: object) -> Mapping[str, Any]:
-    return decode_mapping(json.dumps(written))
+def _parsed(written: Any) -> Mapping[str, Any]:
+    """A JSON object, or the text of one; nothing for None. Raises ValueError for anything else."""
+    try:
+        found = parse_json(written) if isinstance(written, str | bytes) else written
+    except JsonError as error:
+        raise ValueError(f"it {error}") from None
+    if not isinstance(found, dict | None):
+        raise ValueError("it is no JSON object")
+    return found or {}
 
 
 def _is_of_failure(name: str) -> bool:

@@ -10,11 +10,11 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from decimal import Decimal
-from itertools import chain
 from typing import Any, Final
 
 from delaystore.errors import InvalidMessageError
 from delaystore.message import MAX_HEADER_DEPTH, NOTHING
+from delaystore.strict_json import is_deeper
 
 DEEPEST: Final = 3 * MAX_HEADER_DEPTH
 """Levels of JSON that are read: more than `encode_mapping` makes of the deepest headers, tags included."""
@@ -58,25 +58,17 @@ def decode_mapping(text: str | None) -> Mapping[str, Any]:
         raise NestingError from None
     if type(mapping) is not dict:
         raise ValueError("not a JSON object")
-    if text.count("{") + text.count("[") > DEEPEST and _is_too_deep(mapping):
-        raise NestingError
-    if '"$' not in text:
-        return mapping
+    if text.count("{") + text.count("[") > DEEPEST and is_deeper(mapping, DEEPEST):
+        raise NestingError  # Python 3.14 parses far more levels than encoders can follow
+    return untagged(mapping) if '"$' in text else mapping
+
+
+def untagged(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A JSON object with the values that its tags stand for; raises ValueError for a tag that does not fit."""
     try:
         return {name: _untag(value) for name, value in mapping.items()}
     except (TypeError, AttributeError, ArithmeticError) as error:
         raise ValueError(f"a tagged value does not fit its tag: {error}") from None
-
-
-def _is_too_deep(mapping: Mapping[str, Any]) -> bool:
-    """Whether it has more levels than DEEPEST; Python 3.14 parses far more than encoders can follow."""
-    level: list[Any] = [mapping]
-    for _ in range(DEEPEST):
-        items = chain.from_iterable(value.values() if type(value) is dict else value for value in level)
-        level = [item for item in items if type(item) in (dict, list)]
-        if not level:
-            return False
-    return True
 
 
 def _tag(value: Any) -> Any:

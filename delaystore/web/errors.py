@@ -33,6 +33,7 @@ TITLES: Final[Mapping[int, str]] = {
     409: "In the way",
     413: "Too large",
     415: "Not JSON",
+    422: "Not clear",
     429: "Too many",
     500: "Something went wrong",
     503: "No answer",

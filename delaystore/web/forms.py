@@ -2,16 +2,17 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from starlette.datastructures import ImmutableMultiDict
 
 from delaystore.errors import InvalidMessageError
-from delaystore.filters import MessageFilter
+from delaystore.filters import ALL, MessageFilter
 from delaystore.message import Position
 from delaystore.times import parse_duration
 
 Fields = ImmutableMultiDict[str, Any]
+_Filter = TypeVar("_Filter")
 FILTERS: Final = ("destination", "since", "until", "id_prefix", "header", "failing", "paused")
 """The fields of a filter."""
 _ANSWERS: Final[Mapping[str, bool | None]] = {"": None, "yes": True, "no": False, "true": True, "false": False}
@@ -59,6 +60,13 @@ def filter_of(fields: Fields) -> MessageFilter:
         failing=_answer(fields, "failing"),
         paused=_answer(fields, "paused"),
     )
+
+
+def meant(fields: Fields, wanted: _Filter) -> _Filter:
+    """The filter of a form that changes messages: `all` says yes where it says nothing. Raises InvalidMessageError."""
+    if bool(wanted) is flag_of(fields, ALL):
+        raise InvalidMessageError("which messages? give a filter, or all=yes for everything; one of them")
+    return wanted
 
 
 def flag_of(fields: Fields, name: str) -> bool:

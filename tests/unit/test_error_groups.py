@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -106,7 +107,11 @@ def test_what_has_no_time_of_failure_is_in_no_span() -> None:
     assert not ErrorFilter(since=AT).matches(replace(MESSAGE, failed_at=None))
 
 
-@pytest.mark.parametrize("document", [{"where": "x"}, {"kind": 1}, {"since": "yesterday"}, {"since": "2026-01-01"}])
-def test_a_filter_refuses_what_it_does_not_know(document: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    "document",
+    [{"where": "x"}, {"kind": 1}, {"since": "yesterday"}, {"since": "2026-01-01"}, {}, None, {"kind": None},
+     {"all": True, "kind": "x"}],
+)  # fmt: skip
+def test_a_filter_refuses_what_it_does_not_know(document: Any) -> None:
     with pytest.raises(InvalidMessageError):
         ErrorFilter.from_dict(document)

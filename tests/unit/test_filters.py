@@ -59,7 +59,7 @@ def test_nothing_given_is_everything() -> None:
     assert MessageFilter(headers={}) == EVERYTHING
     assert EVERYTHING.matches(make(headers={"a": 1}, failure_count=3))
     assert str(EVERYTHING) == "all messages"
-    assert EVERYTHING.as_dict() == {}
+    assert EVERYTHING.as_dict() == {"all": True}
     for given_one in ({"failing": False}, {"paused": False}, {"headers": {"a": ""}}, {"since": NOON}):
         assert MessageFilter(**given_one), given_one  # type: ignore[arg-type]
 
@@ -123,20 +123,27 @@ def test_every_header_has_a_text_of_its_own(value: Any) -> None:
 def test_a_filter_comes_back_from_its_document(wanted: MessageFilter) -> None:
     document = json.loads(json.dumps(wanted.as_dict()))
     assert MessageFilter.from_dict(document) == wanted
-    assert bool(document) is bool(wanted)
-    empty: dict[str, Any] = dict.fromkeys(("destination", "since", "headers", "failing"))
-    assert MessageFilter.from_dict(empty | document) == wanted
+    assert (document == {"all": True}) is not bool(wanted)
+    for name in MessageFilter.__slots__:
+        with pytest.raises(InvalidMessageError, match="says nothing"):
+            MessageFilter.from_dict(document | {name: None})
 
 
 @pytest.mark.parametrize(
     ("document", "said"),
     [
-        ({"destinaton": "x"}, "unknown filter 'destinaton'; known are destination, failing"),
+        ({"destinaton": "x"}, "unknown filter 'destinaton'; known are all, destination, failing"),
         ({1: "x"}, "unknown filter 1"),
         ({None: "x"}, "unknown filter None"),
         ([], "a filter must be an object"),
         (None, "a filter must be an object"),
         ("destination", "a filter must be an object"),
+        ({}, 'an empty filter says nothing; write {"all": true} for everything'),
+        ({"all": False}, '{"all": true} stands alone'),
+        ({"all": True, "failing": True}, '{"all": true} stands alone'),
+        ({"destination": None}, "the filter's destination says nothing"),
+        ({"headers": {}}, "the filter's headers says nothing"),
+        ({"headers": {"a": None}}, "'a' must be a str, not None"),
         ({"destination": 7}, "destination must be a str"),
         ({"destination": ""}, "destination is empty"),
         ({"destination": ["x"]}, "destination must be a str"),

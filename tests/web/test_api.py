@@ -261,11 +261,8 @@ def test_many_are_changed_and_watched(call: Program, delivery: DelayedDelivery) 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"kind": "cancel"}, "Filter is missing; {} means all that waits."),
-        ({"kind": "delete", "filter": {}}, "must be cancel or reschedule"),
-        ({"kind": "reschedule", "filter": {}}, "exactly one of delay"),
-        ({"kind": "cancel", "filter": {"dest": "q"}}, "unknown filter 'dest'"),
-        ({"kind": "cancel", "filter": {"since": "2030-01-01"}}, "no time zone"),
+        ({"kind": "delete", "filter": {"all": True}}, "must be cancel or reschedule"),
+        ({"kind": "reschedule", "filter": {"all": True}}, "exactly one of delay"),
     ],
 )
 def test_what_cannot_be_changed_is_told(
@@ -275,11 +272,80 @@ def test_what_cannot_be_changed_is_told(
     assert not delivery.operations.operations()
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("", "An empty filter says nothing; write {"),
+        ('"filter": null', "Filter is null"),
+        ('"filter": {}', "An empty filter says nothing"),
+        ('"filter": []', "must be an object"),
+        ('"filter": ""', "must be an object"),
+        ('"filter": {"destination": null}', "destination says nothing"),
+        ('"filter": {"destination": "q1", "id_prefix": null}', "id_prefix says nothing"),
+        ('"filter": {"headers": {}}', "headers says nothing"),
+        ('"filter": {"headers": {"tenant": null}}', "must be a str"),
+        ('"filter": {"destination": ""}', "is empty"),
+        ('"filter": {"id_prefix": ""}', "at least one character"),
+        ('"filter": {"since": ""}', "since"),
+        ('"filter": {"failing": ""}', "failing must be"),
+        ('"filter": {"all": false}', "stands alone"),
+        ('"filter": {"all": null}', "all says nothing"),
+        ('"filter": {"all": 1}', "stands alone"),
+        ('"filter": {"all": true, "destination": "q1"}', "stands alone"),
+        ('"filter": {"dest": "q"}', "unknown filter 'dest'"),
+        ('"filter": {"since": "2030-01-01"}', "2030-01-01"),
+        ('"filter": {"destination": "q1"}, "filter": {"all": true}', "twice in one object"),
+        ('"filter": {"destination": "q1", "destination": "q2"}', "twice in one object"),
+        ('"filter": {"headers": {"a": "1", "a": "2"}}', "twice in one object"),
+    ],
+)
+def test_a_filter_that_may_mean_more_than_was_meant_is_refused(
+    call: Program, delivery: DelayedDelivery, given: str, said: str
+) -> None:
+    delivery.send("q1", b"x", delay=HOUR)
+    headers = {"Content-Type": "application/json"}
+    for path, more in (("/operations", '"kind": "cancel"'), ("/operations/preview", "")):
+        answer = call.here.post(API + path, content=f"{{{', '.join(filter(None, (more, given)))}}}", headers=headers)
+        assert answer.status_code == 422, answer.text
+        assert said.lower() in answer.json()["detail"].lower()
+    assert not delivery.operations.operations()
+    assert delivery.count() == 1
+
+
+def test_everything_has_a_word_of_its_own(call: Program, delivery: DelayedDelivery) -> None:
+    delivery.send("q1", b"x", delay=HOUR)
+    assert call("POST", "/operations/preview", json={"filter": {"all": True}})["count"] == 1
+    begun = call("POST", "/operations", json={"kind": "cancel", "filter": {"all": True}}, status=202)
+    assert begun["wanted"] == {"all": True}
+    until_done(call.here, f"/operation?id={begun['operation_id']}")
+    assert delivery.count() == 0
+
+
+def test_null_is_no_value(call: Program, delivery: DelayedDelivery) -> None:
+    """What was meant to be given, and is not, would end no pause, lift a limit, or wait under no key."""
+    for path, given in (
+        ("/messages", {"destination": "q", "delay": 9, "key": None}),
+        ("/messages", {"destination": "q", "delay": 9, "at": None}),
+        ("/destinations/pause", {"destination": "q", "until": None}),
+        ("/destinations/limit", {"destination": None, "max_rate": 3}),
+    ):
+        assert "is null" in call("POST", path, json=given, status=422)["detail"]
+    assert "Max_rate is missing" in call("POST", "/destinations/limit", json={"destination": "q"}, status=400)["detail"]
+    assert delivery.count() == 0
+    assert call("GET", "/destinations") == {"destinations": []}
+
+
+def test_an_operation_is_not_resumed_with_what_is_not_understood(call: Program, delivery: DelayedDelivery) -> None:
+    left = delivery.operations.begin_cancel(_everything()).operation_id
+    said = call("POST", f"/operations/{left}", json={"filter": {"destination": "q1"}}, status=400)["detail"]
+    assert said == "Unknown field 'filter'; known is none."
+
+
 def test_an_operation_is_kept_only_where_there_is_room_to_run_it(call: Program, delivery: DelayedDelivery) -> None:
     site, held = call.here.client._transport.app.state.site, Event()  # type: ignore[attr-defined]
     for _ in range(8):
         site.works.begin(Work(about="waiting", by="me"), lambda _: str(held.wait(30)))
-    new = {"kind": "cancel", "filter": {}}
+    new = {"kind": "cancel", "filter": {"all": True}}
     assert "8 changes are going on already" in call("POST", "/operations", json=new, status=400)["detail"]
     assert not delivery.operations.operations()
     held.set()

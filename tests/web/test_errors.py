@@ -1,6 +1,7 @@
 """The error queue on the page and in the API: looked into, sent again, discarded."""
 
 import time
+from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
@@ -10,7 +11,7 @@ from delaystore.operations.error_groups import ErrorFilter
 from delaystore.stores import InMemoryDelayedMessageStore
 from delaystore.transports import InMemoryTransport, RabbitMQTransport
 from delaystore.web import app
-from tests.web.pages import Browser, Page, browser
+from tests.web.pages import Browser, Page, browser, post
 from tests.web.test_api import Program
 
 EVIL = "<script>alert(1)</script>"
@@ -157,14 +158,33 @@ def test_programs_see_and_repair(here: Browser, failed: DelayedDelivery, transpo
     while work["running"]:
         work = call("GET", f"/works/{work['work_id']}")
     assert work["result"] == "2 messages sent again"
-    work = call("POST", "/errors/discard", json={"filter": {}}, status=202)
+    work = call("POST", "/errors/discard", json={"filter": {"all": True}}, status=202)
     while work["running"]:
         work = call("GET", f"/works/{work['work_id']}")
     assert work["done"] == 2
     assert failed.operations.errors.depth() == 0
-    assert "{} means all" in call("POST", "/errors/discard", json={}, status=400)["detail"]
-    call("POST", "/errors/discard", json={"filter": {"colour": "red"}}, status=400)
+    call("POST", "/errors/discard", json={"filter": {"colour": "red"}}, status=422)
     call("GET", "/works/unknown", status=404)
+
+
+@pytest.mark.parametrize("given", [{}, {"filter": None}, {"filter": {}}, {"filter": {"destination": None}},
+    {"filter": {"since": ""}}, {"filter": {"all": "yes"}}, {"filter": {"all": True, "kind": "Unroutable"}},
+    {"filter": {"all": True}, "limit": None}])  # fmt: skip
+def test_a_filter_that_says_nothing_changes_nothing(
+    here: Browser, failed: DelayedDelivery, given: dict[str, Any]
+) -> None:
+    call = Program(here)
+    for path in ("/errors/discard", "/errors/replay"):
+        call("POST", path, json=given, status=422)
+    assert failed.operations.errors.depth() == 4
+
+
+def test_a_form_without_a_filter_changes_nothing(here: Browser, failed: DelayedDelivery) -> None:
+    for path in ("/errors/discard", "/errors/replay"):
+        answer = post(here, path, "/errors")
+        assert answer.status_code == 400
+        assert "hich messages? give a filter" in Page(answer.text).text
+    assert failed.operations.errors.depth() == 4
 
 
 def test_addresses_say_which_group_they_mean(here: Browser) -> None:

@@ -195,6 +195,16 @@ def test_many_are_changed_after_a_preview(delivery: DelayedDelivery, here: Brows
     assert delivery.operations.preview(_filter(since=datetime(2031, 1, 1, tzinfo=UTC))).count == 10
 
 
+def test_all_messages_are_changed_only_by_a_form_that_says_so(delivery: DelayedDelivery, here: Browser) -> None:
+    delivery.send("queue1", b"x", delay=HOUR)
+    answer = post(here, "/bulk/begin", kind="cancel", destination="")
+    assert (answer.status_code, delivery.count()) == (400, 1)
+    page = Page(here.get("/bulk/preview?kind=cancel").text)
+    fields = {each["name"]: each["value"] for each in page.all("input") if each.get("type") == "hidden"}
+    answer = here.post("/bulk/begin", data=fields, follow_redirects=False)
+    assert "1 message cancelled" in until_done(here, answer.headers["location"])
+
+
 def test_what_a_killed_process_began_is_resumed_or_ended(delivery: DelayedDelivery, here: Browser) -> None:
     delivery.send("billing", b"x", delay=HOUR)
     for way, said in (("resume", "Done: 1 message cancelled"), ("abandon", "Ended early: 0 messages changed")):

@@ -18,7 +18,8 @@ from delaystore.loading.conversion.columns import Column
 from delaystore.loading.conversion.encodings import Carried, Encoding, Tagged
 from delaystore.loading.conversion.objects import any_of_row, braced, joined, of_columns, of_maps
 from delaystore.message import check_headers
-from delaystore.sql.codec import NestingError, decode_mapping, encode_mapping
+from delaystore.sql.codec import encode_mapping, untagged
+from delaystore.strict_json import AmbiguousJsonError, DeepJsonError, parse_json
 
 Entries = Callable[[pa.RecordBatch, Faults], pa.Array]
 """Where headers (or properties) come from: their entries, as in `objects`."""
@@ -81,10 +82,15 @@ def json_entries(index: int, name: str, reserved: Sequence[str], batch: pa.Recor
 def decoded(text: str, name: str) -> Mapping[str, Any]:
     """The JSON object in `text`; Unfit, calling it `name`, for what is none."""
     try:
-        return decode_mapping(text)
-    except NestingError:
+        mapping = parse_json(text)
+        if type(mapping) is not dict:
+            raise TypeError("not a JSON object")
+        return untagged(mapping)
+    except DeepJsonError:
         raise Unfit(f"{name} is nested too deep") from None
-    except ValueError:
+    except AmbiguousJsonError:
+        raise Unfit(f"{name} has a name twice in one object") from None
+    except (ValueError, TypeError):
         raise Unfit(f"{name} is not a JSON object, or holds a tag (a name with $) that does not fit") from None
 
 

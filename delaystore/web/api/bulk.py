@@ -6,6 +6,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from delaystore import documents
+from delaystore.filters import MessageFilter
 from delaystore.operations import Operations
 from delaystore.stores.operable import Operation
 from delaystore.web.api.call import Call
@@ -19,7 +20,7 @@ from delaystore.web.site import site_of
 
 async def preview(request: Request) -> Response:
     """How many match, and the first of them."""
-    wanted = (await given_with(request)).only("filter").filter()
+    wanted = (await given_with(request)).only("filter").filter(MessageFilter.from_dict)
     found = await site_of(request).ask(request, previewed, wanted)
     sample = [documents.summary(message) for message in found.sample]
     return JSONResponse({"count": found.count, "complete": found.complete, "sample": sample})
@@ -28,7 +29,7 @@ async def preview(request: Request) -> Response:
 async def begin(request: Request) -> Response:
     """Keep the operation, and run it in the background."""
     given = (await given_with(request)).only("kind", "filter", "delay", "at")
-    wanted, kind = given.filter(), given.required_text("kind")
+    wanted, kind = given.filter(MessageFilter.from_dict), given.required_text("kind")
     site = site_of(request)
     site.works.check_room()
     if kind == "cancel":
@@ -53,7 +54,7 @@ async def get(request: Request) -> Response:
 
 async def resume(request: Request) -> Response:
     """Go on with it in the background."""
-    await given_with(request)
+    (await given_with(request)).only()
     return _followed(request, await _asked_for(request))
 
 
@@ -100,7 +101,6 @@ CALLS: Final = (
         do=preview,
         body=shape({"filter": ref("Filter")}, closed=True),
         answer=shape({"count": COUNT, "complete": FLAG, "sample": some(ref("Summary"))}),
-        refusals=(413, 415),
     ),
     Call(
         method="POST",
@@ -120,7 +120,6 @@ CALLS: Final = (
         ),
         answer=ref("Operation"),
         status=(202,),
-        refusals=(413, 415),
     ),
     Call(
         method="GET",
@@ -148,7 +147,7 @@ CALLS: Final = (
         body=shape({}, closed=True),
         answer=ref("Operation"),
         status=(202,),
-        refusals=(404, 413, 415),
+        refusals=(404,),
     ),
     Call(
         method="DELETE",

@@ -14,6 +14,8 @@ from delaystore.web.paths import API
 Schema = Mapping[str, Any]
 PROBLEMS: Final = (400, 401, 403, 503)
 """The statuses that every call may answer with."""
+_OF_BODIES: Final = (413, 415, 422)
+"""Those of every call that takes a body."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +48,7 @@ class Call:
 
     def document(self) -> dict[str, Any]:
         """For OpenAPI: the operation object."""
+        refusals = {*PROBLEMS, *self.refusals, *(() if self.body is None else _OF_BODIES)}
         found: dict[str, Any] = {
             "operationId": self.name,
             "summary": self.summary,
@@ -54,7 +57,7 @@ class Call:
                 **{str(status): _content("Done.", self.answer) for status in self.status},
                 **{
                     str(status): {"$ref": "#/components/responses/Problem"}
-                    for status in sorted({*PROBLEMS, *self.refusals} - set(self.status))
+                    for status in sorted(refusals - set(self.status))
                 },
             },
         }

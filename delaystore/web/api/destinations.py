@@ -36,8 +36,8 @@ async def resume(request: Request) -> Response:
 
 async def limit(request: Request) -> Response:
     """Limit how many go there a second; null: any number."""
-    given = (await given_with(request)).only("destination", "max_rate")
-    name, rate = given.required_text("destination"), given.number("max_rate")
+    given = (await given_with(request)).only("destination", "max_rate", nullable="max_rate")
+    name, rate = given.required_text("destination"), given.required_number("max_rate")
     await site_of(request).ask(request, Operations.limit_rate, name, rate)
     site_of(request).readings.forget()
     return JSONResponse({"destination": name, "max_rate": rate})
@@ -71,7 +71,6 @@ CALLS: Final = (
         body=shape({"destination": TEXT, "until": TIME}, optional=("until",), closed=True),
         answer=ref("Changed"),
         status=(200, 202),
-        refusals=(413, 415),
     ),
     Call(
         method="POST",
@@ -82,7 +81,6 @@ CALLS: Final = (
         body=shape({"destination": TEXT}, closed=True),
         answer=ref("Changed"),
         status=(200, 202),
-        refusals=(413, 415),
     ),
     Call(
         method="POST",
@@ -92,6 +90,5 @@ CALLS: Final = (
         do=limit,
         body=shape({"destination": TEXT, "max_rate": known(NUMBER)}, closed=True),
         answer=shape({"destination": TEXT, "max_rate": known(NUMBER)}),
-        refusals=(413, 415),
     ),
 )

@@ -13,7 +13,7 @@ from delaystore.web import failed, shown
 from delaystore.web.api.call import Call
 from delaystore.web.api.given import Given, given_with
 from delaystore.web.api.messages import limit_of
-from delaystore.web.api.schemas import COUNT, FLAG, TEXT, TIME, known, ref, shape, some
+from delaystore.web.api.schemas import COUNT, FLAG, TEXT, TIME, filter_of, known, ref, shape, some
 from delaystore.web.errors import Refusal
 from delaystore.web.forms import whole_number
 from delaystore.web.paths import API, href
@@ -55,14 +55,14 @@ async def get(request: Request) -> Response:
 async def replay(request: Request) -> Response:
     """Send the originals again, in the background."""
     given = (await given_with(request)).only("filter", "to", "limit")
-    work = failed.begin(request, "replay", _filter(given), given.text("to"), _limit(given))
+    work = failed.begin(request, "replay", given.filter(ErrorFilter.from_dict), given.text("to"), _limit(given))
     return _begun(request, work)
 
 
 async def discard(request: Request) -> Response:
     """Remove them for good, in the background."""
     given = (await given_with(request)).only("filter", "limit")
-    return _begun(request, failed.begin(request, "discard", _filter(given), limit=_limit(given)))
+    return _begun(request, failed.begin(request, "discard", given.filter(ErrorFilter.from_dict), limit=_limit(given)))
 
 
 async def work(request: Request) -> Response:
@@ -71,11 +71,6 @@ async def work(request: Request) -> Response:
     if found is None:
         raise Refusal(404, "This process knows of no such work; the changes say what was done.")
     return JSONResponse(_work(found))
-
-
-def _filter(given: Given) -> ErrorFilter:
-    given.required("filter", "{} means all that failed")
-    return ErrorFilter.from_dict(given.objects("filter"))
 
 
 def _limit(given: Given) -> int | None:
@@ -129,7 +124,7 @@ _WANTED: Final = {
     "reason": {**TEXT, "description": "Of the same group: ids and numbers aside."},
     "message_id": TEXT,
 }
-_FILTER: Final = shape({**_WANTED, "since": TIME, "until": TIME}, optional=(*_WANTED, "since", "until"), closed=True)
+_FILTER: Final = filter_of({**_WANTED, "since": TIME, "until": TIME})
 _LIMIT: Final = {"type": "integer", "minimum": 1}
 _WORK: Final = shape(
     {
@@ -205,7 +200,6 @@ CALLS: Final = (
         body=shape({"filter": _FILTER, "to": TEXT, "limit": _LIMIT}, optional=("to", "limit"), closed=True),
         answer=ref("Work"),
         status=(202,),
-        refusals=(413, 415),
     ),
     Call(
         method="POST",
@@ -216,7 +210,6 @@ CALLS: Final = (
         body=shape({"filter": _FILTER, "limit": _LIMIT}, optional=("limit",), closed=True),
         answer=ref("Work"),
         status=(202,),
-        refusals=(413, 415),
     ),
     Call(
         method="GET",

@@ -1,22 +1,21 @@
 """What a program gives with a call: a JSON object, checked field by field, each mistake told in one sentence."""
 
-import json
-import math
 from base64 import b64decode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
 from starlette.requests import Request
 
 from delaystore.errors import InvalidMessageError
-from delaystore.filters import MessageFilter
+from delaystore.strict_json import AmbiguousJsonError, JsonError, parse_json
 from delaystore.times import parse_duration
 from delaystore.web.bodies import body_of
 from delaystore.web.errors import Refusal
 
 LARGEST: Final = 16 * 1024 * 1024
 """Bytes of a request."""
+_Filter = TypeVar("_Filter")
 
 
 class Given:
@@ -25,11 +24,13 @@ class Given:
     def __init__(self, fields: Mapping[str, Any]) -> None:
         self._fields = fields
 
-    def only(self, *names: str) -> "Given":
-        """Itself, if it has no other fields: what is misspelt would be left out in silence."""
-        for name in self._fields:
+    def only(self, *names: str, nullable: str | None = None) -> "Given":
+        """Itself, if it has no other fields, and null at most in `nullable`: null would mean what is left out."""
+        for name, value in self._fields.items():
             if name not in names:
-                _refuse(f"unknown field {name!r}; known are {', '.join(names)}")
+                _refuse(f"unknown field {name!r}; known {'are ' + ', '.join(names) if names else 'is none'}")
+            if value is None and name != nullable:
+                _refuse(f"{name} is null; give it a value, or leave it out", 422)
         return self
 
     def text(self, name: str) -> str | None:
@@ -44,10 +45,11 @@ class Given:
             _refuse(f"{name} is missing")
         return found
 
-    def required(self, name: str, hint: str) -> None:
-        """Raise Refusal where it is not given; `hint`: what else to write."""
+    def required_number(self, name: str) -> float | None:
+        """A number, or null, that must be given."""
         if name not in self._fields:
-            _refuse(f"{name} is missing; {hint}")
+            _refuse(f"{name} is missing")
+        return self.number(name)
 
     def number(self, name: str) -> float | None:
         """A number; None: not given, or null."""
@@ -86,10 +88,12 @@ class Given:
             _refuse("give exactly one of delay (seconds, or text such as 2h30m) and at (a time with its offset)")
         return found
 
-    def filter(self, name: str = "filter") -> MessageFilter:
-        """A filter, which must be given: what is forgotten would mean all that waits."""
-        self.required(name, "{} means all that waits")
-        return MessageFilter.from_dict(self.objects(name))
+    def filter(self, read: Callable[[Mapping[str, Any]], _Filter]) -> _Filter:
+        """What `read` makes of the field `filter`. Refusal: it is missing, or no filter."""
+        try:
+            return read(self._fields.get("filter", {}))
+        except InvalidMessageError as error:
+            _refuse(str(error), 422)
 
     def body(self) -> bytes:
         """The body of a message: `body`, text, or `body_base64`; neither: empty."""
@@ -116,9 +120,9 @@ async def given_with(request: Request) -> Given:
     if content_type != "application/json":  # another site's page cannot send this without asking
         raise Refusal(415, "Send JSON, with the header Content-Type: application/json.")
     try:
-        fields = json.loads(await body_of(request, LARGEST), parse_constant=_no_number, parse_float=_finite)
-    except (ValueError, RecursionError) as error:
-        _refuse(f"the body is no JSON: {error}")
+        fields = parse_json(await body_of(request, LARGEST))
+    except JsonError as error:
+        _refuse(f"the body {error}", 422 if isinstance(error, AmbiguousJsonError) else 400)
     if not isinstance(fields, dict):
         _refuse("the body must be a JSON object")
     return Given(fields)
@@ -131,14 +135,5 @@ def _utf8(text: str) -> bytes:
         raise InvalidMessageError("body holds half a surrogate pair, which UTF-8 cannot") from None
 
 
-def _finite(text: str) -> float:
-    found = float(text)
-    return found if math.isfinite(found) else _no_number(text)
-
-
-def _no_number(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no number there")
-
-
-def _refuse(sentence: str) -> NoReturn:
-    raise Refusal(400, f"{sentence[0].upper()}{sentence[1:]}.")
+def _refuse(sentence: str, status: int = 400) -> NoReturn:
+    raise Refusal(status, f"{sentence[0].upper()}{sentence[1:]}.")

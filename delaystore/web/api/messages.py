@@ -128,7 +128,7 @@ CALLS: Final = (
         body=ref("NewMessage"),
         answer=shape({"message_id": TEXT, "stored": FLAG}),
         status=(201, 200),
-        refusals=(409, 413, 415),
+        refusals=(409,),
     ),
     Call(
         method="GET",
@@ -175,6 +175,6 @@ CALLS: Final = (
         do=reschedule,
         body=ref("When"),
         answer=_ID,
-        refusals=(404, 409, 413, 415),
+        refusals=(404, 409),
     ),
 )

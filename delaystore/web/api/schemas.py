@@ -41,6 +41,12 @@ def shape(properties: Mapping[str, Schema], *, optional: tuple[str, ...] = (), c
     return {**found, "additionalProperties": False} if closed else found
 
 
+def filter_of(properties: Mapping[str, Schema]) -> Schema:
+    """A filter: at least one of `properties`, or `all` alone."""
+    every = {"const": True, "description": "Everything; stands alone."}
+    return {**shape({**properties, "all": every}, optional=(*properties, "all"), closed=True), "minProperties": 1}
+
+
 _SUMMARY: Final[Mapping[str, Schema]] = {
     "message_id": TEXT,
     "destination": TEXT,
@@ -107,8 +113,8 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
         closed=True,
     ),
     "Filter": {
-        **shape(_FILTER, optional=tuple(_FILTER), closed=True),
-        "description": "Messages that meet all that is given; {}: all that wait. since <= due time < until.",
+        **filter_of(_FILTER),
+        "description": "Messages that meet all that is given; since <= due time < until.",
     },
     "When": shape(_WHEN, optional=("delay", "at"), closed=True),
     "Operation": shape(

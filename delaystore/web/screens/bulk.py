@@ -11,7 +11,7 @@ from delaystore.stores.operable import Operation, OperationKind, OperationState
 from delaystore.web.changing import fields_of
 from delaystore.web.errors import Refusal
 from delaystore.web.following import follow, previewed
-from delaystore.web.forms import Fields, due_of, filter_of, id_of, query_of, text_of, typed
+from delaystore.web.forms import Fields, due_of, filter_of, id_of, meant, query_of, text_of, typed
 from delaystore.web.site import site_of
 
 _SHOWN: Final = 20
@@ -64,7 +64,7 @@ async def begin(request: Request) -> Response:
 
 def begun(operations: Operations, fields: Fields) -> Operation:
     """The operation that a form asks for, kept and not run yet."""
-    wanted = filter_of(fields)
+    wanted = meant(fields, filter_of(fields))
     if _kind_of(fields) is OperationKind.CANCEL:
         return operations.begin_cancel(wanted)
     delay, at = due_of(fields)

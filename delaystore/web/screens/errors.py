@@ -5,10 +5,11 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
+from delaystore.filters import ALL
 from delaystore.web import failed, shown
 from delaystore.web.changing import fields_of
 from delaystore.web.errors import Refusal
-from delaystore.web.forms import text_of, whole_number
+from delaystore.web.forms import meant, text_of, whole_number
 from delaystore.web.screens.messages import SHOWN
 from delaystore.web.site import site_of
 
@@ -43,7 +44,7 @@ async def messages(request: Request) -> Response:
         here="/errors",
         found=found,
         wanted=wanted,
-        query=wanted.as_dict(),
+        query=wanted.as_dict() if wanted else {ALL: "yes"},
         skip=skip,
     )
 
@@ -68,14 +69,16 @@ async def one(request: Request) -> Response:
 async def replay(request: Request) -> Response:
     """Send the originals of what matches again."""
     fields = await fields_of(request)
-    work = failed.begin(request, "replay", failed.wanted_of(fields), text_of(fields, "to") or None, _limit(fields))
+    work = failed.begin(
+        request, "replay", meant(fields, failed.wanted_of(fields)), text_of(fields, "to") or None, _limit(fields)
+    )
     return site_of(request).pages.then(request, "/work", {"id": work.work_id})
 
 
 async def discard(request: Request) -> Response:
     """Remove what matches for good."""
     fields = await fields_of(request)
-    work = failed.begin(request, "discard", failed.wanted_of(fields), limit=_limit(fields))
+    work = failed.begin(request, "discard", meant(fields, failed.wanted_of(fields)), limit=_limit(fields))
     return site_of(request).pages.then(request, "/work", {"id": work.work_id})
 
 

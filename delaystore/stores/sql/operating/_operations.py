@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Delete, Update, func, insert, literal, sel
 from sqlalchemy.exc import IntegrityError
 
 from delaystore.errors import InvalidMessageError
-from delaystore.filters import MessageFilter
+from delaystore.filters import EVERYTHING, MessageFilter
 from delaystore.message import check_message_id
 from delaystore.sql.codec import decode_mapping
 from delaystore.stores._checks import check_new, check_number, taken
@@ -153,7 +153,7 @@ def _row_of(operation: Operation) -> dict[str, Any]:
     return {
         "operation_id": operation.operation_id,
         "kind": operation.kind.value,
-        "wanted": json.dumps(operation.wanted.as_dict()),
+        "wanted": json.dumps(operation.wanted.as_dict() if operation.wanted else {}),
         "begun_by": operation.by,
         "began": operation.began,
         "due_time": operation.due_time,
@@ -171,7 +171,7 @@ def _operation_of(row: Any) -> Operation:
     return Operation(
         operation_id=row.operation_id,
         kind=OperationKind(row.kind),
-        wanted=MessageFilter.from_dict(json.loads(row.wanted)),
+        wanted=MessageFilter.from_dict(found) if (found := json.loads(row.wanted)) else EVERYTHING,
         by=row.begun_by,
         began=row.began,
         due_time=row.due_time,
