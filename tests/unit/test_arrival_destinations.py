@@ -175,4 +175,4 @@ def test_a_queue_without_an_exchange_needs_a_destination() -> None:
     with pytest.raises(ConfigurationError, match=r"^destination is missing: where do messages of a queue"):
         IngressConfiguration(queue="incoming")
     for given in ({"queue": "Sales.Timeouts"}, {"queue": "incoming", "forms": ("nservicebus",)}):
-        assert IngressConfiguration(**given).destination_rule("x").named_by_publishers  # type: ignore[arg-type]
+        assert IngressConfiguration(**given).destination_rule("x").named_by_publishers
