@@ -1,6 +1,7 @@
 """Names of headers that delaystore writes: NServiceBus' own where it has one, so that its tools can read them."""
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 EXCEPTION_TYPE: Final = "NServiceBus.ExceptionInfo.ExceptionType"
 EXCEPTION_MESSAGE: Final = "NServiceBus.ExceptionInfo.Message"
@@ -33,3 +34,19 @@ REJECTED_REASON: Final = "delaystore.rejected-reason"
 """Why a message or a request is in a rejected queue."""
 REJECTED_PROPERTIES: Final = "delaystore.rejected-properties"
 """Its properties as they came, where they cannot be read; with `-size`: how many of the body's first bytes they are."""
+CARBON_COPIES: Final = {"CC": "delaystore.cc", "BCC": "delaystore.bcc"}
+"""Headers by which RabbitMQ delivers copies to more routing keys, and those that keep them where it must not."""
+FAILED_CARBON_COPIES: Final = {"CC": "delaystore.failed-cc", "BCC": "delaystore.failed-bcc"}
+"""The same in the error queue, of a message that was to be delivered with them. Only a dispatcher writes these."""
+
+
+def without_carbon_copies(headers: Mapping[str, Any], kept_as: Mapping[str, str] = CARBON_COPIES) -> Mapping[str, Any]:
+    """`headers` with CC and BCC under the names `kept_as`, so that RabbitMQ delivers no copies.
+
+    RabbitMQ checks the rights of the account that publishes. Of a message that delaystore publishes for someone else
+    that is delaystore's account, which may write to every queue. So CC goes on in two cases only: a program sent the
+    message with `send`, or it goes to the exchange that stands behind the one that its publisher chose.
+    """
+    if headers.keys().isdisjoint(kept_as):
+        return headers
+    return {kept_as.get(name, name): value for name, value in headers.items() if name not in kept_as.values()}

@@ -14,10 +14,12 @@ from delaystore.headers import (
     EXCEPTION_MESSAGE,
     EXCEPTION_TYPE,
     EXPIRATION,
+    FAILED_CARBON_COPIES,
     FAILED_QUEUE,
     FAILURE_COUNT,
     STACK_TRACE,
     TIME_OF_FAILURE,
+    without_carbon_copies,
 )
 from delaystore.message import DelayedMessage
 from delaystore.settings import DelayedDeliverySettings
@@ -94,7 +96,9 @@ def _copy(failure: Failure, error_queue: str, now: datetime) -> DelayedMessage:
     message = failure.message
     properties = dict(message.properties)
     expiration = properties.pop("expiration", None)
-    headers = {**message.headers, **_failure_headers(failure, now)}
+    forged = FAILED_CARBON_COPIES.values()
+    own = {name: value for name, value in message.headers.items() if name not in forged}
+    headers = {**without_carbon_copies(own, FAILED_CARBON_COPIES), **_failure_headers(failure, now)}
     if expiration is not None:
         headers[EXPIRATION] = expiration
     return DelayedMessage(

@@ -200,15 +200,26 @@ class Intake:
     def _obey(self, entry: Entry) -> None:
         """Cancel what the saga's timeouts are, as far as they wait by now."""
         assert isinstance(entry.meaning, SagaCleared)
-        while self._cancel_some(entry.meaning.id_prefix):
+        while self._cancel_some(entry.meaning.id_prefix, entry.arrival.queue):
             pass
         entry.fate = Fate.OBEYED
 
-    def _cancel_some(self, id_prefix: str) -> bool:
+    def _cancel_some(self, id_prefix: str, queue: str) -> bool:
         """Cancel a page of them. Whether there may be more; what dispatchers have is left to them."""
         ids = self._delivery.message_ids(id_prefix, _PAGE)
-        outcomes = [self._delivery.cancel(message_id) for message_id in ids]
-        return len(ids) == _PAGE and ManagementOutcome.DONE in outcomes
+        cancelled = 0
+        try:
+            for message_id in ids:
+                cancelled += self._delivery.cancel(message_id) is ManagementOutcome.DONE
+        finally:
+            self._note_cleared(id_prefix, queue, cancelled)
+        return len(ids) == _PAGE and cancelled > 0
+
+    def _note_cleared(self, id_prefix: str, queue: str, cancelled: int) -> None:
+        """Note in the store's changes what a publisher had cancelled."""
+        if cancelled and self._delivery.operations.are_available:
+            operations = self._delivery.operations.acting_as(f"a publisher, by the ingress of {queue}")
+            operations.note("cancel", f"timeouts of the saga {id_prefix.removesuffix('/')}", cancelled)
 
 
 def _fails(error: Exception | str | None) -> str:

@@ -11,6 +11,7 @@ from delaystore.headers import (
     EXCEPTION_MESSAGE,
     EXCEPTION_TYPE,
     EXPIRATION,
+    FAILED_CARBON_COPIES,
     FAILED_QUEUE,
     FAILURE_COUNT,
     HEADERS_IN_BODY,
@@ -21,6 +22,7 @@ from delaystore.headers import (
     TIME_OF_FAILURE,
     UNDECODED,
     UNREAD_HEADERS,
+    without_carbon_copies,
 )
 from delaystore.message import DelayedMessage, utc
 from delaystore.sql.codec import untagged
@@ -78,6 +80,7 @@ class FailedMessage:
     def original(self, destination: str | None = None) -> DelayedMessage:
         """The message as it was sent, for its destination, or another one.
 
+        For another one its headers CC and BCC are renamed: the copies were meant beside its own destination.
         Raises InvalidMessageError, which says why, where it cannot be sent.
         """
         to = destination or self.destination
@@ -94,7 +97,7 @@ class FailedMessage:
             destination=to,
             due_time=self.due_time or self.failed_at or datetime.now(UTC),
             body=self.body,
-            headers=self.headers,
+            headers=self.headers if destination is None else without_carbon_copies(self.headers),
             properties=self.properties,
         )
 
@@ -124,6 +127,10 @@ def failed_message(received: ReceivedMessage) -> FailedMessage:
             properties["expiration"] = info[EXPIRATION]
     else:
         headers = {name: value for name, value in headers.items() if not _is_of_failure(name)}
+    headers = dict(without_carbon_copies(headers))
+    if ours:
+        written = received.headers.keys() & headers.keys()  # not what a sender made the body's first line say
+        headers.update({name: headers.pop(kept) for name, kept in FAILED_CARBON_COPIES.items() if kept in written})
     if ours and kind == _UNREADABLE:
         obstacle = "it was read from a damaged row of the store, and is no message"
     return FailedMessage(

@@ -26,13 +26,14 @@ Problems = Mapping[str, Sequence[str]]
 
 
 class Endpoint:
-    """One endpoint, opened; `start` runs its parts.
+    """One endpoint, opened; `start` runs its parts. `own`: queues and exchanges of the service's other endpoints.
 
     Raises ConfigurationError, UnsupportedModeError, MissingDependencyError: then nothing is left open.
     """
 
-    def __init__(self, name: str, configuration: EndpointConfiguration) -> None:
+    def __init__(self, name: str, configuration: EndpointConfiguration, own: frozenset[str] = frozenset()) -> None:
         self.name: Final = name
+        self._own = own
         self.configuration = configuration
         self._metrics: Metrics | None = None
         self.opened: Final = OpenedEndpoint(name, configuration)
@@ -61,9 +62,9 @@ class Endpoint:
         self.opened.check(configuration)
         return True
 
-    def leave(self, configuration: EndpointConfiguration) -> None:
+    def leave(self, configuration: EndpointConfiguration, own: frozenset[str] = frozenset()) -> None:
         """Take out the parts that `configuration` does not have so; the caller drains them, as `former` has them."""
-        self.configuration = configuration
+        self.configuration, self._own = configuration, own
         plans = self._plans()
         gone = [plan for plan in self._runners if plan not in plans]
         self._former = [(plan, runner) for plan, runner in self._former if runner.is_alive]
@@ -146,13 +147,14 @@ class Endpoint:
 
     def _ingress_plan(self, name: str, own: IngressConfiguration) -> Plan:
         configuration = self.configuration
+        names = self._own | configuration.own_names(self.name) if own.lets_publishers_name(name) else frozenset()
 
         def ingress() -> Part:
             from delaystore.service.ingesting import IngressPart  # which needs the libraries of RabbitMQ
 
-            return IngressPart(self.opened, configuration, name, own, self._watched)
+            return IngressPart(self.opened, configuration, name, own, names, self._watched)
 
-        return Plan(f"{self.name} ingress {name}", Rank.INTAKE, (own, configuration.dispatcher), ingress)
+        return Plan(f"{self.name} ingress {name}", Rank.INTAKE, (own, names, configuration.dispatcher), ingress)
 
     def _begin(self, plans: Iterable[Plan]) -> None:
         for plan in plans:

@@ -43,13 +43,14 @@ class Endpoints:
     def transition_to(self, wanted: Configurations) -> Transition:
         """Open what `wanted` has anew; changes nothing of what runs. Raises ConfigurationError, naming the endpoint."""
         opened: dict[str, Endpoint] = {}
+        own = _own_names(wanted)
         with ExitStack() as stack:
             for name, configuration in wanted.items():
                 try:
                     running = self._running.get(name)
                     if running is not None and running.takes(configuration):
                         continue
-                    opened[name] = Endpoint(name, configuration)
+                    opened[name] = Endpoint(name, configuration, own)
                     stack.callback(opened[name].opened.close)
                 except DelaystoreError as error:
                     raise ConfigurationError(f"the endpoint {name!r}: {error}") from None
@@ -61,8 +62,9 @@ class Endpoints:
         gone = [name for name in self._running if name not in transition.wanted or name in transition.opened]
         left = [self._running.pop(name) for name in gone]
         self._left = [*(each for each in self._left if not each.closed(0)), *left]
+        own = _own_names(transition.wanted)
         for name, endpoint in self._running.items():
-            endpoint.leave(transition.wanted[name])
+            endpoint.leave(transition.wanted[name], own)
         return [
             [part for each in left for part in each.runners(rank)]
             + [part for each in self._running.values() for part in each.former(rank)]
@@ -92,6 +94,10 @@ class Endpoints:
         for name, endpoint in opened.items():
             self._running[name] = endpoint
             endpoint.start(self._metrics)
+
+
+def _own_names(configurations: Configurations) -> frozenset[str]:
+    return frozenset().union(*(each.own_names(name) for name, each in configurations.items()))
 
 
 def turns_of(endpoints: Sequence[Endpoint]) -> Iterator[Sequence[Runner]]:

@@ -14,7 +14,8 @@ from delaystore.transports import RabbitMQTransport
 class IngressPart:
     """Takes messages in, once the store is set up. `name`: of its table.
 
-    `watched`: called with the ingress; what it returns is kept as long as this. Raises ConfigurationError.
+    `own`: the service's own queues and exchanges, which publishers may not name. `watched`: called with the ingress;
+    what it returns is kept as long as this. Raises ConfigurationError.
     """
 
     def __init__(
@@ -23,12 +24,13 @@ class IngressPart:
         endpoint: EndpointConfiguration,
         name: str,
         configuration: IngressConfiguration,
+        own: frozenset[str],
         watched: Callable[[Ingress], object],
     ) -> None:
         self._opened = opened
         broker = (configuration.broker or endpoint.transport).value
         settings, most = configuration.settings(name), configuration.max_body_bytes
-        rules = configuration.rules(name, RabbitMQTransport(broker).check)
+        rules = configuration.rules(name, RabbitMQTransport(broker).check, own)
         keeping = replace(endpoint.settings(), automatic_setup=False, max_body_bytes=most, handover_horizon=0)
         delivery = DelayedDelivery(opened.name, opened.store, settings=keeping)
         self._ingress = Ingress(delivery, broker, rules, settings, keeping, on_stored=opened.wake_up)

@@ -11,6 +11,7 @@ from delaystore.address import Address
 from delaystore.cascades import BrokerClient
 from delaystore.ingress.arrival import Arrival
 from delaystore.ingress.reading.destinations.naming import parse_destination
+from delaystore.ingress.reading.forms.naming import FORMS
 from delaystore.ingress.reading.reader import ArrivalReader
 from delaystore.ingress.reading.rules import ReadingRules
 from delaystore.ingress.topology import IngressNames, IngressTopology, create
@@ -39,6 +40,7 @@ class IngressPath:
             ReadingRules(
                 ingress_queue=NAMES.queue,
                 destination=parse_destination(f"/exchanges/{NAMES.out}", "--destination"),
+                forms=FORMS,
                 check=self.transport.check,
             )
         )

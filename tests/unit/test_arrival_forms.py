@@ -34,6 +34,7 @@ def read(headers: Any = None, *, now: datetime = NOW, rules: Any = None, **field
 
 def reader(**rules: Any) -> ArrivalReader:
     rules.setdefault("destination", parse_destination("/exchanges/OUT", "--destination"))
+    rules.setdefault("forms", FORMS)
     return ArrivalReader(ReadingRules(ingress_queue="E.ingress", check=check_message, **rules))
 
 

@@ -164,7 +164,7 @@ store_timeout = 31
         (SALES.replace("sales", '".."'), "endpoint cannot be called '..' here"),
         (f'{SALES}[web]\nlisten = "a\\u0000:80"', "[web] listen must be HOST:PORT"),
         (
-            f'{SALES}[endpoint.sales.ingress.o]\nqueue = "{"q" * 300}"',
+            f'{SALES}[endpoint.sales.ingress.o]\nqueue = "{"q" * 300}"\ndestination = "header"',
             "[endpoint.sales] ingress 'o' reads a queue whose name has more than 255 bytes",
         ),
         (
@@ -196,7 +196,8 @@ store_timeout = 31
             "health listens to 127.0.0.1:1, and metrics to [::]:1: give each a port of its own",
         ),
         (
-            f'{SALES}[endpoint.sales.ingress.o]\n[endpoint.sales.ingress.p]\nqueue = "o.ingress"',
+            f'{SALES}[endpoint.sales.ingress.o]\n[endpoint.sales.ingress.p]\nqueue = "o.ingress"\n'
+            'destination = "header"',
             "endpoint 'sales' reads the queue 'o.ingress' as ingress 'p', and 'sales' reads the queue 'o.ingress' as "
             "ingress 'o' too: change one, or leave it out",
         ),
@@ -271,7 +272,7 @@ def test_names_of_tables_differ_in_capitals_in_postgresql_and_from_store_to_stor
 
 
 def test_one_queue_name_on_two_brokers_is_two_queues(tmp_path: Path) -> None:
-    other = '[endpoint.sales.ingress.p]\nqueue = "o.ingress"\nbroker = "amqp://elsewhere"'
+    other = '[endpoint.sales.ingress.p]\nqueue = "o.ingress"\ndestination = "header"\nbroker = "amqp://elsewhere"'
     assert len(read(tmp_path, f"{SALES}[endpoint.sales.ingress.o]\n{other}").endpoint["sales"].ingress) == 2
 
 

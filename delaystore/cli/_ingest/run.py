@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
 _TICK: Final = 0.2
 """Seconds between two looks at whether somebody asked to stop."""
-_KEYS: Final = frozenset({"batch_size", "destination", "max_body_bytes", "memory_bytes", "prefetch", "queue"})
+_KEYS: Final = frozenset(
+    {"allow_destination", "batch_size", "destination", "max_body_bytes", "memory_bytes", "prefetch", "queue"}
+)
 """Keys of the configuration with which errors begin, and which are options here."""
 
 
@@ -40,6 +42,7 @@ def run(
     queue: options.Queue = None,
     destination: options.Destination = None,
     forms: options.Forms = None,
+    allow_destination: options.AllowedDestinations = None,
     count_from: options.CountsFrom = "received",
     on_duplicate: options.Duplicates = OnDuplicate.BOTH,
     direct_below: options.DirectBelow = "0s",
@@ -71,7 +74,7 @@ def run(
     from delaystore.delivery import DelayedDelivery
     from delaystore.ingress.ingress import Ingress
     from delaystore.ingress.reading.counting import parse_count_from
-    from delaystore.ingress.reading.forms.naming import FORMS, parse_forms
+    from delaystore.ingress.reading.forms.naming import parse_forms
     from delaystore.service.configuration.ingress import IngressConfiguration
     from delaystore.transports.rabbitmq import RabbitMQTransport
 
@@ -83,7 +86,8 @@ def run(
             exchange=exchange,
             queue=_required_queue(exchange, queue),
             destination=destination,
-            forms=tuple(form.name for form in (FORMS if forms is None else parse_forms(forms, "--forms"))),
+            forms=None if forms is None else tuple(form.name for form in parse_forms(forms, "--forms")),
+            allow_destination=tuple(allow_destination or ()) or None,
             count_from=parse_count_from(count_from, "--count-from"),
             on_duplicate=on_duplicate,
             direct_below=parse_duration(direct_below, "--direct-below"),

@@ -27,7 +27,7 @@ Destination = Annotated[
     environment_option(
         "--destination",
         "Where messages go that do not say it: /exchanges/NAME, by their own routing keys; header, or header:NAME; "
-        "or one queue or address. Default: /exchanges/E.out.",
+        "or one queue or address. Default: /exchanges/E.out, or header for a queue NAME.Timeouts.",
         metavar="RULE",
         group=_GROUP,
     ),
@@ -36,8 +36,19 @@ Forms = Annotated[
     str | None,
     environment_option(
         "--forms",
-        "How messages say when they are due, the first that fits: x-delay, amqp1, due-time, nservicebus. Default: all.",
+        "How messages say when they are due, the first that fits: x-delay, amqp1, due-time, nservicebus. Default: all "
+        "but nservicebus, whose messages name any queue and cancel others; all for a queue NAME.Timeouts.",
         metavar="NAMES",
+        group=_GROUP,
+    ),
+]
+AllowedDestinations = Annotated[
+    list[str] | None,
+    environment_option(
+        "--allow-destination",
+        "A queue or an address that messages may name, with * and ? as in a shell; may be repeated. Default: all but "
+        "delaystore's own queues.",
+        metavar="PATTERN",
         group=_GROUP,
     ),
 ]

@@ -2,14 +2,15 @@
 
 from datetime import datetime
 from typing import Final
-from urllib.parse import quote
 
 from delaystore.errors import InvalidMessageError
+from delaystore.headers import without_carbon_copies
 from delaystore.ingress.arrival import Arrival
 from delaystore.ingress.reading._dead_letters import DEATHS, undo_deaths
 from delaystore.ingress.reading.content import Content, read_content
 from delaystore.ingress.reading.counting import start_of
 from delaystore.ingress.reading.forms.abc import Delay
+from delaystore.ingress.reading.forms.nservicebus import is_timeout
 from delaystore.ingress.reading.rejection import RejectedArrivalError
 from delaystore.ingress.reading.rules import ReadingRules
 from delaystore.ingress.reading.saga_cleared import SagaCleared
@@ -29,7 +30,7 @@ class ArrivalReader:
 
     def __init__(self, rules: ReadingRules) -> None:
         self._rules = rules
-        self._own = frozenset((rules.ingress_queue, f"/queues/{quote(rules.ingress_queue, safe='')}"))
+        self._allowed = rules.allowed()
 
     def read(self, arrival: Arrival, now: datetime) -> DelayedMessage | SagaCleared:
         """The message to store, or what is to be cancelled instead.
@@ -51,20 +52,29 @@ class ArrivalReader:
         for name, problem in content.problems.items():
             raise RejectedArrivalError(f"header {name!r} {problem}")
         destination = delay.destination or rules.destination.destination(arrival, content)
-        if destination in self._own:
-            raise RejectedArrivalError(
-                f"its destination {destination} is the ingress queue: it would come back for ever"
-            )
+        if delay.destination is not None or not rules.destination.routed_by_publishers:
+            content.headers = dict(without_carbon_copies(content.headers))
         try:
+            if delay.destination is not None or rules.destination.named_by_publishers:
+                self._check_allowed(destination)
             return self._message(arrival, content, delay, destination)
         except InvalidMessageError as error:
             raise RejectedArrivalError(str(error)) from None
+
+    def _check_allowed(self, destination: str) -> None:
+        objection = self._allowed.objection(destination)
+        if objection is not None:
+            raise RejectedArrivalError(objection)
 
     def _delay(self, content: Content, start: datetime) -> Delay | SagaCleared:
         for form in self._rules.forms:
             delay = form.read(content, start)
             if delay is not None:
                 return delay
+        if self._rules.forms_are_usual and is_timeout(content, start):
+            raise RejectedArrivalError(
+                "it is a timeout of NServiceBus, and the form nservicebus is off here; name it in forms (--forms)"
+            )
         return Delay(start)
 
     def _message(self, arrival: Arrival, content: Content, delay: Delay, destination: str) -> DelayedMessage:

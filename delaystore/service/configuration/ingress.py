@@ -9,9 +9,10 @@ from urllib.parse import quote
 from delaystore.errors import ConfigurationError
 from delaystore.ingress.reading.counting import CountFrom
 from delaystore.ingress.reading.destinations.abc import DestinationRule
+from delaystore.ingress.reading.destinations.allowed import AllowedDestinations
 from delaystore.ingress.reading.destinations.naming import parse_destination
 from delaystore.ingress.reading.forms.abc import DelayForm
-from delaystore.ingress.reading.forms.naming import FORMS, parse_forms
+from delaystore.ingress.reading.forms.naming import is_for_timeouts, parse_forms
 from delaystore.ingress.reading.rules import MOST_BODY_BYTES, ReadingRules
 from delaystore.ingress.settings import IngressSettings, OnDuplicate
 from delaystore.message import DelayedMessage
@@ -37,7 +38,8 @@ class IngressConfiguration:
     queue: str | None = key(Text(), None)
     broker: Secret | None = key(Url("amqp", "amqps"), None)
     destination: str | None = key(Text(), None)
-    forms: tuple[str, ...] = key(Texts(), tuple(form.name for form in FORMS))
+    forms: tuple[str, ...] | None = key(Texts(), None)
+    allow_destination: tuple[str, ...] | None = key(Texts(), None)
     count_from: CountFrom = key(OneOf(CountFrom), CountFrom.RECEIVED)
     on_duplicate: OnDuplicate = key(OneOf(OnDuplicate), OnDuplicate.BOTH)
     direct_below: timedelta = key(Span(zero=True), _DEFAULTS.direct_below)
@@ -51,6 +53,7 @@ class IngressConfiguration:
         self.settings(_SOME_NAME)
         self.destination_rule(_SOME_NAME)
         self.delay_forms()
+        AllowedDestinations(queue=_SOME_NAME, patterns=self.allow_destination or ())
 
     def settings(self, name: str) -> IngressSettings:
         """The settings of the ingress whose table has that name; ConfigurationError begins with the key."""
@@ -64,12 +67,20 @@ class IngressConfiguration:
             memory_bytes=self.memory_bytes,
         )
 
-    def rules(self, name: str, check: Callable[[DelayedMessage], None]) -> ReadingRules:
-        """How the ingress whose table has that name reads messages. `check`: the transport's own."""
+    def rules(
+        self, name: str, check: Callable[[DelayedMessage], None], own: frozenset[str] = frozenset()
+    ) -> ReadingRules:
+        """How the ingress whose table has that name reads messages.
+
+        `check`: the transport's own. `own`: delaystore's own queues and exchanges, beside those of this ingress.
+        """
         return ReadingRules(
             ingress_queue=self._queue(name),
+            exchange=self._exchange(name),
             destination=self.destination_rule(name),
             forms=self.delay_forms(),
+            allow_destination=self.allow_destination or (),
+            own=own | self.own_names(name),
             count_from=self.count_from,
             most_body_bytes=self.max_body_bytes,
             check=check,
@@ -78,8 +89,7 @@ class IngressConfiguration:
     def destination_rule(self, name: str) -> DestinationRule:
         """Where messages go that do not say it; ConfigurationError begins with the key."""
         exchange = self._exchange(name)
-        usual = "header" if exchange is None else f"/exchanges/{quote(_names(exchange).out, safe='')}"
-        rule = parse_destination(self.destination or usual, "destination")
+        rule = parse_destination(self.destination or self._usual_destination(exchange), "destination")
         if rule.leads_back(exchange, self._queue(name)):
             raise ConfigurationError(
                 f"destination {self.destination!r} leads back to the ingress queue, for ever; name another one"
@@ -87,8 +97,29 @@ class IngressConfiguration:
         return rule
 
     def delay_forms(self) -> tuple[DelayForm, ...]:
-        """How messages say when they are due; ConfigurationError begins with the key."""
-        return parse_forms(self.forms, "forms")
+        """How messages say when they are due, if it is given; ConfigurationError begins with the key."""
+        return () if self.forms is None else parse_forms(self.forms, "forms")
+
+    def lets_publishers_name(self, name: str) -> bool:
+        """Whether messages may name their destination, at the ingress whose table has that name."""
+        rules = self.rules(name, lambda _: None)
+        return rules.destination.named_by_publishers or any(form.reaches_others for form in rules.forms)
+
+    def own_names(self, name: str) -> frozenset[str]:
+        """What belongs to the ingress whose table has that name, exchanges and queues."""
+        settings, exchange = self.settings(name), self._exchange(name)
+        own = {settings.queue, settings.rejected_queue, settings.expired_queue}
+        return frozenset(own if exchange is None else own | {exchange})
+
+    def _usual_destination(self, exchange: str | None) -> str:
+        if exchange is not None:
+            return f"/exchanges/{quote(_names(exchange).out, safe='')}"
+        if is_for_timeouts(self.queue or "") or any(form.reaches_others for form in self.delay_forms()):
+            return "header"
+        raise ConfigurationError(
+            'destination is missing: where do messages of a queue without an exchange go? write "header" if publishers '
+            "may name it, /exchanges/NAME, or a queue"
+        )
 
     def _exchange(self, name: str) -> str | None:
         return name if self.exchange is None and self.queue is None else self.exchange

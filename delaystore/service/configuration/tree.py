@@ -141,6 +141,12 @@ class EndpointConfiguration:
             queue = self.control.queue or f"{name}.control"
             yield (self.transport.value, queue), f"{name!r} reads the queue {queue!r} as its control queue"
 
+    def own_names(self, name: str) -> frozenset[str]:
+        """The queues and exchanges of delaystore's own that the endpoint of that name has."""
+        control = self.control.queue or f"{name}.control"
+        own = frozenset({self.error_queue, control, f"{control}.rejected"})
+        return own.union(*(ingress.own_names(each) for each, ingress in self.ingress.items()))
+
     def puts_failed(self, name: str) -> tuple[object, str]:
         """The error queue, and how the endpoint of that name uses it."""
         return (self.transport.value, self.error_queue), f"{name!r} has the error queue {self.error_queue!r}"

@@ -1,6 +1,7 @@
 """What a destination rule is."""
 
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 from delaystore.ingress.arrival import Arrival
 from delaystore.ingress.reading.content import Content
@@ -8,6 +9,11 @@ from delaystore.ingress.reading.content import Content
 
 class DestinationRule(ABC):
     """Where messages go that do not say it by their delay form."""
+
+    named_by_publishers: ClassVar[bool] = False
+    """Whether each message names its own destination."""
+    routed_by_publishers: ClassVar[bool] = False
+    """Whether messages keep what they were published with for RabbitMQ to route by: routing key and CC."""
 
     @abstractmethod
     def destination(self, arrival: Arrival, content: Content) -> str:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import ClassVar
 from urllib.parse import quote
 
 from typing_extensions import override
@@ -17,6 +18,7 @@ class ExchangeDestination(DestinationRule):
     """Messages go to `exchange` with the routing key that they were published with, as from the plugin."""
 
     exchange: str
+    routed_by_publishers: ClassVar[bool] = True
 
     @override
     def destination(self, arrival: Arrival, content: Content) -> str:

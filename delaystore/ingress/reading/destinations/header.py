@@ -1,6 +1,7 @@
 """A destination that each message names."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from typing_extensions import override
 
@@ -18,6 +19,7 @@ class HeaderDestination(DestinationRule):
     """A message goes where its header `name` says: a queue's name, or an address. The header stays."""
 
     name: str = DESTINATION
+    named_by_publishers: ClassVar[bool] = True
 
     @override
     def destination(self, arrival: Arrival, content: Content) -> str:

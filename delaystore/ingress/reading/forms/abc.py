@@ -25,6 +25,8 @@ class DelayForm(ABC):
 
     name: ClassVar[str]
     """As users write it."""
+    reaches_others: ClassVar[bool] = False
+    """Whether a message of this form may go to any queue, or cancel other senders' messages."""
 
     @abstractmethod
     def read(self, content: Content, start: datetime) -> Delay | SagaCleared | None:

@@ -11,8 +11,24 @@ from delaystore.ingress.reading.forms.nservicebus import NServiceBusForm
 from delaystore.ingress.reading.forms.x_delay import XDelayForm
 
 FORMS: Final[tuple[DelayForm, ...]] = (XDelayForm(), Amqp1Form(), DueTimeForm(), NServiceBusForm())
-"""All there are, in the order in which they are tried unless told otherwise."""
+"""All there are, in the order in which they are tried."""
 _BY_NAME: Final = {form.name: form for form in FORMS}
+_TIMEOUTS: Final = ".Timeouts"
+"""How the names of queues end that NServiceBus' endpoints send timeouts to."""
+
+
+def is_for_timeouts(*names: str) -> bool:
+    """Whether one of these names, of an ingress' queue or exchange, is that of a queue for NServiceBus' timeouts."""
+    return any(name.removesuffix(".ingress").endswith(_TIMEOUTS) for name in names)
+
+
+def usual_forms(*names: str) -> tuple[DelayForm, ...]:
+    """The forms of an ingress for which none are named. `names`: of its queue, and of its exchange.
+
+    Of the forms that reach others only where the ingress is there for them: whoever publishes elsewhere has the right
+    to write to that exchange, and to nothing else.
+    """
+    return tuple(form for form in FORMS if not form.reaches_others or is_for_timeouts(*names))
 
 
 def parse_forms(given: str | Sequence[str], option: str) -> tuple[DelayForm, ...]:

@@ -37,6 +37,7 @@ class NServiceBusForm(DelayForm):
     """
 
     name: ClassVar = "nservicebus"
+    reaches_others: ClassVar = True
 
     @override
     def read(self, content: Content, start: datetime) -> Delay | SagaCleared | None:
@@ -54,6 +55,12 @@ class NServiceBusForm(DelayForm):
             headers[TIME_SENT] = time_sent_text(due_time)
             headers[RELATED_TO] = message_id
         return Delay(max(start, due_time), _destination(content), message_id)
+
+
+def is_timeout(content: Content, start: datetime) -> bool:
+    """Whether a message is a timeout that is due after `start`; a timeout manager has sent on what is due."""
+    due_time = parsed_time(content.headers.get(EXPIRE))
+    return due_time is not None and due_time > start
 
 
 def _message_id(content: Content) -> str:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from delaystore import headers
 from delaystore.address import DEFAULT_EXCHANGE, Address
 from delaystore.headers import EXPIRATION, REJECTED_PROPERTIES
 from delaystore.transports.rabbitmq.raw.copies import Copy
@@ -19,7 +20,7 @@ from delaystore.transports.rabbitmq.raw.tables import (
 
 _SET_ASIDE: Final = {"user_id": "delaystore.user-id", "expiration": EXPIRATION}
 """Properties that must not take effect again, and the headers that keep them."""
-CARBON_COPIES: Final = {b"CC": b"delaystore.cc", b"BCC": b"delaystore.bcc"}
+CARBON_COPIES: Final = {name.encode(): kept.encode() for name, kept in headers.CARBON_COPIES.items()}
 """Headers that would have copies sent elsewhere, and those that keep them."""
 _MILLISECONDS: Final = re.compile(r"\+?[0-9]{1,20}")
 _NAMES: Final = {kept: name for name, kept in CARBON_COPIES.items()}
