@@ -20,7 +20,7 @@ _IN_FLIGHT: Final = text(
     "AND (CAST(f.classid AS BIGINT) << 32) | CAST(f.objid AS BIGINT) = hashtextextended(:fills, 0)) "
     "UNION ALL SELECT gid, TRUE FROM pg_prepared_xacts WHERE database = current_database()"
 )
-"""The transactions of the database, and whether each is prepared; not our own, autovacuum's, or those that send nothing.
+"""The transactions of the database, and whether each is prepared; not ours, autovacuum's, or those that send nothing.
 
 What is filled meanwhile is compared with our shelf later, once it is announced itself.
 """
