@@ -44,13 +44,25 @@ def promote(
 
 
 def _patiently(step: Callable[[], Result]) -> Result:
+    """`step()`, again after an outage. What was lost in one, is told with the outage's own error."""
+    outages: list[StoreUnavailableError] = []
+
+    def attempt() -> Result:
+        try:
+            return step()
+        except StoreUnavailableError as error:
+            outages.append(error)
+            raise
+        except LoadLostError as error:
+            raise LoadLostError(f"{error}; it failed before with: {outages[0]}") if outages else error from None
+
     retrying = Retrying(
         retry=retry_if_exception_type(StoreUnavailableError),
         stop=stop_after_attempt(_TRIES),
         wait=wait_exponential(max=8),
         reraise=True,
     )
-    return retrying(step)
+    return retrying(attempt)
 
 
 def _refuse_rejected(reports: Sequence[AttemptReport], staging: Staging) -> None:

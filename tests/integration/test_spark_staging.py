@@ -10,9 +10,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 import pytest
@@ -31,8 +31,11 @@ from delaystore.errors import (
     StoreUnavailableError,
 )
 from delaystore.keys import KeyRule, OnKey
+from delaystore.loading.attempts import AttemptReport
 from delaystore.loading.options import OnDuplicate, StoreOptions, new_load_id
+from delaystore.loading.promoting import promote
 from delaystore.loading.staging import (
+    FinishedLoad,
     LoadKey,
     LoadState,
     Owner,
@@ -53,7 +56,7 @@ from delaystore.stores.sql import leave_delaystore_alone
 from delaystore.stores.sql.shelves import ShelfLimits
 from tests.integration.loading import DEAD, DUE, HERE, batch, load, row, rows, staged, staging_of, tables
 from tests.integration.sql_stores import message, opened
-from tests.servers import PostgreSQL, PostgreSQLDatabases
+from tests.servers import PostgreSQL, PostgreSQLDatabases, ServerMissingError, SmallDisk
 
 ODD = [
     row("a\tb\nc\\N\r", 5, body=b""),
@@ -594,6 +597,51 @@ def test_a_crash_of_the_database_is_noticed(private_postgresql: PostgreSQL) -> N
     assert load(url, "one", rows(100)) == finished
     with opened(url) as store:
         assert store.count() == 100
+
+
+@pytest.mark.parametrize("shelves", [False, True], ids=["inserted", "shelf"])
+def test_the_outage_that_cost_staged_rows_is_told(
+    start_server: Callable[[Callable[[], Any]], Any], monkeypatch: pytest.MonkeyPatch, shelves: bool
+) -> None:
+    """As a disk that is full: it ends the database, which comes back without what was staged."""
+    if shelves:
+        monkeypatch.setattr(SqlDelayedMessageStore, "shelf_limits", ShelfLimits(fewest_rows=1, smallest_table=0))
+    with ExitStack() as stack:
+        try:
+            disk = stack.enter_context(SmallDisk(megabytes=120))
+        except ServerMissingError as error:
+            pytest.skip(str(error))
+        server: PostgreSQL = start_server(lambda: PostgreSQL({"min_wal_size": "32MB"}, place=disk.path))
+
+        def recover() -> None:
+            server.kill()
+            disk.free()
+            server.start()
+
+        with begun(server.create_database()) as staging:
+            reports = [AttemptReport(staged(staging, rows(3000, body=os.urandom(10_000))))]
+            disk.fill()
+            recovering = Recovering(staging, recover)
+            with pytest.raises(LoadLostError, match=r"0 rows .* failed before with: .*No space left on device"):
+                promote(reports, cast(Staging, recovering), None, OnDuplicate.ERROR)
+
+
+class Recovering:
+    """A staging whose database comes back after its first outage."""
+
+    def __init__(self, staging: Staging, recover: Callable[[], None]) -> None:
+        self._staging, self._recover = staging, recover
+
+    def promote(self, *arguments: Any) -> FinishedLoad:
+        try:
+            return self._staging.promote(*arguments)
+        except StoreUnavailableError:
+            self._recover()
+            raise
+
+    @property
+    def after_failure(self) -> str:
+        return self._staging.after_failure
 
 
 @pytest.mark.long

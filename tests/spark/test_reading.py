@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 
@@ -29,6 +30,7 @@ from delaystore.sql.codec import encode_mapping
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.memory import InMemoryDelayedMessageStore
 from delaystore.stores.memory._waiting import WaitingMessages
+from delaystore.stores.sql.shelves import ShelfLimits
 from tests.integration.sql_stores import opened
 from tests.long import long
 from tests.spark.conftest import ODD_TIME_ZONE
@@ -135,6 +137,30 @@ def test_a_small_store_is_read_in_one_partition_without_a_snapshot(spark: SparkS
     assert reading(spark, postgresql_url).select(F.spark_partition_id()).distinct().count() == 1
     with psycopg.connect(psycopg_url(postgresql_url)) as connection:
         assert connection.execute(RELEASED).fetchall() == []
+
+
+@pytest.mark.parametrize("at_once", [False, True], ids=["before", "meanwhile"])
+def test_a_read_keeps_no_messages_from_a_shelf(
+    spark: SparkSession, postgresql_url: str, monkeypatch: pytest.MonkeyPatch, at_once: bool
+) -> None:
+    """The read's snapshot is held for a minute, and its readers are in transactions of their own."""
+    monkeypatch.setattr(SqlDelayedMessageStore, "shelf_limits", ShelfLimits(fewest_rows=100, smallest_table=0))
+    with opened(postgresql_url) as store:
+        store.store_many(list(many(50_000 if at_once else 90, float)))
+        frame = reading(spark, postgresql_url, partitions=2)
+        rows = frame.toLocalIterator()
+        if at_once:
+            next(rows)
+        else:
+            list(rows)
+        with psycopg.connect(psycopg_url(postgresql_url), autocommit=True) as connection:
+            assert connection.execute(HOLDERS).fetchone() != (0,)
+            children = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'sales_delayed'::regclass"
+            before = connection.execute(children).fetchone()
+            store.store_many([replace(one, message_id=f"more {one.message_id}") for one in many(200, float)])
+            after = connection.execute(children).fetchone()
+    assert before is not None
+    assert after == (before[0] + 1,)
 
 
 def test_an_empty_store_is_read(spark: SparkSession, database_url: str) -> None:

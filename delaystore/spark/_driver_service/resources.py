@@ -16,6 +16,7 @@ from delaystore.loading.options import StoreOptions
 from delaystore.spark._tables import open_table
 from delaystore.sql.errors import translated_errors
 from delaystore.sql.quoting import execute_as_it_stands, quoted_name
+from delaystore.stores.sql.shelves import SENDS_NOTHING
 
 IDLE: Final = 60.0
 """Seconds without a job after which a snapshot is released: between two jobs of one query is less."""
@@ -58,6 +59,7 @@ class Snapshot(Resource):
                 is_there = inspect(self._connection).has_table(source.table.name, schema=source.table.schema)
                 self._connection.rollback()
                 self._connection.execute(_BEGIN)
+                self._connection.execute(text(SENDS_NOTHING))  # else it keeps loads from their shelves while it is held
                 if is_there:
                     self._keep_shelves(source.table)
                 self._connection.execute(_NO_TIMEOUT)

@@ -21,6 +21,7 @@ from delaystore.spark._tables import SqlTable
 from delaystore.sql.dialects.base import CONNECT_TIMEOUT
 from delaystore.sql.errors import translate, translated_errors
 from delaystore.sql.quoting import quoted_name
+from delaystore.stores.sql.shelves import SENDS_NOTHING
 
 BATCH_BYTES: Final = 4 * 2**20
 """About how much goes to Spark at a time."""
@@ -87,6 +88,7 @@ def read_batches(
         if snapshot is not None:
             _import_snapshot(connection, snapshot)
         _run(connection, f"SET application_name = '{application_name}'")
+        _run(connection, SENDS_NOTHING)
         query.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(BATCH_BYTES)})
         query.set_sql_query(statement)
         stream, _ = query.execute_query()

@@ -73,9 +73,13 @@ class Promotion:
         try:
             with translated_errors(), shelves.filled(self._fill, fewest) as self._shelf:
                 return self._run()
-        except (DuplicateMessageError, StoreUnavailableError):
+        except (DuplicateMessageError, StoreUnavailableError) as error:
             self._shelf = None  # `_run` knows what is to be done with others' messages
-        return self._run()
+            outage = error if isinstance(error, StoreUnavailableError) else None
+        try:
+            return self._run()
+        except LoadLostError as error:
+            raise LoadLostError(f"{error}; it failed before with: {outage}") if outage else error from None
 
     def _fill(self, connection: Connection, table: Table) -> int:
         """In the order in which they become due: neighbours are dispatched together."""

@@ -12,8 +12,9 @@ reads messages from, and that the next one to tidy up drops.
 Only PostgreSQL has what this takes (`has_shelves`), so the statements here are PostgreSQL's.
 """
 
+from delaystore.stores.sql.shelves._in_flight import SENDS_NOTHING
 from delaystore.stores.sql.shelves.limits import ShelfLimits
 from delaystore.stores.sql.shelves.shelf import Shelf
 from delaystore.stores.sql.shelves.shelves import Fill, Shelves
 
-__all__ = ["Fill", "Shelf", "ShelfLimits", "Shelves"]
+__all__ = ["SENDS_NOTHING", "Fill", "Shelf", "ShelfLimits", "Shelves"]

@@ -8,8 +8,9 @@ from sqlalchemy import Connection, text
 from delaystore.bridge import pause
 
 _FILLS: Final = "delaystore: fills a shelf"
-"""A lock that all share who have it: it tells of a transaction that it does nothing else."""
-_TELL_THAT_IT_FILLS: Final = text("SELECT pg_advisory_xact_lock_shared(hashtextextended(:fills, 0))")
+"""A lock that all share who have it: it tells of a transaction that it sends no message."""
+SENDS_NOTHING: Final = f"SELECT pg_advisory_xact_lock_shared(hashtextextended('{_FILLS}', 0))"
+"""A statement at the beginning of a transaction that only fills a shelf, or only reads: nobody waits for its end."""
 _IN_FLIGHT: Final = text(
     "SELECT l.virtualtransaction, FALSE FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid "
     "JOIN pg_database d ON d.oid = a.datid WHERE d.datname = current_database() AND a.usesysid IS NOT NULL "
@@ -19,16 +20,11 @@ _IN_FLIGHT: Final = text(
     "AND (CAST(f.classid AS BIGINT) << 32) | CAST(f.objid AS BIGINT) = hashtextextended(:fills, 0)) "
     "UNION ALL SELECT gid, TRUE FROM pg_prepared_xacts WHERE database = current_database()"
 )
-"""The transactions of the database, and whether each is prepared; but for our own, autovacuum's, and those that fill.
+"""The transactions of the database, and whether each is prepared; not ours, autovacuum's, or those that send nothing.
 
-What these fill is compared with our shelf later, once it is announced itself.
+What is filled meanwhile is compared with our shelf later, once it is announced itself.
 """
 _LONGEST_PAUSE: Final = 0.05
-
-
-def tell_that_it_fills(connection: Connection) -> None:
-    """Tell others that this transaction only fills a shelf: nobody need wait for it."""
-    connection.execute(_TELL_THAT_IT_FILLS, {"fills": _FILLS})
 
 
 def is_heeded(connection: Connection, patience: float) -> bool:

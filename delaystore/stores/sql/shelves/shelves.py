@@ -17,7 +17,7 @@ from delaystore.sql.names import TOKEN_LENGTH, shelf_name
 from delaystore.sql.quoting import execute_as_it_stands, quoted_name
 from delaystore.stores.sql.schema import delayed_table, shelves_table
 from delaystore.stores.sql.shelves._family import Family
-from delaystore.stores.sql.shelves._in_flight import is_heeded, tell_that_it_fills
+from delaystore.stores.sql.shelves._in_flight import SENDS_NOTHING, is_heeded
 from delaystore.stores.sql.shelves._remains import Remains
 from delaystore.stores.sql.shelves._table import ShelfTable
 from delaystore.stores.sql.shelves._worth import fewest_rows
@@ -146,7 +146,7 @@ class Shelves:
     def _fill(self, connection: Connection, table: Table, fill: Fill) -> int:
         """One transaction: a shelf is announced with all its rows and indexes, or is not there."""
         shelf, dialect = ShelfTable(connection, self._family, table), self._family.dialect
-        tell_that_it_fills(connection)
+        shelf.execute(SENDS_NOTHING)
         shelf.execute("SET LOCAL statement_timeout = 0")
         shelf.execute("CREATE TABLE {shelf} (LIKE {live} INCLUDING ALL EXCLUDING INDEXES)")
         name = quoted_name(table, connection.dialect)
