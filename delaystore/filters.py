@@ -9,6 +9,7 @@ from typing import Any, Final, Self
 
 from delaystore.errors import InvalidMessageError
 from delaystore.message import MAX_MESSAGE_ID_BYTES, NOTHING, DelayedMessage, check_destination, utc
+from delaystore.times import parse_time
 
 ALL: Final = "all"
 """The member of a filter's document that means everything."""
@@ -180,9 +181,9 @@ def _time(value: object, name: str) -> datetime:
     if isinstance(value, datetime):
         return value
     try:
-        return datetime.fromisoformat(value)  # type: ignore[arg-type]  # anything else is refused here
-    except (TypeError, ValueError):
-        raise InvalidMessageError(f"{name} must be a time in ISO 8601 with its offset, not {value!r}") from None
+        return parse_time(value)  # type: ignore[arg-type]  # anything else is refused here
+    except (AttributeError, ValueError):
+        raise InvalidMessageError(f"{name} must be a time in ISO 8601 with its offset, not {value!r:.80}") from None
 
 
 def _as_json(value: object) -> object:

@@ -12,6 +12,7 @@ import uuid_utils
 from delaystore.errors import InvalidMessageError
 from delaystore.failures import FailedAttempt
 from delaystore.names import control_character
+from delaystore.times import parse_time
 
 MAX_MESSAGE_ID_BYTES: Final = 255
 """AMQP 0-9-1 sends message-id as a short string."""
@@ -147,7 +148,7 @@ class Position(NamedTuple):
     def parse(cls, text: str) -> Self:
         """The inverse of `str`; raises ValueError for anything else."""
         instant, mark, message_id = text.partition("~")
-        next_attempt = datetime.fromisoformat(instant)
+        next_attempt = parse_time(instant)
         if not mark or next_attempt.tzinfo is None or "\0" in message_id:
             raise ValueError(f"not a position: {text!r}")
         return cls(next_attempt, message_id)

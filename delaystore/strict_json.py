@@ -55,9 +55,9 @@ def strict_decoder(parse_int: Callable[[str], Any] = int) -> json.JSONDecoder:
     )
 
 
-def check_depth(value: Any) -> None:
-    """Raise DeepJsonError for a value of more than DEEPEST levels."""
-    if is_deeper(value, DEEPEST):
+def check_depth(value: Any, levels: int = DEEPEST) -> None:
+    """Raise DeepJsonError for a value of more than so many levels."""
+    if is_deeper(value, levels):
         raise _too_deep()
 
 

@@ -1,6 +1,5 @@
 """Exports of definitions (`rabbitmqctl export_definitions FILE`, or GET /api/definitions), as snapshots."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from delaystore.cascades._documents import bindings_of, exchange_of, policy_of, 
 from delaystore.cascades._snapshot import ExchangeState, Policy, Snapshot
 from delaystore.cascades.policies import applying
 from delaystore.errors import ConfigurationError
+from delaystore.strict_json import parse_json
 
 _UNREADABLE: Final = "is no export of definitions; make one with rabbitmqctl export_definitions FILE"
 
@@ -23,9 +23,9 @@ class Definitions:
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
-            self._document = json.loads(path.read_text(encoding="utf-8-sig"))
+            self._document = parse_json(path.read_text(encoding="utf-8-sig"))
             self._exchanges = self._document["exchanges"]
-        except (ValueError, LookupError, TypeError, RecursionError):
+        except (ValueError, LookupError, TypeError):
             raise ConfigurationError(f"{path} {_UNREADABLE}") from None
 
     def virtual_host_with(self, exchange: str) -> str | None:

@@ -1,12 +1,11 @@
 """Arguments as people write them: due times, positions, pairs, headers, addresses."""
 
-import json
-import math
 from datetime import datetime, timedelta
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from delaystore.errors import ConfigurationError
 from delaystore.message import Position
+from delaystore.strict_json import JsonError, parse_json
 from delaystore.times import parse_duration, parse_instant
 
 _MAX_PORT: Final = 65535
@@ -48,30 +47,14 @@ def parse_pair(text: str, option: str, form: str = "KEY=VALUE") -> tuple[str, st
 
 
 def parse_headers(text: str, option: str) -> dict[str, Any]:
-    """A JSON object; ConfigurationError naming `option` for anything else, NaN and Infinity among it."""
+    """A JSON object; ConfigurationError naming `option` for anything else."""
     try:
-        headers = json.loads(text, parse_constant=_refuse, parse_float=_finite)
-        json.dumps(headers, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        raise ConfigurationError(f"{option} has half a character: a \\ud800 to \\udfff without its pair") from None
-    except ValueError as error:
-        raise ConfigurationError(f"{option} is no JSON: {error}") from None
-    except RecursionError:
-        raise ConfigurationError(f"{option} is nested too deeply") from None
+        headers = parse_json(text)
+    except JsonError as error:
+        raise ConfigurationError(f"{option} {error}") from None
     if not isinstance(headers, dict):
         raise ConfigurationError(f'{option} must be an object, as in {{"attempt": 1}}')
     return headers
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no number there; leave it out, or write it as text")
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError(f"{text} is beyond what a number can hold")
-    return number
 
 
 def parse_address(text: str, option: str) -> tuple[str, int]:

@@ -148,7 +148,7 @@ def parse_rate(text: str, option: str) -> float | None:
     if cleaned == "none":
         return None
     found = _RATE.fullmatch(cleaned)
-    if found is None:
+    if found is None or "M" in text:
         raise ConfigurationError(f"{option} {text!r} is no rate; write 200/s, 30/m, 1000/h, or none")
     return float(found[1]) / _SECONDS[found[2] or "s"]
 

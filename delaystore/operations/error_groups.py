@@ -10,6 +10,7 @@ from delaystore.errors import InvalidMessageError
 from delaystore.filters import ALL, given_in
 from delaystore.message import utc
 from delaystore.operations.failed_message import FailedMessage
+from delaystore.times import parse_time
 
 _UUID: Final = r"\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b"
 _HEX: Final = r"\b(?=[0-9a-fA-F]*\d)[0-9a-fA-F]{12,}\b"
@@ -91,7 +92,7 @@ class ErrorFilter:
             if not isinstance(value, str):
                 raise InvalidMessageError(f"{name} must be text, not {value!r}")
             try:
-                given[name] = datetime.fromisoformat(value) if name in ("since", "until") else value
+                given[name] = parse_time(value) if name in ("since", "until") else value
             except ValueError:
                 raise InvalidMessageError(f"{name} must be a time in ISO 8601, not {value!r}") from None
         return cls(**given)

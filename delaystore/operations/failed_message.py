@@ -27,6 +27,7 @@ from delaystore.headers import (
 from delaystore.message import DelayedMessage, utc
 from delaystore.sql.codec import untagged
 from delaystore.strict_json import JsonError, parse_json
+from delaystore.times import parse_time
 from delaystore.transports.abc import ReceivedMessage
 
 _OURS: Final = "delaystore."
@@ -223,7 +224,7 @@ def _time_of_failure(text: object) -> datetime | None:
 
 def _due_time(text: object) -> datetime | None:
     try:
-        return utc(datetime.fromisoformat(str(text)), "the due time")
+        return utc(parse_time(str(text)), "the due time")
     except ValueError:
         return None
 

@@ -1,5 +1,6 @@
 """Due times as files have them."""
 
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -7,19 +8,19 @@ from typing import Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from delaystore.errors import ConfigurationError, InvalidMessageError
+from delaystore.times import parse_time
 
 UNITS: Final = {"s": timedelta(seconds=1), "ms": timedelta(milliseconds=1), "us": timedelta(microseconds=1)}
 """What a number counts since 1970, by the value of the parameter `due_unit`."""
+_NUMBER: Final = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_SECONDS_BELOW: Final = 10**11
-"""Smaller numbers are seconds (until the year 5138), larger ones milliseconds (from 1973 on)."""
 
 
 @dataclass(frozen=True, slots=True)
 class DueTimes:
     """How times are read.
 
-    `unit`: of numbers; None: their size tells. `zone`: of times without an offset; None: such times are refused.
+    `unit`: of numbers; None: numbers are refused. `zone`: of times without an offset; None: such times are refused.
     """
 
     unit: timedelta | None = None
@@ -41,25 +42,23 @@ class DueTimes:
         raise InvalidMessageError(f"its due time is of the type {type(value).__name__}, neither text nor a number")
 
     def _parse_text(self, text: str) -> datetime:
-        if text.isascii() and text.removeprefix("-").replace(".", "", 1).isdigit():
-            if self.unit is None:
-                raise InvalidMessageError(
-                    f"its due time {text[:40]!r} is a number or a date; say so with due_unit=s or due_unit=ms"
-                )
+        if _NUMBER.fullmatch(text):
             return self._from_number(Decimal(text))
         try:
-            instant = datetime.fromisoformat(text)
-        except ValueError:
-            raise InvalidMessageError(
-                f"its due time {text[:40]!r} is no ISO 8601 time, such as 2027-01-31T09:00:00+01:00"
-            ) from None
-        return self._aware(instant)
+            return self._aware(parse_time(text))
+        except InvalidMessageError:
+            raise
+        except ValueError as error:
+            raise InvalidMessageError(f"its due time {text[:40]!r} {error}") from None
 
     def _from_number(self, number: int | float | Decimal) -> datetime:
-        unit = self.unit or UNITS["s" if -_SECONDS_BELOW < number < _SECONDS_BELOW else "ms"]
+        if self.unit is None:
+            raise InvalidMessageError(
+                f"its due time {str(number)[:40]} is a number; say what it counts since 1970: due_unit=s, ms or us"
+            )
         try:
             # rounds away a float's own error, which is at most a microsecond
-            microseconds = round(number * (unit // UNITS["us"]))
+            microseconds = round(number * (self.unit // UNITS["us"]))
             return _EPOCH + timedelta(microseconds=microseconds)
         except ArithmeticError:
             raise InvalidMessageError("its due time, as a number, is out of range") from None

@@ -1,6 +1,5 @@
 """NServiceBus' headers, and what they say of a message as AMQP properties."""
 
-import json
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Final
@@ -9,6 +8,7 @@ from uuid import UUID
 
 from delaystore.errors import InvalidMessageError
 from delaystore.message import DelayedMessage
+from delaystore.strict_json import JsonError, parse_json
 
 MESSAGE_ID: Final = "NServiceBus.MessageId"
 SAGA_ID: Final = "NServiceBus.SagaId"
@@ -138,12 +138,12 @@ def _fits(text: str) -> bool:
 
 
 def _loaded(value: Any) -> Any:
+    if not isinstance(value, str | bytes):
+        raise InvalidMessageError(f"its headers are of the type {type(value).__name__}, not text")
     try:
-        return json.loads(value)
-    except RecursionError:
-        raise InvalidMessageError("its headers are nested too deeply to be headers") from None
-    except (ValueError, TypeError) as error:
-        raise InvalidMessageError(f"its headers are no JSON: {error}") from None
+        return parse_json(value)
+    except JsonError as error:
+        raise InvalidMessageError(f"the text of its headers {error}") from None
 
 
 def _json_kind(value: Any) -> str:

@@ -3,6 +3,7 @@
 import json
 from base64 import b64decode
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 from hashlib import blake2b
@@ -12,8 +13,10 @@ from uuid import UUID
 from delaystore.errors import InvalidMessageError
 from delaystore.message import PROPERTY_TYPES, DelayedMessage
 from delaystore.records import nservicebus
+from delaystore.records.due_times import UNITS
 from delaystore.records.json_text import json_text
 from delaystore.records.mapping import CONSTANT, RecordMapping
+from delaystore.strict_json import JsonError, parse_json
 
 
 class RecordReader:
@@ -107,8 +110,9 @@ class RecordReader:
     def _property(self, name: str, value: Any) -> Any:
         """In the type that AMQP gives the property, where the value can be read in one way only."""
         expected = PROPERTY_TYPES.get(name)
-        if expected is datetime:
-            return self._mapping.due_times.parse(value)
+        if expected is datetime:  # of AMQP, which counts seconds
+            times = self._mapping.due_times
+            return replace(times, unit=times.unit or UNITS["s"]).parse(value)
         if expected is str and type(value) is int:
             return str(value)
         if expected is int and type(value) is str and value.isascii() and value.isdigit():
@@ -145,9 +149,9 @@ def _nested(value: Any, column: str) -> Any:
 def _mapping(value: Any, what: str) -> dict[str, Any]:
     if isinstance(value, str) and value.strip():
         try:
-            value = json.loads(value)
-        except (ValueError, RecursionError):
-            raise InvalidMessageError(f"its {what} are text, but no JSON") from None
+            value = parse_json(value)
+        except JsonError as error:
+            raise InvalidMessageError(f"the text of its {what} {error}") from None
     if value is None or value == "":
         return {}
     if not isinstance(value, Mapping):

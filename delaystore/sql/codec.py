@@ -22,7 +22,7 @@ _ENCODER: Final = json.JSONEncoder(separators=(",", ":"))
 _AS_THEY_ARE: Final = frozenset({str, int, bool, type(None)})
 _UNTAG: Final[Mapping[str, Callable[[Any], Any]]] = {
     "$bytes": lambda text: b64decode(text, validate=True),
-    "$datetime": datetime.fromisoformat,
+    "$datetime": lambda text: _datetime(text),
     "$decimal": Decimal,
     "$float": float,
     "$map": lambda pairs: {name: _untag(value) for name, value in pairs.items()},
@@ -88,6 +88,13 @@ def _tag(value: Any) -> Any:
     if isinstance(value, list):
         return [_tag(item) for item in value]
     raise TypeError(f"{type(value).__name__} has no encoding")
+
+
+def _datetime(text: str) -> datetime:
+    """The inverse of `isoformat`; Python's own takes any character for the T."""
+    if text[10:11] != "T":
+        raise ValueError("a time without a T")
+    return datetime.fromisoformat(text)
 
 
 def _untag(value: Any) -> Any:

@@ -9,7 +9,7 @@ from starlette.datastructures import ImmutableMultiDict
 from delaystore.errors import InvalidMessageError
 from delaystore.filters import ALL, MessageFilter
 from delaystore.message import Position
-from delaystore.times import parse_duration
+from delaystore.times import parse_duration, parse_time
 
 Fields = ImmutableMultiDict[str, Any]
 _Filter = TypeVar("_Filter")
@@ -35,9 +35,9 @@ def time_of(text: str, name: str) -> datetime | None:
     if not text:
         return None
     try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise InvalidMessageError(f"{name} {text!r} is no time; write 2027-01-31T09:00, or with an offset") from None
+        found = parse_time(text)
+    except ValueError as error:
+        raise InvalidMessageError(f"{name} {text[:80]!r} {error}") from None
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 

@@ -1,5 +1,6 @@
 """`delaystore send --file`: a small file's rows, all or none, without Spark."""
 
+import gzip
 import io
 import json
 import os
@@ -67,6 +68,20 @@ def test_a_file_is_sent_once(run: CommandLine, sqlite_url: str) -> None:
     assert "leave it out, or set --on-duplicate to ignore or replace" in line
     skipping = run("send", "billing", "--file", "a.csv", *MAP, "--on-duplicate", "ignore", "--json")
     assert (skipping.document["stored"], skipping.document["skipped"]) == (0, 3)
+
+
+@pytest.mark.parametrize("name", ["a.csv.GZ", "a.CSV.gz", "a.Csv.Gz"])
+def test_the_ending_of_a_file_counts_in_any_case(run: CommandLine, sqlite_url: str, name: str) -> None:
+    Path(name).write_bytes(gzip.compress(csv_of(2).encode()))
+    assert run("send", "billing", "--file", name).code == 0
+    assert waiting(sqlite_url) == {"0": b"hello 0", "1": b"hello 1"}
+
+
+def test_a_home_that_is_not_known_is_told_in_one_line(run: CommandLine, sqlite_url: str) -> None:
+    Path("a.csv").write_text(csv_of(2))
+    line = run.refused("send", "q", "--file", "a.csv", "--rejects", "~no-such-user/x")
+    assert "'~no-such-user/x' begins with a home folder that is not known" in line
+    assert waiting(sqlite_url) == {}
 
 
 def test_what_comes_from_standard_input_is_sent(

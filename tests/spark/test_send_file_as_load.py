@@ -182,3 +182,55 @@ def test_both_refuse_in_the_same_words(
     loaded, sent = both(run, name, *options)
     assert (loaded.code, sent.code) == (2, 2)
     assert sent.err == loaded.err
+
+
+FAR = [datetime(year, 12, 29, 12, tzinfo=UTC) for year in (1700, 1969, 2027, 2261, 2300, 3000, 9998)]
+TIMES: dict[str, tuple[pa.DataType, dict[str, Any]]] = {
+    "INT96": (pa.timestamp("us", "UTC"), {"use_deprecated_int96_timestamps": True, "store_schema": False}),
+    "microseconds": (pa.timestamp("us", "UTC"), {}),
+    "milliseconds": (pa.timestamp("ms", "UTC"), {}),
+    "seconds": (pa.timestamp("s", "Europe/Berlin"), {}),
+    "local microseconds": (pa.timestamp("us"), {}),
+    "local milliseconds": (pa.timestamp("ms"), {}),
+    "nanoseconds": (pa.timestamp("ns", "UTC"), {}),
+}
+
+
+@pytest.mark.parametrize("times", TIMES)
+def test_far_times_are_the_same_to_load_send_and_migrate(run: CommandLine, times: str) -> None:
+    kind, options = TIMES[times]
+    due = [at for at in FAR if kind.unit != "ns" or 1700 <= at.year < 2262]
+    zone = ["--time-zone", "UTC"] if kind.tz is None else []
+    given = [at.replace(tzinfo=None) if kind.tz is None else at for at in due]
+    columns = {"message_id": [f"{at.year}" for at in due], "due_time": pa.array(given, kind), "body": ["x"] * len(due)}
+    parquet.write_table(pa.table(columns), "a.parquet", **options)
+    loaded, sent = both(run, "a.parquet", *zone)
+    setup = run("setup", "--store", url("migrate"))
+    source = f"file://{Path('a.parquet').absolute()}?destination==all" + ("&timezone=UTC" if zone else "")
+    migrated = run("migrate", "run", "--from", source, "--to", url("migrate"), "--yes")
+    assert (sent.code, setup.code, migrated.code) == (0, 0, 0), (sent.err, migrated.err)
+    expected = {str(at.year): at for at in due}
+    assert {each.message_id: each.due_time for each in stored("send")} == expected
+    assert {each.message_id: each.due_time for each in stored("migrate")} == expected
+    if kind.unit != "ns":  # which Spark does not read
+        assert loaded.code == 0, loaded.err
+        assert {each.message_id: each.due_time for each in stored("load")} == expected
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us"])
+@pytest.mark.parametrize("zone", ["UTC", None])
+def test_a_time_beyond_all_years_is_rejected_by_send_and_migrate(run: CommandLine, unit: str, zone: str | None) -> None:
+    """Java's Long.MAX_VALUE, a common "never", did not fit into microseconds, and was sent at once."""
+    most = (2**63 - 1) // (1000 if unit == "s" else 1)  # Parquet has no seconds
+    never = pa.array([most, -most, 4_000_000_000], pa.int64()).cast(pa.timestamp(unit, zone))
+    columns = {"message_id": ["never", "ever", "good"], "due_time": never, "body": ["x"] * 3}
+    parquet.write_table(pa.table(columns), "a.parquet")
+    options = [] if zone else ["--time-zone", "UTC"]
+    sent = run("send", "all", "--file", "a.parquet", *options, "--store", url("send"), "--rejects", "send")
+    assert sent.code == 0, sent.err
+    assert [each.message_id for each in stored("send")] == ["good"]
+    assert "2 x due_time is out of range" in sent.out
+    assert run("setup", "--store", url("migrate")).code == 0
+    source = f"file://{Path('a.parquet').absolute()}?destination==all&timezone=UTC"
+    run("migrate", "run", "--from", source, "--to", url("migrate"), "--yes")
+    assert [each.message_id for each in stored("migrate")] == ["good"]

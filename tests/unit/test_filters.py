@@ -150,6 +150,8 @@ def test_a_filter_comes_back_from_its_document(wanted: MessageFilter) -> None:
         ({"since": "2031-01-01"}, "since 2031-01-01T00:00:00 has no time zone"),
         ({"until": "2031-01-01T12:00:00"}, "has no time zone"),
         ({"since": "tomorrow"}, "since must be a time in ISO 8601 with its offset, not 'tomorrow'"),
+        ({"since": "20301130100000"}, "since must be a time"),
+        ({"since": "1795101512345"}, "since must be a time"),
         ({"since": 1_900_000_000}, "since must be a time"),
         ({"since": True}, "since must be a time"),
         ({"since": {"a": 1}}, "since must be a time"),

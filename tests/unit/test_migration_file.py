@@ -134,9 +134,9 @@ def test_columns_of_other_names_are_mapped(tmp_path: Path) -> None:
         ("2034-05-06 07:08:09.123456", {"timezone": "UTC"}, DUE),
         ("2034-05-06T09:08:09.123456", {"timezone": "Europe/Berlin"}, DUE),
         ("2034-05-06T07:08:09.123456+00:00", {"timezone": "Europe/Berlin"}, DUE),
-        (2030512089, {}, DUE.replace(microsecond=0)),
-        (2030512089.123456, {}, DUE),
-        (2030512089123, {}, DUE.replace(microsecond=123000)),
+        (2030512089, {"due_unit": "s"}, DUE.replace(microsecond=0)),
+        (2030512089.123456, {"due_unit": "s"}, DUE),
+        (2030512089123, {"due_unit": "ms"}, DUE.replace(microsecond=123000)),
         (2030512089123456, {"due_unit": "us"}, DUE),
         (86400000, {"due_unit": "ms"}, datetime(1970, 1, 2, tzinfo=UTC)),
         ("2030512089123", {"due_unit": "ms"}, DUE.replace(microsecond=123000)),
@@ -157,13 +157,17 @@ def test_due_times_come_in_many_forms(
         ("2034-10-29T02:30:00", {"timezone": "Europe/Berlin"}, "twice or never"),
         ("2030512089", {}, "due_unit=s"),
         ("20340506", {}, "due_unit=s"),
+        (2030512089, {}, "due_unit=s"),
+        (2030512089123, {}, "due_unit=s"),
+        ("1795101512345", {"timezone": "UTC"}, "due_unit=s"),
+        ("20340506070809", {"timezone": "UTC"}, "due_unit=s"),
         ("tomorrow", {}, "no ISO 8601"),
         (None, {}, "no due time"),
         (True, {}, "type bool"),
         ([1], {}, "type list"),
-        (float("nan"), {}, "no time"),
-        (1e30, {}, "out of range"),
-        (10**400, {}, "out of range"),
+        (float("nan"), {"due_unit": "s"}, "NaN is no number"),
+        (1e30, {"due_unit": "s"}, "out of range"),
+        (10**400, {"due_unit": "s"}, "out of range"),
         ("9999-12-31T23:59:59Z", {}, "out of range"),
         ("0001-01-01T00:00:00+01:00", {}, "out of range"),
     ],
@@ -176,14 +180,14 @@ def test_due_times_that_could_be_several_or_none_are_refused(
 
 def test_a_delay_counts_from_when_it_was_sent(tmp_path: Path) -> None:
     record = {"message_id": "m", "destination": "q", "timestamp": 2030512089, "headers": {"x-delay": 1500}}
-    columns = {"sent_time": "timestamp", "delay_ms": "headers.x-delay"}
+    columns = {"sent_time": "timestamp", "delay_ms": "headers.x-delay", "due_unit": "s"}
     found = one(tmp_path, record, **columns)
     assert found.due_time == DUE.replace(microsecond=0) + timedelta(seconds=1.5)
     assert "no number of milliseconds" in one(tmp_path, {**record, "headers": {}}, **columns)
     assert "out of range" in one(tmp_path, {**record, "headers": {"x-delay": 1e300}}, **columns)
 
 
-PLUGIN = {"sent_time": "timestamp", "delay_ms": "headers.x-delay", "delay_of": "plugin"}
+PLUGIN = {"sent_time": "timestamp", "delay_ms": "headers.x-delay", "delay_of": "plugin", "due_unit": "s"}
 
 
 def to_the_plugin(delay: Any, **fields: Any) -> dict[str, Any]:
@@ -274,7 +278,6 @@ def test_delays_that_the_plugin_refuses_or_reads_in_two_ways_are_rejected(
         ({"body_base64": b64encode(b"\0\xff").decode()}, {}, b"\0\xff"),
         ({"body": b64encode(b"\0\xff").decode()}, {"body_base64": "body"}, b"\0\xff"),
         ({"body": {"a": ["é", 1.5]}}, {"body_json": "body"}, '{"a":["é",1.5]}'.encode()),
-        ({"body": [float("nan"), float("-inf"), True, None]}, {"body_json": "body"}, b'["NaN","-Infinity",true,null]'),
         ({}, {}, b""),
         ({"body": None}, {}, b""),
     ],
@@ -326,12 +329,12 @@ def test_lines_that_are_no_json_objects_are_told_by_number(tmp_path: Path, monke
     first, *bad, last = read(path)
     assert (first.message_id, last.message_id) == ("m1", "last")
     assert [number for number, _ in bad] == [4, 5, 6, 7, 8]
-    reasons = ["no JSON object", "no object on one line", "no UTF-8", "no JSON object", "more than 200 bytes"]
+    reasons = ["must be one JSON object", "no object on one line", "no UTF-8", "no JSON", "more than 200 bytes"]
     assert all(reason in text for reason, (_, text) in zip(reasons, bad, strict=True))
 
 
 def test_a_line_without_an_id_gets_the_same_at_each_run(tmp_path: Path) -> None:
-    lines = [{"destination": "q", "due_time": 1}, {"destination": "q", "due_time": 1}]
+    lines = [{"destination": "q", "due_time": "1970-01-01T00:00:01Z"}] * 2
     first, again = read(written(tmp_path / "a.jsonl", *lines)), read(written(tmp_path / "b.jsonl", *lines))
     assert [m.message_id for m in first] == [m.message_id for m in again]
     assert len({m.message_id for m in first}) == 2
@@ -433,7 +436,7 @@ def test_a_preview_reads_the_file_and_leaves_nothing(tmp_path: Path, opened: Any
     lines = [
         {**PLAIN, "message_id": f"m{i}", "due_time": 2_000_000_000 + i, "destination": f"q{i % 2}"} for i in range(9)
     ]
-    source = opened(written(tmp_path / "dump.jsonl", *lines, b"nonsense\n"))
+    source = opened(written(tmp_path / "dump.jsonl", *lines, b"nonsense\n"), due_unit="s")
     at = datetime.fromtimestamp(2_000_000_003, UTC)
     found = source.waiting("dump", at)
     assert (found.count, found.staying, found.destinations) == (6, 3, {"q0": 3, "q1": 3})
@@ -466,7 +469,7 @@ def test_lines_are_moved_once_and_the_file_stays_as_it_is(tmp_path: Path, opened
     assert source.counts(run).moved == 1200
     assert source.moved_checksum(run) == checksum((m.message_id, m.destination, m.due_time) for m in expected)
     assert [(r.row_id, r.reason.split(":")[0]) for r in source.rejections(run, 9)] == [
-        ("line 1201", "it is no JSON object on one line"),
+        ("line 1201", "it is no JSON"),
         ("line 1202", "its message_id 'm0' is that of line 1"),
     ]
     assert sha256(path.read_bytes()).digest() == before
@@ -492,7 +495,7 @@ def test_a_second_process_goes_on_where_the_first_stopped(tmp_path: Path, opened
 
 def test_a_phased_run_takes_the_rest_from_what_was_loaded(tmp_path: Path, opened: Any) -> None:
     lines = [{**PLAIN, "message_id": f"m{i}", "due_time": 2_000_000_000 + i} for i in range(10)]
-    source = opened(written(tmp_path / "dump.jsonl", *lines, b"nonsense\n"))
+    source = opened(written(tmp_path / "dump.jsonl", *lines, b"nonsense\n"), due_unit="s")
     far = begun(source, cutoff=datetime.fromtimestamp(2_000_000_006, UTC))
     assert len(moved(source, far)) == 4
     assert source.counts(far).rejected == 1

@@ -146,6 +146,10 @@ def test_written_times_with_offset_are_what_python_reads(time: datetime) -> None
         ("2026-11-30T08:00:00", "due_time has no time zone (see the option timeZone)"),
         ("tomorrow", "due_time is no time as ISO 8601 has it, such as 2026-11-30T08:00:00+01:00"),
         ("", "due_time is no time as ISO 8601 has it, such as 2026-11-30T08:00:00+01:00"),
+        ("203011301000Z", "due_time is no time as ISO 8601 has it, such as 2026-11-30T08:00:00+01:00"),
+        ("1795101512345", "due_time is no time as ISO 8601 has it, such as 2026-11-30T08:00:00+01:00"),
+        ("20301130", "due_time is no time as ISO 8601 has it, such as 2026-11-30T08:00:00+01:00"),
+        ("2030-11-30510:00:00Z", "due_time is no time as ISO 8601 has it, such as 2026-11-30T08:00:00+01:00"),
         (None, "due_time is null"),
     ],
 )

@@ -83,3 +83,9 @@ def test_files_of_folders_are_listed_and_those_elsewhere_told(folder: Path) -> N
 def test_a_colon_in_a_path_is_refused(folder: Path, path: str, given: str) -> None:
     made(folder, [path])
     assert "has a colon in its path, which Spark cannot read" in refused(given)
+
+
+def test_an_ending_that_spark_takes_for_no_compression_is_refused(folder: Path) -> None:
+    made(folder, ["a.csv.GZ", "b.csv.gz"])
+    assert "'a.csv.GZ' ends with .GZ, which Spark takes for no compression; rename it to .gz" in refused("a.csv.GZ")
+    assert find_files(["b.csv.gz"]).kind == "csv"

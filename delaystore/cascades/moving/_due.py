@@ -5,6 +5,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
+from delaystore.times import parse_time
 from delaystore.transports.rabbitmq.delay_headers import DELAY_IN_SECONDS, TIME_SENT, due_time
 from delaystore.transports.rabbitmq.raw.tables import integer_of, text_of
 from delaystore.transports.rabbitmq.topology.cascade import CascadeTopology, DelayKey, DueBy
@@ -59,7 +60,7 @@ def at_least(key: DelayKey, level: int, cascade: CascadeTopology) -> timedelta:
 
 def _sum(sent: str, delay: int) -> datetime | None:
     """The due time by both headers. Text exactly as NServiceBus writes it is read ten times faster."""
-    if len(sent) == _WRITTEN and sent[19] == ":" and sent.endswith(" Z") and abs(delay) < _DECADES:
+    if len(sent) == _WRITTEN and sent[10] + sent[19] == " :" and sent.endswith(" Z") and abs(delay) < _DECADES:
         with suppress(ValueError, OverflowError):
             return datetime.fromisoformat(f"{sent[:19]}.{sent[20:26]}+00:00") + timedelta(seconds=delay)
     return due_time({TIME_SENT: sent, DELAY_IN_SECONDS: delay})
@@ -67,7 +68,7 @@ def _sum(sent: str, delay: int) -> datetime | None:
 
 def _instant(text: str | None) -> datetime | None:
     try:
-        instant = datetime.fromisoformat(text or "")
+        instant = parse_time(text or "")
         return instant.astimezone(UTC) if instant.tzinfo is not None else None
     except (ValueError, OverflowError):
         return None

@@ -15,6 +15,7 @@ from delaystore.loading.conversion._texts import readable
 from delaystore.loading.conversion.objects import braced
 from delaystore.message import PROPERTY_TYPES, check_properties
 from delaystore.sql.codec import encode_mapping
+from delaystore.times import parse_time
 
 _KINDS: Final = {str: "text", int: "a whole number", datetime: "a time with its offset"}
 
@@ -40,7 +41,7 @@ def _checked(name: str, value: Any) -> Any:
         raise Unfit("properties holds a name that is no property")
     try:
         if type(value) is str and expected is not str:
-            value = _whole(value) if expected is int else datetime.fromisoformat(value)
+            value = _whole(value) if expected is int else parse_time(value)
         check_properties({name: value})
     except (ValueError, InvalidMessageError):
         raise Unfit(f"property {name} is out of range or not {_KINDS[expected]}") from None

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from delaystore.loading.conversion._faults import Faults, Unfit, by_value
 from delaystore.loading.conversion._texts import readable
 from delaystore.loading.conversion.local import EARLIEST, EPOCH, LATEST, MICROSECOND, OUT_OF_RANGE, LocalClock
+from delaystore.times import parse_time
 
 _SECOND: Final = 1_000_000
 _US: Final = pa.timestamp("us", "UTC")
@@ -37,7 +38,7 @@ def written_times(index: int, clock: LocalClock | None, batch: pa.RecordBatch, f
 
     def instant(text: str) -> int:
         try:
-            time = datetime.fromisoformat(text)
+            time = parse_time(text)
         except ValueError:
             raise Unfit("due_time is no time as ISO 8601 has it, such as 2026-11-30T08:00:00+01:00") from None
         if time.utcoffset() is not None:

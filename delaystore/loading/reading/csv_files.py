@@ -26,7 +26,7 @@ _LONGEST: Final = 2**31 - 1
 
 def can_be_checked(path: Path) -> bool:
     """Whether Python can open the file. False: it is compressed by something that Python does not know."""
-    return path.suffix not in UNKNOWN_COMPRESSIONS
+    return path.suffix.lower() not in UNKNOWN_COMPRESSIONS
 
 
 def check_csv(path: Path) -> str | None:
@@ -96,7 +96,7 @@ def common_end(paths: Iterable[Path]) -> str | None:
 
 def open_file(path: Path) -> IO[bytes]:
     """The file's bytes, decompressed."""
-    opener = _OPENERS.get(path.suffix)
+    opener = _OPENERS.get(path.suffix.lower())
     opened: IO[bytes] = path.open("rb") if opener is None else opener(path)
     return opened
 

@@ -71,6 +71,13 @@ def find_files(given: Sequence[str], kind: Kind | None = None) -> DataFiles:
         raise ConfigurationError("no files are given; name files, folders or globs")
     found = [file for path in given for file in _find(path)]
     _check_once(found)
+    for file in found:
+        ending = Path(file.name).suffix
+        if ending.lower() in _COMPRESSED and not ending.islower():
+            raise ConfigurationError(
+                f"{file.name!r} ends with {ending}, which Spark takes for no compression; rename it to "
+                f"{ending.lower()}, or send it with `delaystore send --file`"
+            )
     kinds = {file.name: kind or _kind_of(file.name) for file in found}
     by_kind = {each: name for name, each in kinds.items()}
     if len(by_kind) > 1:
@@ -96,7 +103,7 @@ def find_file(path: str, kind: Kind | None = None) -> DataFiles:
     if file.is_dir():
         raise ConfigurationError(f"{path!r} is a folder; name one file, or load all with `delaystore load`")
     _check_regular(file)
-    if file.suffix in UNKNOWN_COMPRESSIONS:
+    if file.suffix.lower() in UNKNOWN_COMPRESSIONS:
         raise ConfigurationError(
             f"{path!r} is compressed as only Spark knows it; unpack it, or load it with `delaystore load`"
         )

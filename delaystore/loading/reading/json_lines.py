@@ -3,23 +3,25 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from json import JSONDecodeError, JSONDecoder
+from json import JSONDecodeError
 from json.decoder import scanstring  # type: ignore[attr-defined]  # the stubs leave it out
 from typing import Final
 
 import pyarrow as pa
 
 from delaystore.errors import ConfigurationError
+from delaystore.strict_json import DEEPEST, AmbiguousJsonError, DeepJsonError, JsonError, check_depth, strict_decoder
 
 _BOM: Final = "\ufeff"
-_DECODER: Final = JSONDecoder(parse_int=str, parse_float=str)
-"""Numbers stay text: none is rounded, or too long."""
+_DECODER: Final = strict_decoder(parse_int=str)
+"""Whole numbers stay text: none is too long."""
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 RAW: Final = "_delaystore_broken_record"
 """The column of lines that cannot be read."""
 WHY: Final = "_delaystore_why"
 """The column of the reasons."""
 _NOT_UTF8: Final = "the line is not readable: it is not UTF-8"
+_TWICE: Final = "the line is not readable: a key comes twice"
 NO_OBJECT: Final = "the line is not readable: it is no JSON object"
 
 
@@ -51,8 +53,12 @@ def read_line(line: bytes) -> Line | None:
         return Line(_fields(text))
     except _UnreadableError as error:
         return Line(why=str(error), raw=text)
-    except RecursionError:
+    except (RecursionError, DeepJsonError):
         return Line(why="the line is not readable: it is nested too deeply", raw=text)
+    except AmbiguousJsonError:
+        return Line(why=_TWICE, raw=text)
+    except JsonError:
+        return Line(why="the line is not readable: it holds NaN, Infinity, or a number beyond a float", raw=text)
     except JSONDecodeError as error:
         return Line(
             why=f"the line is not readable: {error.msg.removesuffix(' at').removesuffix(' starting')}", raw=text
@@ -138,12 +144,13 @@ def _members(text: str, at: int, found: dict[str, str | None]) -> int:
             raise JSONDecodeError("Expecting property name enclosed in double quotes", text, at)
         key, at = scanstring(text, at + 1)
         if key in found:
-            raise _UnreadableError("the line is not readable: a key comes twice")
+            raise _UnreadableError(_TWICE)
         at = _next(text, at)
         if not text.startswith(":", at):
             raise JSONDecodeError("Expecting ':' delimiter", text, at)
         start = _next(text, at + 1)
         value, end = _DECODER.raw_decode(text, start)
+        check_depth(value, DEEPEST - 1)
         found[key] = value if value is None or text[start] == '"' else text[start:end]
         at = _next(text, end)
         sign = text[at : at + 1]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import parquet, types
 
 from delaystore.errors import ConfigurationError
@@ -33,6 +34,8 @@ _INSTANT: Final = pa.timestamp("us", "UTC")
 _LOCAL: Final = pa.timestamp("us")
 _OLD_TIME: Final = "INT96"
 """A time as Impala and older Sparks write it: an instant, though it does not say so."""
+_PER_UNIT: Final = {"s": 1_000_000, "ms": 1_000}
+"""Microseconds in the units of times that may not fit into microseconds."""
 _READ_AS: Final[Sequence[tuple[Callable[[pa.DataType], bool], pa.DataType]]] = (
     (types.is_large_string, pa.string()),
     (types.is_string_view, pa.string()),
@@ -125,18 +128,24 @@ def type_of(kind: pa.DataType) -> DataType:
 
 
 def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Nanoseconds are cut off: no due time has them."""
+    """Nanoseconds are cut off: no due time has them. Times that microseconds cannot hold stay beyond all due times."""
     if array.type == kind:
         return array
     if types.is_dictionary(array.type):
         array = array.dictionary_decode()
-    return array.cast(kind, safe=not types.is_timestamp(kind))
+    if not types.is_timestamp(kind):
+        return array.cast(kind)
+    if types.is_timestamp(array.type) and (factor := _PER_UNIT.get(array.type.unit)) is not None:
+        farthest = (2**63 - 1) // factor
+        numbers = pc.min_element_wise(array.cast(pa.int64()), farthest, skip_nulls=False)
+        array = pc.max_element_wise(numbers, -farthest, skip_nulls=False).cast(array.type)
+    return array.cast(kind, safe=False)
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[parquet.ParquetFile]:
     try:
-        with parquet.ParquetFile(path) as file:
+        with parquet.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
             yield file
     except (pa.ArrowException, OSError) as error:
         why = "is not a Parquet file" if isinstance(error, pa.ArrowInvalid) else f"cannot be read: {error}"

@@ -26,8 +26,19 @@ class Folder(NamedTuple):
 
 
 def absolute(location: str) -> str:
-    """A URI as it is, and a path from the root on: tasks may have another working directory."""
-    return location if "://" in location else os.fspath(Path(location).expanduser().absolute())
+    """A URI as it is, and a path from the root on: tasks may have another working directory.
+
+    ConfigurationError for a home folder that is not known.
+    """
+    if "://" in location:
+        return location
+    try:
+        return os.fspath(Path(location).expanduser().absolute())
+    except RuntimeError:
+        raise ConfigurationError(
+            f"{location!r} begins with a home folder that is not known; write the path from / on, or ./~ for a folder "
+            "of that name"
+        ) from None
 
 
 def folder(location: str) -> Folder:

@@ -7,6 +7,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 
 from delaystore.spark.pipeline._rows import Read, messages_in, row, unreadable
+from delaystore.strict_json import JsonError, parse_json
 
 Paths = str | Sequence[str]
 Records = Callable[[Any], Iterator[Any]]
@@ -35,9 +36,9 @@ def _rows(text: str, read: Read, records: Records) -> Iterator[Mapping[str, Any]
     if not text.strip("\ufeff \t\r\n"):
         return
     try:
-        document = json.loads(text.removeprefix("\ufeff"))
-    except (ValueError, RecursionError) as error:
-        yield unreadable(f"it is no JSON document: {error}", text)
+        document = parse_json(text.removeprefix("\ufeff"))
+    except JsonError as error:
+        yield unreadable(f"it {error}", text)
         return
     for record in records(document):
         if isinstance(record, Mapping):

@@ -9,7 +9,7 @@ from starlette.requests import Request
 
 from delaystore.errors import InvalidMessageError
 from delaystore.strict_json import AmbiguousJsonError, JsonError, parse_json
-from delaystore.times import parse_duration
+from delaystore.times import parse_duration, parse_time
 from delaystore.web.bodies import body_of
 from delaystore.web.errors import Refusal
 
@@ -69,9 +69,9 @@ class Given:
         if text is None:
             return None
         try:
-            found = datetime.fromisoformat(text)
-        except ValueError:
-            _refuse(f"{name} {text!r} is no time in ISO 8601; write 2027-01-31T09:00:00+01:00")
+            found = parse_time(text)
+        except ValueError as error:
+            _refuse(f"{name} {text[:80]!r} {error}")
         if found.tzinfo is None:
             _refuse(f"{name} {text!r} has no offset; write {text}Z for UTC")
         return found

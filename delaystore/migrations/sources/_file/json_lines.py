@@ -1,11 +1,11 @@
 """JSON lines: one object a line, in UTF-8."""
 
-import json
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from delaystore.errors import InvalidMessageError
+from delaystore.strict_json import JsonError, parse_json
 
 MAX_LINE_BYTES: Final = 128 * 1024 * 1024
 """A longer line is refused: a file without line ends must not fill the memory."""
@@ -29,13 +29,9 @@ def read_json_lines(path: Path, _wanted: Collection[str] = ()) -> Iterator[tuple
 
 def _record(text: bytes) -> Record:
     try:
-        record = json.loads(text.decode())
-    except UnicodeDecodeError:
-        return InvalidMessageError("it is no UTF-8")
-    except RecursionError:
-        return InvalidMessageError("it is nested too deeply")
-    except ValueError as error:
-        return InvalidMessageError(f"it is no JSON object on one line: {error}")
+        record = parse_json(text)
+    except JsonError as error:
+        return InvalidMessageError(f"it {error}; a line must be one JSON object")
     return record if type(record) is dict else InvalidMessageError("it is JSON, but no object on one line")
 
 

@@ -24,8 +24,10 @@ def read_parquet(path: Path, wanted: Collection[str]) -> Iterator[tuple[int, Rec
     number = 0
     try:
         with parquet.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
+            instants = {column.path for column in map(file.schema.column, range(len(file.schema)))
+                        if column.physical_type == "INT96"}  # fmt: skip
             for batch in file.iter_batches(batch_size=_ROWS, columns=_present(file, wanted)):
-                for record in _records(_to_microseconds(pyarrow, batch)):
+                for record in _records(_to_microseconds(pyarrow, batch, instants)):
                     number += 1
                     yield number, record
     except pyarrow.ArrowException as error:
@@ -54,8 +56,13 @@ def _libraries() -> tuple[Any, Any]:
         return import_module("pyarrow"), import_module("pyarrow.parquet")
 
 
-def _to_microseconds(pyarrow: Any, batch: Any) -> Any:
-    fields = [field.with_type(_in_microseconds(pyarrow, field.type)) for field in batch.schema]
+def _to_microseconds(pyarrow: Any, batch: Any, instants: Collection[str]) -> Any:
+    """`instants`: columns whose times are in UTC, though they do not say so."""
+    utc = pyarrow.timestamp("us", "UTC")
+    fields = [
+        field.with_type(utc if field.name in instants else _in_microseconds(pyarrow, field.type))
+        for field in batch.schema
+    ]
     return batch.cast(pyarrow.schema(fields), safe=False)
 
 
