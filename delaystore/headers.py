@@ -34,6 +34,10 @@ REJECTED_REASON: Final = "delaystore.rejected-reason"
 """Why a message or a request is in a rejected queue."""
 REJECTED_PROPERTIES: Final = "delaystore.rejected-properties"
 """Its properties as they came, where they cannot be read; with `-size`: how many of the body's first bytes they are."""
+FORWARDED_TO: Final = "delaystore.forwarded-to"
+"""The destination to which an ingress has its message forwarded, where a loop could begin there."""
+HOPS: Final = "delaystore.hops"
+"""How often RabbitMQ has brought a message from there to an ingress."""
 CARBON_COPIES: Final = {"CC": "delaystore.cc", "BCC": "delaystore.bcc"}
 """Headers by which RabbitMQ delivers copies to more routing keys, and those that keep them where it must not."""
 FAILED_CARBON_COPIES: Final = {"CC": "delaystore.failed-cc", "BCC": "delaystore.failed-bcc"}

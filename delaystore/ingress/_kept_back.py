@@ -11,8 +11,8 @@ from delaystore.ingress.settings import IngressSettings
 _TRY_EVERY: Final = 5.0
 """Seconds between two attempts."""
 _LONGEST: Final = 1200.0
-"""Seconds after which a message goes back to its queue, and comes again. For one that stays unacknowledged for longer
-than its consumer_timeout, by default half an hour, RabbitMQ ends the channel; what is just being stored comes twice."""
+"""Seconds after which a message goes back to its queue, and comes again. Where one stays unacknowledged for longer
+than consumer_timeout, by default half an hour, RabbitMQ ends the reading; what is just being stored comes twice."""
 
 
 class KeptBack:

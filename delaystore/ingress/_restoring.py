@@ -3,7 +3,7 @@
 from typing import Final
 
 from delaystore.address import DEFAULT_EXCHANGE, Address
-from delaystore.headers import REJECTED_PROPERTIES, REJECTED_REASON
+from delaystore.headers import FORWARDED_TO, HOPS, REJECTED_PROPERTIES, REJECTED_REASON
 from delaystore.ingress._rejecting import EXCHANGE, ROUTING_KEY
 from delaystore.transports.rabbitmq.raw.aside import CARBON_COPIES, PutAsideWholeError
 from delaystore.transports.rabbitmq.raw.aside import restored as properties_restored
@@ -12,8 +12,10 @@ from delaystore.transports.rabbitmq.raw.copies import Copy
 from delaystore.transports.rabbitmq.raw.properties import MalformedPropertiesError
 from delaystore.transports.rabbitmq.raw.tables import text_of
 
-_ADDED: Final = frozenset({REJECTED_REASON.encode(), EXCHANGE.encode(), ROUTING_KEY.encode(), b"x-delivery-count"})
-"""Headers that the message did not have when it came."""
+_ADDED: Final = frozenset(
+    name.encode() for name in (REJECTED_REASON, EXCHANGE, ROUTING_KEY, FORWARDED_TO, HOPS, "x-delivery-count")
+)
+"""Headers that the message did not have when it came, or, as those of a loop, is to have no more."""
 
 
 class IrretrievableError(ValueError):

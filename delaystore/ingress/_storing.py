@@ -17,6 +17,7 @@ from delaystore.errors import (
     StoreUnavailableError,
     TooLargeForStoreError,
 )
+from delaystore.headers import FORWARDED_TO, HOPS
 from delaystore.ingress._entry import Entry, Fate
 from delaystore.ingress.settings import OnDuplicate
 from delaystore.message import DelayedMessage
@@ -33,9 +34,11 @@ OF_A_PUBLISH: Final = frozenset(
         "tracestate",
         "timestamp_in_ms",
         "x-routed-by",
+        FORWARDED_TO,
+        HOPS,
     }
 )
-"""Headers that clients and brokers make anew each time a message is published: they do not tell two messages apart."""
+"""Headers that clients, brokers and ingresses make anew for each publish: they do not tell two messages apart."""
 _ROUNDS: Final = 3
 """Others may store the same ids meanwhile, so often."""
 

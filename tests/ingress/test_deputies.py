@@ -229,3 +229,16 @@ def test_a_saga_is_cleared_only_by_its_own_ingress_and_it_is_noted(shop: Shop) -
     (noted,) = [each for each in shop.delivery.operations.changes() if SAGA in each.about]
     assert (noted.action, noted.count, noted.by) == ("cancel", 2, "a publisher, by the ingress of Sales.Timeouts")
     assert json.dumps(noted.about) == f'"timeouts of the saga {SAGA}"'
+
+
+def test_what_bindings_bring_back_ends_in_the_rejected_queue_and_can_be_retried(shop: Shop) -> None:
+    shop.channel.exchange_bind("orders", OUT, "loop")
+    headers = {"x-delay": -1, "delaystore.forwarded-to": f"/exchanges/{OUT}/loop", "delaystore.hops": 20}
+    shop.channel.basic_publish(OUT, "loop", b"round", pika.BasicProperties(headers=headers))  # as in its last round
+    wait_until(lambda: shop.depth("orders.ingress.rejected") == 1, "the end of the loop")
+    shop.channel.exchange_unbind("orders", OUT, "loop")
+    shop.channel.queue_declare("loop")
+    shop.channel.queue_bind("loop", OUT, "loop")
+    assert retry_rejected(shop.transport.broker, "orders.ingress.rejected").published == 1
+    properties, body = shop.next("loop")
+    assert (properties.headers, body) == ({"x-delay": -1}, b"round")

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+import typer
+
 from delaystore.cli._broker_options import BrokerUrl, DryRun, ManagementUrl
 from delaystore.cli._broker_reports import finding_document
 from delaystore.cli._ingest.options import (
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 
 def create(
+    context: typer.Context,
     exchange: Exchange,
     out_type: OutType = None,
     exchange_type: EntranceType = None,
@@ -60,7 +63,7 @@ def create(
         definitions=definitions,
         replace=replace,
     )
-    report = _by_export(wish) if dry_run and not broker else None
+    report = _by_export(wish) if dry_run and not _broker_is_typed(context) else None
     if report is None:
         with open_broker(broker, management) as client:
             plan = plan_for(wish, client)
@@ -74,6 +77,12 @@ def create(
                     "what is due goes to the error queue"
                 )
     report.print(as_json=as_json)
+
+
+def _broker_is_typed(context: typer.Context) -> bool:
+    """Whether the broker is an option of this command line, and not only in the environment, where it often is."""
+    source = context.get_parameter_source("broker")
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def _leads_nowhere(client: "BrokerClient", out: str) -> bool:

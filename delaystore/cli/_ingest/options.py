@@ -74,7 +74,8 @@ DefinitionsFile = Annotated[
     Path | None,
     environment_option(
         "--definitions",
-        "As --from-plugin, with E as it is in this export of definitions; with --dry-run no broker is needed.",
+        "As --from-plugin, with E as it is in this export of definitions; with --dry-run no broker is asked, unless "
+        "--broker is given beside it.",
         metavar="FILE",
         group="ingest_create",
     ),

@@ -98,7 +98,7 @@ def plan_for(wish: Wish, client: "BrokerClient") -> Plan:
     if client.management is None:
         raise ConfigurationError(
             "only the management API tells of the plugin's exchanges; pass --management URL, or to see what would be "
-            "done, --definitions FILE with --dry-run and without --broker"
+            "done, --definitions FILE with --dry-run"
         )
     client.check_same_cluster()
     live = client.management.snapshot()

@@ -3,6 +3,7 @@
 from datetime import datetime
 from typing import Final
 
+from delaystore.address import DEFAULT_EXCHANGE
 from delaystore.errors import InvalidMessageError
 from delaystore.headers import without_carbon_copies
 from delaystore.ingress.arrival import Arrival
@@ -11,6 +12,7 @@ from delaystore.ingress.reading.content import Content, read_content
 from delaystore.ingress.reading.counting import start_of
 from delaystore.ingress.reading.forms.abc import Delay
 from delaystore.ingress.reading.forms.nservicebus import is_timeout
+from delaystore.ingress.reading.hops import count_hop, note_hop
 from delaystore.ingress.reading.rejection import RejectedArrivalError
 from delaystore.ingress.reading.rules import ReadingRules
 from delaystore.ingress.reading.saga_cleared import SagaCleared
@@ -31,6 +33,10 @@ class ArrivalReader:
     def __init__(self, rules: ReadingRules) -> None:
         self._rules = rules
         self._allowed = rules.allowed()
+        self._entrances: frozenset[str | bytes | None] = frozenset()
+        """What messages were published to that cannot have been forwarded there by an ingress."""
+        if rules.destination.routed_by_publishers:
+            self._entrances = frozenset({rules.exchange, DEFAULT_EXCHANGE, f"{rules.ingress_queue}.expired"})
 
     def read(self, arrival: Arrival, now: datetime) -> DelayedMessage | SagaCleared:
         """The message to store, or what is to be cancelled instead.
@@ -46,17 +52,21 @@ class ArrivalReader:
         content = read_content(arrival.properties)
         if DEATHS in content.headers:
             undo_deaths(content, rules.ingress_queue)
-        delay = self._delay(content, start_of(content, now, rules.count_from))
+        start = start_of(content, now, rules.count_from)
+        delay = self._delay(content, start)
         if isinstance(delay, SagaCleared):
             return delay
         for name, problem in content.problems.items():
             raise RejectedArrivalError(f"header {name!r} {problem}")
+        hops = count_hop(content.headers, arrival, start, delay.due_time)
         destination = delay.destination or rules.destination.destination(arrival, content)
         if delay.destination is not None or not rules.destination.routed_by_publishers:
             content.headers = dict(without_carbon_copies(content.headers))
         try:
             if delay.destination is not None or rules.destination.named_by_publishers:
                 self._check_allowed(destination)
+            if hops or (delay.destination is None and arrival.exchange not in self._entrances):
+                note_hop(content.headers, hops, destination)
             return self._message(arrival, content, delay, destination)
         except InvalidMessageError as error:
             raise RejectedArrivalError(str(error)) from None

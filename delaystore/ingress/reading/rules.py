@@ -14,6 +14,8 @@ from delaystore.message import DelayedMessage
 
 MOST_BODY_BYTES: Final = 16 * 1024 * 1024
 """What RabbitMQ 4 takes, unless told otherwise."""
+_INGRESS: Final = ".ingress"
+"""How the name of an exchange's ingress queue ends, unless told otherwise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,10 +25,10 @@ class ReadingRules:
     `ingress_queue`: the queue that messages are published to, by whose name is known what its dead-lettering added.
     `destination`: where messages go that do not say it by their form. `forms`: tried in this order; the first that fits
     is taken, and a message that none fits is due at once; none: `usual_forms`. `exchange`: the one that leads to the
-    queue; None: none is known. `allow_destination`, `own`: which destinations a message may name, as `patterns` and
-    `own` of AllowedDestinations. `count_from`: from when delays count.
-    `most_body_bytes`: a larger body is rejected. `check`: the transport's own check, which raises
-    InvalidMessageError; it is asked only about messages that it could refuse.
+    queue; None: as the queue's name has it. `allow_destination`, `own`: which destinations a message may name, as
+    `patterns` and `own` of AllowedDestinations. `count_from`: from when delays count. `most_body_bytes`: a larger body
+    is rejected. `check`: the transport's own check, which raises InvalidMessageError; it is asked only about messages
+    that it could refuse.
 
     Raises ConfigurationError for what cannot work.
     """
@@ -48,6 +50,8 @@ class ReadingRules:
             raise ConfigurationError(f"most_body_bytes must be a whole number from 1, not {self.most_body_bytes!r}")
         if not self.ingress_queue:
             raise ConfigurationError("ingress_queue must name a queue")
+        if self.exchange is None and self.ingress_queue.endswith(_INGRESS):
+            object.__setattr__(self, "exchange", self.ingress_queue.removesuffix(_INGRESS))
         if not self.forms:
             object.__setattr__(self, "forms", usual_forms(self.ingress_queue, self.exchange or ""))
             object.__setattr__(self, "forms_are_usual", True)

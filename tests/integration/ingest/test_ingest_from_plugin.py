@@ -127,6 +127,17 @@ def test_with_another_name_both_work(run: CommandLine, broker: Broker) -> None:
     assert broker.ready("shipping") == 0
 
 
+def test_a_plan_asks_no_broker_that_only_the_environment_names(
+    run: CommandLine, export: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DELAYSTORE_BROKER", "amqp://127.0.0.1:1/")
+    arguments = ("ingest", "create", "reminders", "--definitions", str(export), "--dry-run")
+    for management in ("http://127.0.0.1:1", ""):
+        monkeypatch.setenv("DELAYSTORE_MANAGEMENT", management)
+        assert "would be prepared" in run(*arguments).out
+    assert "pass --management URL" in run.refused(*arguments, "--broker", "amqp://127.0.0.1:1/")
+
+
 def test_a_plan_needs_no_broker(
     run: CommandLine, broker: Broker, export: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

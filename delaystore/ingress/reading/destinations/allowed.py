@@ -40,7 +40,7 @@ class AllowedDestinations:
     def objection(self, destination: str) -> str | None:
         """Why a message may not go to `destination`; None: it may. Raises UnsupportedMessageError for no address."""
         address = _address(destination)
-        if self._leads_back(address):
+        if self.leads_back(destination):
             return f"its destination {destination} leads back to the ingress: it would come back for ever"
         written = _text(address)
         if self._is_ours(address) and written not in self.patterns:
@@ -55,7 +55,9 @@ class AllowedDestinations:
             )
         return None
 
-    def _leads_back(self, address: Address) -> bool:
+    def leads_back(self, destination: str) -> bool:
+        """Whether `destination` comes to the ingress again. Raises UnsupportedMessageError for no address."""
+        address = _address(destination)
         expired = f"{self.queue}.expired"
         if address.exchange == DEFAULT_EXCHANGE:
             return address.routing_key in (self.queue, expired)

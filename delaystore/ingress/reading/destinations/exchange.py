@@ -29,7 +29,7 @@ class ExchangeDestination(DestinationRule):
 
     @override
     def leads_back(self, exchange: str | None, queue: str) -> bool:
-        return self.exchange == exchange
+        return self.exchange in (exchange, f"{queue}.expired")
 
 
 @lru_cache(maxsize=4096)

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 from typing_extensions import override
 
-from delaystore.address import DEFAULT_EXCHANGE, Address, parse_address
 from delaystore.ingress.arrival import Arrival
 from delaystore.ingress.reading.content import Content
 from delaystore.ingress.reading.destinations.abc import DestinationRule
+from delaystore.ingress.reading.destinations.allowed import AllowedDestinations
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,5 +22,4 @@ class FixedDestination(DestinationRule):
 
     @override
     def leads_back(self, exchange: str | None, queue: str) -> bool:
-        address = parse_address(self.to)
-        return address == Address(DEFAULT_EXCHANGE, queue) or address.exchange == exchange
+        return AllowedDestinations(queue=queue, exchange=exchange).leads_back(self.to)

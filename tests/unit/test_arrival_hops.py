@@ -1,0 +1,113 @@
+"""Messages that RabbitMQ itself brings back to an ingress, and those that a program publishes again."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from delaystore.address import parse_address
+from delaystore.ingress.arrival import Arrival
+from delaystore.ingress.reading.destinations.naming import parse_destination
+from delaystore.ingress.reading.hops import MOST
+from delaystore.ingress.reading.reader import ArrivalReader
+from delaystore.ingress.reading.rejection import RejectedArrivalError
+from delaystore.ingress.reading.rules import ReadingRules
+from delaystore.message import DelayedMessage
+from delaystore.transports.rabbitmq._checks import check_message
+from delaystore.transports.rabbitmq._properties import amqp_properties
+from delaystore.transports.rabbitmq.raw.properties import RawProperties
+from tests.arrivals import arrival
+
+NOW = datetime(2027, 1, 31, 9, tzinfo=UTC)
+LOOP = "RabbitMQ has brought it back from there 20 times, without a program in between: correct the bindings"
+
+
+def reader(destination: str, queue: str = "E.ingress", **rules: Any) -> ArrivalReader:
+    rule = parse_destination(destination, "--destination")
+    return ArrivalReader(ReadingRules(ingress_queue=queue, destination=rule, check=check_message, **rules))
+
+
+def read(reader: ArrivalReader, it: Arrival) -> DelayedMessage:
+    message = reader.read(it, NOW)
+    assert isinstance(message, DelayedMessage)
+    return message
+
+
+def forwarded(message: DelayedMessage, **others: Any) -> Arrival:
+    """The message as it comes to an ingress queue, published with the address that it was forwarded to, or `others`."""
+    exchange, key = parse_address(message.destination)
+    properties = RawProperties(b"".join(amqp_properties(message).encode()))
+    return Arrival("q", exchange, key, properties, message.body, False, 1)._replace(**others)
+
+
+@pytest.mark.parametrize("headers", [{}, {"x-delay": 5000}, {"x-opt-delivery-delay": 1}])
+@pytest.mark.parametrize("destination", ["/exchanges/OUT", "/exchanges/OUT/k", "elsewhere", "header"])
+def test_what_only_bindings_bring_back_ends(destination: str, headers: dict[str, int]) -> None:
+    ingress = reader(destination)
+    message = read(ingress, arrival({**headers, "delaystore.destination": "elsewhere"}))
+    rounds = 0
+    with pytest.raises(RejectedArrivalError, match=LOOP):
+        while rounds < 3 * MOST:
+            message = read(ingress, forwarded(message))
+            rounds += 1
+    assert MOST <= rounds <= MOST + 1
+
+
+@pytest.mark.parametrize("first", ["/exchanges/B/k", "B.ingress", "/exchanges/A.out"])
+def test_a_loop_over_several_ingresses_ends(first: str) -> None:
+    """Each forwards to where the other one reads: directly, or as their output exchanges are bound to the other."""
+    ingresses = [reader(first, "A.ingress"), reader("/exchanges/B.out", "B.ingress")]
+    message = read(ingresses[0], arrival({"x-delay": 5}, queue="A.ingress"))
+    rounds = 0
+    with pytest.raises(RejectedArrivalError, match=LOOP):
+        while rounds < 5 * MOST:
+            message = read(ingresses[(rounds + 1) % 2], forwarded(message))
+            rounds += 1
+    assert rounds <= 3 * MOST
+
+
+@pytest.mark.parametrize("destination", ["/exchanges/OUT", "/exchanges/OUT/k", "elsewhere", "header"])
+@pytest.mark.parametrize("asks_again", [True, False])
+def test_a_consumer_may_publish_a_message_again_as_often_as_it_likes(destination: str, asks_again: bool) -> None:
+    """As it came, to the exchange that it was sent to at first; and where its output exchange leads back."""
+    ingress = reader(destination)
+    message = read(ingress, arrival({"x-delay": 5, "delaystore.destination": "elsewhere"}))
+    for number in range(3 * MOST):
+        if asks_again:
+            message = DelayedMessage(
+                message_id=message.message_id,
+                destination=message.destination,
+                due_time=NOW,
+                body=b"",
+                headers={**message.headers, "x-delay": 5000},
+            )
+        to = {} if asks_again and number % 2 else {"exchange": "E", "routing_key": "key"}
+        message = read(ingress, forwarded(message, **to))
+        assert "delaystore.hops" not in message.headers
+
+
+def test_a_chain_of_ingresses_is_no_loop_and_a_fresh_publish_begins_again() -> None:
+    message = read(reader("/exchanges/B/k"), arrival())
+    for number in range(1, 6):
+        message = read(reader(f"/exchanges/B{number}/k"), forwarded(message))
+        assert message.headers["delaystore.hops"] == number
+    message = read(reader("/exchanges/B/k"), forwarded(message, exchange="E", routing_key="key"))
+    assert message.headers == {"delaystore.forwarded-to": "/exchanges/B/k"}
+
+
+@pytest.mark.parametrize("exchange", ["E", "", "E.ingress.expired"])
+def test_what_goes_from_the_ingress_exchange_to_its_output_exchange_gets_no_header(exchange: str) -> None:
+    message = read(reader("/exchanges/OUT"), arrival()._replace(exchange=exchange))
+    assert not message.headers
+
+
+@pytest.mark.parametrize("noted", [3, "", "/nowhere/x", ["E"]])
+def test_what_others_write_into_these_headers_harms_nothing(noted: Any) -> None:
+    message = DelayedMessage(
+        message_id="a",
+        destination="/exchanges/OUT/key",
+        due_time=NOW,
+        body=b"",
+        headers={"delaystore.forwarded-to": noted, "delaystore.hops": "many"},
+    )
+    assert not read(reader("/exchanges/OUT"), forwarded(message, exchange="E")).headers
