@@ -1,9 +1,11 @@
-"""Extras of this package: which library belongs to which."""
+"""Extras of this package: which library belongs to which; and public names that are imported at their first use."""
 
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from delaystore.errors import MissingDependencyError
 
@@ -74,3 +76,27 @@ def missing(what: str, error: ModuleNotFoundError, extra: str | None = None) -> 
 def installing(extra: str) -> str:
     """What to do to have an extra."""
     return f"run pip install '.[{extra}]' in a clone of delaystore"
+
+
+def lazily(
+    package: str, homes: Mapping[str, str], first: Callable[[str], object] | None = None
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of a package that imports public names at their first use, as they load slowly.
+
+    `homes`: names, and the modules that define them. `first`: called with a name, before its module is imported.
+    The first raises MissingDependencyError where an extra is not installed; the second lists all of `__all__`.
+    """
+
+    def getattribute(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        if first is not None:
+            first(name)
+        with needed_for(name):
+            return getattr(import_module(homes[name]), name)
+
+    def names() -> list[str]:
+        module = sys.modules[package]
+        return sorted({*vars(module), *module.__all__})
+
+    return getattribute, names

@@ -54,9 +54,9 @@ def _facts(report: StoreReport, demands: Demands) -> Iterator[tuple[str, str]]:
         if count is not None:
             hint = "; delaystore list --failing shows them" if name == "failing" and count.messages else ""
             yield name, up_to(count.messages, exact=count.exact) + hint
-    for name, some in (("paused", seen.paused), ("limited", seen.limited)):
+    for name, some, shown in (("paused", seen.paused, _paused), ("limited", seen.limited, _limited)):
         if some:
-            yield name, named([_destination(each) for each in some])
+            yield name, named([shown(each) for each in some])
     if report.problem is None or seen.error_queue_depth is not None:
         yield "error queue", _error_queue(seen)
     yield from _rejected(seen)
@@ -111,9 +111,12 @@ def _ago(seen: datetime | None, now: datetime | None) -> str:
     return f", as of {duration_text(now - seen)} ago"
 
 
-def _destination(one: "Destination") -> str:
-    if not one.paused and one.max_rate is not None:
-        return f"{one.name} to {limit_text(one.max_rate)}"
+def _limited(one: "Destination") -> str:
+    assert one.max_rate is not None
+    return f"{one.name} to {limit_text(one.max_rate)}"
+
+
+def _paused(one: "Destination") -> str:
     return one.name if one.paused_until is None else f"{one.name} until {time_text(one.paused_until)}"
 
 

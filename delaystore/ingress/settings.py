@@ -56,7 +56,8 @@ class IngressSettings:
     prefetch: int = 2500
     """The most messages that the broker gives ahead of their acknowledgement."""
     memory_bytes: int = 64 * 1024 * 1024
-    """Nothing is read from the broker while messages of as many bytes are in memory; at least 1 MiB."""
+    """Nothing is read from the broker while messages of as many bytes are in memory; at least 1 MiB. A single message
+    may exceed it."""
 
     def __post_init__(self) -> None:
         if not self.queue:

@@ -1,7 +1,8 @@
 """Where messages wait."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from delaystore.extras import lazily
 from delaystore.registry import open_url
 from delaystore.stores.abc import DelayedMessageStore, ManagedDelayedMessageStore
 from delaystore.stores.memory import InMemoryDelayedMessageStore
@@ -19,6 +20,9 @@ __all__ = [
     "SqlDelayedMessageStore",
     "open_store",
 ]
+__getattr__, __dir__ = lazily(
+    __name__, dict.fromkeys(("AsyncSqlDelayedMessageStore", "SqlDelayedMessageStore"), "delaystore.stores.sql")
+)
 
 
 def open_store(url: str) -> DelayedMessageStore:
@@ -28,12 +32,3 @@ def open_store(url: str) -> DelayedMessageStore:
     """
     store: DelayedMessageStore = open_url("delaystore.stores", "store", url)
     return store
-
-
-def __getattr__(name: str) -> Any:
-    """Import the SQL stores at their first use: SQLAlchemy and Alembic take half a second."""
-    if name in ("AsyncSqlDelayedMessageStore", "SqlDelayedMessageStore"):
-        from delaystore.stores import sql
-
-        return getattr(sql, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

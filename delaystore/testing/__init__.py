@@ -6,7 +6,9 @@ fixtures (`plugin.py`) by itself.
 
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from delaystore.extras import lazily, needed_for
 
 if TYPE_CHECKING:
     from delaystore.testing._async_delivery import AsyncTestDelivery
@@ -60,17 +62,13 @@ _HOMES: Final = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    """Import a public name at its first use: pytest loads this package wherever delaystore is installed.
-
-    Of the kit, pytest and hypothesis are an extra.
-    """
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from delaystore.extras import needed_for
-
-    home = _HOMES[name]
-    with needed_for(name):
-        if home == _KIT and _KIT not in sys.modules:
+def _show_assertions(name: str) -> None:
+    """Have pytest explain the kit's failed assertions."""
+    if _HOMES[name] == _KIT and _KIT not in sys.modules:
+        with needed_for(name):
             import_module("pytest").register_assert_rewrite(_KIT)
-        return getattr(import_module(home), name)
+
+
+__getattr__, __dir__ = lazily(
+    __name__, _HOMES, _show_assertions
+)  # pytest imports this wherever delaystore is installed

@@ -1,13 +1,18 @@
 """TLS is verified without being asked for: who signed the certificate, and for whom it is."""
 
+import os
 import ssl
+from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from delaystore.cascades import BrokerClient
 from delaystore.errors import ConfigurationError, TransportUnavailableError
+from delaystore.message import DelayedMessage
 from delaystore.transports import RabbitMQTransport
+from delaystore.transports.abc import DELIVERED
 from delaystore.transports.rabbitmq.parameters import broker_from_url
 from tests.servers import RabbitMQ, RabbitMQVhosts
 from tests.servers.certificates import Certificates
@@ -49,6 +54,20 @@ def refused(url: str, match: str) -> None:
 def test_the_right_broker_is_taken(broker: RabbitMQ) -> None:
     with BrokerClient(broker.tls_url + query(broker.certificates, broker.certificates.ca_file)) as client:
         assert client.version()
+
+
+def test_a_body_of_many_frames_arrives_through_it(broker: RabbitMQ) -> None:
+    body = os.urandom(5 * 1024 * 1024 + 1)
+    url = broker.tls_url + query(broker.certificates, broker.certificates.ca_file)
+    with closing(RabbitMQTransport(url)) as transport:
+        transport.declare("tls-large")
+        message = DelayedMessage(
+            message_id="large", destination="tls-large", due_time=datetime(2027, 1, 1, tzinfo=UTC), body=body
+        )
+        (outcome,) = transport.send([message], None, 30)
+        assert outcome is DELIVERED
+        with transport.receive("tls-large", 1, timeout=30) as (received,):
+            assert received.body == body
 
 
 def test_another_authority_is_refused(broker: RabbitMQ, others: Certificates) -> None:

@@ -1,6 +1,7 @@
 """`delaystore serve` with ingresses: what programs publish waits in the store, and arrives."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -241,3 +242,31 @@ def bodies(broker: str, queue: str) -> list[str]:
             if method is None:
                 return found
             found.append(body.decode())
+
+
+def test_a_message_of_a_hundred_mebibytes_takes_its_own_size(
+    rabbitmq_url: str, sqlite_url: str, create: Callable[[str, str], None], tmp_path: Path
+) -> None:
+    """It is rejected, and in the rejected queue as it came."""
+    create(rabbitmq_url, "orders")
+    body = os.urandom(1024) * 1024 * 100
+    config = write(
+        tmp_path / "delaystore.toml", endpoint("sales", sqlite_url, rabbitmq_url), INGRESS.format(name="orders")
+    )
+    with serving("--config", str(config)) as service:
+        service.wait_until_ready()
+        before = most_resident(service.process.pid)
+        with closing(pika.BlockingConnection(pika.URLParameters(rabbitmq_url))) as connection:
+            channel = connection.channel()
+            channel.confirm_delivery()
+            channel.basic_publish("orders", "billing", body, pika.BasicProperties(headers={"x-delay": 1}))
+            wait_for(lambda: depth(rabbitmq_url, "orders.ingress.rejected") == 1, "the message")
+            assert most_resident(service.process.pid) - before < 200
+            _, _, found = channel.basic_get("orders.ingress.rejected", auto_ack=True)
+        assert found == body
+        assert service.stop() == 0
+
+
+def most_resident(pid: int) -> int:
+    """The most memory that a process has had, in MiB."""
+    return int(Path(f"/proc/{pid}/status").read_text().partition("VmHWM:")[2].split()[0]) // 1024

@@ -110,6 +110,7 @@ def test_paused_and_failing_messages_are_told_and_alarm_nobody(
     store.pause("billing", by="me", until=NOW.replace(year=2099))
     store.pause("shipping", by="me")
     store.limit_rate("mail", 20, by="me")
+    store.limit_rate("billing", 200, by="me")
     assert store.park(store.now()) == 1
     (failed,) = store.fetch_due(store.now(), 10)
     attempt = FailedAttempt(store.now(), "Refused", "full")
@@ -122,7 +123,7 @@ def test_paused_and_failing_messages_are_told_and_alarm_nobody(
     assert "failing      1; delaystore list --failing shows them\n" in shown
     assert "parked       1\n" in shown
     assert "paused       billing until 2099-11-24 06:30:15Z, shipping\n" in shown
-    assert "limited      mail to 20/s\n" in shown
+    assert "limited      billing to 200/s, mail to 20/s\n" in shown
     assert "error queue  error: 3\n" in shown
     document = told.document(FIVE_MINUTES)
     assert (document["paused"], document["failing"], document["parked"]) == (["billing", "shipping"], 1, 1)

@@ -122,6 +122,7 @@ def test_each_package_offers_exactly_what_it_says(name: str) -> None:
     assert package.__all__ == sorted(set(package.__all__), key=order)
     assert all(getattr(package, offered) is not None for offered in package.__all__)
     assert own_names(package) <= set(package.__all__)
+    assert set(package.__all__) <= set(dir(package))
     if name in PUBLIC:
         assert sorted(package.__all__) == PUBLIC[name]
 

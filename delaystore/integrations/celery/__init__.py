@@ -1,9 +1,8 @@
 """Celery's `eta` and `countdown` through the store, instead of in a worker's memory; see docs/celery.md."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from delaystore.extras import needed_for
+from delaystore.extras import lazily
 
 if TYPE_CHECKING:
     from delaystore.integrations.celery._drain import Drained, drain
@@ -13,11 +12,4 @@ if TYPE_CHECKING:
 __all__ = ["DelayedTasks", "Drained", "drain", "tasks_in"]
 
 _MODULES: Final = {"DelayedTasks": "_tasks", "Drained": "_drain", "drain": "_drain", "tasks_in": "_transaction"}
-
-
-def __getattr__(name: str) -> Any:
-    """Import at the first use: every `celery` command imports this package, for its own command's sake."""
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    with needed_for(name):
-        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+__getattr__, __dir__ = lazily(__name__, {name: f"{__name__}.{module}" for name, module in _MODULES.items()})

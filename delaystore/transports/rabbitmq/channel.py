@@ -4,7 +4,7 @@ Everything here runs in the owner thread.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from pika import exceptions, spec
@@ -14,7 +14,13 @@ from delaystore.errors import UnsupportedMessageError
 from delaystore.transports.abc import DELIVERED, Outcome, OutcomeKind
 from delaystore.transports.rabbitmq._in_flight import InFlightBatch
 from delaystore.transports.rabbitmq._sockets import unsent_by_us
-from delaystore.transports.rabbitmq.publication import Publishable, body_frames, publish_method, requirement
+from delaystore.transports.rabbitmq.publication import (
+    Publishable,
+    body_frames,
+    body_pieces,
+    publish_method,
+    requirement,
+)
 
 WINDOW: Final = 2000
 """Publishes without an answer, at most."""
@@ -22,6 +28,8 @@ WINDOW_BYTES: Final = 16 * 1024 * 1024
 """Bytes published without an answer, at most, which bounds a batch's memory; a single message may exceed it."""
 _WRITE_BYTES: Final = 128 * 1024
 """Frames are handed to the socket in pieces of about this size."""
+_LONG: Final = 1024 * 1024
+"""Bytes of a body that is handed to the socket without a copy of it."""
 NACKED: Final = Outcome(OutcomeKind.UNREADY, "nacked by the broker")
 """A queue nacks if it is full and rejects, or if it has lost its leader; the answer does not tell which."""
 _METHODS_KEPT: Final = 4096
@@ -74,17 +82,16 @@ class ConfirmChannel:
         pieces = [] if batch.next else self._requirements(batch)
         size = sum(map(len, pieces))
         while batch.next < batch.total and batch.unsettled < WINDOW and batch.unsettled_bytes < WINDOW_BYTES:
-            marshalled = self._marshal(batch, batch.publications[batch.next])
-            if marshalled is not None:
-                pieces.append(marshalled)
-                size += len(marshalled)
-            if size >= _WRITE_BYTES:
-                self._write(batch, b"".join(pieces))
+            start, rest = self._marshal(batch, batch.publications[batch.next])
+            pieces.append(start)
+            size += len(start)
+            if size >= _WRITE_BYTES or rest:
+                self._write(batch, [b"".join(pieces), *rest])
                 pieces, size = [], 0
                 if unsent_by_us(self._connection) >= WINDOW_BYTES:
                     break
-        if pieces:
-            self._write(batch, b"".join(pieces))
+        if size:
+            self._write(batch, [b"".join(pieces)])
         self._release_if_complete(batch)
 
     def discard(self) -> bool:
@@ -108,22 +115,30 @@ class ConfirmChannel:
         parts = dict.fromkeys(part for publication in batch.publications for part in publication.requires)
         return [requirement(self._pika.channel_number, part) for part in parts]
 
-    def _marshal(self, batch: InFlightBatch, publication: Publishable) -> bytes | None:
-        """The publication's frames, counted as sent; None: it cannot be sent, and is settled."""
+    def _marshal(self, batch: InFlightBatch, publication: Publishable) -> tuple[bytes, Sequence[bytes | memoryview]]:
+        """The publication's frames, counted as sent: all of them, or their start and the pieces of a long body.
+
+        Empty: it cannot be sent, and is settled.
+        """
         number = self._pika.channel_number
         frame_max = self._connection.params.frame_max
         try:
             header = publication.content_header(number)
         except UnsupportedMessageError as error:
             batch.skipped(Outcome(OutcomeKind.REFUSED, str(error)))
-            return None
+            return b"", ()
         if not fits(header, frame_max):
             batch.skipped(Outcome(OutcomeKind.REFUSED, _too_large(len(header), frame_max)))
-            return None
-        marshalled = self._method(publication) + header + body_frames(number, publication.body, frame_max)
+            return b"", ()
+        start, body = self._method(publication) + header, publication.body
+        rest: Sequence[bytes | memoryview] = ()
+        if len(body) < _LONG:
+            start += body_frames(number, body, frame_max)
+        else:
+            rest = tuple(body_pieces(number, body, frame_max))
         self._next_tag += 1
-        batch.sent(len(marshalled))
-        return marshalled
+        batch.sent(len(start) + sum(map(len, rest)))
+        return start, rest
 
     def _method(self, publication: Publishable) -> bytes:
         address = publication.address
@@ -136,14 +151,14 @@ class ConfirmChannel:
             method = self._methods[address] = publish_method(self._pika.channel_number, address)
         return method
 
-    def _write(self, batch: InFlightBatch, frames: bytes) -> None:
+    def _write(self, batch: InFlightBatch, frames: Sequence[bytes | memoryview]) -> None:
         """Hand marshalled publishes of `batch` to the socket.
 
         `Channel.basic_publish` would write every frame by itself. What it does beyond that is to check that the
         channel is open, and to validate types; delivery tags are counted by the user of an asynchronous channel.
         """
         if self._pika.is_open:
-            self._connection._output_marshaled_frames([frames])
+            self._connection._output_marshaled_frames(frames)
             batch.reaches = self._connection.bytes_sent
 
     def _on_answer(self, frame: Any) -> None:

@@ -6,7 +6,7 @@ handful of fields, so both are written here; everything else is left to pika's e
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -154,3 +154,16 @@ def body_frames(channel_number: int, body: bytes, frame_max: int) -> bytes:
         return _FRAME.pack(spec.FRAME_BODY, channel_number, len(body)) + body + _END if body else b""
     parts = (body[start : start + room] for start in range(0, len(body), room))
     return b"".join(_FRAME.pack(spec.FRAME_BODY, channel_number, len(part)) + part + _END for part in parts)
+
+
+def body_pieces(channel_number: int, body: bytes, frame_max: int) -> Iterator[bytes | memoryview]:
+    """The bytes of `body_frames`, one piece after the other, without a copy of the body. For bodies of many frames."""
+    room = frame_max - FRAME_OVERHEAD
+    whole = memoryview(body)
+    end = b""
+    for start in range(0, len(body), room):
+        part = whole[start : start + room]
+        yield end + _FRAME.pack(spec.FRAME_BODY, channel_number, len(part))
+        yield part
+        end = _END
+    yield end

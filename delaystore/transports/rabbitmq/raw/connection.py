@@ -1,11 +1,13 @@
 """Connections that leave a message's properties undecoded."""
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from io import BytesIO
 from typing import Any, Final, NamedTuple
 
 import pika
 from pika import exceptions, frame, spec
+from pika.channel import ContentFrameAssembler
 from typing_extensions import override
 
 from delaystore.transports.rabbitmq.opening import open_connection
@@ -43,6 +45,29 @@ class Delivery(NamedTuple):
         return len(self.body) + len(self.properties.encoded)
 
 
+class _Parts(BytesIO):
+    """The parts of a body that have come: of pika's list of them, what it uses. They are joined as they come."""
+
+    append = BytesIO.write
+
+    @override
+    def __iter__(self) -> Iterator[bytes]:
+        return iter((self.getvalue(),))  # its own buffer: no copy
+
+
+class _Assembler(ContentFrameAssembler):  # type: ignore[misc] # pika's class is untyped here
+    """Makes bodies of their parts within their own size; pika joins a list, which takes it twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._body_fragments = _Parts()
+
+    @override
+    def _reset(self) -> None:
+        super()._reset()
+        self._body_fragments = _Parts()
+
+
 class RawConnection(pika.SelectConnection):  # type: ignore[misc] # pika's class is untyped here
     """A connection whose messages have `RawProperties`.
 
@@ -57,6 +82,12 @@ class RawConnection(pika.SelectConnection):  # type: ignore[misc] # pika's class
     def _proto_connection_made(self, transport: Any) -> None:
         transport._MAX_RECV_BYTES = _READ_AT_ONCE
         super()._proto_connection_made(transport)
+
+    @override
+    def _create_channel(self, channel_number: int, on_open_callback: Any) -> Any:
+        channel = super()._create_channel(channel_number, on_open_callback)
+        channel._content_assembler = _Assembler()
+        return channel
 
     @override
     def _on_data_available(self, data_in: bytes) -> None:
