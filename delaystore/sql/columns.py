@@ -28,12 +28,7 @@ class MessageColumn(NamedTuple):
         """The column of a table in which messages wait."""
         default = str(self.at_first) if isinstance(self.at_first, int) else None
         return Column(
-            self.name,
-            self.type,
-            primary_key=self.name == KEY,
-            nullable=self.nullable,
-            server_default=default,
-            quote=True if self.name == "body" else None,  # which is a word of its own where sql_mode is ORACLE
+            self.name, self.type, primary_key=self.name == KEY, nullable=self.nullable, server_default=default
         )
 
 

@@ -71,8 +71,8 @@ _MEANINGS: Final[Mapping[Fault | None, tuple[type[StoreError], str]]] = {
     ),
     Fault.SETTING: (
         StoreError,
-        "a setting of the server or of this session forbids the statement: {}; set binlog_format = ROW or MIXED, and "
-        "sql_safe_updates = OFF",
+        "a setting of the server or of this session forbids the statement: {}; set binlog_format = ROW or MIXED, "
+        "sql_safe_updates = OFF, and sql_mode to its default",
     ),
 }
 """What callers are told, around the driver's own words."""

@@ -159,7 +159,7 @@ class MySqlDialect(StoreDialect):
         **dict.fromkeys((1044, 1142, 1143, 1227), Fault.PERMISSION),
         **dict.fromkeys((1146, 1054), Fault.MISSING),
         1062: Fault.DUPLICATE,
-        **dict.fromkeys((1175, 1665), Fault.SETTING),  # safe updates, a log of statements
+        **dict.fromkeys((1064, 1175, 1665), Fault.SETTING),  # sql_mode, safe updates, a log of statements
         1153: Fault.TOO_LARGE,
         **dict.fromkeys((1205, 3572), Fault.LOCKED),  # waited too long, or NOWAIT in MariaDB; NOWAIT in MySQL
         **dict.fromkeys((1317, 1969, 3024), Fault.CANCELLED),  # killed, out of time (MariaDB, MySQL)

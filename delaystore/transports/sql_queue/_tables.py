@@ -45,7 +45,7 @@ def queue_table(queue: str, schema: str | None, dialect: StoreDialect) -> Table:
         Column("due_time", UtcDateTime, nullable=False),
         Column("headers", Json),
         Column("properties", Json),
-        Column("body", Body, nullable=False, quote=True),
+        Column("body", Body, nullable=False),
         Column("enqueued_at", UtcDateTime, nullable=False),
         *leases,
         schema=None if schema is None else quoted_name(schema, quote=True),

@@ -55,7 +55,7 @@ def _create_table(name: str, schema: str | None, leases: bool) -> None:
         sa.Column("failure_count", sa.Integer, nullable=False, server_default="0"),
         sa.Column("headers", Json),
         sa.Column("properties", Json),
-        sa.Column("body", Body, nullable=False, quote=True),
+        sa.Column("body", Body, nullable=False),
         *without_types,
         schema=schema,
         quote=True,
