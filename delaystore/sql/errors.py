@@ -74,6 +74,11 @@ _MEANINGS: Final[Mapping[Fault | None, tuple[type[StoreError], str]]] = {
         "?prepare_threshold=none in the URL, make an Engine of your own with "
         "connect_args={{'prepare_threshold': None}}, or set max_prepared_statements in pgbouncer 1.21 or newer",
     ),
+    Fault.SETTING: (
+        StoreError,
+        "a setting of the server or of this session forbids the statement: {}; set binlog_format = ROW or MIXED, "
+        "sql_safe_updates = OFF, and sql_mode to its default",
+    ),
 }
 """What callers are told, around the driver's own words."""
 _CLASS: Final = re.compile(r"^<class '[^']+'>: ")

@@ -37,6 +37,8 @@ class Fault(Enum):
     """A row takes more bytes than the database takes at once."""
     POOLED = auto()
     """A statement prepared in another session: a pooler between shares sessions."""
+    SETTING = auto()
+    """A setting of the server, or of a session that is not ours, forbids the statement."""
 
 
 def code_of(error: DBAPIError) -> Code | None:

@@ -161,3 +161,19 @@ def test_a_quorum_queue_and_replies_by_queue(rabbitmq_url: str, sqlite_url: str,
         (run,) = runs_of(tmp_path, result.id)
         assert run["delivery_info"]["routing_key"] == "work"
         app.backend.result_consumer.stop()
+
+
+def test_a_retry_of_a_task_that_came_by_a_native_delay_is_stored_for_its_queue(
+    rabbitmq_url: str, sqlite_url: str, tmp_path: Path
+) -> None:
+    """Such a task says that its exchange is one of the delay's."""
+    variables = settings(rabbitmq_url, sqlite_url, tmp_path, backend="rpc://", quorum=True)
+    with (
+        DelayedDelivery("tasks", SqlDelayedMessageStore(sqlite_url), open_transport(rabbitmq_url)),
+        worker(variables, tmp_path / "log", "--pool", "solo"),
+        make_app(rabbitmq_url, None, quorum=True) as app,
+    ):
+        result = app.tasks["again"].apply_async(countdown=2)
+        wait_until(lambda: len(runs_of(tmp_path, result.id)) == 3, lambda: (tmp_path / "log").read_text())
+        came = [(run["delivery_info"]["exchange"], bool(run["delayed_until"])) for run in runs_of(tmp_path, result.id)]
+        assert came == [("celery_delayed_0", False), ("work", True), ("work", True)]

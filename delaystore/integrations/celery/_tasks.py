@@ -15,6 +15,7 @@ from delaystore.integrations.celery._due import Due
 from delaystore.integrations.celery._keeping import Keeper, LeftToCelery
 from delaystore.integrations.celery._producer import StoringProducer
 from delaystore.integrations.celery._revoking import revoked, revoking
+from delaystore.integrations.celery._wire import routed
 
 logger = logging.getLogger("delaystore.integrations.celery")
 
@@ -101,7 +102,10 @@ class DelayedTasks:
             return self._celery_send_task(name, args, kwargs, countdown, eta, task_id, producer, connection, **options)
         task_id = task_id or uuid()
         keeper = Keeper(self.delivery, task_id, due, is_retry=bool(options.get("retries")))
-        told = {**options, "headers": {**(options.get("headers") or {}), "eta": due.at.isoformat()}}  # for signals
+        told = {
+            **routed(options),
+            "headers": {**(options.get("headers") or {}), "eta": due.at.isoformat()},
+        }  # for signals
         with self._acquired(producer or told.pop("publisher", None), connection) as acquired:
             storing = StoringProducer(acquired, due, keeper.keep, self._declarations)
             try:

@@ -1,5 +1,6 @@
 """Celery's messages as messages of the store, in its own wire format."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,6 +17,8 @@ _LONGEST_EXPIRATION: Final = 2**32 - 1
 """RabbitMQ's limit, in milliseconds; a worker looks at the header `expires` anyway."""
 _NOT_FOR_BROKERS: Final = ("declare", "retry", "retry_policy", "mandatory", "immediate", "timeout", "confirm_timeout")
 """What `kombu.Producer.publish` takes that is no part of the message."""
+_NATIVE_DELAY: Final = re.compile(r"(?:.*_)?celery_delayed_(?:\d+|delivery)", re.DOTALL)
+"""The exchanges of Celery's native delays, perhaps with a prefix of the app's."""
 _NOT_KEPT: Final = ("user_id", "cluster_id")
 
 
@@ -61,6 +64,17 @@ def envelope(producer: Any, body: Any, due: datetime, seconds_left: float, **opt
         headers=without_eta(headers, due),
         properties=kept_properties(properties),
     )
+
+
+def routed(options: Mapping[str, Any]) -> dict[str, Any]:
+    """`options` of `send_task`, without where a native delay of Celery's has brought the task that is retried.
+
+    Its router chooses then, as for a retry that Celery delays natively. Other tasks are retried where they came from.
+    """
+    exchange = options.get("exchange")
+    came_by_delay = _NATIVE_DELAY.fullmatch(str(getattr(exchange, "name", exchange) or ""))
+    left_out = ("exchange", "routing_key") if came_by_delay else ()
+    return {name: value for name, value in options.items() if name not in left_out}
 
 
 def milliseconds(expiration: float | None, headers: Mapping[str, Any], seconds_left: float) -> str | None:

@@ -137,8 +137,6 @@ _VARIABLES: Final = (
 _STATE: Final = text(
     "SELECT table_name, engine FROM information_schema.tables WHERE table_schema = COALESCE(:schema, DATABASE()) "
     "AND engine <> 'InnoDB' AND (table_name IN :names OR @@lower_case_table_names > 0 AND LOWER(table_name) IN :lower) "
-    "UNION ALL SELECT NULL, @@SESSION.binlog_format FROM (SELECT 1 AS one) AS one "
-    "WHERE @@log_bin AND @@SESSION.binlog_format = 'STATEMENT'"
 ).bindparams(bindparam("names", expanding=True), bindparam("lower", expanding=True))
 
 
@@ -167,6 +165,7 @@ class MySqlDialect(StoreDialect):
         **dict.fromkeys((1044, 1142, 1143, 1227), Fault.PERMISSION),
         **dict.fromkeys((1146, 1054), Fault.MISSING),
         1062: Fault.DUPLICATE,
+        **dict.fromkeys((1064, 1175, 1665), Fault.SETTING),  # sql_mode, safe updates, a log of statements
         1153: Fault.TOO_LARGE,
         **dict.fromkeys((1205, 3572), Fault.LOCKED),  # waited too long, or NOWAIT in MariaDB; NOWAIT in MySQL
         **dict.fromkeys((1317, 1969, 3024), Fault.CANCELLED),  # killed, out of time (MariaDB, MySQL)
@@ -224,23 +223,16 @@ class MySqlDialect(StoreDialect):
 
     @override
     def defects(self, connection: Connection, tables: Sequence[Table]) -> Iterable[Defect]:
-        """Tables without transactions, and a log that cannot hold what READ COMMITTED writes."""
+        """Tables whose engine has no transactions."""
         names = [table.name for table in tables]
         asked = {"schema": tables[0].schema, "names": names, "lower": [name.lower() for name in names]}
         for name, found in connection.execute(_STATE, asked):
-            if name is None:
-                yield Defect(
-                    text="the server's binlog_format is STATEMENT, which refuses to write under READ COMMITTED, as "
-                    "delaystore does; set binlog_format = ROW or MIXED in the server's configuration",
-                    hinders=True,
-                )
-            else:
-                yield Defect(
-                    text=f"the table {name!r} is kept by {found}, which has no transactions, so that messages are "
-                    f"delivered twice, and stay after a rollback; run ALTER TABLE `{name}` ENGINE=InnoDB "
-                    "ROW_FORMAT=DYNAMIC",
-                    hinders=True,
-                )
+            yield Defect(
+                text=f"the table {name!r} is kept by {found}, which has no transactions, so that messages are "
+                f"delivered twice, and stay after a rollback; run ALTER TABLE `{name}` ENGINE=InnoDB "
+                "ROW_FORMAT=DYNAMIC",
+                hinders=True,
+            )
 
     @override
     def clock(self) -> ColumnElement[datetime] | None:
@@ -560,6 +552,10 @@ def _settle(connection: Any, driver: Driver) -> None:
     with closing(connection.cursor()) as cursor:
         cursor.execute(_VARIABLES)
         found = dict(cursor.fetchall())
+        if int(found.get("sql_select_limit", 0)) < 100:  # which this list is subject to, too
+            cursor.execute("SET SESSION sql_select_limit = 1000")
+            cursor.execute(_VARIABLES)
+            found = dict(cursor.fetchall())
         driver.limit_statements(connection, int(found["max_allowed_packet"]))
         changes = [f"SESSION {name} = {value}" for name, value in _SETTINGS.items() if found.get(name, value) != value]
         modes = set(found["sql_mode"].split(","))

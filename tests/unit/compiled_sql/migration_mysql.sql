@@ -10,7 +10,7 @@ CREATE TABLE `my schema`.`sales_delayed_migration_run` (
 	completed DATETIME(6),
 	holder VARBINARY(1600),
 	PRIMARY KEY (run_id)
-)ENGINE=InnoDB
+)ENGINE=InnoDB ROW_FORMAT=DYNAMIC
 ;
 CREATE TABLE `my schema`.`sales_delayed_migration_batches` (
 	number INTEGER NOT NULL,
@@ -20,7 +20,7 @@ CREATE TABLE `my schema`.`sales_delayed_migration_batches` (
 	rejected INTEGER NOT NULL DEFAULT '0',
 	returned INTEGER NOT NULL DEFAULT '0',
 	PRIMARY KEY (number)
-)ENGINE=InnoDB
+)ENGINE=InnoDB ROW_FORMAT=DYNAMIC
 ;
 CREATE INDEX sales_delayed_migration_batches_of_run ON `my schema`.`sales_delayed_migration_batches` (run_id)
 
@@ -38,7 +38,7 @@ SELECT id, user, host FROM information_schema.processlist WHERE id = IS_USED_LOC
 -- {'lock': 'delaystore.e27da997a21ccec26660cc9f5a05caaa717ff065'}
 
 -- # side table
-CREATE TABLE IF NOT EXISTS `my schema`.`sales_delayed_migrating` (migration_batch INT NOT NULL DEFAULT 0, migration_rejected LONGTEXT CHARACTER SET utf8mb4, PRIMARY KEY (migration_batch, `message_id`)) ENGINE=InnoDB AS SELECT `message_id`, `destination`, `due_time`, `next_attempt` FROM `my schema`.`sales_delayed` WHERE 1 = 0
+CREATE TABLE IF NOT EXISTS `my schema`.`sales_delayed_migrating` (migration_batch INT NOT NULL DEFAULT 0, migration_rejected LONGTEXT CHARACTER SET utf8mb4, PRIMARY KEY (migration_batch, `message_id`)) ENGINE=InnoDB ROW_FORMAT=DYNAMIC AS SELECT `message_id`, `destination`, `due_time`, `next_attempt` FROM `my schema`.`sales_delayed` WHERE 1 = 0
 
 -- # dropping
 DROP TABLE IF EXISTS `my schema`.`sales_delayed_migrating`, `my schema`.`sales_delayed_migration_batches`, `my schema`.`sales_delayed_migration_run`

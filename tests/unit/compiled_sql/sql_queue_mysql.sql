@@ -8,7 +8,7 @@ CREATE TABLE `my schema`.`billing_queue` (
 	body LONGBLOB NOT NULL,
 	enqueued_at DATETIME(6) NOT NULL,
 	PRIMARY KEY (seq)
-)ENGINE=InnoDB
+)ENGINE=InnoDB ROW_FORMAT=DYNAMIC
 
 -- # insert
 INSERT INTO `my schema`.`billing_queue` (seq, message_id, due_time, headers, properties, body, enqueued_at) VALUES (%(seq)s, %(message_id)s, %(due_time)s, %(headers)s, %(properties)s, %(body)s, %(enqueued_at)s)

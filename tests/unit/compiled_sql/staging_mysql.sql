@@ -15,10 +15,11 @@ CREATE TABLE `my schema`.`sales_delayed_loads` (
 	`stored` BIGINT,
 	skipped BIGINT,
 	PRIMARY KEY (load_id)
-)ENGINE=InnoDB
+)ENGINE=InnoDB ROW_FORMAT=DYNAMIC
 
 -- # staging
 CREATE TABLE `my schema`.`sales_delayed_load_0123456789abcdef0123` (
+	number BIGINT NOT NULL AUTO_INCREMENT,
 	attempt BIGINT NOT NULL,
 	message_id VARBINARY(255) NOT NULL,
 	destination VARBINARY(1600) NOT NULL,
@@ -28,8 +29,9 @@ CREATE TABLE `my schema`.`sales_delayed_load_0123456789abcdef0123` (
 	headers LONGTEXT,
 	properties LONGTEXT,
 	body LONGBLOB NOT NULL,
-	message_key VARBINARY(255)
-)ENGINE=InnoDB
+	message_key VARBINARY(255),
+	PRIMARY KEY (number)
+)ENGINE=InnoDB ROW_FORMAT=DYNAMIC
 
 -- # begin
 (begin)

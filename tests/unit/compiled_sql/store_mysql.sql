@@ -11,7 +11,7 @@ CREATE TABLE `my schema`.`sales_delayed` (
 	message_key VARBINARY(255),
 	first_sent DATETIME(6),
 	PRIMARY KEY (message_id)
-)
+)ENGINE=InnoDB ROW_FORMAT=DYNAMIC
 ;
 CREATE INDEX sales_delayed_due ON `my schema`.`sales_delayed` (next_attempt, message_id)
 ;
