@@ -85,6 +85,8 @@ class EndpointOptions:
             try:
                 yield OpenedEndpoint(endpoint, settings.error_queue, store, transport, delivery)
             except StoreSetupError as error:
+                if settings.automatic_setup and not existing:  # it is no typo: the tables cannot be made
+                    raise
                 raise explained(error, store, endpoint) from None
 
     def require_existing(self, *, dry_run: bool) -> None:

@@ -18,7 +18,7 @@ from delaystore.calls import current_call
 from delaystore.errors import ConfigurationError
 from delaystore.forks import renew_in_children
 from delaystore.sql.dialects import DIALECTS, SqlDialect, fault_of
-from delaystore.sql.dialects.base import OWN
+from delaystore.sql.dialects.base import OWN, PREPARED
 from delaystore.sql.drivers import Driver, driver_of, driver_of_url, is_only_async
 from delaystore.sql.errors import configuration_errors
 from delaystore.sql.faults import Fault
@@ -188,9 +188,11 @@ def _engine(parsed: URL, create: Callable[..., Engine], *, is_async: bool, poole
     engine = create(parsed, connect_args=given, **options)
     if dialect is not None:
         event.listen(engine, "do_connect", _connecting(dialect, driver, HostsInTurn(hosts_of(parsed))))
-        event.listen(
-            engine, "connect", lambda connection, _record: dialect.prepare(connection, driver, heed_pooler=heed_pooler)
-        )
+
+        def prepare(connection: DBAPIConnection, record: ConnectionPoolEntry) -> None:
+            record.info[PREPARED] = dialect.prepare(connection, driver, heed_pooler=heed_pooler)
+
+        event.listen(engine, "connect", prepare)
     if backend != "sqlite":
         event.listen(engine, "checkin", _note_use)
         event.listen(engine, "checkout", _ping_after_idling)

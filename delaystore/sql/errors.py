@@ -44,15 +44,26 @@ _MEANINGS: Final[Mapping[Fault | None, tuple[type[StoreError], str]]] = {
         "the store's tables are missing or out of date ({}); check the names of endpoint, schema and table, then run "
         "`delaystore setup`",
     ),
+    Fault.NO_SCHEMA: (
+        StoreSetupError,
+        "there is no schema for the store's tables ({}); create it with CREATE SCHEMA, or name one with --schema or "
+        "schema=, or in the search_path of this role",
+    ),
+    Fault.ROW_SECURITY: (
+        StorePermissionError,
+        "row level security would hide messages from this role ({}); switch it off with ALTER TABLE ... DISABLE ROW "
+        "LEVEL SECURITY, or exempt the role with ALTER ROLE ... BYPASSRLS",
+    ),
     Fault.CANCELLED: (
         StoreUnavailableError,
         "the database ended a statement ({}); if it took longer than a limit set there for this user or database "
-        "(statement_timeout, max_statement_time), raise the limit",
+        "(statement_timeout, transaction_timeout, max_statement_time), raise the limit",
     ),
     Fault.READ_ONLY: (
         StoreUnavailableError,
         "the database is read-only, as a standby is ({}); name all hosts in the URL, as in HOST1:PORT,HOST2:PORT, or "
-        "for PostgreSQL behind one address add target_session_attrs=read-write",
+        "for PostgreSQL behind one address add target_session_attrs=read-write; if the primary itself has "
+        "default_transaction_read_only on for this role or database, switch it off",
     ),
     Fault.LOCKED: (
         StoreUnavailableError,

@@ -23,6 +23,10 @@ class Fault(Enum):
     """The user may not do this."""
     MISSING = auto()
     """There is no such table, column or schema."""
+    NO_SCHEMA = auto()
+    """There is no such schema, or no name of one."""
+    ROW_SECURITY = auto()
+    """PostgreSQL would hide rows from the user."""
     DUPLICATE = auto()
     """A unique key exists already, or is there twice."""
     LOCKED = auto()

@@ -35,12 +35,17 @@ def database_url(url: str | URL) -> URL:
 
 
 def sqlalchemy_dialect(url: URL) -> type[Dialect]:
-    """SQLAlchemy's class for the driver of `url`; raises ConfigurationError where it knows none. Imports no driver."""
+    """SQLAlchemy's class for the driver of `url`; raises ConfigurationError where it knows none. Imports no driver.
+
+    So it does for a database that delaystore has no dialect for.
+    """
+    backend = url.get_backend_name()
+    if backend not in DIALECTS:
+        raise ConfigurationError(f"the database {backend!r} is not supported; {_KNOWN}")
     try:
         return url.get_dialect()
     except (exc.NoSuchModuleError, AttributeError):  # the latter: a module of SQLAlchemy's that is no driver
-        remedy = _plain(url) if url.get_backend_name() in DIALECTS else _KNOWN
-        raise ConfigurationError(f"there is no such database or driver: {url.drivername!r}; {remedy}") from None
+        raise ConfigurationError(f"there is no such database or driver: {url.drivername!r}; {_plain(url)}") from None
 
 
 def same_address(one: URL, other: URL) -> bool:

@@ -19,7 +19,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.rows import dict_row
-from sqlalchemy import create_engine, event, text
+from sqlalchemy import create_engine, event, make_url, text
 from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
@@ -772,6 +772,29 @@ def test_a_missing_driver_of_the_dispatcher_s_is_named(tmp_path: Path, monkeypat
     store = AsyncSqlDelayedMessageStore("postgresql+asyncpg://localhost/app")
     with pytest.raises(MissingDependencyError, match="psycopg"):
         AsyncDelayedDelivery("sales", store, InMemoryTransport())
+
+
+@pytest.mark.parametrize("driver", ON_POSTGRESQL)
+@pytest.mark.parametrize(
+    ("changed", "remedy"),
+    [
+        ({"database": "nowhere"}, 'database "nowhere" does not exist; create it with CREATE DATABASE'),
+        ({"port": 1}, "check host and port in the URL"),
+        ({"username": "nobody"}, "check user and password"),
+    ],
+)
+def test_a_connection_that_cannot_be_has_the_same_remedy_by_each_driver(
+    postgresql_url: str, driver: str, changed: dict[str, Any], remedy: str
+) -> None:
+    url = make_url(postgresql_url).set(drivername=f"postgresql+{driver}", **changed)
+
+    async def count() -> None:
+        async with AsyncDelayedDelivery("sales", AsyncSqlDelayedMessageStore(url)) as delivery:
+            await delivery.count()
+
+    with pytest.raises(StoreUnavailableError) as caught:
+        asyncio.run(count())
+    assert remedy in str(caught.value)
 
 
 def test_numbers_in_a_url_reach_asyncpg_as_such(postgresql_url: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from sqlalchemy import create_engine, make_url
+from sqlalchemy import create_engine, make_url, text
 
 from delaystore import DelayedDelivery
 from delaystore.errors import DurabilityUnknownError
@@ -102,6 +102,25 @@ def test_what_is_committed_and_perhaps_not_replicated_is_told(
         assert "might not have been replicated to the standby" in caplog.text
     assert store.count() == left
     assert store.cancel("nobody") is ManagementOutcome.NOT_FOUND  # by the same connection
+
+
+@pytest.mark.parametrize("kind", ["a URL", "an Engine"])
+def test_a_database_that_hides_warnings_hides_no_unknown_durability(private_postgresql: PostgreSQL, kind: str) -> None:
+    url = private_postgresql.create_database(settings={"client_min_messages": "error"})
+    engine = create_engine(url)
+    store = SqlDelayedMessageStore(url if kind == "a URL" else engine)
+    store.initialize("sales", TransactionMode.NONE)
+    store.setup_infrastructure()
+    with absent_standby(private_postgresql):
+        for write in (store.store, lambda each: store.store_many([each])):
+            with pytest.raises(DurabilityUnknownError, match="it is committed"):
+                write(message(store.now(), 3600))
+    assert store.count() == 2
+    with engine.connect() as connection:
+        assert connection.execute(text("SHOW client_min_messages")).scalar() == "error"
+    store.close()
+    engine.dispose()
+    private_postgresql.drop_database(url)
 
 
 def test_a_dispatched_message_counts_as_removed(

@@ -12,7 +12,7 @@ from delaystore.sql.engine import create_store_engine
 from delaystore.sql.errors import configuration_errors
 from delaystore.sql.hosts import Host, HostsInTurn, hosts_of
 from delaystore.sql.urls import database_url, same_address, url_label
-from delaystore.stores import open_store
+from delaystore.stores import AsyncSqlDelayedMessageStore, SqlDelayedMessageStore, open_store
 from delaystore.transports import open_transport
 
 TWO = [Host("h1", 1), Host("h2", 2)]
@@ -84,6 +84,18 @@ def test_a_malformed_one_is_told_in_one_line(url: str, said: str) -> None:
         create_store_engine(url)
     assert "secret" not in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("scheme", ["oracle", "cockroachdb", "access"])
+def test_a_database_that_is_not_supported_is_told_which_are(scheme: str) -> None:
+    for opening in (create_store_engine, SqlDelayedMessageStore, AsyncSqlDelayedMessageStore):
+        with pytest.raises(ConfigurationError, match=f"the database '{scheme}' is not supported.*; there are mariadb"):
+            opening(f"{scheme}://u:secret@h/db")
+
+
+def test_a_database_that_messages_are_only_taken_from_is_no_store() -> None:
+    with pytest.raises(ConfigurationError, match="the database 'mssql' is not supported here; there are mariadb, "):
+        SqlDelayedMessageStore("mssql://u:secret@h/db")
 
 
 @pytest.mark.parametrize(

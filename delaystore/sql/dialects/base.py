@@ -49,6 +49,8 @@ CHUNK: Final = 1000
 """Rows in one insert of `insert_many`."""
 LONGEST_IDLE: Final = 300
 """Seconds after which the database ends a dispatcher's transaction that says nothing: its host has vanished."""
+PREPARED: Final = "delaystore_prepared"
+"""The key of a connection's `info` under which stands what `prepare` returned."""
 OWN: Final = "delaystore_own"
 """The execution option of connections whose transactions are ours, and no caller's."""
 LONGEST_LOCK_WAIT: Final = 2_000_000
@@ -144,8 +146,10 @@ class SqlDialect(ABC):
         """A new connection of the driver's; of several `hosts`, to the first that will do."""
         return driver_of(dialect).connect(dialect, arguments, parameters)
 
-    def prepare(self, connection: Any, driver: Driver, *, heed_pooler: bool) -> None:  # noqa: B027 - most need nothing
+    def prepare(self, connection: Any, driver: Driver, *, heed_pooler: bool) -> bool | None:  # noqa: B027 - for overriders
         """Set what statements rely on in a new connection of the driver's, which is in no transaction.
+
+        True: all settings are ours, until the connection ends.
 
         `heed_pooler`: prepare no statements where a pooler is between, which may give the next one to another session.
         """
@@ -532,8 +536,12 @@ class StoreDialect(SqlDialect):
         known = [number for number in rows if number is not None]
         return sum(known) if rows and len(known) == len(rows) else None
 
-    def watch_commit(self, connection: Connection) -> None:
-        """Have `check_commit` tell of the commits of `connection` from now on."""
+    def watch_commit(self, connection: Connection, *, alone: bool = False) -> bool:  # noqa: ARG002 - for overriders
+        """Have `check_commit` tell of the commits of `connection` from now on.
+
+        `alone`: each statement commits by itself. False: it cannot tell of these, so use a transaction.
+        """
+        return True
 
     def check_commit(self, connection: Connection) -> None:
         """Raise DurabilityUnknownError where a commit since `watch_commit` may not outlive its server."""

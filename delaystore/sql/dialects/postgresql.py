@@ -57,6 +57,7 @@ from delaystore.sql.columns import FAILURES, FAILURES_OF, KEY, MESSAGE_KEY
 from delaystore.sql.dialects.base import (
     CONNECT_TIMEOUT,
     LONGEST_IDLE,
+    PREPARED,
     Change,
     Changes,
     Defect,
@@ -182,24 +183,46 @@ _KEEPALIVES: Final[Mapping[str, str]] = {
     "tcp_user_timeout": "60000",
 }
 """As `connect_arguments` has them for this side."""
-_OTHER_PROCESS: Final = "SELECT 1"
+_NEWER_LIMITS: Final = (
+    "FROM (VALUES ('idle_session_timeout'), ('transaction_timeout')) AS newer (name) "
+    "WHERE current_setting(name, true) IS NOT NULL"
+)
+"""Limits of time that PostgreSQL has since 14, and since 17."""
+_OUR_SETTINGS: Final[Mapping[str, str]] = {
+    "client_min_messages": "warning",  # so that the server tells of a commit that no standby has
+    "default_transaction_isolation": "read committed",
+    "idle_in_transaction_session_timeout": "0",
+    "lock_timeout": "0",  # statements that wait set their own
+    "row_security": "off",  # PostgreSQL then refuses a statement whose rows it would hide
+}
+"""What a role or a database may have set otherwise. `statement_timeout` and what makes transactions read-only stay."""
+_OUR_PROCESS: Final = "SELECT 1"
 """How PostgreSQL answers a SELECT that has found a row."""
+_LEVEL: Final = "SELECT current_setting('client_min_messages') IN ('error', 'fatal', 'panic')"
+_HEAR_WARNINGS: Final = "SET LOCAL client_min_messages = warning"
 _NAME_OF_SHELF: Final = text(
     "SELECT CAST(CAST(:shelf AS REGCLASS) AS TEXT) WHERE has_table_privilege(CAST(:shelf AS OID), 'DELETE')"
 )
+_DEAF: Final = "delaystore_deaf"
+"""The key of a connection's `info` under which stands whether its session hides warnings."""
 _UNREPLICATED: Final = "delaystore_unreplicated"
 """The key of a connection's `info` under which stands whether a commit was not awaited."""
 _WAIT_FOR_STANDBY: Final = "SyncRepWaitForLSN"
 """The function of PostgreSQL (syncrep.c) that warns; its words depend on the language set there."""
+_ROW_SECURITY: Final = ("check_enable_rls", "ExecWithCheckOptions")
+"""The functions of PostgreSQL (rls.c, execMain.c) that refuse to hide rows, and to write what would be hidden."""
 _SERIALIZABLE: Final = "GetSerializableTransactionSnapshot"
 """The function of PostgreSQL (predicate.c) that refuses it."""
 _NOT_CONNECTED: Final[Mapping[re.Pattern[str], Fault]] = {
     re.compile('role ".*" does not exist|no pg_hba.conf entry'): Fault.LOGIN,
     re.compile('database ".*" does not exist'): Fault.NO_DATABASE,
     re.compile("permission denied for database"): Fault.PERMISSION,
-    re.compile("failed to resolve host|could not translate host name|Connection refused"): Fault.UNREACHABLE,
+    re.compile(
+        "failed to resolve host|could not translate host name|Connection refused|Connect call failed|"
+        "Name or service not known"
+    ): Fault.UNREACHABLE,
 }
-"""What libpq and psycopg say of a connection that there is not, in English."""
+"""What libpq, psycopg, and for asyncpg the system say of a connection that there is not, in English."""
 _OUTAGES: Final = frozenset({"08", "40", "53", "55", "57", "58"})
 """Connections, serialization, resources, locks, operators, the system (PostgreSQL manual, appendix A)."""
 
@@ -228,11 +251,13 @@ class PostgreSqlDialect(StoreDialect):
     code_type: ClassVar[type[Code] | None] = str
     faults: ClassVar[Mapping[Code, Fault]] = {
         **dict.fromkeys(("28000", "28P01"), Fault.LOGIN),
+        "3D000": Fault.NO_DATABASE,
         "42501": Fault.PERMISSION,
-        **dict.fromkeys(("42P01", "42703", "3F000"), Fault.MISSING),
+        **dict.fromkeys(("42P01", "42703"), Fault.MISSING),
+        "3F000": Fault.NO_SCHEMA,
         **dict.fromkeys(("23505", "21000"), Fault.DUPLICATE),  # the latter: a replacing insert has a key twice
         "55P03": Fault.LOCKED,
-        "57014": Fault.CANCELLED,
+        **dict.fromkeys(("57014", "57P05", "25P03", "25P04"), Fault.CANCELLED),  # a limit of time has passed
         **dict.fromkeys(("40001", "40P01"), Fault.CONFLICT),
         "25006": Fault.READ_ONLY,
         **dict.fromkeys(("26000", "42P05"), Fault.POOLED),  # a prepared statement is not there, or is there already
@@ -244,8 +269,11 @@ class PostgreSqlDialect(StoreDialect):
 
         A failed connection has no SQLSTATE.
         """
-        if any(driver.source_of(error.orig) == _SERIALIZABLE for driver in DRIVERS.values()):
+        sources = [driver.source_of(error.orig) for driver in DRIVERS.values()]
+        if _SERIALIZABLE in sources:
             return Fault.READ_ONLY
+        if any(each in sources for each in _ROW_SECURITY):
+            return Fault.ROW_SECURITY
         known = super().fault(error)
         if known is not None or code_of(error) is not None:
             return known
@@ -272,21 +300,27 @@ class PostgreSqlDialect(StoreDialect):
         return connection
 
     @override
-    def prepare(self, connection: Any, driver: Driver, *, heed_pooler: bool) -> None:
-        """Server-side keepalives, or a client that vanishes keeps its rows locked for two hours.
+    def prepare(self, connection: Any, driver: Driver, *, heed_pooler: bool) -> bool:
+        """Server-side keepalives, or a client that vanishes keeps its rows locked for two hours; and our settings.
 
         A pooler is between where the process that serves the connection is not the one that it was told of: pgbouncer
-        gives its clients a number of its own. One round trip, once in a connection's life.
+        gives its clients a number of its own. Then our settings would be those of the next client, too, and are left as
+        they are. One round trip, once in a connection's life.
         """
         settings = {**_KEEPALIVES, **driver.settings_for(connection)}
-        process = driver.server_process(connection) if heed_pooler else None
-        statements = [f"SET {name} = '{value}'" for name, value in settings.items()]
-        if process is not None:
+        is_ours = f"pg_backend_pid() = {driver.server_process(connection)}"
+        ours = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in _OUR_SETTINGS.items())
+        statements = [
             # first, as a SELECT would fail on a standby where the default is serializable
-            statements.insert(0, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
-            statements.append(f"SELECT WHERE pg_backend_pid() <> {process}")
-        if driver.execute_alone(connection, "; ".join(statements)) == _OTHER_PROCESS:
+            "SET TRANSACTION ISOLATION LEVEL READ COMMITTED",
+            *(f"SET {name} = '{value}'" for name, value in settings.items()),
+            f"SELECT set_config(name, '0', false) {_NEWER_LIMITS} AND {is_ours}",
+            f"SELECT {ours} WHERE {is_ours}",
+        ]
+        is_own_session = driver.execute_alone(connection, "; ".join(statements)) == _OUR_PROCESS
+        if heed_pooler and not is_own_session:
             driver.prepare_nothing(connection)
+        return is_own_session
 
     @override
     def clock(self) -> ColumnElement[datetime] | None:
@@ -309,7 +343,11 @@ class PostgreSqlDialect(StoreDialect):
     @override
     @contextmanager
     def setup_lock(self, connection: Connection, name: str) -> Iterator[None]:
-        """An advisory lock that the transaction's end releases."""
+        """An advisory lock that the transaction's end releases; an index of many rows may take long."""
+        connection.exec_driver_sql(
+            "SELECT set_config('statement_timeout', '0', true), "
+            f"ARRAY(SELECT set_config(name, '0', true) {_NEWER_LIMITS})"
+        )
         connection.execute(select(func.pg_advisory_xact_lock(_lock_number(f"setup {name}"))))
         yield
 
@@ -702,10 +740,16 @@ class PostgreSqlDialect(StoreDialect):
         ]
 
     @override
-    def watch_commit(self, connection: Connection) -> None:
-        if _UNREPLICATED not in connection.info:
-            driver_of(connection).on_notice(connection.connection.dbapi_connection, partial(_note, connection.info))
-        connection.info[_UNREPLICATED] = False
+    def watch_commit(self, connection: Connection, *, alone: bool = False) -> bool:
+        """By its warnings. Where the session hides them, a transaction shows them; a single statement cannot."""
+        info = connection.info
+        if _UNREPLICATED not in info:
+            driver_of(connection).on_notice(connection.connection.dbapi_connection, partial(_note, info))
+            info[_DEAF] = not info.get(PREPARED) and bool(connection.exec_driver_sql(_LEVEL).scalar())
+        info[_UNREPLICATED] = False
+        if info[_DEAF] and not alone:
+            connection.exec_driver_sql(_HEAR_WARNINGS)
+        return not (info[_DEAF] and alone)
 
     @override
     def check_commit(self, connection: Connection) -> None:
@@ -718,9 +762,13 @@ class PostgreSqlDialect(StoreDialect):
 
     @override
     def begin_claiming(self, connection: Connection) -> None:
-        """One round trip, before the first search of a transaction."""
+        """One round trip, before the first search of a transaction.
+
+        Also behind a pooler no limit of time ends the transaction before the broker confirms, and no row is hidden.
+        """
         connection.exec_driver_sql(
-            f"{_BY_INDEX}, set_config('idle_in_transaction_session_timeout', '{LONGEST_IDLE}s', true)"
+            f"{_BY_INDEX}, set_config('idle_in_transaction_session_timeout', '{LONGEST_IDLE}s', true), "
+            f"set_config('row_security', 'off', true), ARRAY(SELECT set_config(name, '0', true) {_NEWER_LIMITS})"
         )
 
     @override

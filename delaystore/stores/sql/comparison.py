@@ -33,6 +33,9 @@ def expected_tables(table: Table, dialect: StoreDialect) -> Sequence[Table]:
 def defects(connection: Connection, table: Table, dialect: StoreDialect) -> Sequence[Defect]:
     """What is not as it must be; changes nothing. Raises StoreSetupError for tables of a newer release."""
     if not setup.is_current(connection, table):
+        missing = setup.missing_schema(connection, table)
+        if missing is not None:
+            return [Defect(text=missing, hinders=True)]
         version = setup.current_version(connection, table)
         how = "missing" if version is None else f"of schema version {version}, older than {setup.HEAD}"
         return [made_by_setup(f"table {table.name!r}", how, hinders=version is None)]
@@ -58,7 +61,7 @@ def hindrances(connection: Connection, table: Table, dialect: StoreDialect) -> I
         columns = [column for each in tables for column in each.columns]
         connection.execute(select(*columns).select_from(joined).limit(0)).close()
     except DBAPIError as error:
-        if dialect.fault(error) not in (Fault.MISSING, Fault.PERMISSION):
+        if dialect.fault(error) not in (Fault.MISSING, Fault.PERMISSION, Fault.ROW_SECURITY):
             raise
         connection.rollback()
         yield str(translate(error))

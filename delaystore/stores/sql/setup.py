@@ -51,6 +51,9 @@ def upgrade(connection: Connection, table: Table, dialect: StoreDialect, *, lock
     """
     if is_current(connection, table):
         return False
+    missing = missing_schema(connection, table)
+    if missing is not None:
+        raise StoreSetupError(missing)
     connection.rollback()
     limit = nullcontext() if lock_wait is None else dialect.lock_wait(connection, lock_wait)
     with limit, dialect.setup_lock(connection, table.fullname):
@@ -58,6 +61,14 @@ def upgrade(connection: Connection, table: Table, dialect: StoreDialect, *, lock
             return False
         _migrate(connection, table, dialect)
         return True
+
+
+def missing_schema(connection: Connection, table: Table) -> str | None:
+    """That the schema of `table` does not exist, and the remedy; None: it exists, or is the connection's own."""
+    if table.schema is None or inspect(connection).has_schema(table.schema):
+        return None
+    name = connection.dialect.identifier_preparer.quote(str(table.schema))
+    return f"the schema {table.schema!r} does not exist; create it with CREATE SCHEMA {name}, or correct its name"
 
 
 def is_operable(connection: Connection, table: Table) -> bool:

@@ -29,11 +29,11 @@ from delaystore.sql.connections import connections_of
 from delaystore.sql.dialects import Claiming, store_dialect_of
 from delaystore.sql.drivers import driver_of
 from delaystore.sql.engine import Connections, check_blocking, create_store_engine
-from delaystore.sql.errors import translated_errors
+from delaystore.sql.errors import configuration_errors, translated_errors
 from delaystore.sql.faults import Fault
 from delaystore.sql.names import check_identifier, check_table_name, default_table_name, timed_table_name
 from delaystore.sql.sizes import TableSize
-from delaystore.sql.urls import url_label
+from delaystore.sql.urls import database_url, url_label
 from delaystore.stores._keys import key_of, without_keys
 from delaystore.stores.abc import (
     REJECT,
@@ -100,7 +100,10 @@ class SqlDelayedMessageStore(OperableSqlStore, KeyedDelayedMessageStore):
         lease: timedelta = timedelta(seconds=60),
         clock: Clock | None = None,
     ) -> None:
-        if not isinstance(database, str | URL):
+        if isinstance(database, str | URL):
+            with configuration_errors():
+                store_dialect_of(database_url(database))  # before its driver is looked for
+        else:
             check_blocking(database)
         engine = database if isinstance(database, Engine) else create_store_engine(database)
         owns_engine = not isinstance(database, Engine)
@@ -590,12 +593,14 @@ class SqlDelayedMessageStore(OperableSqlStore, KeyedDelayedMessageStore):
         return self._by_one_statement(singles, place)
 
     def _by_one_statement(self, singles: Connections, write: Callable[[Connection], Answer]) -> Answer | None:
-        """What `write` returns; None: nothing is written, for the isolation level is the database's default.
+        """What `write` returns; None: nothing is written, as it takes a transaction.
 
-        Under `serializable` a statement may fail that waits under READ COMMITTED.
+        The isolation level is the database's default: under `serializable` a statement may fail that waits under READ
+        COMMITTED. A session that hides warnings shows them in transactions.
         """
         with translated_errors(), singles.connect() as connection:
-            self._dialect.watch_commit(connection)
+            if not self._dialect.watch_commit(connection, alone=True):
+                return None
             try:
                 answer = write(connection)
             except DBAPIError as error:

@@ -290,6 +290,8 @@ FROM before LEFT OUTER JOIN placed ON true
 SELECT clock_timestamp() AS clock_timestamp_1
 
 -- # setup lock
+SELECT set_config('statement_timeout', '0', true), ARRAY(SELECT set_config(name, '0', true) FROM (VALUES ('idle_session_timeout'), ('transaction_timeout')) AS newer (name) WHERE current_setting(name, true) IS NOT NULL)
+;
 SELECT pg_advisory_xact_lock(%(pg_advisory_xact_lock_2)s::BIGINT) AS pg_advisory_xact_lock_1
 -- {'pg_advisory_xact_lock_2': 2036341403314824984}
 ;
