@@ -88,6 +88,10 @@ class Ground:
         """How many messages are ready there."""
         return int(self.channel.queue_declare(queue, passive=True).method.message_count)
 
+    def consumers(self, queue: str) -> int:
+        """How many take from it."""
+        return int(self.channel.queue_declare(queue, passive=True).method.consumer_count)
+
     def receive(self, queue: str = DESTINATION, count: int = 1, patience: float = 30) -> list[Received]:
         """So many messages of the queue, acknowledged; fewer when patience is over."""
         found: list[Received] = []

@@ -252,6 +252,7 @@ def test_several_ingresses_share_a_queue(ground: Ground, postgresql_url: str) ->
         running(one, ground.url, prefetch=10) as first,
         running(other, ground.url, prefetch=10) as second,
     ):
+        wait_until(lambda: ground.consumers(QUEUE) == 2, "both take from the queue")
         for number in range(300):
             ground.publish(b"%d" % number, delay=LONG)
         wait_until(lambda: settled(first) + settled(second) >= 300, "all are stored")

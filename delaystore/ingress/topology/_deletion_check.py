@@ -1,5 +1,6 @@
 """What there is to delete of an ingress, and whether it may be."""
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -9,12 +10,15 @@ from delaystore.cascades import BrokerClient, Snapshot
 from delaystore.errors import ConfigurationError, TransportSetupError
 from delaystore.ingress.topology._names import IngressNames
 from delaystore.ingress.topology._plugin import PLUGIN_TYPE
-from delaystore.transports.rabbitmq.existence import Standing, look_at
+from delaystore.transports.rabbitmq.existence import QueueLook, Standing, look_at
 from delaystore.transports.rabbitmq.topology.layout import Binding, DestinationKind, Exchange, Part, Queue
 
 _NO_MANAGEMENT: Final = (
     "only the management API counts every message, and tells who else uses the exchanges; pass --management URL"
 )
+_LEAVING: Final = 2.0
+"""Seconds for consumers to leave: a quorum queue counts one for a moment after its program has ended."""
+_LOOK_EVERY: Final = 0.1
 _TELLING: Final = frozenset({Standing.THERE, Standing.MISSING})
 
 
@@ -101,7 +105,11 @@ def uses_of(broker: BrokerClient, queues: Sequence[Queue], counted: Mapping[str,
 
     Raises TransportSetupError where a queue does not answer, TransportUnavailableError.
     """
-    looks = {queue.name: look_at(broker.connections, queue.name) for queue in queues}
+    looks = _looks(broker, queues)
+    ends = time.monotonic() + _LEAVING
+    while any(look.consumers for look in looks.values()) and time.monotonic() < ends:
+        time.sleep(_LOOK_EVERY)
+        looks = _looks(broker, queues)
     silent = next((name for name, look in looks.items() if look.standing not in _TELLING), None)
     if silent is not None:
         raise TransportSetupError(f"queue {silent!r} does not answer: {looks[silent].reason}; nothing was deleted")
@@ -112,6 +120,10 @@ def uses_of(broker: BrokerClient, queues: Sequence[Queue], counted: Mapping[str,
         consumers=_some({name: look.consumers for name, look in looks.items()}),
         uncounted=[name for name in looks if counts.get(name) is None],
     )
+
+
+def _looks(broker: BrokerClient, queues: Sequence[Queue]) -> dict[str, QueueLook]:
+    return {queue.name: look_at(broker.connections, queue.name) for queue in queues}
 
 
 def _exchanges(names: IngressNames, snapshot: Snapshot, with_out: bool) -> tuple[list[Exchange], list[str]]:

@@ -13,6 +13,7 @@ from typing_extensions import override
 from delaystore.bridge import AT_ONCE, awaited
 from delaystore.sql.drivers.base import Driver, Options
 from delaystore.sql.hosts import Host
+from delaystore.sql.quoting import quoted_name
 
 _KEEPALIVES: Final[Mapping[str, int]] = {
     "TCP_KEEPIDLE": 30,
@@ -117,14 +118,20 @@ class Asyncpg(Driver):
 
     @override
     def copy(self, connection: Connection, table: Table, types: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        """Where nothing is prepared a pooler may be between: there each row is inserted, without waiting for the last.
+
+        asyncpg sends the rows of a COPY before the server has agreed to it, and pgbouncer 1.26 then never gives the
+        session back to its pool.
+        """
         wrapper: Any = connection.connection.dbapi_connection
+        own = wrapper.driver_connection
         names = [column.name for column in table.columns]
         try:
-            awaited(
-                wrapper.driver_connection.copy_records_to_table(
-                    table.name, schema_name=table.schema, columns=names, records=_slowly(rows)
-                )
-            )
+            if wrapper._prepared_statement_cache is None:
+                awaited(own.executemany(_insertion(connection, table, names), rows))
+            else:
+                copied = own.copy_records_to_table
+                awaited(copied(table.name, schema_name=table.schema, columns=names, records=_slowly(rows)))
         except Exception as error:
             wrapper._handle_exception(error)  # makes it one of the errors that SQLAlchemy knows, or raises it as it is
 
@@ -147,6 +154,12 @@ class Asyncpg(Driver):
     @override
     def context_of(self, error: BaseException | None) -> str:
         return getattr(error and error.__cause__, "context", None) or ""
+
+
+def _insertion(connection: Connection, table: Table, names: Sequence[str]) -> str:
+    values = ", ".join(f"${number}" for number in range(1, len(names) + 1))
+    name = quoted_name(table, connection.dialect)
+    return f"INSERT INTO {name} ({', '.join(names)}) VALUES ({values})"  # noqa: S608 - quoted
 
 
 async def _slowly(rows: Iterable[Sequence[Any]]) -> AsyncIterator[Sequence[Any]]:

@@ -26,7 +26,7 @@ as long as there are no more than 32."""
 _ROUND: Final = 20.0
 """Seconds for taking what was given back before; beyond that the order may change."""
 _AT_ONCE: Final = 1_000
-_RETURN: Final = 1.0
+_RETURN: Final = 2.0
 """Seconds to wait for a queue to have again what was given back: a quorum queue hears of it a moment later."""
 
 
@@ -105,17 +105,25 @@ class OpenRabbitMQQueue(OpenQueue):
                     self._fetch(channel, self._last_limit, settling=True)
 
     def give_back(self) -> None:
-        """End the channels, the first one first: what they had goes back in that order."""
+        """End the channels, the first one first, each once the queue has again what the one before it had.
+
+        RabbitMQ's queues hear of the ends of two channels in any order.
+        """
         with _refusals(self._name):
             if self._channels[-1].is_open:
                 self._take_the_returned()
             self._renewal.close()
-            kept = sum(map(len, self._kept.values()))
+            if not self._channel.connection.is_open:
+                return
+            counting = self._channel.connection.channel()
+            expected, deadline = ready_on(counting, self._name), time.monotonic() + _RETURN
             for channel in self._channels:
                 if channel.is_open:
                     channel.close()
-            if kept and self._channel.connection.is_open:
-                self._await_return(kept)
+                expected += len(self._kept[channel])
+                while ready_on(counting, self._name) < expected and time.monotonic() < deadline:
+                    time.sleep(0.01)
+            counting.close()
 
     def _take_the_returned(self) -> None:
         """Take, too, what follows and was given back before, so that all of it goes back together.
@@ -129,13 +137,6 @@ class OpenRabbitMQQueue(OpenQueue):
             self._fetch(self._roomy_channel(), _AT_ONCE)
             if not self._ahead:
                 return
-
-    def _await_return(self, kept: int) -> None:
-        channel = self._channel.connection.channel()
-        deadline = time.monotonic() + _RETURN
-        while ready_on(channel, self._name) < kept and time.monotonic() < deadline:
-            time.sleep(0.01)
-        channel.close()
 
     def _fetch(self, channel: Any, limit: int, *, settling: bool = False) -> None:
         """Add to `_ahead` what comes next, if anything is there. `settling`: ask the queue twice in any case."""

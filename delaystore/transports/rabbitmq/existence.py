@@ -111,6 +111,8 @@ def _counts(connections: BlockingConnections, parts: Sequence[Exchange | Queue])
         except exceptions.ChannelClosedByBroker as error:
             if not says_missing(error):
                 reason = reason_of(error)
-                raise TransportSetupError(f"{parts[len(counts)]} cannot be looked up: {reason}") from None
+                raise TransportSetupError(
+                    f"{parts[len(counts)]} cannot be looked up: {reason}; grant permission or correct the name"
+                ) from None
             counts.append(None)
     return counts

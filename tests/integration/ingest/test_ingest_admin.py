@@ -3,6 +3,7 @@
 import json
 import signal
 import time
+from threading import Timer
 from typing import Any
 
 import pytest
@@ -243,6 +244,17 @@ def test_delete_refuses_while_somebody_takes(run: CommandLine, broker: Broker) -
     assert refused.code == 1
     assert "1 consumers take from 'orders.ingress'" in refused.err
     assert "orders" in broker.management.exchanges()
+
+
+@pytest.mark.usefixtures("orders")
+def test_delete_waits_for_a_consumer_that_is_just_leaving(run: CommandLine, broker: Broker) -> None:
+    with broker.channel() as channel:
+        tag = channel.basic_consume("orders.ingress", lambda *_: None)
+        leaving = Timer(0.5, channel.basic_cancel, [tag])
+        leaving.start()
+        would = run("ingest", "delete", "orders", "--dry-run")
+        leaving.join()
+    assert would.code == 0, would.err
 
 
 @pytest.mark.usefixtures("orders")
