@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
@@ -21,6 +20,7 @@ import pytest
 from pyarrow import parquet
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
+from pyspark.sql.types import LongType
 
 import delaystore.registry
 from delaystore.delivery import DelayedDelivery
@@ -31,6 +31,7 @@ from delaystore.loading.report import LoadReport
 from delaystore.loading.request import LoadRequest
 from delaystore.loading.staging import list_loads
 from delaystore.message import DelayedMessage
+from delaystore.spark._dataframes import arrow_column
 from delaystore.spark.loading import dry_run, writing
 from delaystore.spark.loading._frames import limited_batches
 from delaystore.spark.loading.running import Tasks, Watcher, run_watched
@@ -468,15 +469,15 @@ def test_large_rows_come_in_small_batches(spark: SparkSession, tmp_path: Path) -
     names = ["spark.sql.execution.arrow.maxRecordsPerBatch", "spark.sql.parquet.columnarReaderBatchSize"]
     before = [spark.conf.get(name) for name in names]
 
-    def sizes(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            yield pa.RecordBatch.from_pydict({"rows": [batch.num_rows]})
+    def size_of_batch(values: pa.Array) -> pa.Array:
+        return pa.array([len(values)] * len(values), pa.int64())
 
     with limited_batches(spark, find_files([str(large)], None)):
-        rows = spark.read.parquet(str(large)).mapInArrow(sizes, "rows BIGINT").collect()
+        frame = spark.read.parquet(str(large))
+        rows = frame.select(arrow_column(size_of_batch, frame["body"], LongType()).alias("size")).collect()
         assert spark.conf.get(names[1]) == "15"
-    assert sum(row.rows for row in rows) == 60
-    assert max(row.rows for row in rows) <= 16
+    assert len(rows) == 60
+    assert max(row.size for row in rows) <= 16
     assert [spark.conf.get(name) for name in names] == before
 
 
