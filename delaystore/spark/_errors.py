@@ -22,6 +22,15 @@ _TOLD: Final = re.compile(
 """Spark's own errors, except those that only tell where another one came from."""
 _LACKING: Final = "ModuleNotFoundError: No module named 'delaystore'"
 _HEADERS_DIFFER: Final = "CSV header does not conform"
+_REMEDIES: Final = {
+    "OutOfMemoryError": (
+        "give Java more memory, as in --conf spark.driver.memory=4g (on a cluster spark.executor.memory), write "
+        "smaller Parquet row groups, or run fewer tasks at once, as with --master local[1]"
+    ),
+    "No space left on device": (
+        "free space there, or give Spark another folder for its files with --conf spark.local.dir=DIR"
+    ),
+}
 _FILE: Final = re.compile(r"^CSV file: (\S+)", re.MULTILINE)
 
 
@@ -46,6 +55,17 @@ def plain_error(exception: BaseException) -> DelaystoreError | None:
     return None
 
 
+def is_fatal(line: str) -> bool:
+    """Whether a line of Spark's tells of what no retry mends: memory or a disk that has run out."""
+    return any(words in line for words in _REMEDIES)
+
+
+def with_remedy(line: str) -> str:
+    """The line, and what to do where that is known."""
+    remedy = next((remedy for words, remedy in _REMEDIES.items() if words in line), None)
+    return line if remedy is None else f"{line}; {remedy}"
+
+
 @contextmanager
 def plain_errors() -> Iterator[None]:
     """Raise Spark's errors as the error of ours that caused them, in one line; LoadError if none did."""
@@ -63,6 +83,8 @@ def cause_of(error: BaseException) -> str:
     if _HEADERS_DIFFER in text:
         file = _FILE.search(text)
         return f"the CSV files have different columns ({file[1] if file else 'see their first rows'}); load them apart"
+    if fatal := next((line.strip() for line in text.splitlines() if is_fatal(line)), None):
+        return with_remedy(fatal.removeprefix("Caused by: ").removeprefix(": "))
     if told := _TOLD.search(text):
         return told[1].strip()
     causes = [found[2].strip() for found in _CAUSE.finditer(text) if found[2].strip()]

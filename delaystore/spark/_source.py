@@ -71,7 +71,7 @@ class DelaystoreDataSource(DataSource):
 
         _only_append(overwrite)
         given = {name: value for name, value in self.options.items() if name.lower() not in OF_SPARK}
-        return StreamWriter(schema, write_options(given))
+        return StreamWriter(schema, write_options(given), self.driver)
 
 
 def _only_append(overwrite: bool) -> None:

@@ -20,16 +20,20 @@ import pytest
 from pyarrow import parquet
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
+from pyspark.sql.types import LongType
 
 import delaystore.registry
 from delaystore.delivery import DelayedDelivery
 from delaystore.errors import LoadError
 from delaystore.loading.options import StoreOptions
+from delaystore.loading.reading.files import find_files
 from delaystore.loading.report import LoadReport
 from delaystore.loading.request import LoadRequest
 from delaystore.loading.staging import list_loads
 from delaystore.message import DelayedMessage
+from delaystore.spark._dataframes import arrow_column
 from delaystore.spark.loading import dry_run, writing
+from delaystore.spark.loading._frames import limited_batches
 from delaystore.spark.loading.running import Tasks, Watcher, run_watched
 from delaystore.stores import SqlDelayedMessageStore
 from tests.conformance.minimal_store import MinimalStore, Storage
@@ -412,6 +416,69 @@ def test_an_interrupted_load_leaves_nothing(folder: Path, sqlite_url: str, tmp_p
     assert (process.returncode, err) == (130, "stopped; nothing was loaded\n")
     assert waiting(sqlite_url) == {}
     assert list_loads(StoreOptions(store=sqlite_url, endpoint="sales")) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        (
+            "killed",
+            "Spark's Java ended: it was killed (SIGKILL), as the kernel does where memory runs out; free memory",
+        ),
+        ("memory", "OutOfMemoryError"),
+    ],
+)
+def test_the_end_of_java_is_one_line_with_its_cause(
+    folder: Path, sqlite_url: str, tmp_path: Path, end: str, said: str
+) -> None:
+    rows = 600_000 if end == "killed" else 400
+    body = b"x" if end == "killed" else os.urandom(2**20)
+    table = pa.table(
+        {"message_id": [str(n) for n in range(rows)], "due_time": pa.array([SOON] * rows), "body": [body] * rows}
+    )
+    parquet.write_table(table, folder / "a.parquet", use_dictionary=end == "killed", row_group_size=rows)
+    environment = {
+        "DELAYSTORE_STORE": sqlite_url,
+        "DELAYSTORE_ENDPOINT": "sales",
+        "SPARK_LOCAL_DIRS": str(tmp_path),
+        "SPARK_SUBMIT_OPTS": QUICK_JAVA,
+    }
+    memory = ["--conf", "spark.driver.memory=460m"]
+    ends = ["--destination", "q", "--create", "--load-id", "a", "--master", "local[1]", *memory]
+    process = started(["load", "a.parquet", *ends], environment)
+    try:
+        if end == "killed":
+            wait_for_running_load(sqlite_url)
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            (java,) = [pid for pid in children if "java" in Path(f"/proc/{pid}/comm").read_text()]
+            os.kill(int(java), signal.SIGKILL)
+        _, err = process.communicate(timeout=4 * PATIENCE)
+    finally:
+        process.kill()
+    assert process.returncode == 2
+    (line,) = err.splitlines()
+    assert said in line
+    assert "--conf spark.driver.memory=" in line
+
+
+def test_large_rows_come_in_small_batches(spark: SparkSession, tmp_path: Path) -> None:
+    """Else Spark puts 4,096 rows of Parquet, and 10,000 for Python, into Java's memory at once."""
+    large = tmp_path / "large.parquet"
+    parquet.write_table(pa.table({"body": [os.urandom(2**20)] * 60}), large, use_dictionary=False)
+    names = ["spark.sql.execution.arrow.maxRecordsPerBatch", "spark.sql.parquet.columnarReaderBatchSize"]
+    before = [spark.conf.get(name) for name in names]
+
+    def size_of_batch(values: pa.Array) -> pa.Array:
+        return pa.array([len(values)] * len(values), pa.int64())
+
+    with limited_batches(spark, find_files([str(large)], None)):
+        frame = spark.read.parquet(str(large))
+        rows = frame.select(arrow_column(size_of_batch, frame["body"], LongType()).alias("size")).collect()
+        assert spark.conf.get(names[1]) == "15"
+    assert len(rows) == 60
+    assert max(row.size for row in rows) <= 16
+    assert [spark.conf.get(name) for name in names] == before
 
 
 def test_a_stop_that_comes_too_late_says_what_was_loaded(

@@ -153,7 +153,9 @@ def test_queries_do_not_take_each_others_batches_for_their_own(
 
 
 @pytest.mark.long
-def test_bad_rows_stop_the_query_until_they_may_be_rejected(source: Source, url: str, tmp_path: Path) -> None:
+def test_bad_rows_stop_the_query_until_they_may_be_rejected(
+    source: Source, url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     source.add()
     frame = source.frame.selectExpr("*").replace({"shipping": ""}, subset=["destination"])
     with refused(RejectedRowsError, "13 rows cannot be messages", "destination"):
@@ -161,6 +163,7 @@ def test_bad_rows_stop_the_query_until_they_may_be_rejected(source: Source, url:
     assert count(url) == 0
     source.run(url, frame, rejects=str(tmp_path / "rejects"))
     assert len(waiting(url)) == A_FILE - 13
+    assert "13 rows cannot be messages: 13 x destination" in caplog.text
     rejected = source._spark.read.json(str(tmp_path / "rejects" / "*"))
     assert rejected.where("reason LIKE 'destination%' AND destination = ''").count() == 13
     source.forget_last_commit()

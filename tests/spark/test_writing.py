@@ -500,6 +500,10 @@ def test_bad_rows_are_written_to_a_folder_and_the_rest_loads(
 ) -> None:
     frame = mixed(spark)
     load(frame, url, maxBodyBytes=LARGEST, rejects=str(tmp_path / "rejects"), loadId="mixed")
+    (told,) = caplog.messages
+    assert told.startswith(f"{len(BAD)} rows cannot be messages: 1 x ")
+    assert f"they are in {tmp_path / 'rejects'}" in told
+    caplog.clear()
     (folder,) = (tmp_path / "rejects").iterdir()
     assert waiting(url) == sorted(f"m{n}" for n in range(100))
     rejected = spark.read.json(str(folder))

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from delaystore.errors import ConfigurationError, DuplicateMessageError, StoreError
-from delaystore.spark._errors import plain_error
+from delaystore.spark._errors import cause_of, plain_error
 
 IN_SPARK = """[PYTHON_DATA_SOURCE_ERROR] Failed to plan: Traceback (most recent call last):
   File "delaystore/loading/options.py", line 1, in required
@@ -62,3 +62,20 @@ def test_without_the_extra_one_line_says_what_to_install(library: str, name: str
 def test_the_package_has_no_other_names() -> None:
     with pytest.raises(ImportError):
         exec("from delaystore.spark import something")  # as a user would write it
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "remedy"),
+    [
+        (
+            "Job aborted.\nCaused by: java.lang.OutOfMemoryError: Java heap space\n\tat a.b",
+            "java.lang.Out",
+            "driver.memory",
+        ),
+        ("[A_B] told\n: java.io.IOException: No space left on device", "java.io.IOException: No sp", "spark.local.dir"),
+    ],
+)
+def test_what_has_run_out_is_told_with_what_to_do(text: str, line: str, remedy: str) -> None:
+    told = cause_of(RuntimeError(text))
+    assert told.startswith(line)
+    assert remedy in told

@@ -1,4 +1,4 @@
-"""How many rows files have, without Spark."""
+"""How many rows files have, and how large they are, without Spark."""
 
 import csv
 import zlib
@@ -24,6 +24,18 @@ def count_rows(files: DataFiles) -> int | None:
         return sum(map(_COUNTERS[files.kind], files.local))
     except (OSError, EOFError, ValueError, zlib.error, csv.Error, pa.ArrowException):
         return None
+
+
+def bytes_a_row(files: DataFiles) -> int | None:
+    """The mean size of a row, uncompressed, in the row group where it is largest; None: it is not known."""
+    if files.kind is not Kind.PARQUET or not files.local:
+        return None
+    try:
+        metadata = [parquet.read_metadata(path) for path in files.local]
+    except (OSError, pa.ArrowException):
+        return None
+    groups = [one.row_group(number) for one in metadata for number in range(one.num_row_groups)]
+    return max((group.total_byte_size // max(1, group.num_rows) for group in groups), default=None)
 
 
 def _count_lines(path: Path) -> int:

@@ -1,7 +1,31 @@
-"""What a user is told of a load that has stored nothing, though nothing failed."""
+"""What a user is told of a load that has not stored all rows, though nothing failed."""
 
+from collections.abc import Sequence
+from contextlib import suppress
+
+from delaystore.errors import ConfigurationError
+from delaystore.loading.attempts import AttemptReport
 from delaystore.loading.options import is_unnamed
+from delaystore.loading.rejects.counts import Reason, Rejects
+from delaystore.loading.rejects.file_systems import shown
+from delaystore.loading.rejects.folder import RejectFolder
 from delaystore.loading.staging.abc import FinishedLoad
+from delaystore.spark._driver_service.client import DriverClient
+
+
+def warn(driver: DriverClient | None, text: str) -> None:
+    """Tell the user, if there is a way."""
+    if driver is not None:
+        with suppress(ConfigurationError):
+            driver.warn(text)
+
+
+def warn_of_rejects(driver: DriverClient | None, reports: Sequence[AttemptReport], folder: RejectFolder | None) -> None:
+    """How many rows were rejected, and why; their values are in the folder alone."""
+    rejects = sum((report.rejects for report in reports), Rejects())
+    if folder is not None and rejects.count:
+        counts = Rejects({text: Reason(reason.count) for text, reason in rejects.reasons.items()})
+        warn(driver, f"{counts}; they are in {shown(folder.location)}, and the other rows were stored")
 
 
 def empty_load(finished: FinishedLoad) -> str:

@@ -20,7 +20,7 @@ from delaystore.loading.staging import FinishedLoad, LoadKey, Owner, open_stagin
 from delaystore.message import new_message_id
 from delaystore.spark._driver_service.client import DriverClient
 from delaystore.spark._schemas import fields_of
-from delaystore.spark._writing._remarks import empty_load, finished_before
+from delaystore.spark._writing._remarks import empty_load, finished_before, warn, warn_of_rejects
 from delaystore.spark._writing.task import TaskReport, count_rows, reports_of, stage
 
 RENEWALS: Final = 3
@@ -60,11 +60,12 @@ class BatchWriter(DataSourceArrowWriter):
         if finished is None:
             finished = promote(reports, self._staging, self._rejects, self._on_duplicate)
             self._stop_renewing()
+            warn_of_rejects(self._driver, reports, self._rejects)
             if not finished.brought:
-                self._warn(empty_load(finished))
+                warn(self._driver, empty_load(finished))
         else:
             rejected = 0 if self._rejects is None else sum(1 for _ in self._rejects.kept_lines())
-            self._warn(finished_before(finished, sum(report.again for report in reports), rejected))
+            warn(self._driver, finished_before(finished, sum(report.again for report in reports), rejected))
 
     @override
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -77,12 +78,6 @@ class BatchWriter(DataSourceArrowWriter):
                 self._rejects.remove_pending()
         finally:
             self._staging.discard()
-
-    def _warn(self, text: str) -> None:
-        """Tell the user, if there is a way, now that all is done."""
-        if self._driver is not None:
-            with suppress(ConfigurationError):
-                self._driver.warn(text)
 
     def _begin(self, key: LoadKey, renewal_seconds: float) -> FinishedLoad | None:
         """Begin the load. Spark aborts only a writer that it has, so what fails half-way is removed here."""

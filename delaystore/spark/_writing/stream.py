@@ -16,7 +16,9 @@ from delaystore.loading.options import WriteOptions
 from delaystore.loading.promoting import promote
 from delaystore.loading.rejects.folder import RejectFolder, reject_folder
 from delaystore.loading.staging import FinishedLoad, LoadKey, open_staging
+from delaystore.spark._driver_service.client import DriverClient
 from delaystore.spark._schemas import fields_of
+from delaystore.spark._writing._remarks import warn_of_rejects
 from delaystore.spark._writing.task import TaskReport, count_messages, reports_of, stage
 
 QUERY_ID: Final = "sql.streaming.queryId"
@@ -31,11 +33,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
     Delays begin when the batch does. Raises ConfigurationError for columns or options that cannot work.
     """
 
-    def __init__(self, schema: StructType, options: WriteOptions) -> None:
+    def __init__(self, schema: StructType, options: WriteOptions, driver: DriverClient | None) -> None:
         if options.load_id is not None and not options.key_columns:
             raise ConfigurationError("a stream's batches are known by its checkpoint; leave the option loadId out")
         self._conversion = plan_conversion(fields_of(schema), options, datetime.now(UTC))
-        self._options = options
+        self._options, self._driver = options, driver
         self._staging = open_staging(options, options.lease_seconds)
 
     @override
@@ -57,7 +59,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
             raise LoadLostError(f"batch {batchId} of the stream brings what was staged for batch {key.batch}")
         finished = self._staging.join(key)
         if finished is None:
-            promote(reports, self._staging, self._rejects(key), self._options.on_duplicate)
+            rejects = self._rejects(key)
+            promote(reports, self._staging, rejects, self._options.on_duplicate)
+            warn_of_rejects(self._driver, reports, rejects)
         else:
             _check_same(finished, key, sum(report.again for report in reports))
 

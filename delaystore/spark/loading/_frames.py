@@ -1,6 +1,8 @@
 """Files as DataFrames whose columns are a message's."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import reduce
 from operator import or_
 from typing import Final
@@ -12,6 +14,7 @@ from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
 from delaystore.errors import ConfigurationError
 from delaystore.loading.conversion.columns import UNREADABLE
+from delaystore.loading.reading.counts import bytes_a_row
 from delaystore.loading.reading.csv_files import OTHER_COLUMNS, can_be_checked, common_end
 from delaystore.loading.reading.files import DataFiles, Kind
 from delaystore.loading.reading.json_lines import RAW, WHY, names_of, read_keys, read_lines
@@ -31,6 +34,36 @@ _CSV: Final = {
 _REPLACED: Final = "\ufffd"
 """What Spark makes of bytes that are no UTF-8."""
 _BYTES_A_TASK: Final = 32 * 1024 * 1024
+_BATCH: Final = 16 * 1024 * 1024
+_ARROW_BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
+_ARROW_ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_PARQUET_ROWS: Final = "spark.sql.parquet.columnarReaderBatchSize"
+_NUMBER: Final = re.compile(r"(-?\d+)b?$", re.IGNORECASE)
+"""What a limit is when it is not written with a unit."""
+
+
+@contextmanager
+def limited_batches(spark: SparkSession, files: DataFiles) -> Iterator[None]:
+    """For the block, let no batch of rows be much larger than _BATCH bytes; a session's smaller limits stay.
+
+    Spark counts rows alone where it reads Parquet: 4,096 of a megabyte each are 4 GB of Java's memory.
+    """
+    rows = max(1, _BATCH // max(1, bytes_a_row(files) or 1))
+    limits = {_ARROW_BYTES: _BATCH, _ARROW_ROWS: rows, _PARQUET_ROWS: rows}
+    before = {name: spark.conf.get(name, None) for name in limits}
+    try:
+        for name, limit in limits.items():
+            found = _NUMBER.match(before[name] or "0")
+            if found is not None and not 0 < int(found[1]) <= limit:
+                spark.conf.set(name, limit)
+        yield
+    finally:
+        with suppress(Exception):  # Java has gone, perhaps, and what the block raised says so
+            for name, value in before.items():
+                if value is None:
+                    spark.conf.unset(name)
+                else:
+                    spark.conf.set(name, value)
 
 
 def read_files(spark: SparkSession, files: DataFiles, mapping: Mapping[str, str]) -> DataFrame:

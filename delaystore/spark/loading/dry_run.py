@@ -19,7 +19,7 @@ from delaystore.loading.request import LoadRequest
 from delaystore.spark._dataframes import arrow_column, column_of
 from delaystore.spark._errors import plain_error, plain_errors
 from delaystore.spark._schemas import fields_of
-from delaystore.spark.loading._frames import all_text, read_files
+from delaystore.spark.loading._frames import all_text, limited_batches, read_files
 from delaystore.spark.loading.running import Watcher, run_watched
 from delaystore.stores import open_store
 from delaystore.stores.abc import ManagedDelayedMessageStore
@@ -40,7 +40,7 @@ def dry_run(spark: SparkSession, request: LoadRequest, watcher: Watcher, *, stor
         finally:
             checked.unpersist()
 
-    with plain_errors():
+    with plain_errors(), limited_batches(spark, request.files):
         return run_watched(spark, run, watcher)
 
 

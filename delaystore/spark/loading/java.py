@@ -17,9 +17,12 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.serializers import UTF8Deserializer, read_int
 
 from delaystore.errors import LoadError
+from delaystore.spark._errors import is_fatal, with_remedy
 
 _POLL: Final = 0.05
 _PATIENCE: Final = 30
+_DYING: Final = 3
+"""Seconds that Java may take to end, once its connections have."""
 _LAUNCHER: Final = {"SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1"}
 """For the Java that only puts the command line together."""
 
@@ -58,6 +61,24 @@ class Java:
                 port, secret = read_int(stream), UTF8Deserializer().loads(stream)  # type: ignore[no-untyped-call]  # it has no types
         with _environment({"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}):
             return launch_gateway()  # type: ignore[no-untyped-call]  # it has no types
+
+    def why_it_ended(self, log: Path) -> str | None:
+        """One line with the remedy, by how it ended and what it said in `log`; None: it runs, or was ended by us."""
+        if self._process is None or self._killed:
+            return None
+        try:
+            code = self._process.wait(_DYING)
+        except subprocess.TimeoutExpired:
+            return None
+        told = next((line for line in reversed(log.read_text(errors="replace").splitlines()) if is_fatal(line)), None)
+        if told is not None:
+            return with_remedy(told.strip())
+        if code in (-signal.SIGKILL, 128 + signal.SIGKILL):
+            return (
+                "it was killed (SIGKILL), as the kernel does where memory runs out; free memory, or give Java less, "
+                "as in --conf spark.driver.memory=1g"
+            )
+        return f"it exited with {code}, as {_last_line(log) or 'it did not say why'}; --spark-log FILE keeps its log"
 
     def kill(self) -> None:
         """End it and all that it started at once, even if it starts only later. A signal handler may call it."""

@@ -1,5 +1,6 @@
 """A Spark session for one command, which leaves the terminal alone."""
 
+import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -10,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from pyspark import SparkConf, SparkContext
+from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import SparkSession
 
 from delaystore.errors import ConfigurationError, LoadError
@@ -36,6 +38,10 @@ _QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For a Java that does little: the better compiler and collector cost it a third of the processor's time."""
 _OPTIONS_OF_JAVA: Final = frozenset({"JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS"})
 """Where the user's own options are, which ours must not contradict: Java would not start."""
+_LEAST_HEAP: Final = 1024
+"""Megabytes."""
+_MEMORY_OF_GROUP: Final = Path("/sys/fs/cgroup/memory.max")
+"""What a container may use."""
 _LOG4J: Final = """\
 rootLogger.level = warn
 rootLogger.appenderRef.log.ref = log
@@ -102,25 +108,58 @@ def _configured(
             "spark.sql.warehouse.dir": str(folder / "warehouse"),
             "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()}{quick}",
         }
+        if not _has_own_memory():
+            given["spark.driver.memory"] = f"{_heap()}m"
     if master is not None and master.startswith("local"):
         given |= _HERE
         os.environ.setdefault("PYSPARK_PYTHON", (settings or {}).get("spark.pyspark.python", sys.executable))
     return conf.setAll(list({**given, **(settings or {})}.items()))
 
 
+def _heap() -> int:
+    """Megabytes for Java: a quarter of this computer's, as Java itself would take; Spark's own default is 1,024."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    with suppress(OSError, ValueError):  # there is no such group, or its limit is "max"
+        memory = min(memory, int(_MEMORY_OF_GROUP.read_text()))
+    return max(_LEAST_HEAP, memory // 4 // 2**20)
+
+
+def _has_own_memory() -> bool:
+    """Whether the user's surroundings say how much Java gets."""
+    folder = os.environ.get("SPARK_CONF_DIR") or os.path.join(_find_spark_home(), "conf")
+    with suppress(OSError):
+        if "spark.driver.memory" in Path(folder, "spark-defaults.conf").read_text(errors="replace"):
+            return True
+    return "SPARK_DRIVER_MEMORY" in os.environ
+
+
 @contextmanager
 def _running(java: Java, conf: SparkConf, log: Path) -> Iterator[None]:
     """Spark's Java machine for the block."""
     gateway: Any = None
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # where Java ends, it logs pages, and we one line
     try:
         gateway = java.start(conf, log)
         SparkContext._ensure_initialized(gateway=gateway)
-        yield
+        try:
+            yield
+        except Exception:
+            if not _answers(gateway) and (reason := java.why_it_ended(log)) is not None:
+                raise LoadError(f"Spark's Java ended: {reason}") from None
+            raise
     finally:
         SparkContext._gateway = SparkContext._jvm = None
         with suppress(Exception):  # it may have ended by itself
             gateway.shutdown()
         java.end()
+
+
+def _answers(gateway: Any) -> bool:
+    try:
+        gateway.jvm.java.lang.System.nanoTime()
+    except Exception:
+        return False
+    return True
 
 
 @contextmanager

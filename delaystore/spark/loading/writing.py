@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 from delaystore.loading.report import LoadReport
 from delaystore.loading.request import LoadRequest, report_of
 from delaystore.spark._errors import plain_errors
-from delaystore.spark.loading._frames import read_files
+from delaystore.spark.loading._frames import limited_batches, read_files
 from delaystore.spark.loading.running import Watcher, run_watched
 
 
@@ -17,7 +17,7 @@ def load(spark: SparkSession, request: LoadRequest, watcher: Watcher) -> LoadRep
     Raises ConfigurationError, RejectedRowsError, DuplicateMessageError and the other kin of LoadError and StoreError.
     """
     clock = time.monotonic()
-    with plain_errors():
+    with plain_errors(), limited_batches(spark, request.files):
         run_watched(spark, lambda: _write(spark, request), watcher)
     return report_of(request, time.monotonic() - clock)
 
