@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -12,11 +13,16 @@ from tests.faults.patience import wait_until
 from tests.faults.scale import scaled
 from tests.ingress.ground import DESTINATION, LONG, QUEUE, Ground, endpoint, running, settled
 from tests.long import long
+from tests.service import serving as service
+from tests.service.serving import serving, write
 
-MESSAGES = 20
-ROUNDS = scaled(15, 500)
+MESSAGES = 200
+ROUNDS = scaled(8, 300)
+DELAY = 300
+"""Milliseconds: many are dispatched at once, so that their receiver has the first ones before they are removed."""
 PATIENCE = 60
-"""Seconds without any message."""
+SILENCE = 25
+"""Seconds without any message, after which none comes any more."""
 
 
 def databases(*, quick: tuple[str, ...]) -> list[object]:
@@ -32,23 +38,28 @@ def database_url(request: pytest.FixtureRequest) -> str:
 @pytest.mark.parametrize("database_url", databases(quick=("postgresql", "sqlite")), indirect=True)
 @pytest.mark.parametrize("rule", ["both", *(long(rule) for rule in ("keep", "replace"))])
 def test_a_message_that_is_published_again_and_again_is_never_lost(
-    ground: Ground, database_url: str, rule: str
+    ground: Ground, database_url: str, rule: str, tmp_path: Path
 ) -> None:
     rounds = {f"job-{number}": 0 for number in range(MESSAGES)}
-    with endpoint(database_url, ground.url) as delivery, running(delivery, ground.url, on_duplicate=rule):
+    ingress = f'[endpoint.sales.ingress.orders]\non_duplicate = "{rule}"\n'
+    config = write(tmp_path / "delaystore.toml", service.endpoint("sales", database_url, ground.url), ingress)
+    with serving("--config", str(config)) as served:  # another process: what it forwards is here before it is removed
+        served.wait_until_ready()
         for name in rounds:
-            ground.publish(b"work", delay=1, message_id=name)
-        for method, properties, body in ground.channel.consume(DESTINATION, inactivity_timeout=PATIENCE):
-            assert method is not None, f"nothing comes any more: {rounds}"
-            rounds[properties.message_id] += 1
-            if rounds[properties.message_id] < ROUNDS:  # as it came: its x-delay is below 0
-                properties.headers["x-delay"] = rounds[properties.message_id] % 3 - 1
+            ground.publish(b"work", delay=DELAY, message_id=name)
+        for method, properties, body in ground.channel.consume(DESTINATION, inactivity_timeout=SILENCE):
+            assert method is not None, f"nothing comes any more: {sum(n < ROUNDS for n in rounds.values())} are lost"
+            name = properties.message_id
+            rounds[name] += 1
+            if rounds[name] < ROUNDS:
+                properties.headers["x-delay"] = DELAY if rounds[name] % 2 else -DELAY  # as it came
                 ground.channel.basic_publish("orders", "invoice.new", body, properties, mandatory=True)
             ground.channel.basic_ack(method.delivery_tag)
             if min(rounds.values()) >= ROUNDS:
                 break
         ground.channel.cancel()
-    assert ground.depth(QUEUE) == 0
+        wait_until(lambda: ground.depth(QUEUE) == 0, "all is stored", PATIENCE)
+        assert served.stop() == 0
 
 
 @contextmanager
