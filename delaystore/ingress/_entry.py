@@ -33,8 +33,9 @@ class Entry:
 
     `meaning`: what it says, once it is read. `objection`: why it cannot be stored; None: it can. `fate`: None: it is
     still open. `failure`: what the store, which answers, fails on it with, since `failing_since` (by time.monotonic);
-    None: it does not. `given_up`: it has no room any more to be tried again. `copy_late`: whether its copy, which
-    the rejected queue has not confirmed in time, arrives after all; None: none is on its way.
+    None: it does not. `is_claimed`: the failure is that a dispatcher has the message of its id, and it is tried until
+    that one is settled. `given_up`: it has no room any more to be tried again. `copy_late`: whether its copy, which the
+    rejected queue has not confirmed in time, arrives after all; None: none is on its way.
     """
 
     arrival: Arrival
@@ -44,6 +45,7 @@ class Entry:
     fate: Fate | None = None
     failure: str | None = None
     failing_since: float = 0.0
+    is_claimed: bool = False
     given_up: bool = False
     copy_late: LateAnswer | None = None
 

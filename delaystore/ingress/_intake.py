@@ -75,7 +75,7 @@ class Intake:
         """
         failing = [entry for entry in _open(entries) if entry.failure is not None]
         fresh = [entry for entry in _open(entries) if entry.failure is None]
-        trouble = self._take_in_patiently(fresh) if fresh else None
+        trouble = (self._take_in_patiently(fresh) if fresh else None) or _trouble(fresh)
         trouble = self._try_again(failing) or trouble
         rejected = [entry for entry in entries if entry.fate is None and entry.objection is not None]
         return (self._rejecting.reject(rejected) if rejected else None) or trouble
@@ -132,7 +132,7 @@ class Intake:
             if time.monotonic() > until:
                 break
         self._give_up(list(_open(entries)))
-        return next((_fails(entry.failure) for entry in _open(entries)), None)
+        return _trouble(entries)
 
     def _give_up(self, entries: Sequence[Entry]) -> None:
         """Object to what the store has failed on for long, or what has no room any more.
@@ -140,7 +140,8 @@ class Intake:
         Only where it has stored another one meanwhile: otherwise it may refuse them all, which says nothing of them.
         """
         now = time.monotonic()
-        doubtful = (entry for entry in entries if entry.given_up or now - entry.failing_since > FAILS_FOR)
+        refused = (entry for entry in entries if not entry.is_claimed)
+        doubtful = (entry for entry in refused if entry.given_up or now - entry.failing_since > FAILS_FOR)
         hopeless = [entry for entry in doubtful if entry.failing_since < self._stored_at]
         if hopeless and not self._store_answers:
             for entry in entries:
@@ -224,6 +225,12 @@ class Intake:
 
 def _fails(error: Exception | str | None) -> str:
     return f"the store answers, and fails on them: {error}"
+
+
+def _trouble(entries: Iterable[Entry]) -> str | None:
+    """Why the first of those that have no fate is to be tried again."""
+    first = next((entry for entry in _open(entries) if entry.failure is not None), None)
+    return None if first is None else first.failure if first.is_claimed else _fails(first.failure)
 
 
 def _open(entries: Iterable[Entry]) -> Iterator[Entry]:

@@ -16,11 +16,13 @@ than consumer_timeout, by default half an hour, RabbitMQ ends the reading; what 
 
 
 class KeptBack:
-    """What the store fails on although it answers, and what the rejected queue does not take.
+    """What the store fails on although it answers, what the rejected queue does not take, and what waits for a
+    dispatcher to settle the message of its id.
 
     It may have half of the prefetch, and half of the memory: so others always come. Beyond that it gives up, the oldest
     first, what the store fails on. Of what has an objection only tags stay in memory then, by which it is given back to
-    its queue once the rejected queue takes messages again; but the prefetch it fills.
+    its queue once the rejected queue takes messages again; but the prefetch it fills. What waits for a dispatcher is
+    never given up: the prefetch and the memory that it fills are free again once the dispatcher is done.
     """
 
     def __init__(self, settings: IngressSettings) -> None:
@@ -96,7 +98,9 @@ class KeptBack:
 
     def _give_up_most(self) -> None:
         count, size = len(self), size_of(self._entries)
-        failing = [entry for entry in self._entries if entry.objection is None and not entry.given_up]
+        failing = [
+            entry for entry in self._entries if entry.objection is None and not entry.given_up and not entry.is_claimed
+        ]
         for entry in sorted(failing, key=lambda entry: entry.failing_since):
             if count <= self._settings.prefetch // 2 and size <= self._most_bytes:
                 return

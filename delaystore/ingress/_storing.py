@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -14,6 +15,7 @@ from delaystore.dispatcher.store_calls import StoreCalls
 from delaystore.errors import (
     DuplicateMessageError,
     InvalidMessageError,
+    MessageBeingDispatchedError,
     StoreUnavailableError,
     TooLargeForStoreError,
 )
@@ -21,7 +23,6 @@ from delaystore.headers import FORWARDED_TO, HOPS
 from delaystore.ingress._entry import Entry, Fate
 from delaystore.ingress.settings import OnDuplicate
 from delaystore.message import DelayedMessage
-from delaystore.stores.abc import ManagementOutcome
 
 ORIGINAL_MESSAGE_ID: Final = "delaystore.original-message-id"
 """The header with a message's own id, where it is stored under another."""
@@ -39,6 +40,10 @@ OF_A_PUBLISH: Final = frozenset(
     }
 )
 """Headers that clients, brokers and ingresses make anew for each publish: they do not tell two messages apart."""
+_CLAIMED: Final = (
+    "a dispatcher has the message of the message_id {!r}, and has not settled it; the new one stays in its queue, and "
+    "is tried every few seconds"
+)
 _ROUNDS: Final = 3
 """Others may store the same ids meanwhile, so often."""
 
@@ -67,13 +72,18 @@ class Storing:
         """Give each entry a fate, or an objection: only for what is the message's own fault.
 
         Raises StoreError for any other failure: what has neither can be tried again. All of them go into one
-        transaction; only where that cannot be, as after a crash, they are looked at one by one.
+        transaction; only where that cannot be, as after a crash, they are looked at one by one. An entry of whose id a
+        dispatcher has the message, and keeps it for some seconds, has a failure after this, and no fate.
         """
+        entries = self._without_claimed(entries, [entry for entry in entries if entry.is_claimed])
         if self._on_duplicate is OnDuplicate.REPLACE:
             self._store_newest(entries)
             return
         for wave in _waves(entries):
-            self._store_wave(wave)
+            claimed = {entry.message.message_id for entry in entries if entry.is_claimed}
+            self._store_wave(
+                self._without_claimed(wave, [entry for entry in wave if entry.message.message_id in claimed])
+            )
 
     def _store_newest(self, entries: Sequence[Entry]) -> None:
         """Of each id the newest message; an older one only where those after it cannot be stored."""
@@ -82,7 +92,9 @@ class Storing:
             firsts = [runs[-1].popleft() for runs in open_runs]
             self._store_wave(firsts)
             for first, runs in zip(firsts, open_runs, strict=True):
-                if first.objection is None:
+                if first.is_claimed:
+                    _hold(runs, first)
+                elif first.objection is None:
                     _supersede(runs)
                 elif not runs[-1]:
                     runs.pop()
@@ -95,6 +107,8 @@ class Storing:
                 return
             except DuplicateMessageError:
                 entries = self._new_among(entries)
+            except MessageBeingDispatchedError:
+                entries = self._without_claimed(entries, entries)
             except InvalidMessageError:
                 entries = [entry for entry in entries if self._can_be_sent(entry)]
             except TooLargeForStoreError:
@@ -108,7 +122,7 @@ class Storing:
         with self._calls.call("storing what has arrived"):
             self._delivery.send_many(entry.message for entry in entries)
         for entry in entries:
-            entry.fate = Fate.STORED
+            entry.fate, entry.is_claimed = Fate.STORED, False
         self._on_stored(min(entry.message.due_time for entry in entries))
 
     def _store_one(self, entry: Entry) -> None:
@@ -118,6 +132,9 @@ class Storing:
                 return
             except DuplicateMessageError:
                 if not self._new_among([entry]):
+                    return
+            except MessageBeingDispatchedError:
+                if not self._without_claimed([entry], [entry]):
                     return
             except (TooLargeForStoreError, InvalidMessageError) as error:
                 entry.objection = str(error)
@@ -133,9 +150,28 @@ class Storing:
         return True
 
     def _new_among(self, entries: Sequence[Entry]) -> list[Entry]:
-        """Those that are to be stored, now that ids were found in the store; the others have a fate."""
-        waiting = self._delivery.get_many([entry.message.message_id for entry in entries])
-        return [entry for entry in entries if self._is_new(entry, waiting.get(entry.message.message_id))]
+        """Those that are to be stored, now that ids were found in the store; the others have a fate.
+
+        A claimed message is neither the same nor another one: its dispatcher may delete it at any moment. Only what is
+        unclaimed is compared, as it is forwarded after its repetition was published.
+        """
+        unclaimed = self._delivery.get_unclaimed([entry.message.message_id for entry in entries])
+        return [entry for entry in entries if self._is_new(entry, unclaimed.get(entry.message.message_id))]
+
+    def _without_claimed(self, entries: Sequence[Entry], doubtful: Sequence[Entry]) -> Sequence[Entry]:
+        """`entries` without those of `doubtful` of whose ids a dispatcher has the message: these have a failure now."""
+        if not doubtful:
+            return entries
+        ids, now = [entry.message.message_id for entry in doubtful], time.monotonic()
+        unclaimed = self._delivery.get_unclaimed(ids)
+        claimed = self._delivery.get_many(ids).keys() - unclaimed.keys()
+        for entry in doubtful:
+            is_claimed = entry.message.message_id in claimed
+            if is_claimed != entry.is_claimed:
+                entry.is_claimed, entry.failure, entry.failing_since = is_claimed, None, now
+            if is_claimed:
+                entry.failure = _CLAIMED.format(entry.message.message_id)
+        return [entry for entry in entries if not entry.is_claimed]
 
     def _is_new(self, entry: Entry, waiting: DelayedMessage | None) -> bool:
         message = entry.message
@@ -148,8 +184,9 @@ class Storing:
             logger.warning("message %r was dropped: another one with its id waits", message.message_id)
             entry.fate = Fate.DROPPED
             return False
-        replaces = self._on_duplicate is OnDuplicate.REPLACE
-        if not replaces or self._delivery.cancel(message.message_id) is ManagementOutcome.BEING_DISPATCHED:
+        if self._on_duplicate is OnDuplicate.REPLACE:
+            self._delivery.cancel(message.message_id)  # unless a dispatcher has it by now: then that is waited for
+        else:
             entry.meaning = renamed(message)
         return True
 
@@ -185,6 +222,13 @@ def _supersede(runs: list[deque[Entry]]) -> None:
         entry.fate = Fate.DROPPED
     if older:
         logger.warning("message %r came %d times before the one that is kept", older[0].message.message_id, len(older))
+    runs.clear()
+
+
+def _hold(runs: list[deque[Entry]], first: Entry) -> None:
+    """Hold what is left of the runs of an id as `first` is, of whose id a dispatcher has the message."""
+    for entry in (entry for run in runs for entry in run):
+        entry.is_claimed, entry.failure, entry.failing_since = True, first.failure, first.failing_since
     runs.clear()
 
 

@@ -1,8 +1,8 @@
 """The rule about a message_id that is taken, where a retry is sent under the id of what failed.
 
-Somebody has stored this retry already (its worker died before it acknowledged the message), or the earlier attempt has
-arrived and is just being removed. In the second case this one needs an id of its own, or it would be removed with the
-other.
+If this retry is stored already, because its worker died before it acknowledged the message, it waits once. If a
+dispatcher has the earlier attempt, the store waits until the dispatcher has removed that. If it has not within a few
+seconds, the retry gets an id of its own.
 
 Celery's adapter has another rule: results are read, and tasks revoked, by the id, so a retry keeps it, and waits.
 """

@@ -13,6 +13,7 @@ from delaystore.errors import (
     DuplicateKeyError,
     DuplicateMessageError,
     InvalidMessageError,
+    MessageBeingDispatchedError,
     StoreError,
     StorePermissionError,
     StoreSetupError,
@@ -48,6 +49,7 @@ _LONGEST: Final = 600
 _STATUS: Final = (
     (DuplicateMessageError, 409),
     (DuplicateKeyError, 409),
+    (MessageBeingDispatchedError, 409),
     (InvalidMessageError, 400),
     (StorePermissionError, 503),
     (StoreSetupError, 503),

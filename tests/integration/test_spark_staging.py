@@ -56,6 +56,7 @@ from delaystore.stores.sql import leave_delaystore_alone
 from delaystore.stores.sql.shelves import ShelfLimits
 from tests.integration.loading import DEAD, DUE, HERE, batch, load, row, rows, staged, staging_of, tables
 from tests.integration.sql_stores import message, opened
+from tests.long import long
 from tests.servers import PostgreSQL, PostgreSQLDatabases, ServerMissingError, SmallDisk
 
 ODD = [
@@ -307,6 +308,24 @@ def test_a_message_is_replaced_once_no_dispatcher_holds_it(store: SqlDelayedMess
             assert dispatcher.remove(held)
         assert replacing.result(timeout=60).stored == 3
     assert everything(store) == {message.message_id: message for message in rows(3, body=b"new")}
+
+
+@pytest.mark.parametrize("on_duplicate", [OnDuplicate.ERROR, OnDuplicate.IGNORE])
+@pytest.mark.parametrize("key", [None, long("k")])
+def test_a_message_that_is_being_dispatched_is_no_duplicate(
+    store: SqlDelayedMessageStore, database_url: str, on_duplicate: OnDuplicate, key: str | None
+) -> None:
+    store.store(row("m-00001", body=b"first"))
+    new = [*rows(1), row("m-00001", 1, body=b"new", key=key)]
+    with ThreadPoolExecutor() as pool:
+        with store.transaction() as dispatcher:
+            (held,) = dispatcher.fetch_due(LATEST_DUE_TIME, 1)
+            loading = pool.submit(load, database_url, "one", new, on_duplicate)
+            with pytest.raises(TimeoutError):
+                loading.result(timeout=1)
+            assert dispatcher.remove(held)
+        assert loading.result(timeout=60).stored == 2
+    assert everything(store)["m-00001"].body == b"new"
 
 
 def test_a_load_in_progress_is_refused(database_url: str) -> None:

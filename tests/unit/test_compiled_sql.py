@@ -343,7 +343,7 @@ def test_staging(engine: Engine) -> None:
     book.run("empty", lambda c: dialect.empty(c, '"a:b"'))
     for on_duplicate in OnDuplicate:
         book.add(f"promoting, duplicates: {on_duplicate}", dialect.promoting(live, NAMES, staged, on_duplicate))
-    book.run("claimed", lambda c: dialect.is_claimed(c, live, staged, NOW) and None)
+    book.run("claimed", lambda c: dialect.is_claimed(c, live, staged, NOW, OnDuplicate.IGNORE) and None)
     book.add("twice", twice(staged))
     book.add("waiting already", waiting_already(staged, live))
     book.add("registry insert", dialect.insert(registry_table(live, name)))

@@ -160,6 +160,20 @@ def test_half_a_character_in_a_filter_does_not_stay(call: Program) -> None:
     assert call("GET", "/operations") == {"operations": []}
 
 
+def test_an_id_that_is_being_dispatched_is_no_duplicate(call: Program, delivery: DelayedDelivery) -> None:
+    new = {"destination": "q", "delay": 0, "message_id": "m"}
+    call("POST", "/messages", json=new, status=201)
+    store = delivery.operable_store()
+    assert isinstance(store, InMemoryDelayedMessageStore)
+    store.key_patience = 0.1  # type: ignore[misc]
+    with store.transaction() as dispatcher:
+        (claimed,) = dispatcher.fetch_due(store.now(), 1)
+        said = call("POST", "/messages", json=new, status=409)["detail"]
+        assert "'m' is just being dispatched" in said
+        assert dispatcher.remove(claimed)
+    assert call("POST", "/messages", json=new, status=201) == {"message_id": "m", "stored": True}
+
+
 def test_a_message_with_a_key_that_waits_is_kept(call: Program) -> None:
     new = {"destination": "q", "delay": 9, "key": "k"}
     first = call("POST", "/messages", json={**new, "on_key": "keep"}, status=201)

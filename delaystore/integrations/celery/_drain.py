@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from delaystore.delivery import DelayedDelivery
-from delaystore.errors import DuplicateMessageError, InvalidMessageError
+from delaystore.errors import DuplicateMessageError, InvalidMessageError, MessageBeingDispatchedError
 from delaystore.integrations.celery._queue import WorkQueue, open_queue
 from delaystore.integrations.celery._reserved import reserved_message
 from delaystore.integrations.celery._tasks import DelayedTasks, seconds
@@ -98,7 +98,7 @@ class _Run:
             return
         try:
             self._delivery.send_many([message for _, message in batch])
-        except (DuplicateMessageError, InvalidMessageError):
+        except (DuplicateMessageError, InvalidMessageError, MessageBeingDispatchedError):
             for tag, message in batch:
                 self._one(tag, message)
             return
@@ -115,7 +115,7 @@ class _Run:
                 self._left += 1
                 return
             self._known += 1
-        except InvalidMessageError:
+        except (InvalidMessageError, MessageBeingDispatchedError):
             self._left += 1
             return
         else:

@@ -8,7 +8,7 @@ from kombu.exceptions import OperationalError
 from kombu.utils import functional
 
 from delaystore.delivery import DelayedDelivery, EnlistedDelivery
-from delaystore.errors import DuplicateMessageError, StoreUnavailableError
+from delaystore.errors import DuplicateMessageError, MessageBeingDispatchedError, StoreUnavailableError
 from delaystore.integrations.celery._due import Due
 from delaystore.integrations.celery._transaction import enlisted
 from delaystore.integrations.celery._wire import Envelope
@@ -71,6 +71,8 @@ class Keeper:
         while True:
             try:
                 return self._send(self._delivery, task)
+            except MessageBeingDispatchedError:
+                pass
             except StoreUnavailableError:
                 self._perhaps_stored = True
                 raise

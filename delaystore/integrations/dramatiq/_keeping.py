@@ -7,7 +7,7 @@ from dramatiq.errors import DecodeError
 from dramatiq.message import Message
 
 from delaystore.delivery import DelayedDelivery, EnlistedDelivery
-from delaystore.errors import DuplicateMessageError
+from delaystore.errors import DuplicateMessageError, MessageBeingDispatchedError
 from delaystore.integrations._taken import waits_already
 from delaystore.stores.abc import ManagementOutcome
 
@@ -31,6 +31,8 @@ def keep(delivery: DelayedDelivery, message: Message[Any], delay: float) -> None
     body, properties = message.encode(), _properties(message)
     try:
         delivery.send(message.queue_name, body, delay=delay, properties=properties, message_id=message.message_id)
+    except MessageBeingDispatchedError:
+        delivery.send(message.queue_name, body, delay=delay, properties=properties)
     except DuplicateMessageError:
         if not _waits(delivery, message, body, delay):
             delivery.send(message.queue_name, body, delay=delay, properties=properties)

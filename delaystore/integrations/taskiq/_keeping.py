@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from delaystore.bridge import in_thread
 from delaystore.delivery import AsyncDelayedDelivery, AsyncEnlistedDelivery, DelayedDelivery, EnlistedDelivery
-from delaystore.errors import DuplicateMessageError
+from delaystore.errors import DuplicateMessageError, MessageBeingDispatchedError
 from delaystore.integrations._taken import waits_already
 from delaystore.integrations.taskiq._publishing import Published
 from delaystore.message import DelayedMessage
@@ -36,6 +36,8 @@ async def keep(delivery: Delivery, task: Published, delay: float) -> None:
     options = _options(task, delay)
     try:
         await _call(delivery, delivery.send, task.destination, task.body, message_id=task.message_id, **options)
+    except MessageBeingDispatchedError:
+        await _call(delivery, delivery.send, task.destination, task.body, **options)
     except DuplicateMessageError:
         if not await _waits(delivery, task, delay):
             await _call(delivery, delivery.send, task.destination, task.body, **options)

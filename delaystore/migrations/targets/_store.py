@@ -9,6 +9,7 @@ from typing_extensions import override
 from delaystore.errors import (
     DuplicateMessageError,
     InvalidMessageError,
+    MessageBeingDispatchedError,
     MessageBeingStoredError,
     StoreError,
     StorePermissionError,
@@ -97,7 +98,7 @@ def store_each(store: ManagedDelayedMessageStore, messages: Sequence[DelayedMess
     """Store all at once; one by one where that fails. An outcome for each; see `MigrationTarget.send`."""
     try:
         store.store_many(messages)
-    except MessageBeingStoredError:
+    except (MessageBeingStoredError, MessageBeingDispatchedError):
         return [_store_one(store, message) for message in messages]
     except StoreUnavailableError as error:
         return [Outcome(OutcomeKind.UNSETTLED, str(error))] * len(messages)

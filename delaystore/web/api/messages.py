@@ -123,7 +123,10 @@ CALLS: Final = (
         method="POST",
         path="/messages",
         name="send",
-        summary="Store a message until it is due. 200: one of this message_id, or key, waits already.",
+        summary=(
+            "Store a message until it is due. 200: one of this message_id, or key, waits already. 409: a dispatcher "
+            "has the message of this message_id; send again."
+        ),
         do=send,
         body=ref("NewMessage"),
         answer=shape({"message_id": TEXT, "stored": FLAG}),

@@ -76,10 +76,10 @@ WHERE "sales_delayed_load_0123456789abcdef0123".attempt IN (__[POSTCOMPILE_attem
 -- # claimed
 SELECT "sales_delayed".message_id
 FROM "sales_delayed"
-WHERE "sales_delayed".claimed_by IS NOT NULL AND "sales_delayed".claimed_until > ? AND "sales_delayed".message_id IN (SELECT staged.message_id
+WHERE "sales_delayed".claimed_by IS NOT NULL AND "sales_delayed".message_id IN (SELECT staged.message_id
 FROM (SELECT "sales_delayed_load_0123456789abcdef0123".message_id AS message_id, "sales_delayed_load_0123456789abcdef0123".destination AS destination, "sales_delayed_load_0123456789abcdef0123".due_time AS due_time, "sales_delayed_load_0123456789abcdef0123".next_attempt AS next_attempt, "sales_delayed_load_0123456789abcdef0123".failure_count AS failure_count, "sales_delayed_load_0123456789abcdef0123".headers AS headers, "sales_delayed_load_0123456789abcdef0123".properties AS properties, "sales_delayed_load_0123456789abcdef0123".body AS body
 FROM "sales_delayed_load_0123456789abcdef0123"
-WHERE "sales_delayed_load_0123456789abcdef0123".attempt IN (__[POSTCOMPILE_attempt_1])) AS staged)
+WHERE "sales_delayed_load_0123456789abcdef0123".attempt IN (__[POSTCOMPILE_attempt_1])) AS staged) AND "sales_delayed".claimed_until > ?
  LIMIT ? OFFSET ?
 -- {'param_1': 1, 'param_2': 0}
 

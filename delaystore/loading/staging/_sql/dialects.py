@@ -18,6 +18,7 @@ from sqlalchemy import (
     func,
     insert,
     select,
+    update,
 )
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from typing_extensions import override
@@ -96,8 +97,15 @@ class StagingDialect(StoreDialect):
     def merging(self, live: Table, names: Sequence[str], staged: Select[Any], changed: Sequence[str]) -> Insert:
         """The insert that sets the columns `changed`, perhaps none, of rows whose message_id waits already."""
 
-    def is_claimed(self, connection: Connection, live: Table, staged: Select[Any], now: datetime) -> bool:  # noqa: ARG002 - for overriders
-        """Whether a dispatcher has claimed a message that `staged` would replace; False where row locks tell."""
+    def is_claimed(
+        self,
+        connection: Connection,  # noqa: ARG002 - for overriders
+        live: Table,  # noqa: ARG002
+        staged: Select[Any],  # noqa: ARG002
+        now: datetime,  # noqa: ARG002
+        on_duplicate: OnDuplicate,  # noqa: ARG002
+    ) -> bool:
+        """Whether a dispatcher has a message of an id in `staged`; False where the insert waits for row locks."""
         return False
 
 
@@ -176,6 +184,19 @@ class PostgreSqlStaging(StagingDialect, PostgreSqlDialect):
         return staged
 
     @override
+    def is_claimed(
+        self, connection: Connection, live: Table, staged: Select[Any], now: datetime, on_duplicate: OnDuplicate
+    ) -> bool:
+        """An insert that ignores duplicates waits for nobody: those that wait are locked until the load is stored."""
+        if on_duplicate is not OnDuplicate.IGNORE:
+            return False
+        key, rows = live.c[KEY], staged.subquery("staged")
+        is_staged = key.in_(select(rows.c[KEY]))
+        free = select(key).where(is_staged).with_for_update(skip_locked=True, of=live).cte("free")
+        found = select(key).where(is_staged, key.not_in(select(free.c[KEY]))).limit(1)
+        return connection.execute(found).first() is not None
+
+    @override
     def merging(self, live: Table, names: Sequence[str], staged: Select[Any], changed: Sequence[str]) -> Insert:
         """An insert that replaces waits for the row locks of dispatchers."""
         statement = postgresql.insert(live).from_select(list(names), staged, include_defaults=False)
@@ -210,12 +231,17 @@ class SqliteStaging(StagingDialect, SqliteDialect):
         return statement.on_conflict_do_update(index_elements=[KEY], set_=values | free)
 
     @override
-    def is_claimed(self, connection: Connection, live: Table, staged: Select[Any], now: datetime) -> bool:
-        """By a lease that has not ended."""
+    def is_claimed(
+        self, connection: Connection, live: Table, staged: Select[Any], now: datetime, on_duplicate: OnDuplicate
+    ) -> bool:
+        """By a lease; one that has expired ends now, so that its dispatcher cannot remove the message."""
         rows = staged.subquery("staged")
-        claimed = live.c.claimed_by.is_not(None) & (live.c.claimed_until > now)
-        found = select(live.c.message_id).where(claimed, live.c.message_id.in_(select(rows.c.message_id))).limit(1)
-        return connection.execute(found).first() is not None
+        leased = live.c.claimed_by.is_not(None) & live.c.message_id.in_(select(rows.c.message_id))
+        found = select(live.c.message_id).where(leased, live.c.claimed_until > now).limit(1)
+        if connection.execute(found).first() is not None:
+            return True
+        connection.execute(update(live).where(leased).values(claimed_by=None, claimed_until=None))
+        return False
 
 
 STAGING_DIALECTS: Final[Mapping[str, StagingDialect]] = {

@@ -12,6 +12,7 @@ from delaystore.errors import (
     DuplicateMessageError,
     KeyInUseError,
     LoadLostError,
+    MessageBeingDispatchedError,
     MessageBeingStoredError,
     StoreUnavailableError,
 )
@@ -97,20 +98,24 @@ class Promotion:
             try:
                 with self._database.writing() as bound:
                     return self._promote(bound)
-            except (_ClaimedError, _AnnouncedError, KeyInUseError) as error:
-                if time.monotonic() > deadline:
-                    raise StoreUnavailableError(f"{error} for {CLAIM_PATIENCE:.0f} s; load again") from None
-                self._database.store.tidy()
-                time.sleep(_POLL)
+            except (_ClaimedError, _AnnouncedError, KeyInUseError, MessageBeingDispatchedError) as error:
+                self._pause(deadline, error)
             except _ConflictError as conflict:
-                if isinstance(conflict, _DuplicatesError):
-                    self._refuse_duplicates()
+                if isinstance(conflict, _DuplicatesError) and self._are_claimed():
+                    self._pause(deadline, _ClaimedError())
+                    continue
                 tries += 1
                 if tries == TRIES:
                     raise StoreUnavailableError(
                         f"other transactions came in the way of the load {self._key.load_id!r} {TRIES} times; "
                         "run it again"
                     ) from None
+
+    def _pause(self, deadline: float, error: Exception) -> None:
+        if time.monotonic() > deadline:
+            raise StoreUnavailableError(f"{error} for {CLAIM_PATIENCE:.0f} s; load again") from None
+        self._database.store.tidy()
+        time.sleep(_POLL)
 
     def _promote(self, bound: BoundSqlStore) -> FinishedLoad:
         connection = bound.connection
@@ -168,7 +173,7 @@ class Promotion:
     def _insert(self, connection: Connection, now: datetime) -> int:
         dialect, staged = self._database.dialect, self._staged()
         replaces = self._on_duplicate is OnDuplicate.REPLACE
-        if replaces and dialect.is_claimed(connection, self._database.live, staged, now):
+        if dialect.is_claimed(connection, self._database.live, staged, now, self._on_duplicate):
             raise _ClaimedError
         if replaces and dialect.replaces_twice and connection.execute(twice(staged)).first() is not None:
             raise _DuplicatesError
@@ -201,7 +206,7 @@ class Promotion:
         for row in bound.connection.execute(keyed.order_by(*in_order(staging))).all():
             message = to_readable_message(row, row.message_key)
             try:
-                is_stored = bound.place(message, self._key_rule) == message.message_id
+                is_stored = bound.store_keyed(message, self._key_rule) == message.message_id
             except DuplicateMessageError:
                 if self._on_duplicate is not OnDuplicate.IGNORE:
                     raise
@@ -209,8 +214,10 @@ class Promotion:
             stored, left_out = stored + is_stored, left_out + (not is_stored)
         return stored, left_out
 
-    def _refuse_duplicates(self) -> None:
-        """Raise DuplicateMessageError, naming some; return if what waited has gone meanwhile."""
+    def _are_claimed(self) -> bool:
+        """Whether dispatchers have the duplicates that were found; False: they have gone. DuplicateMessageError: they
+        wait, or are twice in the load.
+        """
         staged = self._staged()
         with self._database.reading() as connection:
             repeated = connection.execute(twice(staged)).scalars().all()
@@ -219,8 +226,10 @@ class Promotion:
                 known = connection.execute(waiting_already(staged, self._database.live)).scalars().all()
         if repeated:
             raise DuplicateMessageError(repeated, "twice in the load", _ONE_EACH) from None
-        if known:
-            raise DuplicateMessageError(known, _WAITING, _NOT_AGAIN) from None
+        waiting = list(self._database.store.get_unclaimed(known)) if known else []
+        if waiting:
+            raise DuplicateMessageError(waiting, _WAITING, _NOT_AGAIN) from None
+        return bool(known)
 
     def _staged(self) -> Select[Any]:
         """Those without a key, in the order in which they lie. Each chunk is sorted, as suits the primary key."""
@@ -232,10 +241,10 @@ class Promotion:
 
 
 class _ClaimedError(Exception):
-    """A dispatcher has claimed a message that is to be replaced."""
+    """A dispatcher has claimed a message of the load's ids, which it may remove at any moment."""
 
     def __str__(self) -> str:
-        return "messages to be replaced were claimed by dispatchers"
+        return "messages of the load's ids were claimed by dispatchers"
 
 
 class _AnnouncedError(Exception):

@@ -1,0 +1,234 @@
+"""Random interleavings of publishing, forwarding and settling, under few ids: what was confirmed arrives, or waits.
+
+Two dispatchers and an ingress take turns, one step each. A step never waits for another one, so that each history can
+be made again by its seed.
+"""
+
+import random
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import pytest
+from sqlalchemy import text
+
+from delaystore.delivery import DelayedDelivery
+from delaystore.dispatcher.breakers import RepeatedFailuresOverTimeCircuitBreaker
+from delaystore.dispatcher.store_calls import StoreCalls
+from delaystore.ingress._entry import Entry, Fate
+from delaystore.ingress._storing import Storing
+from delaystore.ingress.arrival import Arrival
+from delaystore.ingress.settings import OnDuplicate
+from delaystore.message import LATEST_DUE_TIME, DelayedMessage
+from delaystore.settings import TransactionMode
+from delaystore.sql.dialects import mysql
+from delaystore.stores import InMemoryDelayedMessageStore, SqlDelayedMessageStore
+from delaystore.stores.abc import DelayedMessageStore
+from delaystore.testing import SettableClock
+from delaystore.transports.rabbitmq.raw.properties import RawProperties
+from tests.faults.scale import scaled
+from tests.long import long
+
+NOON: Final = datetime(2031, 1, 1, 12, tzinfo=UTC)
+LEASE: Final = timedelta(minutes=1)
+STEPS: Final = 40
+NAMES: Final = ("a", "b")
+CONTENTS: Final = (b"one", b"two")
+
+
+class DeadError(Exception):
+    """Ends a dispatcher's block without settling."""
+
+
+@dataclass
+class Publish:
+    """A message in its queue, published at a step; `confirmed`: the step at which it was acknowledged."""
+
+    entry: Entry
+    body: bytes
+    step: int
+    confirmed: int | None = None
+
+
+@dataclass
+class History:
+    """What happens between a store's handles. `forget`: makes leases end; None: claims end with their transaction."""
+
+    chance: random.Random
+    open_store: Callable[[], DelayedMessageStore]
+    rule: OnDuplicate
+    forget: Callable[[], None] | None
+    step: int = 0
+    publishes: list[Publish] = field(default_factory=list)
+    forwarded: list[tuple[int, str, bytes]] = field(default_factory=list)
+    blocks: list[tuple[ExitStack, DelayedMessageStore, list[DelayedMessage]]] = field(default_factory=list)
+
+    def run(self) -> None:
+        """Take steps, then let everything be forwarded, and look for what was lost."""
+        delivery = DelayedDelivery("sales", self.open_store())
+        breaker = RepeatedFailuresOverTimeCircuitBreaker("storing", timedelta(minutes=1))
+        calls = StoreCalls(breaker, timedelta(minutes=1))
+        self.storing = Storing(delivery, calls, self.rule, lambda _: None)
+        actions = [*2 * (self.publish, self.take_in, self.settle), self.fetch, self.fetch, self.end]
+        for self.step in range(STEPS):
+            self.chance.choice(actions)()
+        while self.blocks:
+            self.settle()
+        if self.forget is not None:
+            self.forget()
+        for _ in self.publishes:
+            self.take_in()
+        assert all(publish.confirmed is not None for publish in self.publishes), "nobody claims anything any more"
+        self.step = STEPS
+        while True:
+            store = self.open_store()
+            with store.transaction() as block:
+                found = list(block.fetch_due(LATEST_DUE_TIME, 100))
+                self.note(found)
+                block.remove_many(found)
+            if not found:
+                break
+        for publish in self.publishes:
+            self.check(publish)
+
+    @property
+    def now(self) -> datetime:
+        """Each step's messages are due behind those of the steps before."""
+        return NOON + timedelta(seconds=self.step)
+
+    def publish(self) -> None:
+        """Into the queue, confirmed by the broker."""
+        name, body = self.chance.choice(NAMES), self.chance.choice(CONTENTS)
+        message = DelayedMessage(message_id=name, destination="q", due_time=self.now, body=body)
+        properties = RawProperties.of({})
+        entry = Entry(Arrival("orders", "orders", "k", properties, body, False, len(self.publishes)), 0.0, message)
+        self.publishes.append(Publish(entry, body, self.step))
+
+    def take_in(self) -> None:
+        """What an ingress does with a batch; what has no fate stays in the queue."""
+        batch = [publish for publish in self.publishes if publish.confirmed is None][: self.chance.randint(1, 4)]
+        self.storing.store([publish.entry for publish in batch])
+        for publish in batch:
+            if publish.entry.fate is not None:
+                publish.confirmed = self.step
+
+    def fetch(self) -> None:
+        """A dispatcher claims, forwards, and has not settled yet."""
+        if len(self.blocks) == 2:
+            return
+        stack, store = ExitStack(), self.open_store()
+        claimer = store if self.forget is not None else stack.enter_context(store.transaction())
+        found = list(claimer.fetch_due(LATEST_DUE_TIME, self.chance.randint(1, 2)))
+        self.note(found)
+        self.blocks.append((stack, claimer, found))
+
+    def settle(self) -> None:
+        """A dispatcher removes what it has forwarded, or counts a failure, or dies."""
+        if not self.blocks:
+            return
+        stack, claimer, found = self.blocks.pop(self.chance.randrange(len(self.blocks)))
+        how = self.chance.choice(["remove", "remove", "fail", "die"])
+        if how == "remove":
+            claimer.remove_many(found)
+        elif how == "fail":
+            claimer.increment_failure_counts([(message, self.now) for message in found])
+        elif self.forget is None:
+            stack.pop_all().__exit__(DeadError, DeadError(), None)
+        stack.close()
+
+    def end(self) -> None:
+        """Leases end, while their dispatchers go on."""
+        if self.forget is not None:
+            self.forget()
+
+    def note(self, found: list[DelayedMessage]) -> None:
+        """The receiver has these."""
+        for message in found:
+            own = message.headers.get("delaystore.original-message-id", message.message_id)
+            self.forwarded.append((self.step, str(own), message.body))
+
+    def check(self, publish: Publish) -> None:
+        """A message that was kept, or was there already, is forwarded after it was published."""
+        assert publish.entry.fate is not None
+        if publish.entry.fate is Fate.DROPPED:
+            return
+        name = self.publishes[publish.entry.arrival.tag].entry.meaning
+        assert isinstance(name, DelayedMessage)
+        own = name.headers.get("delaystore.original-message-id", name.message_id)
+        later = [step for step, found, body in self.forwarded if (found, body) == (own, publish.body)]
+        superseded = self.rule is OnDuplicate.REPLACE and any(
+            other.step >= publish.step and other.body != publish.body for other in self.publishes
+        )
+        arrived = any(step >= publish.step for step in later)
+        assert arrived or superseded, f"lost: {publish}; forwarded {self.forwarded}"
+
+
+HISTORIES: Final = scaled(6, 1500)
+FIRST: Final = 12
+"""The first seed; the one of 16 has what was lost once in all stores."""
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is waited for: all is done by one thread."""
+    monkeypatch.setattr(SqlDelayedMessageStore, "key_patience", 0.0)
+    monkeypatch.setattr(InMemoryDelayedMessageStore, "key_patience", 0.0)
+    monkeypatch.setattr(mysql, "PATIENCE", 1)
+
+
+def histories(rule: OnDuplicate, count: int, begin: Callable[[History], None]) -> None:
+    """Make so many histories; one that loses something names its seed."""
+    for seed in range(FIRST, FIRST + count):
+        history = History(random.Random(seed), InMemoryDelayedMessageStore, rule, None)
+        begin(history)
+        try:
+            history.run()
+        except AssertionError as error:
+            raise AssertionError(f"{rule}, seed {seed}: {error}") from None
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("rule", list(OnDuplicate))
+def test_in_memory_nothing_is_lost(rule: OnDuplicate) -> None:
+    def begin(history: History) -> None:
+        clock = SettableClock()
+        store = InMemoryDelayedMessageStore(clock, lease=LEASE)
+
+        def opened() -> DelayedMessageStore:
+            handle = store.share()
+            handle.initialize("sales", TransactionMode.NONE)
+            return handle
+
+        def forget() -> None:
+            clock.advance(LEASE)
+
+        history.open_store, history.forget = opened, forget
+
+    histories(rule, scaled(100, 5000), begin)
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("rule", list(OnDuplicate))
+@pytest.mark.parametrize("database", ["postgresql", "sqlite", long("mariadb")])
+def test_in_a_database_nothing_is_lost(request: pytest.FixtureRequest, database: str, rule: OnDuplicate) -> None:
+    store = SqlDelayedMessageStore(request.getfixturevalue(f"{database}_url"))
+    store.initialize("sales", TransactionMode.NONE)
+    store.setup_infrastructure()
+    ended = text("UPDATE sales_delayed SET claimed_until = '2020-01-01 00:00:00.000000' WHERE claimed_by IS NOT NULL")
+
+    def forget() -> None:
+        with store.engine.begin() as connection:
+            connection.execute(ended)
+
+    def opened() -> DelayedMessageStore:
+        handle = SqlDelayedMessageStore(store.engine)
+        handle.initialize("sales", TransactionMode.NONE)
+        return handle
+
+    def begin(history: History) -> None:
+        history.open_store, history.forget = opened, forget if database == "sqlite" else None
+
+    histories(rule, scaled(2, 20) if database == "mariadb" else HISTORIES, begin)
+    store.close()
