@@ -166,13 +166,12 @@ def test_a_shelf_that_is_just_being_attached_keeps_its_messages(
 
 
 def test_no_duplicate_of_what_never_waited(store: SqlDelayedMessageStore, other: SqlDelayedMessageStore) -> None:
-    """The shelf is given up between the insert that found the id there, and the question which shelf it is."""
+    """The shelf is given up between the insert that found the id there, and the question where it is."""
     again = message(store.now(), 5, "again")
     with store.shelves.filled(filling(store, "again"), ROWS):
         end_needing(store)
-        with after(store.engine, "INSERT INTO", other.tidy), pytest.raises(StoreUnavailableError, match="'again'"):
+        with after(store.engine, "INSERT INTO", other.tidy):
             store.store(again)
-    store.store(again)
     assert store.count() == 1
 
 

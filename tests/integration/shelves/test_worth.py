@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import Connection, Table, make_url, text
 
 from delaystore.stores import SqlDelayedMessageStore
-from delaystore.stores.sql import store as sql_store
+from delaystore.stores.sql import _taken
 from delaystore.stores.sql.rows import to_row
 from tests.integration.shelves import ROWS
 from tests.integration.sql_stores import message, opened
@@ -81,10 +81,11 @@ def test_a_column_that_the_database_computes_may_be_added(store: SqlDelayedMessa
 
 
 def test_large_bodies_are_not_kept_to_be_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sql_store, "_LOOK_AHEAD", 1000)
+    monkeypatch.setattr(_taken, "LOOK_AHEAD", 1000)
     messages = (message(datetime.now(UTC), body=b"x" * 400) for _ in range(ROWS))
-    assert len(sql_store._first_of(messages, ROWS)) == 3
-    assert len(list(messages)) == ROWS - 3
+    looked_at = _taken.Messages(messages, ROWS)
+    assert (len(looked_at.first), looked_at.are_kept) == (3, False)
+    assert len(list(looked_at)) == ROWS
 
 
 def test_a_role_that_has_the_owners_rights_makes_shelves_of_the_owners(
