@@ -232,5 +232,5 @@ def test_a_time_beyond_all_years_is_rejected_by_send_and_migrate(run: CommandLin
     assert "2 x due_time is out of range" in sent.out
     assert run("setup", "--store", url("migrate")).code == 0
     source = f"file://{Path('a.parquet').absolute()}?destination==all&timezone=UTC"
-    run("migrate", "run", "--from", source, "--to", url("migrate"), "--endpoint", "sales", "--yes")
+    run("migrate", "run", "--from", source, "--to", url("migrate"), "--endpoint", "sales", "--yes", "--allow-rejects")
     assert [each.message_id for each in stored("migrate")] == ["good"]
