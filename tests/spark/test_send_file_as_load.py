@@ -207,7 +207,7 @@ def test_far_times_are_the_same_to_load_send_and_migrate(run: CommandLine, times
     loaded, sent = both(run, "a.parquet", *zone)
     setup = run("setup", "--store", url("migrate"))
     source = f"file://{Path('a.parquet').absolute()}?destination==all" + ("&timezone=UTC" if zone else "")
-    migrated = run("migrate", "run", "--from", source, "--to", url("migrate"), "--yes")
+    migrated = run("migrate", "run", "--from", source, "--to", url("migrate"), "--endpoint", "sales", "--yes")
     assert (sent.code, setup.code, migrated.code) == (0, 0, 0), (sent.err, migrated.err)
     expected = {str(at.year): at for at in due}
     assert {each.message_id: each.due_time for each in stored("send")} == expected
@@ -232,5 +232,5 @@ def test_a_time_beyond_all_years_is_rejected_by_send_and_migrate(run: CommandLin
     assert "2 x due_time is out of range" in sent.out
     assert run("setup", "--store", url("migrate")).code == 0
     source = f"file://{Path('a.parquet').absolute()}?destination==all&timezone=UTC"
-    run("migrate", "run", "--from", source, "--to", url("migrate"), "--yes")
+    run("migrate", "run", "--from", source, "--to", url("migrate"), "--endpoint", "sales", "--yes", "--allow-rejects")
     assert [each.message_id for each in stored("migrate")] == ["good"]
