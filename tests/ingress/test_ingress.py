@@ -144,18 +144,6 @@ def test_a_bad_message_is_put_aside_with_the_reason_and_the_others_go_on(
         assert delivery.count() == 2
 
 
-def test_a_message_whose_destination_is_the_ingress_queue_is_put_aside(ground: Ground, sqlite_url: str) -> None:
-    timeout = {
-        "NServiceBus.Timeout.Expire": "2020-01-31 09:00:00:000000 Z",
-        "NServiceBus.Timeout.RouteExpiredTimeoutTo": QUEUE,
-    }
-    with endpoint(sqlite_url, ground.url) as delivery, running(delivery, ground.url) as ingress:
-        ground.publish(b"round", headers=timeout)
-        await_settled(ingress, 1)
-    (rejected,) = ground.receive(REJECTED)
-    assert "would come back" in rejected.properties.headers["delaystore.rejected-reason"]
-
-
 @pytest.mark.parametrize(("on_duplicate", "waits"), [("keep", b"0"), ("replace", b"2499")])
 def test_an_id_that_a_whole_batch_has(
     ground: Ground, sqlite_url: str, on_duplicate: str, waits: bytes, caplog: pytest.LogCaptureFixture
