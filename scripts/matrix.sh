@@ -176,5 +176,5 @@ for step in "${steps[@]}"; do
 done
 [ -z "$again" ] || printf 'Failed beside other tests, and passed alone:\n%s' "$again"
 [ -z "$failures" ] || printf 'Failed on %s:\n%s' "$suite" "$failures"
-echo "$(date +%H:%M) all output is in $log"
+echo "$(date +%H:%M) $([ -z "$failures" ] && echo "all passed on $suite" || echo "failed on $suite"); all output is in $log"
 [ -z "$failures" ]

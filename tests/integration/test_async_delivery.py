@@ -1,6 +1,7 @@
 """AsyncDelayedDelivery: the same operations on an event loop, which nothing blocks."""
 
 import asyncio
+import gc
 import inspect
 import os
 import random
@@ -522,7 +523,13 @@ def test_a_statement_that_is_cancelled_leaves_sqlite_s_file_unlocked(tmp_path: P
     asyncio.run(program())
 
 
-@pytest.mark.parametrize("database", [str, create_async_engine], ids=["url", "engine"])
+AIOSQLITE_LEAVES = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+"""Where a task is cancelled while it connects: what we make of a URL closes that."""
+
+
+@pytest.mark.parametrize(
+    "database", [str, pytest.param(create_async_engine, marks=AIOSQLITE_LEAVES)], ids=["url", "engine"]
+)
 def test_tasks_cancelled_at_random_lose_nothing_of_sqlite_s(tmp_path: Path, database: Database) -> None:
     file, chance = tmp_path / "app.db", random.Random(7)
     acknowledged: dict[str, str] = {}
@@ -559,6 +566,7 @@ def test_tasks_cancelled_at_random_lose_nothing_of_sqlite_s(tmp_path: Path, data
         await store.engine.dispose()
 
     asyncio.run(program())
+    gc.collect()  # what is left behind is told here
 
 
 @pytest.mark.parametrize("freezing", [*ON_POSTGRESQL, "aiomysql", "asyncmy"], indirect=True)

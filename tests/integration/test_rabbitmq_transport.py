@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 import pika
+import psutil
 import pytest
 
 from delaystore.errors import TransportError, TransportSetupError, TransportUnavailableError
@@ -734,6 +735,21 @@ def test_a_backlog_is_taken_up_to_the_limit_however_long_it_takes_to_arrive(tran
 def test_receiving_from_a_queue_that_is_missing_says_so(transport: RabbitMQTransport) -> None:
     with pytest.raises(TransportError, match="no queue 'missing'"), transport.receive("missing"):
         pass
+
+
+def test_a_connection_in_use_when_the_transport_is_closed_is_closed_after_its_use(
+    transport: RabbitMQTransport, rabbitmq_url: str
+) -> None:
+    def connections() -> set[int]:
+        port = urlsplit(rabbitmq_url).port
+        return {each.fd for each in psutil.Process().net_connections() if each.raddr and each.raddr.port == port}
+
+    before = connections()
+    transport.declare("q")
+    with transport.receive("q", 1, 0):
+        assert connections() - before
+        transport.close()
+    assert not connections() - before
 
 
 @pytest.mark.long

@@ -1,10 +1,11 @@
 """The drivers of SQLite: Python's own, and one that has it in a thread for event loops."""
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar
 
+from sqlalchemy.engine.interfaces import Dialect
 from typing_extensions import override
 
 from delaystore.sql.drivers.base import Driver
@@ -39,5 +40,34 @@ class AioSqlite(PySqlite):
     blocking: ClassVar[str | None] = "pysqlite"
 
     @override
+    def connect(self, dialect: Dialect, arguments: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
+        return super().connect(dialect, arguments, {"async_creator_fn": _closing_what_was_opened, **parameters})
+
+    @override
     def text_by(self, connection: Any, decode: Callable[[bytes], str]) -> None:
         connection.driver_connection.text_factory = decode
+
+
+def _closing_what_was_opened(*arguments: Any, **parameters: Any) -> Any:
+    """A connection of aiosqlite that closes SQLite's at its end, even if its task was cancelled while it was opened."""
+    import aiosqlite
+
+    connection: Any = aiosqlite.connect(*arguments, **parameters)
+    connection._thread.daemon = True  # as SQLAlchemy has it
+    opened: list[sqlite3.Connection] = []
+    connector, stop = connection._connector, connection.stop
+
+    def open_it() -> sqlite3.Connection:
+        opened.append(connector())
+        return opened[0]
+
+    def close_it() -> None:
+        while opened:
+            opened.pop().close()
+
+    def stop_it() -> Any:
+        connection._tx.put_nowait((None, close_it))
+        return stop()
+
+    connection._connector, connection.stop = open_it, stop_it
+    return connection

@@ -35,6 +35,7 @@ class BlockingConnections:
         self._answer = ANSWER if answer is None else answer
         self._parameters = {"heartbeat": _HEARTBEAT, **parameters}
         self._idle: list[Any] = []
+        self._most_idle = _IDLE_CONNECTIONS
         self._worked: Node | None = None
         self._failed: Node | None = None
 
@@ -61,7 +62,8 @@ class BlockingConnections:
             self._put_back(connection, channel)
 
     def close(self) -> None:
-        """Close what is idle; may be called twice."""
+        """Close what is idle, and from now on each connection after its use; may be called twice."""
+        self._most_idle = 0
         with quiet_pika():
             while (connection := self._take()) is not None:
                 _close(connection)
@@ -130,7 +132,7 @@ class BlockingConnections:
                 return
             if not connection.is_open:
                 self._give_up(connection)
-            elif len(self._idle) < _IDLE_CONNECTIONS:
+            elif len(self._idle) < self._most_idle:
                 self._idle.append(connection)
             else:
                 _close(connection)
