@@ -87,7 +87,7 @@ def check_timeouts(rows: list[Row]) -> None:
         assert json.loads(row.properties) == message.properties
     assert [reason.partition(":")[0] for reason in reasons(rows)] == [
         "it has no destination",
-        "its headers are no JSON",
+        "the text of its headers is no JSON",
     ]
 
 
@@ -170,7 +170,7 @@ def test_an_export_of_ravendb_a_document_a_line(spark: SparkSession, tmp_path: P
     check_raven(row)
     assert [reason.partition(":")[0] for reason in reasons(rows)] == [
         "it is JSON, but no object",
-        "it is no JSON document",
+        "it is no JSON",
     ]
     assert [bytes(row.body) for row in rows if row[UNREADABLE]] == [b'{"broken', b"7"]
     assert len(readable(rows_of(ravendb_timeouts(spark, str(tmp_path))))) == 2
@@ -251,7 +251,8 @@ def test_a_broken_record_of_celery_is_rejected_alone(spark: SparkSession, tmp_pa
     assert [row.destination for row in readable(rows)] == ["q"]
     no_address = "its delivery_info has an exchange or a routing_key that no address can hold"
     no_objects = ["its field delivery_info is no object", "its field properties is no object"]
-    assert reasons(rows) == [*[no_address] * 2, *no_objects]
+    half = "it holds half a character: a surrogate, \\ud800 to \\udfff, without its pair"
+    assert reasons(rows) == [half, no_address, *no_objects]
 
 
 EVENTS = [
@@ -349,6 +350,6 @@ def test_the_writer_rejects_what_could_not_be_read_for_that_reason(
     options = {"store": sqlite_url, "endpoint": "sales", "rejects": str(tmp_path / "rejects"), "loadId": "a"}
     messages.write.format("delaystore").options(**options).mode("append").save()
     (line,) = next((tmp_path / "rejects").glob("sales_*/a-00001.jsonl")).read_text().splitlines()
-    assert json.loads(line)["reason"].startswith("it is no JSON document")
+    assert json.loads(line)["reason"].startswith("it is no JSON: ")
     waiting = spark.read.format("delaystore").option("store", sqlite_url).option("endpoint", "sales").load()
     assert [row.message_id for row in waiting.collect()] == [HEADERS["NServiceBus.MessageId"]]
