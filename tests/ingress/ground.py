@@ -11,6 +11,7 @@ import pika
 from delaystore import DelayedDelivery, DelayedDeliverySettings, RabbitMQTransport, SqlDelayedMessageStore
 from delaystore.ingress.ingress import Ingress
 from delaystore.ingress.reading.destinations.naming import parse_destination
+from delaystore.ingress.reading.forms.naming import parse_forms
 from delaystore.ingress.reading.rules import ReadingRules
 from delaystore.ingress.settings import IngressSettings
 from tests.faults.patience import wait_until
@@ -121,11 +122,12 @@ def queue_bound(url: str, queue: str, exchange: str, key: str) -> None:
         connection.channel().queue_bind(queue, exchange, key)
 
 
-def rules() -> ReadingRules:
-    """As for an exchange that stands in for the plugin's."""
+def rules(forms: Sequence[str] = ()) -> ReadingRules:
+    """As for an exchange that stands in for the plugin's. `forms`: names of delay forms; none: the usual ones."""
     transport = RabbitMQTransport("amqp://localhost")  # it is asked what it carries, which takes no connection
     destination = parse_destination(f"/exchanges/{OUT}", "--destination")
-    return ReadingRules(ingress_queue=QUEUE, destination=destination, check=transport.check)
+    chosen = parse_forms(forms, "--forms") if forms else ()
+    return ReadingRules(ingress_queue=QUEUE, destination=destination, forms=chosen, check=transport.check)
 
 
 @contextmanager
@@ -143,9 +145,9 @@ def endpoint(store_url: str, broker_url: str | None = None, **settings: Any) -> 
 
 
 @contextmanager
-def running(delivery: DelayedDelivery, url: str, **settings: Any) -> Iterator[Ingress]:
+def running(delivery: DelayedDelivery, url: str, *, forms: Sequence[str] = (), **settings: Any) -> Iterator[Ingress]:
     """An ingress at work; at the end it has stopped."""
-    ingress = Ingress(delivery, url, rules(), IngressSettings(queue=QUEUE, **settings))
+    ingress = Ingress(delivery, url, rules(forms), IngressSettings(queue=QUEUE, **settings))
     ingress.start()
     try:
         yield ingress
