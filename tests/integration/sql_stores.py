@@ -5,13 +5,15 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
+from sqlalchemy import Engine
+
 from delaystore.message import DelayedMessage, new_message_id
 from delaystore.settings import TransactionMode
 from delaystore.stores import SqlDelayedMessageStore
 
 
 @contextmanager
-def opened(url: str, **options: Any) -> Iterator[SqlDelayedMessageStore]:
+def opened(url: str | Engine, **options: Any) -> Iterator[SqlDelayedMessageStore]:
     store = SqlDelayedMessageStore(url, **options)
     store.initialize("sales", TransactionMode.NONE)
     store.setup_infrastructure()

@@ -59,9 +59,9 @@ class Snapshot(Resource):
                 is_there = inspect(self._connection).has_table(source.table.name, schema=source.table.schema)
                 self._connection.rollback()
                 self._connection.execute(_BEGIN)
-                self._connection.execute(text(SENDS_NOTHING))  # else it keeps loads from their shelves while it is held
                 if is_there:
-                    self._keep_shelves(source.table)
+                    self._keep_shelves(source.table)  # a lock, before any SELECT takes the snapshot
+                self._connection.execute(text(SENDS_NOTHING))  # else it keeps loads from their shelves while it is held
                 self._connection.execute(_NO_TIMEOUT)
                 self.name = str(self._connection.execute(_EXPORT).scalar_one())
                 if is_there:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from sqlalchemy import Connection, Table, make_url, text
+from sqlalchemy import Connection, Table, create_engine, make_url, text
 
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.sql import _taken
@@ -132,8 +132,10 @@ def test_a_trigger_that_is_gone_does_not_matter(store: SqlDelayedMessageStore) -
 
 
 def test_a_session_keeps_its_limits(store: SqlDelayedMessageStore, postgresql_url: str) -> None:
-    """It goes back to a pool, which may be the caller's."""
-    with opened(f"{postgresql_url}?options=-cidle_session_timeout%3D7min") as limited:
+    """It goes back to the caller's pool."""
+    engine = create_engine(f"{postgresql_url}?options=-cidle_session_timeout%3D7min")
+    with opened(engine) as limited:
         store_many(limited, ROWS)
-        with limited.engine.connect() as connection:
+        with engine.connect() as connection:
             assert connection.exec_driver_sql("SHOW idle_session_timeout").scalar() == "7min"
+    engine.dispose()
