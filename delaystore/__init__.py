@@ -3,8 +3,6 @@
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from delaystore.extras import lazily
-
 if TYPE_CHECKING:
     from delaystore.delivery import AsyncDelayedDelivery, DelayedDelivery
     from delaystore.dispatcher import DispatchObserver
@@ -51,13 +49,19 @@ _HOMES: Final = {
 logging.getLogger("delaystore").addHandler(logging.NullHandler())
 
 
-_getattr, __dir__ = lazily(__name__, _HOMES)
-
-
 def __getattr__(name: str) -> Any:
     """Import a public name at its first use: SQLAlchemy, Alembic and pika load slowly, and pika is an extra."""
     if name == "__version__":
         from importlib.metadata import version
 
         return version("delaystore")
-    return _getattr(name)
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """All public names, also those that are not imported yet. No import: a signal handler must come first."""
+    return sorted({*globals(), *__all__})

@@ -286,7 +286,7 @@ def test_reading_never_creates_a_table(run: CommandLine) -> None:
 
 def test_setup_may_be_repeated_and_says_what_is_ready(run: CommandLine) -> None:
     result = run("setup", "--queue", "extra", "--error-queue", "trouble", "--json")
-    assert result.document == {"endpoint": "sales", "queues": ["trouble", "extra"]}
+    assert result.document == {"endpoint": "sales", "queues": ["trouble", "extra"], "ready": True, "defects": []}
     assert run("receive", "extra").code == 1
 
 

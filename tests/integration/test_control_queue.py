@@ -47,7 +47,7 @@ MISTAKES: list[tuple[Any, str]] = [
     ({"cancel": ""}, "bad_id"),
     ({"cancel": "x" * 256}, "bad_id"),
     ({"get": "a\0b"}, "bad_id"),
-    ({"get": "\ud800"}, "bad_id"),
+    ({"get": "\ud800"}, "malformed"),  # half a character is no JSON text
     ({"get": {"key": ""}}, "bad_id"),
     ({"get": {"key": "a\nb"}}, "bad_id"),
     ({"reschedule": "a", "delay": -1}, "bad_time"),
