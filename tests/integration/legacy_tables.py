@@ -119,7 +119,7 @@ ROWS = [
     Row(2, NOW - timedelta(days=1), headers={}),
     Row(3, NOW + 8 * YEAR, body=None, saga=None),
     Row(4, NOW + timedelta(hours=2), destination="Büro 'x' %s", body="ü😀".encode() * 9000),
-    Row(5, NOW + timedelta(hours=3), headers="corrupted {", reason="its headers are no"),
+    Row(5, NOW + timedelta(hours=3), headers="corrupted {", reason="(its headers are|the text of its headers is) no"),
     Row(6, NOW + timedelta(hours=4), destination=None, reason="it has no destination"),
     Row(7, NOW + 9 * YEAR, saga=None),
 ]

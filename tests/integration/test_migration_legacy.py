@@ -1,5 +1,6 @@
 """NServiceBus' tables on real databases: found, read, hidden, moved, and given back as they were."""
 
+import re
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -88,7 +89,7 @@ def test_rows_become_messages_and_bad_ones_say_why(legacy: tuple[Kind, str], sou
     assert messages == {message.message_id: message for message in (row.message(kind) for row in GOOD)}
     rejected = {row.row_id: row.reason for row in source.left(found)}
     assert rejected.keys() == {row.row_id for row in BAD}
-    assert all(rejected[row.row_id].startswith(row.reason or "?") for row in BAD)
+    assert all(re.match(row.reason or "$", rejected[row.row_id]) for row in BAD)
 
 
 def test_rows_go_back_bit_for_bit(legacy: tuple[Kind, str], source: SqlSource) -> None:
