@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from apscheduler.jobstores.sqlalchemy import SQLAlchemyJobStore
 from apscheduler.schedulers.background import BackgroundScheduler
-from sqlalchemy import create_engine, make_url, text
+from sqlalchemy import Engine, create_engine, event, make_url, text
 
 from delaystore import DelayedDelivery
 from delaystore.errors import ConfigurationError, MigrationError
@@ -244,6 +244,64 @@ def test_a_part_that_is_named_too_often_is_no_message(sqlite_url: str) -> None:
     with closing(open_source(of_jobs(sqlite_url))) as source:
         ((rejected,),) = source.would_move("app", None)
     assert rejected.reason == "its arguments are too large, or hold themselves"
+
+
+def test_a_small_pickle_of_a_large_body_is_no_message(sqlite_url: str) -> None:
+    with scheduler(sqlite_url) as one:
+        add(one, "large", args=["\1" * 49_000] * 200)
+    with closing(open_source(of_jobs(sqlite_url))) as source:
+        ((rejected,),) = source.would_move("app", None)
+    assert rejected.reason == "its arguments are too large, or hold themselves"
+
+
+def test_large_bodies_of_small_pickles_are_read_and_moved_few_at_a_time(sqlite_url: str, tmp_path: Path) -> None:
+    names = [f"job {number}" for number in range(5)]
+    with scheduler(sqlite_url) as one:
+        for name in names:
+            add(one, name, args=["x" * 50_000] * 180)
+    with (
+        closing(open_source(of_jobs(sqlite_url))) as source,
+        closing(open_target(f"sqlite:///{tmp_path / 'target.db'}", "app")) as target,
+    ):
+        pages = list(source.would_move("app", None))
+        assert [row.row_id for page in pages for row in page] == names
+        assert [len(page) for page in pages] == [2, 2, 1]
+        report = run(source, target, "app", RunSettings(batch_size=1000))
+        assert report.run is not None
+        assert [batch.count for batch in source.batches(report.run)] == [2, 2, 1]
+        assert verify(source, target, "app").good
+    assert rows_of(sqlite_url) == []
+
+
+def test_a_large_batch_takes_statements_of_few_parameters(sqlite_url: str) -> None:
+    most = 0
+
+    def count(_connection: Any, _cursor: Any, _statement: str, parameters: Any, _context: Any, many: bool) -> None:
+        nonlocal most
+        most = max(most, 0 if many else len(parameters))
+
+    with scheduler(sqlite_url) as one:
+        add(one, "job 0")
+    with connected(sqlite_url) as connection:
+        connection.execute(
+            text(
+                f"INSERT INTO {TABLE} WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers "
+                f"WHERE n < 2999) SELECT 'job ' || n, next_run_time, job_state FROM numbers, {TABLE}"
+            )
+        )
+    with (
+        closing(open_source(of_jobs(sqlite_url))) as source,
+        closing(open_target("noop:", "app")) as target,
+    ):
+        event.listen(Engine, "before_cursor_execute", count)
+        try:
+            report = run(source, target, "app", RunSettings(batch_size=3000))
+        finally:
+            event.remove(Engine, "before_cursor_execute", count)
+        assert report.run is not None
+        assert [one.number for one in source.batches(report.run)] == [1]
+    assert report.counts == RunCounts(prepared=3000, returned=3000)
+    assert 1000 <= most <= 2000
 
 
 def test_another_table_and_pickle_protocol(sqlite_url: str) -> None:
