@@ -187,6 +187,18 @@ def test_a_job_that_the_target_refuses_goes_back_to_the_scheduler(url: str, tmp_
     assert rows_of(url) == [row for row in before if row["id"] == "taken"]
 
 
+def test_a_kill_hides_no_job_that_the_target_refused(sqlite_url: str, tmp_path: Path) -> None:
+    target_url = f"sqlite:///{tmp_path / 'target.db'}"
+    with DelayedDelivery("sales", SqlDelayedMessageStore(target_url)) as delivery:
+        delivery.send("elsewhere", b"another", at=NOON, message_id="taken")
+    with scheduler(sqlite_url) as one:
+        add(one, "taken")
+    urls = of_jobs(sqlite_url), target_url
+    command = [sys.executable, "-m", "tests.integration.killed_migration", *urls, "0", "1", "1"]
+    assert subprocess.run(command, cwd=ROOT, check=False).returncode == -signal.SIGKILL
+    assert [row["id"] for row in rows_of(sqlite_url)] == ["taken"]
+
+
 def test_jobs_go_back_as_they_were(url: str) -> None:
     with scheduler(url) as one:
         for number in range(3):
