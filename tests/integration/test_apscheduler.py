@@ -285,24 +285,20 @@ def test_large_bodies_of_small_pickles_are_read_and_moved_few_at_a_time(sqlite_u
     assert rows_of(sqlite_url) == []
 
 
-def test_a_large_batch_takes_statements_of_few_parameters(sqlite_url: str) -> None:
+def test_a_large_batch_takes_statements_of_few_parameters(url: str) -> None:
     most = 0
 
     def count(_connection: Any, _cursor: Any, _statement: str, parameters: Any, _context: Any, many: bool) -> None:
         nonlocal most
         most = max(most, 0 if many else len(parameters))
 
-    with scheduler(sqlite_url) as one:
+    with scheduler(url) as one:
         add(one, "job 0")
-    with connected(sqlite_url) as connection:
-        connection.execute(
-            text(
-                f"INSERT INTO {TABLE} WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers "
-                f"WHERE n < 2999) SELECT 'job ' || n, next_run_time, job_state FROM numbers, {TABLE}"
-            )
-        )
+    with connected(url) as connection:
+        copy = text(f"INSERT INTO {TABLE} SELECT :id, next_run_time, job_state FROM {TABLE} WHERE id = 'job 0'")
+        connection.execute(copy, [{"id": f"job {number}"} for number in range(1, 3000)])
     with (
-        closing(open_source(of_jobs(sqlite_url))) as source,
+        closing(open_source(of_jobs(url))) as source,
         closing(open_target("noop:", "app")) as target,
     ):
         event.listen(Engine, "before_cursor_execute", count)
@@ -313,7 +309,7 @@ def test_a_large_batch_takes_statements_of_few_parameters(sqlite_url: str) -> No
         assert report.run is not None
         assert [one.number for one in source.batches(report.run)] == [1]
     assert report.counts == RunCounts(prepared=3000, returned=3000)
-    assert 1000 <= most <= 2000
+    assert 0 < most <= 2000
 
 
 def test_another_table_and_pickle_protocol(sqlite_url: str) -> None:
