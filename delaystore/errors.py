@@ -13,7 +13,7 @@ Everything delaystore raises on purpose is a `DelaystoreError`; its text says wh
     │   ├── StoreUnavailableError     it cannot be reached, or refuses the login
     │   │   ├── MessageBeingStoredError somebody else is just storing a message_id
     │   │   ├── MessageBeingDispatchedError a dispatcher has claimed the message of a message_id
-    │   │   └── KeyInUseError         a dispatcher, or somebody's transaction, has the message of a key
+    │   │   └── KeyInUseError         a dispatcher, or an open transaction, has the message of a key
     │   ├── DurabilityUnknownError    it is stored, but perhaps not on the synchronous standby
     │   ├── StorePermissionError      its user may not do what was asked
     │   ├── StoreSetupError           tables missing, or of a version this release does not know
@@ -121,8 +121,8 @@ class MessageBeingDispatchedError(StoreUnavailableError):
         self.message_ids = tuple(message_ids)
         named = ", ".join(repr(message_id) for message_id in self.message_ids[:NAMED_DUPLICATES])
         super().__init__(
-            f"message_id {named} is just being dispatched, or somebody's transaction has changed its message and has "
-            "not ended; nothing was stored: send again"
+            f"message_id {named} is just being dispatched, or an open transaction has changed its message; "
+            "nothing was stored: send again"
         )
 
     def __reduce__(self) -> tuple[type["MessageBeingDispatchedError"], tuple[Sequence[str]]]:
@@ -178,8 +178,8 @@ class KeyInUseError(StoreUnavailableError):
     def __init__(self, key: str) -> None:
         self.key = key
         super().__init__(
-            f"the message with the key {key!r} is just being dispatched, or somebody's transaction has changed it and "
-            "has not ended; nothing was stored: send again"
+            f"the message with the key {key!r} is just being dispatched, or an open transaction has changed it; "
+            "nothing was stored: send again"
         )
 
     def __reduce__(self) -> tuple[type["KeyInUseError"], tuple[str]]:

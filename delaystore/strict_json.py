@@ -56,7 +56,7 @@ def strict_decoder(parse_int: Callable[[str], Any] = int) -> json.JSONDecoder:
 
 
 def check_depth(value: Any, levels: int = DEEPEST) -> None:
-    """Raise DeepJsonError for a value of more than so many levels."""
+    """Raise DeepJsonError for a value that is nested to more than `levels`."""
     if is_deeper(value, levels):
         raise _too_deep()
 

@@ -12,17 +12,23 @@ _TRY_EVERY: Final = 5.0
 """Seconds between two attempts."""
 _LONGEST: Final = 1200.0
 """Seconds after which a message goes back to its queue, and comes again. Where one stays unacknowledged for longer
-than consumer_timeout, by default half an hour, RabbitMQ ends the reading; what is just being stored comes twice."""
+than consumer_timeout, by default half an hour, RabbitMQ closes the channel (or cancels the consumer), and delivers the
+messages that are being stored a second time."""
 
 
 class KeptBack:
-    """What the store fails on although it answers, what the rejected queue does not take, and what waits for a
-    dispatcher to settle the message of its id.
+    """Unacknowledged messages of the ingress queue that are retried every few seconds.
 
-    It may have half of the prefetch, and half of the memory: so others always come. Beyond that it gives up, the oldest
-    first, what the store fails on. Of what has an objection only tags stay in memory then, by which it is given back to
-    its queue once the rejected queue takes messages again; but the prefetch it fills. What waits for a dispatcher is
-    never given up: the prefetch and the memory that it fills are free again once the dispatcher is done.
+    There are three kinds:
+
+    1. Failing: the store answers, but cannot store the message.
+    2. Rejected: the message cannot be accepted, and the rejected queue does not take it.
+    3. Claimed: a dispatcher has claimed the message of the same id, and has not settled it.
+
+    Together they may have half of the prefetch and half of the memory, so that other messages still arrive. Beyond that
+    failing messages are given up, the oldest first, and are then rejected, too. Rejected messages then keep only their
+    delivery tags in memory; they still fill the prefetch, and go back to their queue once the rejected queue takes
+    messages again. Claimed messages stay in memory until the dispatcher settles the message of their id.
     """
 
     def __init__(self, settings: IngressSettings) -> None:

@@ -159,7 +159,11 @@ class Storing:
         return [entry for entry in entries if self._is_new(entry, unclaimed.get(entry.message.message_id))]
 
     def _without_claimed(self, entries: Sequence[Entry], doubtful: Sequence[Entry]) -> Sequence[Entry]:
-        """`entries` without those of `doubtful` of whose ids a dispatcher has the message: these have a failure now."""
+        """Return `entries` without those whose id a dispatcher has claimed.
+
+        Only the ids of `doubtful` are looked up. A claimed entry gets `is_claimed` and a failure that says so; the
+        others of `doubtful` lose a failure of that kind.
+        """
         if not doubtful:
             return entries
         ids, now = [entry.message.message_id for entry in doubtful], time.monotonic()
@@ -226,7 +230,13 @@ def _supersede(runs: list[deque[Entry]]) -> None:
 
 
 def _hold(runs: list[deque[Entry]], first: Entry) -> None:
-    """Hold what is left of the runs of an id as `first` is, of whose id a dispatcher has the message."""
+    """Keep the other entries of an id waiting for its dispatcher, as `first` does.
+
+    Args:
+        runs: the entries of the id that are still open; empty afterwards.
+        first: an entry of the same id, which was found claimed; the others get its failure.
+
+    """
     for entry in (entry for run in runs for entry in run):
         entry.is_claimed, entry.failure, entry.failing_since = True, first.failure, first.failing_since
     runs.clear()

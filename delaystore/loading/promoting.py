@@ -44,7 +44,10 @@ def promote(
 
 
 def _patiently(step: Callable[[], Result]) -> Result:
-    """`step()`, again after an outage. What was lost in one, is told with the outage's own error."""
+    """Return `step()`, tried again after an outage of the store.
+
+    Raises LoadLostError naming the first outage, if the load's staged rows were lost in one.
+    """
     outages: list[StoreUnavailableError] = []
 
     def attempt() -> Result:

@@ -4,7 +4,7 @@ A pickle is a program for a machine with a stack. The standard library's picklet
 find a class or call something leave a note of what they would have made.
 
 A small pickle can ask for much: so steps, its size and names are limited, the memo is numbered without gaps, and only
-text is hashed, whose hashes nobody can predict.
+text is hashed, because Python's hashes of text cannot be predicted.
 """
 
 import pickletools  # nosec B403

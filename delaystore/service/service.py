@@ -111,8 +111,8 @@ class Service:
         """
         if self._protected and not configuration.web.is_protected:
             raise ConfigurationError(
-                "[web] users: the last user is removed, and without users the page lets in anybody on this machine; "
-                "name a user, or restart the service to run it without users"
+                "[web] users: the last user is removed, and without users the page accepts every request from this "
+                "machine; name a user, or restart the service to run it without users"
             )
         found = list(changes(self.configuration, configuration))
         wanted = with_fixed_of(self.configuration, configuration)

@@ -56,7 +56,7 @@ def plain_error(exception: BaseException) -> DelaystoreError | None:
 
 
 def is_fatal(line: str) -> bool:
-    """Whether a line of Spark's tells of what no retry mends: memory or a disk that has run out."""
+    """Whether a line of Spark's output says that memory or disk has run out, which no retry can fix."""
     return any(words in line for words in _REMEDIES)
 
 

@@ -39,7 +39,7 @@ class EngineConnections:
             event.listen(engine, moment, self._used_by)
 
     def _disposed(self, engine: Engine) -> None:
-        """Nobody takes a connection from the former pool again: SQLAlchemy leaves them to the garbage collector.
+        """Close the former pool's connections as they come back; SQLAlchemy leaves them to the garbage collector.
 
         Its users include threads that are connecting at this moment.
         """

@@ -1,4 +1,4 @@
-"""Bodies of requests, which are as large, and come as slowly, as whoever sends them likes."""
+"""Read the bodies of requests; a client decides how large a body is and how slowly it comes, so both are limited."""
 
 import asyncio
 from typing import Final

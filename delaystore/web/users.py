@@ -84,7 +84,7 @@ class Accounts:
         return bool(self._accounts)
 
     def known(self, name: str, secret: str) -> User | None:
-        """The user who was accepted with this secret a while ago; None: nobody was."""
+        """The user of this name, if accepted with this secret a while ago; None: was not."""
         given, now = self._remembered(name, secret), time.monotonic()
         before, until = self._accepted.get(name, (b"", now))
         if now >= until or not hmac.compare_digest(before, given):

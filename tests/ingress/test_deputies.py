@@ -200,7 +200,7 @@ def test_cc_of_another_programs_failed_message_takes_no_effect_when_it_is_sent_a
     connection = pika.BlockingConnection(pika.URLParameters(shop.url))
     connection.channel().basic_publish("", "error", b"foreign", properties)
     connection.close()
-    assert shop.next(SPARED)[1] == b"foreign"  # by whoever published it
+    assert shop.next(SPARED)[1] == b"foreign"  # by its publisher
     wait_until(lambda: shop.depth("error") == 1, "the error queue")
     assert shop.delivery.operations.errors.replay().done == 1
     assert shop.next("billing")[0].headers["delaystore.cc"] == [SPARED]

@@ -80,7 +80,7 @@ class History:
             self.forget()
         for _ in self.publishes:
             self.take_in()
-        assert all(publish.confirmed is not None for publish in self.publishes), "nobody claims anything any more"
+        assert all(publish.confirmed is not None for publish in self.publishes), "a publish is not confirmed"
         self.step = STEPS
         while True:
             store = self.open_store()
@@ -179,7 +179,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def histories(rule: OnDuplicate, count: int, begin: Callable[[History], None]) -> None:
-    """Make so many histories; one that loses something names its seed."""
+    """Make `count` histories; one that loses something names its seed."""
     for seed in range(FIRST, FIRST + count):
         history = History(random.Random(seed), InMemoryDelayedMessageStore, rule, None)
         begin(history)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from apscheduler.jobstores.sqlalchemy import SQLAlchemyJobStore
 from apscheduler.schedulers.background import BackgroundScheduler
-from sqlalchemy import create_engine, make_url, text
+from sqlalchemy import Engine, create_engine, event, make_url, text
 
 from delaystore import DelayedDelivery
 from delaystore.errors import ConfigurationError, MigrationError
@@ -187,6 +187,18 @@ def test_a_job_that_the_target_refuses_goes_back_to_the_scheduler(url: str, tmp_
     assert rows_of(url) == [row for row in before if row["id"] == "taken"]
 
 
+def test_a_kill_hides_no_job_that_the_target_refused(sqlite_url: str, tmp_path: Path) -> None:
+    target_url = f"sqlite:///{tmp_path / 'target.db'}"
+    with DelayedDelivery("sales", SqlDelayedMessageStore(target_url)) as delivery:
+        delivery.send("elsewhere", b"another", at=NOON, message_id="taken")
+    with scheduler(sqlite_url) as one:
+        add(one, "taken")
+    urls = of_jobs(sqlite_url), target_url
+    command = [sys.executable, "-m", "tests.integration.killed_migration", *urls, "0", "1", "1"]
+    assert subprocess.run(command, cwd=ROOT, check=False).returncode == -signal.SIGKILL
+    assert [row["id"] for row in rows_of(sqlite_url)] == ["taken"]
+
+
 def test_jobs_go_back_as_they_were(url: str) -> None:
     with scheduler(url) as one:
         for number in range(3):
@@ -244,6 +256,60 @@ def test_a_part_that_is_named_too_often_is_no_message(sqlite_url: str) -> None:
     with closing(open_source(of_jobs(sqlite_url))) as source:
         ((rejected,),) = source.would_move("app", None)
     assert rejected.reason == "its arguments are too large, or hold themselves"
+
+
+def test_a_small_pickle_of_a_large_body_is_no_message(sqlite_url: str) -> None:
+    with scheduler(sqlite_url) as one:
+        add(one, "large", args=["\1" * 49_000] * 200)
+    with closing(open_source(of_jobs(sqlite_url))) as source:
+        ((rejected,),) = source.would_move("app", None)
+    assert rejected.reason == "its arguments are too large, or hold themselves"
+
+
+def test_large_bodies_of_small_pickles_are_read_and_moved_few_at_a_time(sqlite_url: str, tmp_path: Path) -> None:
+    names = [f"job {number}" for number in range(5)]
+    with scheduler(sqlite_url) as one:
+        for name in names:
+            add(one, name, args=["x" * 50_000] * 180)
+    with (
+        closing(open_source(of_jobs(sqlite_url))) as source,
+        closing(open_target(f"sqlite:///{tmp_path / 'target.db'}", "app")) as target,
+    ):
+        pages = list(source.would_move("app", None))
+        assert [row.row_id for page in pages for row in page] == names
+        assert [len(page) for page in pages] == [2, 2, 1]
+        report = run(source, target, "app", RunSettings(batch_size=1000))
+        assert report.run is not None
+        assert [batch.count for batch in source.batches(report.run)] == [2, 2, 1]
+        assert verify(source, target, "app").good
+    assert rows_of(sqlite_url) == []
+
+
+def test_a_large_batch_takes_statements_of_few_parameters(url: str) -> None:
+    most = 0
+
+    def count(_connection: Any, _cursor: Any, _statement: str, parameters: Any, _context: Any, many: bool) -> None:
+        nonlocal most
+        most = max(most, 0 if many else len(parameters))
+
+    with scheduler(url) as one:
+        add(one, "job 0")
+    with connected(url) as connection:
+        copy = text(f"INSERT INTO {TABLE} SELECT :id, next_run_time, job_state FROM {TABLE} WHERE id = 'job 0'")
+        connection.execute(copy, [{"id": f"job {number}"} for number in range(1, 3000)])
+    with (
+        closing(open_source(of_jobs(url))) as source,
+        closing(open_target("noop:", "app")) as target,
+    ):
+        event.listen(Engine, "before_cursor_execute", count)
+        try:
+            report = run(source, target, "app", RunSettings(batch_size=3000))
+        finally:
+            event.remove(Engine, "before_cursor_execute", count)
+        assert report.run is not None
+        assert [one.number for one in source.batches(report.run)] == [1]
+    assert report.counts == RunCounts(prepared=3000, returned=3000)
+    assert 0 < most <= 2000
 
 
 def test_another_table_and_pickle_protocol(sqlite_url: str) -> None:

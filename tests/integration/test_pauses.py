@@ -85,7 +85,7 @@ def change_limit(store: SqlDelayedMessageStore, how: str) -> None:
 def test_another_limit_lets_go_at_once_what_the_one_before_had_postponed(
     store: SqlDelayedMessageStore, transport: SqlQueueTransport, how: str
 ) -> None:
-    """For three hours, if nobody changed it."""
+    """For three hours, unless it is changed."""
     store.limit_rate("slow", 0.01, by="test")
     now = store.now()
     store.store_many(message(now, -number, destination="slow") for number in range(100))

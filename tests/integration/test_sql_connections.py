@@ -135,7 +135,7 @@ def test_a_connection_in_use_when_the_store_is_closed_is_closed_once_it_is_free(
     store = SqlDelayedMessageStore(url)
     store.initialize("sales", TransactionMode.RECEIVE_ONLY)
     is_postgresql = store.engine.dialect.name == "postgresql"
-    pool = store.engine.pool  # a pool that nobody keeps would close its connections at some time
+    pool = store.engine.pool  # without a reference, the pool would close its connections at some time
     with store.transaction() as bound:
         own_id = func.pg_backend_pid() if is_postgresql else func.connection_id()
         session = bound.connection.execute(select(own_id)).scalar_one()
@@ -163,7 +163,7 @@ def test_a_connection_in_use_is_not_left_to_the_garbage_collector(
     closable: tuple[SqlDelayedMessageStore, Counter[str]],
 ) -> None:
     store, seen = closable
-    pool = store.engine.pool  # a pool that nobody keeps would close its connections at some time
+    pool = store.engine.pool  # without a reference, the pool would close its connections at some time
     with store.transaction():
         store.close()
     assert seen["connect"] == seen["close"]

@@ -23,7 +23,7 @@ KEPT = 200
 
 @contextmanager
 def descriptors(number: int) -> Iterator[None]:
-    """Processes that begin within the block may open so many files."""
+    """Processes that begin within the block may open `number` files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (number, hard))
     try:
@@ -113,7 +113,7 @@ def test_a_client_that_is_silent_is_left(service: Serving) -> None:
         wait_for(lambda: ended(deaf), "an end")
 
 
-def test_connections_that_nobody_can_accept_are_no_flood_of_log_lines(sqlite_url: str, tmp_path: Path) -> None:
+def test_connections_that_cannot_be_accepted_are_no_flood_of_log_lines(sqlite_url: str, tmp_path: Path) -> None:
     with DelayedDelivery("sales", SqlDelayedMessageStore(sqlite_url)) as delivery:
         delivery.send("billing", b"x", delay=60)
     environment = {"DELAYSTORE_STORE": sqlite_url, "DELAYSTORE_ENDPOINT": "sales"}

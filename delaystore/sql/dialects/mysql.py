@@ -361,7 +361,7 @@ class MySqlDialect(StoreDialect):
 
     @override
     def insert_message(self, table: Table, shelves: Table) -> Insert:
-        """It waits for whoever has the row of the message_id, as a dispatcher may."""
+        """The insert waits for a transaction that has locked the row of the message_id, such as a dispatcher's."""
         return _PatientInsert(table)
 
     @override

@@ -77,7 +77,10 @@ class InMemoryTransaction(KeyedDelayedMessageStore, OperableTransaction):
 
     @override
     def store_keyed(self, message: DelayedMessage, rule: KeyRule) -> str:
-        """Does not wait for others' transactions, and for no dispatcher."""
+        """Store, keep or replace the message of the key, as `rule` says; returns the id of the message that waits then.
+
+        Raises KeyInUseError at once while a dispatcher or another transaction has the message of the key.
+        """
         with self._waiting.lock:
             self._check_open()
             return self._place(message, rule)

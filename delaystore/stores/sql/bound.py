@@ -97,8 +97,8 @@ class BoundSqlStore(ManagedDelayedMessageStore, KeyedDelayedMessageStore, Operab
     def store(self, message: DelayedMessage) -> None:
         """Insert. A duplicate is no error of the database, so that the caller's transaction survives it.
 
-        It waits for the dispatcher that has claimed the message of this id, but on SQLite, where nobody can settle a
-        claim while the caller's transaction is open.
+        Waits for the dispatcher that has claimed the message of this id; not on SQLite, where no dispatcher can settle
+        a claim while the caller's transaction is open.
         """
         if message.key is not None:
             self.store_keyed(message, REJECT)
@@ -162,7 +162,11 @@ class BoundSqlStore(ManagedDelayedMessageStore, KeyedDelayedMessageStore, Operab
 
     @override
     def store_keyed(self, message: DelayedMessage, rule: KeyRule) -> str:
-        """Waits for whoever has the message of the key or the id, but on SQLite, where nobody can write meanwhile."""
+        """Store, keep or replace the message of the key, as `rule` says; returns the id of the message that waits then.
+
+        Waits for the dispatcher or the transaction that has the message of this key or id; not on SQLite, where no
+        other transaction can write meanwhile.
+        """
 
         def write() -> str:
             with translated_errors():

@@ -124,8 +124,8 @@ CALLS: Final = (
         path="/messages",
         name="send",
         summary=(
-            "Store a message until it is due. 200: one of this message_id, or key, waits already. 409: a dispatcher "
-            "has the message of this message_id; send again."
+            "Store a message until it is due. 200: a message of this message_id, or key, is waiting already. 409: a "
+            "dispatcher has the message of this message_id; send again."
         ),
         do=send,
         body=ref("NewMessage"),

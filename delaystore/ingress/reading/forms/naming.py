@@ -25,8 +25,8 @@ def is_for_timeouts(*names: str) -> bool:
 def usual_forms(*names: str) -> tuple[DelayForm, ...]:
     """The forms of an ingress for which none are named. `names`: of its queue, and of its exchange.
 
-    Of the forms that reach others only where the ingress is there for them: whoever publishes elsewhere has the right
-    to write to that exchange, and to nothing else.
+    A form that can reach other queues is used only if a name says that the ingress is for NServiceBus' timeouts.
+    Through any other ingress, a publisher can reach no other queue.
     """
     return tuple(form for form in FORMS if not form.reaches_others or is_for_timeouts(*names))
 

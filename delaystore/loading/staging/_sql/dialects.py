@@ -187,7 +187,7 @@ class PostgreSqlStaging(StagingDialect, PostgreSqlDialect):
     def is_claimed(
         self, connection: Connection, live: Table, staged: Select[Any], now: datetime, on_duplicate: OnDuplicate
     ) -> bool:
-        """An insert that ignores duplicates waits for nobody: those that wait are locked until the load is stored."""
+        """Lock the waiting duplicates until the load is stored: an insert that ignores duplicates waits for no lock."""
         if on_duplicate is not OnDuplicate.IGNORE:
             return False
         key, rows = live.c[KEY], staged.subquery("staged")

@@ -8,6 +8,7 @@ from delaystore.errors import MigrationError
 from delaystore.migrations.abc import Batch, BatchStatus, Rejected, Row, Run, RunCounts
 from delaystore.migrations.sources._sql.database import Database
 from delaystore.migrations.sources._sql.reading import decoded, rows_of
+from delaystore.migrations.sources._sql.returning import attempt, put_back
 from delaystore.migrations.sources._sql.tables import BATCH, REJECTED, RunTables
 
 
@@ -53,7 +54,14 @@ def stage(database: Database, tables: RunTables, run: Run, batch: Batch) -> Sequ
 
 
 def complete(database: Database, tables: RunTables, run: Run, batch: Batch, rejected: Sequence[Rejected]) -> None:
-    """Note a staged batch as completed, and its rejected rows' reasons; MigrationError if it is not staged."""
+    """Note a staged batch as completed, and its rejected rows' reasons; MigrationError if it is not staged.
+
+    In the same transaction, rejected rows that another program may still run go back to its table.
+    """
+    attempt(tables, batch.number, lambda: _complete(database, tables, run, batch, rejected))
+
+
+def _complete(database: Database, tables: RunTables, run: Run, batch: Batch, rejected: Sequence[Rejected]) -> None:
     table = tables.batches
     change = (
         update(table)
@@ -75,6 +83,8 @@ def complete(database: Database, tables: RunTables, run: Run, batch: Batch, reje
             database.dialect.rejecting(tables, batch.number),
             [{"rejected_row": ids[row_id], "rejected_because": storable(reason)} for row_id, reason in reasons.items()],
         )
+        if tables.shape.leaves_rejected:
+            put_back(database, connection, tables, batch.number, moved=True)
 
 
 def in_flight(database: Database, tables: RunTables, run: Run) -> int:

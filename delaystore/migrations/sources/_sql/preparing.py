@@ -7,17 +7,17 @@ Another program may still run the rows of its table: of such a table a batch is 
 that cannot move is never out of that program's sight.
 """
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
 from sqlalchemy import Select, func, literal, select
 
 from delaystore.errors import MigrationError
-from delaystore.migrations.abc import Batch, BatchStatus, Rejected, Run, RunStatus
+from delaystore.migrations.abc import Batch, BatchStatus, Rejected, Row, Run, RunStatus
 from delaystore.migrations.sources._sql.database import Database
 from delaystore.migrations.sources._sql.dialects import Hidden, slices
-from delaystore.migrations.sources._sql.previewing import rows_of_ids
+from delaystore.migrations.sources._sql.previewing import rows_of_ids, until_large
 from delaystore.migrations.sources._sql.tables import RunTables
 from delaystore.migrations.sources._sql.waiting import eligible
 
@@ -47,8 +47,7 @@ def prepare(database: Database, tables: RunTables, run: Run, left: MutableMappin
 class _Hiding:
     def __init__(self, database: Database, tables: RunTables, run: Run, left: MutableMapping[str, Rejected]) -> None:
         self._database, self._tables, self._run, self._left = database, tables, run, left
-        source, shape = tables.source, tables.shape
-        self._order = source.c[shape.order_column or shape.time_column], source.c[shape.id_column]
+        self._order = tables.order
         self._eligible = eligible(tables, run.parameters.cutoff)
 
     def pass_over(self) -> Iterator[Batch]:
@@ -62,14 +61,15 @@ class _Hiding:
         while end is not None:
             search = self._search(position, end)
             if self._tables.shape.leaves_rejected:
-                found, position, search = self._movable(search)
-                _, batch = self._hide(search)
+                more, position, searches = self._movable(search)
+                _, batch = self._hide(searches)
             else:
-                hidden, batch = self._hide(search)
-                found, position = (0, None) if hidden is None else (hidden.found, hidden.position)
+                hidden, batch = self._hide([search])
+                more = hidden is not None and hidden.found == self._run.parameters.batch_size
+                position = None if hidden is None else hidden.position
             if batch is not None:
                 yield batch
-            if found < self._run.parameters.batch_size:
+            if not more:
                 return
 
     def _search(self, position: Position | None, end: datetime) -> Select[Any]:
@@ -83,29 +83,41 @@ class _Hiding:
             statement = statement.where(free)
         return dialect.limited(statement, self._run.parameters.batch_size)
 
-    def _movable(self, search: Select[Any]) -> tuple[int, Position | None, Select[Any]]:
-        """How many rows the search finds, the last of them, and a search for those that can move."""
+    def _movable(self, search: Select[Any]) -> tuple[bool, Position | None, list[Select[Any]]]:
+        """Whether more rows may follow those of the search, the last of these, and searches for those that can move.
+
+        A batch ends early where its bodies would be large: it is staged as a whole.
+        """
         source, shape, dialect = self._tables.source, self._tables.shape, self._database.dialect
         with self._database.reading() as connection:
             found = connection.execute(dialect.lock_free(search, source)).all()
+            more = len(found) == self._run.parameters.batch_size
             names = {shape.row_id({shape.id_column: key}): key for _, key in found}
             ids = {name: key for name, key in names.items() if name not in self._left}
-            for some in slices(list(ids.values())):
-                read = rows_of_ids(connection, self._database, self._tables, some)
-                self._left.update((row.row_id, row) for row in read if isinstance(row, Rejected))
-        keys = [key for name, key in ids.items() if name not in self._left]
+            page = until_large(
+                row
+                for some in slices(list(ids.values()))
+                for row in rows_of_ids(connection, self._database, self._tables, some)
+            )
+        self._left.update((row.row_id, row) for row in page if isinstance(row, Rejected))
+        if 0 < len(page) < len(ids):
+            more, found = True, found[: list(names).index(page[-1].row_id) + 1]
         time, key = self._order
-        movable = select(time, key).where(self._eligible, dialect.one_of(key, keys)).order_by(time, key)
-        return len(found), (found[-1][0], found[-1][1]) if found else None, movable
+        searches = [
+            select(time, key).where(self._eligible, dialect.one_of(key, some)).order_by(time, key)
+            for some in slices([ids[row.row_id] for row in page if isinstance(row, Row)])
+        ]
+        return more, (found[-1][0], found[-1][1]) if found else None, searches
 
-    def _hide(self, search: Select[Any]) -> tuple[Hidden | None, Batch | None]:
-        """Move and account for what the search finds, in one transaction; no batch where all of it is claimed."""
+    def _hide(self, searches: Sequence[Select[Any]]) -> tuple[Hidden | None, Batch | None]:
+        """Move and account for what the searches find, in one transaction; no batch where all of it is claimed."""
         tables, dialect = self._tables, self._database.dialect
         with self._database.writing() as connection:
             dialect.prefer_indexes(connection)
             last: int | None = connection.execute(select(func.max(tables.batches.c.number))).scalar()
             number = (last or 0) + 1
-            hidden = dialect.hide(connection, tables, number, search, self._eligible)
+            parts = [dialect.hide(connection, tables, number, search, self._eligible) for search in searches]
+            hidden = _together([part for part in parts if part is not None])
             if hidden is None or not hidden.locked:
                 return hidden, None
             self._expect(hidden.locked, hidden.moved)
@@ -120,3 +132,15 @@ class _Hiding:
                 f"{moved} rows of {self._tables.source.name!r} moved where {rows} should have; nothing of this batch "
                 f"was moved. Is {self._tables.shape.id_column!r} unique, and is there no trigger?"
             )
+
+
+def _together(parts: Sequence[Hidden]) -> Hidden | None:
+    """What became of all searches of a batch."""
+    if not parts:
+        return None
+    return Hidden(
+        position=parts[-1].position,
+        found=sum(part.found for part in parts),
+        locked=sum(part.locked for part in parts),
+        moved=sum(part.moved for part in parts),
+    )

@@ -1,20 +1,22 @@
 """Rows that go back where they were."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, delete, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from delaystore.errors import MessageBeingStoredError, MigrationError
-from delaystore.migrations.abc import Batch, BatchStatus, Run
+from delaystore.migrations.abc import BatchStatus, Run
 from delaystore.migrations.sources._sql.database import Database
 from delaystore.migrations.sources._sql.dialects import slices
 from delaystore.migrations.sources._sql.tables import BATCH, REJECTED, RunTables
 
 _ATTEMPTS: Final = 5
 """The most attempts at a batch: each fails if one of its ids is stored anew at that very moment."""
+Result = TypeVar("Result")
 
 
 class _RefusedError(Exception):
@@ -39,47 +41,47 @@ def give_back(database: Database, tables: RunTables, run: Run, *, rejected: bool
         numbers = connection.execute(statement.order_by(table.c.number)).all()
     for number, status in numbers:
         moved = status == BatchStatus.COMPLETED.value
-        if count := _give_back(database, tables, number, moved=moved):
+        if count := attempt(tables, number, partial(_give_back, database, tables, number, moved=moved)):
             yield count
 
 
-def give_back_rejected(database: Database, tables: RunTables, batch: Batch) -> None:
-    """The rejected rows of a completed batch."""
-    _give_back(database, tables, batch.number, moved=True)
-
-
-def _give_back(database: Database, tables: RunTables, number: int, *, moved: bool) -> int:
+def attempt(tables: RunTables, number: int, work: Callable[[], Result]) -> Result:
+    """`work()`, a transaction that puts rows of a batch back: again while the table takes one of them not yet."""
     for _ in range(_ATTEMPTS):
         try:
-            return _put(database, tables, number, moved=moved)
+            return work()
         except _RefusedError as error:
             reason = error
     raise MigrationError(f"rows of batch {number} cannot go back to {tables.source.name!r}: {reason}")
 
 
-def _put(database: Database, tables: RunTables, number: int, *, moved: bool) -> int:
-    """Put one batch back, in one transaction; how many rows. `moved`: only its rejected rows go back."""
-    table = tables.batches
+def _give_back(database: Database, tables: RunTables, number: int, *, moved: bool) -> int:
     with database.writing() as connection:
-        database.dialect.prefer_indexes(connection)
-        rows = _rows(connection, tables, number)
-        going = [row for row in rows if not row.waits_again and row.was_rejected >= moved]
-        staying = [row.id for row in rows if row.waits_again and not row.was_rejected and not moved]
-        if staying:
-            reason = f"a row of the same id waits in {tables.source.name} again"
-            statement = database.dialect.rejecting(tables, number)
-            connection.execute(statement, [{"rejected_row": id_, "rejected_because": reason} for id_ in staying])
-        shelves = tables.shape.shelves(connection, tables.source)
-        for slice_ in slices([row.id for row in going]):
-            _move(database, connection, tables, number, slice_)
-            if shelves is not None:
-                _refuse_shelved(database, connection, shelves.c[tables.shape.id_column], slice_)
-        freed = sum(row.was_rejected for row in going)
-        connection.execute(
-            update(table)
-            .where(table.c.number == number)
-            .values(returned=table.c.returned + len(going), rejected=table.c.rejected + (len(staying) - freed))
-        )
+        return put_back(database, connection, tables, number, moved=moved)
+
+
+def put_back(database: Database, connection: Connection, tables: RunTables, number: int, *, moved: bool) -> int:
+    """Put one batch back; how many rows. `moved`: only its rejected rows go back."""
+    table = tables.batches
+    database.dialect.prefer_indexes(connection)
+    rows = _rows(connection, tables, number)
+    going = [row for row in rows if not row.waits_again and row.was_rejected >= moved]
+    staying = [row.id for row in rows if row.waits_again and not row.was_rejected and not moved]
+    if staying:
+        reason = f"a row of the same id waits in {tables.source.name} again"
+        statement = database.dialect.rejecting(tables, number)
+        connection.execute(statement, [{"rejected_row": id_, "rejected_because": reason} for id_ in staying])
+    shelves = tables.shape.shelves(connection, tables.source)
+    for slice_ in slices([row.id for row in going]):
+        _move(database, connection, tables, number, slice_)
+        if shelves is not None:
+            _refuse_shelved(database, connection, shelves.c[tables.shape.id_column], slice_)
+    freed = sum(row.was_rejected for row in going)
+    connection.execute(
+        update(table)
+        .where(table.c.number == number)
+        .values(returned=table.c.returned + len(going), rejected=table.c.rejected + (len(staying) - freed))
+    )
     return len(going)
 
 

@@ -172,11 +172,9 @@ class SqlSource(MigrationSource):
     @override
     def complete(self, run: Run, batch: Batch, rejected: Sequence[Rejected]) -> None:
         """Raises MigrationError for a batch that is not STAGED, or a row that is not in it."""
-        tables = self._tables_of(run)
-        batches.complete(self._database, tables, run, batch, rejected)
+        batches.complete(self._database, self._tables_of(run), run, batch, rejected)
         if rejected and self.leaves_rejected:
             self._refused.setdefault(run.run_id, {}).update((one.row_id, one) for one in rejected)
-            returning.give_back_rejected(self._database, tables, batch)
 
     @override
     def give_back(self, run: Run, *, rejected: bool) -> Iterator[int]:

@@ -47,6 +47,12 @@ class RunTables:
         return [column.name for column in self.source.columns]
 
     @property
+    def order(self) -> tuple[ColumnElement[Any], ColumnElement[Any]]:
+        """The time and the id by which rows of the source are found."""
+        shape = self.shape
+        return self.source.c[shape.order_column or shape.time_column], self.source.c[shape.id_column]
+
+    @property
     def left(self) -> ColumnElement[int]:
         """Of a row of `batches`: how many of its rows were neither rejected nor given back."""
         columns = self.batches.c

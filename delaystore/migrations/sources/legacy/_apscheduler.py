@@ -4,6 +4,7 @@ A job with a date trigger becomes a message whose body names the function and it
 is read as data: see `records.pickles`. The jobs are those of one program; which endpoint's, the caller says.
 """
 
+import json
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, ClassVar, Final
@@ -23,10 +24,11 @@ from delaystore.records.pickles import Foreign, read_pickle
 TABLE: Final = "apscheduler_jobs"
 _DATE: Final = "apscheduler.triggers.date.DateTrigger"
 _PROPERTIES: Final = {"content_type": "application/json"}
-_LONGEST: Final = 10_000_000
-"""Characters of all arguments."""
+_LARGEST: Final = 16 * 2**20
+"""Bytes of a body, as many as RabbitMQ takes; a small pickle can name one long text many times."""
 _MOST_VALUES: Final = 1_000_000
 """Arguments and what is in them; a pickle can name one part of it many times."""
+_JSON: Final = json.JSONEncoder(ensure_ascii=False)
 
 
 class ApschedulerShape(TableShape):
@@ -126,12 +128,12 @@ def _check_plain(call: Any) -> None:
 
     Tuples become lists.
     """
-    left, values, characters = [call], 1, 0
+    left, values, size = [call], 1, 0
     while left:
         value = left.pop()
-        characters += len(value) if isinstance(value, str) else 0
+        size += _size(value)
         values += 2 * len(value) if isinstance(value, dict) else len(value) if isinstance(value, list | tuple) else 0
-        if characters > _LONGEST or values > _MOST_VALUES:
+        if size > _LARGEST or values > _MOST_VALUES:
             raise InvalidMessageError("its arguments are too large, or hold themselves")
         if isinstance(value, dict):
             left.extend(value.keys())
@@ -143,6 +145,13 @@ def _check_plain(call: Any) -> None:
         elif not _is_plain(value):
             name = value.name if isinstance(value, Foreign) else type(value).__name__
             raise InvalidMessageError(f"its arguments hold a value of the type {name}, which JSON cannot carry")
+
+
+def _size(value: Any) -> int:
+    """The bytes of a value in JSON with the comma or colon behind it; of a list or a dict those of its brackets."""
+    if isinstance(value, str):
+        return len(_JSON.encode(value).encode(errors="surrogatepass")) + 1
+    return len(repr(value)) + 1 if _is_plain(value) else 3
 
 
 def _is_plain(value: Any) -> bool:

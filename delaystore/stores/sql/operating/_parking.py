@@ -49,7 +49,7 @@ class _Step(Noun):
         is_wanted: Callable[[Any], bool],
         change: Update,
     ) -> None:
-        """Change those among the next rows that match and are wanted, and that nobody has claimed."""
+        """Change those of the next rows that match, are wanted, and are claimed by no dispatcher."""
         table = self._sql.whole_table
         order = [table.c.next_attempt, table.c.message_id]
         behind = [] if after is None else [self._dialect.behind(order, values_of(order, after))]

@@ -10,7 +10,7 @@ from delaystore.bridge import pause
 _FILLS: Final = "delaystore: fills a shelf"
 """A lock that all share who have it: it tells of a transaction that it sends no message."""
 SENDS_NOTHING: Final = f"SELECT pg_advisory_xact_lock_shared(hashtextextended('{_FILLS}', 0))"
-"""A statement at the beginning of a transaction that only fills a shelf, or only reads: nobody waits for its end."""
+"""A statement at the beginning of a transaction that only fills a shelf or reads, so that `is_heeded` need not wait."""
 _IN_FLIGHT: Final = text(
     "SELECT l.virtualtransaction, FALSE FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid "
     "JOIN pg_database d ON d.oid = a.datid WHERE d.datname = current_database() AND a.usesysid IS NOT NULL "
