@@ -283,7 +283,7 @@ def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["a.csv", "--destination", "q", "--rejects", "b.csv"], "b.csv, is a file, or in one; name another"),
         (["a.csv", "--destination", "q", "--rejects", "b.csv/x", "--dry-run"], "b.csv/x, is a file, or in one"),
         (["a.csv", "--destination", "q", "--rejects", "/proc/x"], "cannot be made; name another"),
-        (["a.csv", "--destination", "q", "--schema", "nope"], 'unknown database "nope"'),
+        (["a.csv", "--destination", "q", "--schema", "nope"], "a SQLite file has no schemas, so leave it out"),
         (["a.csv", "--destination", "q"], "Spark does not start"),
         (["day=1", "--destination", "q"], "Spark does not start"),
     ],

@@ -33,7 +33,7 @@ def expected_tables(table: Table, dialect: StoreDialect) -> Sequence[Table]:
 def defects(connection: Connection, table: Table, dialect: StoreDialect) -> Sequence[Defect]:
     """What is not as it must be; changes nothing. Raises StoreSetupError for tables of a newer release."""
     if not setup.is_current(connection, table):
-        missing = setup.missing_schema(connection, table)
+        missing = setup.missing_schema(connection, table, dialect)
         if missing is not None:
             return [Defect(text=missing, hinders=True)]
         version = setup.current_version(connection, table)

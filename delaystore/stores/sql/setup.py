@@ -51,7 +51,7 @@ def upgrade(connection: Connection, table: Table, dialect: StoreDialect, *, lock
     """
     if is_current(connection, table):
         return False
-    missing = missing_schema(connection, table)
+    missing = missing_schema(connection, table, dialect)
     if missing is not None:
         raise StoreSetupError(missing)
     connection.rollback()
@@ -63,10 +63,12 @@ def upgrade(connection: Connection, table: Table, dialect: StoreDialect, *, lock
         return True
 
 
-def missing_schema(connection: Connection, table: Table) -> str | None:
+def missing_schema(connection: Connection, table: Table, dialect: StoreDialect) -> str | None:
     """That the schema of `table` does not exist, and the remedy; None: it exists, or is the connection's own."""
     if table.schema is None or inspect(connection).has_schema(table.schema):
         return None
+    if dialect.is_file:
+        return f"the schema {table.schema!r} does not exist; a SQLite file has no schemas, so leave it out"
     name = connection.dialect.identifier_preparer.quote(str(table.schema))
     return f"the schema {table.schema!r} does not exist; create it with CREATE SCHEMA {name}, or correct its name"
 
