@@ -59,7 +59,7 @@ class ArrivalReader:
             return delay
         for name, problem in content.problems.items():
             raise RejectedArrivalError(f"header {name!r} {problem}")
-        hops = count_hop(content.headers, arrival, start, delay.due_time)
+        hops = count_hop(content.headers, arrival, asks_anew=delay.taken_off)
         destination = delay.destination or rules.destination.destination(arrival, content)
         if delay.destination is not None or not rules.destination.routed_by_publishers:
             content.headers = dict(without_carbon_copies(content.headers))
