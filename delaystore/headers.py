@@ -42,6 +42,8 @@ CARBON_COPIES: Final = {"CC": "delaystore.cc", "BCC": "delaystore.bcc"}
 """Headers by which RabbitMQ delivers copies to more routing keys, and those that keep them where it must not."""
 FAILED_CARBON_COPIES: Final = {"CC": "delaystore.failed-cc", "BCC": "delaystore.failed-bcc"}
 """The same in the error queue, of a message that was to be delivered with them. Only a dispatcher writes these."""
+MARKS: Final = frozenset({RAW_HEADERS, RAW_PROPERTIES, UNREAD_HEADERS, HEADERS_IN_BODY, *FAILED_CARBON_COPIES.values()})
+"""Headers by which a replay reads a copy in the error queue. A sender's own headers of these names are dropped."""
 
 
 def without_carbon_copies(headers: Mapping[str, Any], kept_as: Mapping[str, str] = CARBON_COPIES) -> Mapping[str, Any]:

@@ -17,11 +17,12 @@ from delaystore.headers import (
     FAILED_CARBON_COPIES,
     FAILED_QUEUE,
     FAILURE_COUNT,
+    MARKS,
     STACK_TRACE,
     TIME_OF_FAILURE,
     without_carbon_copies,
 )
-from delaystore.message import DelayedMessage
+from delaystore.message import DelayedMessage, UnreadableMessage
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.transports.abc import Transport
 
@@ -66,6 +67,7 @@ class ErrorQueue:
         first that it can: with a shortened explanation; with text for the headers and properties that do not fit; with
         all of them in the body. Raises InvalidMessageError if it carries none.
         """
+        failure = replace(failure, message=_marked(failure.message))
         for copy in self._copies(failure, now):
             try:
                 self._transport.check(copy)
@@ -92,13 +94,19 @@ class ErrorQueue:
         return True
 
 
+def _marked(message: DelayedMessage) -> DelayedMessage:
+    """With CC and BCC as they are in the error queue, and without a sender's headers that a replay would act upon."""
+    if isinstance(message, UnreadableMessage):
+        return message
+    own = {name: value for name, value in message.headers.items() if name not in MARKS and name != EXPIRATION}
+    return replace(message, headers=without_carbon_copies(own, FAILED_CARBON_COPIES))
+
+
 def _copy(failure: Failure, error_queue: str, now: datetime) -> DelayedMessage:
     message = failure.message
     properties = dict(message.properties)
     expiration = properties.pop("expiration", None)
-    forged = FAILED_CARBON_COPIES.values()
-    own = {name: value for name, value in message.headers.items() if name not in forged}
-    headers = {**without_carbon_copies(own, FAILED_CARBON_COPIES), **_failure_headers(failure, now)}
+    headers = {**message.headers, **_failure_headers(failure, now)}
     if expiration is not None:
         headers[EXPIRATION] = expiration
     return DelayedMessage(

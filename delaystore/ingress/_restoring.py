@@ -1,5 +1,6 @@
 """What a rejected message was before it was rejected."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from delaystore.address import DEFAULT_EXCHANGE, Address
@@ -10,7 +11,7 @@ from delaystore.transports.rabbitmq.raw.aside import restored as properties_rest
 from delaystore.transports.rabbitmq.raw.connection import Delivery
 from delaystore.transports.rabbitmq.raw.copies import Copy
 from delaystore.transports.rabbitmq.raw.properties import MalformedPropertiesError
-from delaystore.transports.rabbitmq.raw.tables import text_of
+from delaystore.transports.rabbitmq.raw.tables import Entry, text_of
 
 _ADDED: Final = frozenset(
     name.encode() for name in (REJECTED_REASON, EXCHANGE, ROUTING_KEY, FORWARDED_TO, HOPS, "x-delivery-count")
@@ -30,16 +31,20 @@ def restored(delivery: Delivery) -> Copy:
         raise IrretrievableError("its properties cannot be read") from None
     except PutAsideWholeError:
         raise IrretrievableError("its properties were put aside whole; publish it again from your program") from None
-    address = _origin(dict(properties.headers))
+    address = _origin(properties.headers)
     own = [entry for entry in properties.headers if entry.name not in _ADDED]
     if address.exchange == DEFAULT_EXCHANGE and any(name in CARBON_COPIES for name, _ in own):
         raise IrretrievableError("it has CC, and those queues have their copies; publish it again from your program")
     return Copy(address, properties.changed(own), delivery.body)
 
 
-def _origin(headers: dict[bytes, bytes]) -> Address:
+def _origin(entries: Sequence[Entry]) -> Address:
+    headers = dict(entries)
     if REJECTED_REASON.encode() not in headers:
         raise IrretrievableError("no ingress has rejected it: it has no header delaystore.rejected-reason")
+    for header in (EXCHANGE, ROUTING_KEY):
+        if sum(name == header.encode() for name, _ in entries) > 1:
+            raise IrretrievableError(f"it has the header {header} twice; publish it again from your program")
     exchange, key = text_of(headers.get(EXCHANGE.encode())), text_of(headers.get(ROUTING_KEY.encode()))
     if exchange is None or key is None:
         raise IrretrievableError("where it was published to is no text; publish it again from your program")

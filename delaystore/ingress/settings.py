@@ -8,6 +8,7 @@ from typing import Final
 from typing_extensions import override
 
 from delaystore.errors import ConfigurationError
+from delaystore.ingress.names import expired_of, rejected_of
 from delaystore.settings import Converted, Duration
 
 MOST_PREFETCHED: Final = 65535
@@ -62,9 +63,9 @@ class IngressSettings:
     def __post_init__(self) -> None:
         if not self.queue:
             raise ConfigurationError("queue is empty; name the ingress queue")
-        for name, default in (("rejected_queue", "rejected"), ("expired_queue", "expired")):
+        for name, default in (("rejected_queue", rejected_of), ("expired_queue", expired_of)):
             if not getattr(self, name):
-                object.__setattr__(self, name, f"{self.queue}.{default}")
+                object.__setattr__(self, name, default(self.queue))
             if getattr(self, name) == self.queue:
                 raise ConfigurationError(f"{name} is the ingress queue itself, for ever; name another one")
         _check_range("batch_size", self.batch_size, 1, MOST_PREFETCHED)

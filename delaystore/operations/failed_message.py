@@ -46,6 +46,9 @@ _ADDED: Final = (
     FAILURE_COUNT,
     EXPIRATION,
 )
+_DEATHS: Final = "x-death"
+"""The header by which RabbitMQ notes that it dead-lettered a message, which then need not be a dispatcher's copy."""
+_FORGEABLE: Final = "so its header delaystore.failed-cc may be its sender's; publish it again from your program"
 _EXCEPTION_INFO: Final = "NServiceBus.ExceptionInfo."
 _RETRIES: Final = ("NServiceBus.Retries", "NServiceBus.Retries.Timestamp", "NServiceBus.FLRetries")
 """What an endpoint of NServiceBus counts: it begins anew with a message that is sent again."""
@@ -129,9 +132,11 @@ def failed_message(received: ReceivedMessage) -> FailedMessage:
     else:
         headers = {name: value for name, value in headers.items() if not _is_of_failure(name)}
     headers = dict(without_carbon_copies(headers))
-    if ours:
-        written = received.headers.keys() & headers.keys()  # not what a sender made the body's first line say
-        headers.update({name: headers.pop(kept) for name, kept in FAILED_CARBON_COPIES.items() if kept in written})
+    if ours and not headers.keys().isdisjoint(FAILED_CARBON_COPIES.values()):
+        if _DEATHS in received.headers:
+            obstacle = obstacle or f"a queue dead-lettered it, {_FORGEABLE}"
+        else:
+            headers.update({name: headers.pop(kept) for name, kept in FAILED_CARBON_COPIES.items() if kept in headers})
     if ours and kind == _UNREADABLE:
         obstacle = "it was read from a damaged row of the store, and is no message"
     return FailedMessage(

@@ -55,6 +55,22 @@ def test_it_takes_messages_in_until_it_is_stopped(
     assert "Traceback" not in err
 
 
+def test_messages_may_not_name_the_error_queue_of_the_endpoint(environment: dict[str, str], ground: Ground) -> None:
+    named = environment | {"DELAYSTORE_ERROR_QUEUE": "/queues/failed.orders"}
+    process = started(["ingest", "--exchange", "orders", "--destination", "header", "--json"], named)
+    try:
+        assert line_of(process).startswith("taking messages")
+        for to in ("failed.orders", "/queues/failed.orders", "sales.control", "billing"):
+            ground.publish(b"pay", delay=LONG, headers={"delaystore.destination": to})
+        wait_until(lambda: ground.depth(QUEUE) == 0 and ground.depth(f"{QUEUE}.rejected") == 3, "all have a fate")
+        process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate(timeout=PATIENCE)
+    finally:
+        process.kill()
+    document = json.loads(out)
+    assert (document["stored"], document["rejected"]) == (1, 3)
+
+
 def test_it_stops_while_it_waits_for_a_server(environment: dict[str, str]) -> None:
     nobody = environment | {"DELAYSTORE_BROKER": "amqp://127.0.0.1:1/"}
     process = started(["ingest", "--exchange", "orders"], nobody)

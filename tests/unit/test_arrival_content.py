@@ -316,7 +316,7 @@ def test_a_routing_key_that_is_no_utf_8_is_rejected() -> None:
 def test_destinations_that_messages_name() -> None:
     for rule, header in (("header", "delaystore.destination"), ("header:to", "to")):
         by_header = parse_destination(rule, "-d")
-        for to in ("orders", "/queues/a%2Fb", "/exchanges/E/k"):
+        for to in ("orders", "/queues/a%2Fb", "/exchanges/F/k"):
             message = read(arrival({header: to}), destination=by_header)
             assert message.destination == to
             assert message.headers == {header: to, "delaystore.forwarded-to": to}
@@ -350,3 +350,9 @@ def test_rules_that_cannot_work(wrong: dict[str, Any]) -> None:
         ReadingRules(
             **{"ingress_queue": "q", "destination": parse_destination("q", ""), "check": check_message, **wrong}
         )
+
+
+def test_headers_that_only_a_dispatcher_writes_are_dropped() -> None:
+    forged = ("failed-cc", "failed-bcc", "headers-in-body", "raw-headers", "raw-properties", "unread-headers")
+    message = read(arrival({"tenant": "a", **{f"delaystore.{name}": "x" for name in forged}}))
+    assert message.headers == {"tenant": "a"}

@@ -34,6 +34,7 @@ OURS = (
     "/exchanges/amq.default/sales.control",
     "error",
     "failed",
+    "/exchanges/dead/x",
 )
 LEADS_BACK = (
     "E.ingress",
@@ -82,15 +83,15 @@ def test_a_saga_is_cleared_only_where_timeouts_are_expected() -> None:
 
 @pytest.mark.parametrize("to", LEADS_BACK)
 def test_what_leads_back_is_never_allowed(to: str) -> None:
-    for patterns in ((), ("*",), (to,)):
+    for patterns in (None, ("*",), (to,)):
         with pytest.raises(RejectedArrivalError, match="leads back to the ingress: it would come back for ever"):
             named(to, allow_destination=patterns)
 
 
 @pytest.mark.parametrize("to", OURS)
 def test_a_queue_of_ours_is_allowed_only_by_its_full_name(to: str) -> None:
-    own = frozenset({"failed"})
-    for patterns in ((), ("*",), ("sales.*", "E*", "/exchanges/*")):
+    own = frozenset({"/queues/failed", "/exchanges/dead"})
+    for patterns in (None, ("*",), ("sales.*", "E*", "/exchanges/*")):
         with pytest.raises(RejectedArrivalError, match="is a queue or an exchange of delaystore's own; if publishers"):
             named(to, own=own, allow_destination=patterns)
     assert named(to, own=own, allow_destination=(to,)) == to
@@ -126,10 +127,28 @@ def test_each_way_in_which_a_timeout_names_its_queue_is_checked(header: str) -> 
         ("/exchanges/billing/x", False),
         ("/queues/%2Fexchanges%2Fshop%2Fa", False),
         ("a b", True),
+        ("sales.eu", True),
+        ("/exchanges/gr%C3%B6%C3%9Fe/s", True),
+        ("/exchanges/größe/s", True),
+        ("orders[1]", True),
+        ("orders1", False),
+        ("lists[1].eu", True),
+        ("lists1.eu", False),
+        ("tür", True),
+        ("tor", True),
+        ("tr", False),
+        ("teer", False),
+        ("shared/a", True),
+        ("/exchanges/shared/a", False),
+        ("/exchanges/x/y.end", False),
+        ("y.end", True),
     ],
 )
 def test_destinations_are_limited_by_patterns(to: str, allowed: bool) -> None:
-    patterns = ("/queues/billing", "billing.*", "/exchanges/shop/*", "/queues/a%20b")
+    patterns = (
+        *("/queues/billing", "billing.*", "/exchanges/shop/*", "/queues/a%20b"),
+        *("/queues/sales*", "/exchanges/größe/*", "orders[1]", "lists[1]*", "t?r", "shared/*", "*.end"),
+    )
     if allowed:
         assert named(to, allow_destination=patterns) == to
     else:
@@ -149,6 +168,14 @@ def test_what_the_operator_has_set_is_not_checked() -> None:
 def test_a_pattern_that_is_no_address_is_told() -> None:
     with pytest.raises(ConfigurationError, match="allow_destination: destination '/nowhere/x' is no address"):
         IngressConfiguration(allow_destination=("/nowhere/x",))
+    with pytest.raises(ConfigurationError, match=r"allow_destination: destination '/q\*' is no address"):
+        IngressConfiguration(allow_destination=("/q*",))
+
+
+def test_an_empty_list_does_not_allow_every_destination() -> None:
+    for make in (lambda: IngressConfiguration(allow_destination=()), lambda: rules("header", allow_destination=())):
+        with pytest.raises(ConfigurationError, match=r'^allow_destination is empty; name a destination, "\*" for all'):
+            make()
 
 
 @pytest.mark.parametrize(

@@ -40,9 +40,21 @@ def forwarded(message: DelayedMessage, **others: Any) -> Arrival:
     return Arrival("q", exchange, key, properties, message.body, False, 1)._replace(**others)
 
 
-@pytest.mark.parametrize("headers", [{}, {"x-delay": 5000}, {"x-opt-delivery-delay": 1}])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"x-delay": 5000},
+        {"x-opt-delivery-delay": 1},
+        {"x-opt-delivery-delay": 1000},
+        {"x-opt-delivery-delay": 5000},
+        {"x-opt-delivery-time": 4_000_000_000_000},
+        {"delaystore.due-time": "2027-01-31T09:30:00Z"},
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("destination", ["/exchanges/OUT", "/exchanges/OUT/k", "elsewhere", "header"])
-def test_what_only_bindings_bring_back_ends(destination: str, headers: dict[str, int]) -> None:
+def test_what_only_bindings_bring_back_ends(destination: str, headers: dict[str, Any]) -> None:
     ingress = reader(destination)
     message = read(ingress, arrival({**headers, "delaystore.destination": "elsewhere"}))
     rounds = 0

@@ -187,3 +187,51 @@ def test_what_an_ingress_rejected_says_why() -> None:
     later = {**headers, EXCEPTION_TYPE: "Oops"}
     again = failed_message(ReceivedMessage(message_id="a", body=b"pay", headers=later, properties={}))
     assert again.kind == "Oops", "the last failure counts"
+
+
+@pytest.mark.parametrize(
+    "transport",
+    [Narrow(), Narrow(types=(list,)), Narrow(headers=9)],
+    ids=["plain", "as text", "in the body"],
+)
+def test_copies_that_the_program_asked_for_are_sent_by_a_replay(transport: InMemoryTransport) -> None:
+    message = a_message("a", headers={"CC": ["audit"], "BCC": ["law"], **{f"h{n}": n for n in range(9)}})
+    received = copied(message, transport)
+    assert received.headers.keys().isdisjoint({"CC", "BCC"})
+    failed = failed_message(received)
+    assert_same(failed.original(), message)
+    assert failed.original("elsewhere").headers["delaystore.cc"] == ["audit"]
+
+
+def test_a_forged_mark_of_copies_is_not_sent_after_a_dead_letter() -> None:
+    """A publisher wrote all but x-death; its consumer's queue dead-lettered the message into the error queue."""
+    headers = {
+        EXCEPTION_TYPE: "delaystore.Refused",
+        "NServiceBus.FailedQ": "orders",
+        "delaystore.failed-cc": ["sales.control"],
+        "x-death": [{"queue": "orders", "reason": "rejected"}],
+    }
+    failed = failed_message(ReceivedMessage(message_id="a", body=b"pay", headers=headers, properties={}))
+    assert "CC" not in failed.headers
+    with pytest.raises(InvalidMessageError, match="dead-lettered it, so its header delaystore"):
+        failed.original()
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"delaystore.headers-in-body": 5},
+        {"delaystore.headers-in-body": 15},
+        {"delaystore.raw-headers": '{"CC":["x"]}'},
+        {"delaystore.raw-properties": '{"expiration":"1"}'},
+        {"delaystore.unread-headers": "no"},
+        {"delaystore.expiration": "1"},
+        {"delaystore.failed-cc": ["x"]},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("transport", [Narrow(), Narrow(headers=8)], ids=["plain", "in the body"])
+def test_a_senders_own_marks_change_nothing_in_a_replay(forged: Mapping[str, Any], transport: Narrow) -> None:
+    own = {"tenant": "a", "price": 3}
+    message = a_message("a", headers={**own, **forged}, body=b'{"headers":{}}\nhello')
+    assert_same(failed_message(copied(message, transport)).original(), replace(message, headers=own))

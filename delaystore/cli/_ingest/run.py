@@ -14,7 +14,16 @@ from delaystore.cli._garbage import look_for_garbage_seldom
 from delaystore.cli._ingest import run_options as options
 from delaystore.cli._logging import log_to_standard_error
 from delaystore.cli._metrics import metrics_server
-from delaystore.cli._options import Endpoint, Json, Schema, StoreUrl, Table, TransportUrl, required
+from delaystore.cli._options import (
+    DEFAULT_ERROR_QUEUE,
+    Endpoint,
+    Json,
+    Schema,
+    StoreUrl,
+    Table,
+    TransportUrl,
+    required,
+)
 from delaystore.cli._output import print_document, say
 from delaystore.cli._server_wait import when_reached
 from delaystore.cli._signals import stopped_by
@@ -47,6 +56,7 @@ def run(
     on_duplicate: options.Duplicates = OnDuplicate.BOTH,
     direct_below: options.DirectBelow = "0s",
     rejected_queue: options.RejectedQueue = None,
+    error_queue: options.ErrorQueue = DEFAULT_ERROR_QUEUE,
     batch_size: options.BatchSize = 1000,
     prefetch: options.Prefetch = 2500,
     memory: options.Memory = 64 * 1024 * 1024,
@@ -103,7 +113,7 @@ def run(
     opened = EndpointOptions(store=store, endpoint=name, schema=schema, table=table)
     with closing(opened.open_store()) as opened_store:
         delivery = DelayedDelivery(name, opened_store, settings=longest)
-        rules = ingress_of.rules(exchange or "", RabbitMQTransport(url).check)
+        rules = ingress_of.rules(exchange or "", RabbitMQTransport(url).check, frozenset({error_queue}))
         ingress = Ingress(delivery, url, rules, ingress_of.settings(exchange or ""), longest)
         with _served(metrics, name, ingress):
             _run(ingress, delivery, name, fail_fast=fail_fast)

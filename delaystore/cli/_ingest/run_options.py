@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from delaystore.cli._options import environment_option
+from delaystore.cli._options import environment_option, error_queue_option
 from delaystore.ingress.settings import OnDuplicate
 
 _GROUP = "ingest"
@@ -46,7 +46,7 @@ AllowedDestinations = Annotated[
     list[str] | None,
     environment_option(
         "--allow-destination",
-        "A queue or an address that messages may name, with * and ? as in a shell; may be repeated. Default: all but "
+        "A queue or an address that messages may name, with the wildcards * and ?; may be repeated. Default: all but "
         "delaystore's own queues.",
         metavar="PATTERN",
         group=_GROUP,
@@ -88,6 +88,10 @@ RejectedQueue = Annotated[
         metavar="NAME",
         group=_GROUP,
     ),
+]
+ErrorQueue = Annotated[
+    str,
+    error_queue_option("The endpoint's error queue, which messages may not name unless it is allowed in full.", _GROUP),
 ]
 BatchSize = Annotated[
     int, environment_option("--batch-size", "The most messages stored at once.", metavar="NUMBER", group=_GROUP)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final
 
-from delaystore.headers import CLUSTER_ID, USER_ID
+from delaystore.headers import CLUSTER_ID, MARKS, USER_ID
 from delaystore.ingress.reading._values import EPOCH, read_table
 from delaystore.ingress.reading.rejection import RejectedArrivalError
 from delaystore.message import FAR_TIMESTAMPS
@@ -16,6 +16,7 @@ _PERSISTENT: Final = b"\x02"
 _TRANSIENT: Final = 1
 _KEPT_AS_HEADERS: Final = {"user_id": USER_ID, "cluster_id": CLUSTER_ID}
 """Properties that a forwarded message cannot have, by the header that says what they were."""
+_DROPPED: Final = MARKS.union(COUNTED_BY_QUEUE)
 _TABLE_SIZE: Final = 4
 """Bytes before a table."""
 
@@ -45,7 +46,8 @@ class Content:
 
 
 def read_content(raw: RawProperties) -> Content:
-    """The content of a message with these properties, without what its queue counted.
+    """The content of a message with these properties, without what its queue counted, and without headers that
+    only a dispatcher may write.
 
     A delivery mode of 2 is left out, as it is what forwarded messages have; any other is 1, as RabbitMQ takes it.
     user_id and cluster_id become headers. Raises RejectedArrivalError for what cannot be read.
@@ -56,9 +58,8 @@ def read_content(raw: RawProperties) -> Content:
         headers, problems = ({}, {}) if table is None else read_table(table, _TABLE_SIZE, len(table))
     except (MalformedPropertiesError, MalformedTableError) as error:
         raise RejectedArrivalError(f"its headers or properties cannot be read: {error}") from None
-    for name in COUNTED_BY_QUEUE:
-        if name in headers:
-            del headers[name]
+    for name in _DROPPED.intersection(headers):
+        del headers[name]
     message_id: str | None = None
     properties: dict[str, Any] = {}
     for name, value in fields.items():

@@ -1,20 +1,12 @@
-"""Ending loops that no configuration shows: how often RabbitMQ itself has brought a message back to an ingress.
+"""Ending loops that no configuration shows: RabbitMQ's bindings bring a message back to an ingress again and again.
 
-A consumer may publish a message again as it came, any number of times and at any rate, and its headers come along. So
-a count of arrivals alone would reject good retries. RabbitMQ tells the two apart: with each message comes the exchange
-and the routing key that it was published with. If these are the ones that an ingress had the message forwarded with,
-then bindings lead from there to an ingress, and no program has published it in between. Only such arrivals count. One
-that was published to another address, as by a consumer to the exchange that it was sent to at first, begins again at 0,
-and so does one that asks for a delay of a second or more: at that rate it harms nobody.
-
-For that a message has to carry where it is forwarded to. It does where a loop is possible: if a header or the
-configuration names its destination, and if it came from another exchange than the one before the ingress. What is
-published to the ingress exchange, and goes on to its output exchange, has no more headers than before.
-
-What a queue dead-letters to an ingress does not count: that is how consumers reject a message for a later attempt.
+An ingress notes in the message where it forwards it to, if that is not just from its exchange to its output exchange,
+and counts each arrival with the exchange and the routing key that were noted: no program has published it in between.
+An arrival with another address sets the count to 0, and so does a delay that was asked for since, since consumers may
+publish a message again as often as they like. A message that a queue dead-letters does not count, because consumers
+use that for later attempts.
 """
 
-from datetime import datetime, timedelta
 from typing import Any, Final
 
 from delaystore.address import parse_address
@@ -25,17 +17,15 @@ from delaystore.ingress.reading.rejection import RejectedArrivalError
 
 MOST: Final = 20
 """Times that RabbitMQ may bring a message back. Ingresses one behind the other are a few."""
-_SLOW: Final = timedelta(seconds=1)
-"""A message that asks for as long a delay as this is no loop at full speed."""
 
 
-def count_hop(headers: dict[str, Any], arrival: Arrival, start: datetime, due_time: datetime) -> int:
+def count_hop(headers: dict[str, Any], arrival: Arrival, *, asks_anew: bool) -> int:
     """Take off what an ingress noted of this message; how often it has come back by now. Raises RejectedArrivalError.
 
-    `start`: when its delay began.
+    `asks_anew`: whether a program has asked for a delay since the message was forwarded.
     """
     noted, hops = headers.pop(FORWARDED_TO, None), headers.pop(HOPS, 0)
-    if noted is None or due_time - start >= _SLOW or not _is_published_to(noted, arrival):
+    if noted is None or asks_anew or not _is_published_to(noted, arrival):
         return 0
     hops = hops + 1 if type(hops) is int and hops > 0 else 1
     if hops > MOST:

@@ -7,6 +7,7 @@ from delaystore.address import DEFAULT_EXCHANGE
 from delaystore.errors import InvalidMessageError
 from delaystore.headers import without_carbon_copies
 from delaystore.ingress.arrival import Arrival
+from delaystore.ingress.names import expired_of
 from delaystore.ingress.reading._dead_letters import DEATHS, undo_deaths
 from delaystore.ingress.reading.content import Content, read_content
 from delaystore.ingress.reading.counting import start_of
@@ -36,7 +37,7 @@ class ArrivalReader:
         self._entrances: frozenset[str | bytes | None] = frozenset()
         """What messages were published to that cannot have been forwarded there by an ingress."""
         if rules.destination.routed_by_publishers:
-            self._entrances = frozenset({rules.exchange, DEFAULT_EXCHANGE, f"{rules.ingress_queue}.expired"})
+            self._entrances = frozenset({rules.exchange, DEFAULT_EXCHANGE, expired_of(rules.ingress_queue)})
 
     def read(self, arrival: Arrival, now: datetime) -> DelayedMessage | SagaCleared:
         """The message to store, or what is to be cancelled instead.
@@ -58,7 +59,7 @@ class ArrivalReader:
             return delay
         for name, problem in content.problems.items():
             raise RejectedArrivalError(f"header {name!r} {problem}")
-        hops = count_hop(content.headers, arrival, start, delay.due_time)
+        hops = count_hop(content.headers, arrival, asks_anew=delay.taken_off)
         destination = delay.destination or rules.destination.destination(arrival, content)
         if delay.destination is not None or not rules.destination.routed_by_publishers:
             content.headers = dict(without_carbon_copies(content.headers))

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from delaystore.errors import ConfigurationError
+from delaystore.ingress.names import QUEUE_ENDING
 from delaystore.ingress.reading.counting import CountFrom
 from delaystore.ingress.reading.destinations.abc import DestinationRule
 from delaystore.ingress.reading.destinations.allowed import AllowedDestinations
@@ -14,8 +15,6 @@ from delaystore.message import DelayedMessage
 
 MOST_BODY_BYTES: Final = 16 * 1024 * 1024
 """What RabbitMQ 4 takes, unless told otherwise."""
-_INGRESS: Final = ".ingress"
-"""How the name of an exchange's ingress queue ends, unless told otherwise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +36,7 @@ class ReadingRules:
     destination: DestinationRule
     forms: tuple[DelayForm, ...] = ()
     exchange: str | None = None
-    allow_destination: tuple[str, ...] = ()
+    allow_destination: tuple[str, ...] | None = None
     own: frozenset[str] = frozenset()
     count_from: CountFrom = CountFrom.RECEIVED
     most_body_bytes: int = MOST_BODY_BYTES
@@ -50,8 +49,8 @@ class ReadingRules:
             raise ConfigurationError(f"most_body_bytes must be a whole number from 1, not {self.most_body_bytes!r}")
         if not self.ingress_queue:
             raise ConfigurationError("ingress_queue must name a queue")
-        if self.exchange is None and self.ingress_queue.endswith(_INGRESS):
-            object.__setattr__(self, "exchange", self.ingress_queue.removesuffix(_INGRESS))
+        if self.exchange is None and self.ingress_queue.endswith(QUEUE_ENDING):
+            object.__setattr__(self, "exchange", self.ingress_queue.removesuffix(QUEUE_ENDING))
         if not self.forms:
             object.__setattr__(self, "forms", usual_forms(self.ingress_queue, self.exchange or ""))
             object.__setattr__(self, "forms_are_usual", True)

@@ -1,10 +1,10 @@
 """What an ingress needs on a broker: its exchanges, queues and bindings; created, verified, read and deleted."""
 
+from delaystore.ingress.names import IngressNames
 from delaystore.ingress.topology._creation import Creation, TopologyRefusedError, create
 from delaystore.ingress.topology._deletion import Deletion, IngressInUseError, delete
 from delaystore.ingress.topology._deletion_check import DeletionCheck, check_deletion
 from delaystore.ingress.topology._layout import IngressTopology, entrance_type_for
-from delaystore.ingress.topology._names import IngressNames
 from delaystore.ingress.topology._plugin import PluginExchange
 from delaystore.ingress.topology._replacement import replace_exchange
 from delaystore.ingress.topology._status import IngressStatus, QueueStatus, read_status

@@ -10,8 +10,8 @@ from pika import exceptions
 
 from delaystore.cascades import STATISTICS_AGE, BrokerClient
 from delaystore.errors import TransportError, TransportSetupError
+from delaystore.ingress.names import IngressNames
 from delaystore.ingress.topology._deletion_check import DeletionCheck, Uses, check_deletion, uses_of
-from delaystore.ingress.topology._names import IngressNames
 from delaystore.transports.rabbitmq.declaring import declare_parts
 from delaystore.transports.rabbitmq.pika_errors import quiet_pika, reason_of
 from delaystore.transports.rabbitmq.topology.layout import Binding, Exchange, Queue

@@ -8,7 +8,7 @@ from typing import Final
 from delaystore.amounts import counted
 from delaystore.cascades import BrokerClient, Snapshot
 from delaystore.errors import ConfigurationError, TransportSetupError
-from delaystore.ingress.topology._names import IngressNames
+from delaystore.ingress.names import IngressNames
 from delaystore.ingress.topology._plugin import PLUGIN_TYPE
 from delaystore.transports.rabbitmq.existence import QueueLook, Standing, look_at
 from delaystore.transports.rabbitmq.topology.layout import Binding, DestinationKind, Exchange, Part, Queue

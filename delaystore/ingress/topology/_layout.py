@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from delaystore.errors import ConfigurationError
-from delaystore.ingress.topology._names import IngressNames
+from delaystore.ingress.names import IngressNames
 from delaystore.transports.rabbitmq.topology.layout import (
     ANY_WORDS,
     Binding,

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from delaystore.cascades import BrokerClient, QueueState, Snapshot
-from delaystore.ingress.topology._names import IngressNames
+from delaystore.ingress.names import IngressNames
 from delaystore.transports.rabbitmq.existence import QueueLook, Standing, look_at, missing
 from delaystore.transports.rabbitmq.topology.layout import Exchange
 

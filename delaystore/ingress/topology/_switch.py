@@ -10,8 +10,8 @@ from typing_extensions import override
 
 from delaystore.cascades import ExchangeState, Snapshot
 from delaystore.errors import ConfigurationError
+from delaystore.ingress.names import IngressNames
 from delaystore.ingress.topology._layout import IngressTopology, entrance_type_for
-from delaystore.ingress.topology._names import IngressNames
 from delaystore.ingress.topology._plugin import PLUGIN_TYPE, PluginExchange, read_plugin_exchange
 
 _BACKUP: Final = "before.json"

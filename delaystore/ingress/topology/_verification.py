@@ -5,9 +5,9 @@ from typing import Final
 
 from delaystore.cascades import BrokerClient, Finding, FindingKind, QueueState, Snapshot, Verification, check_layout
 from delaystore.errors import ConfigurationError
+from delaystore.ingress.names import IngressNames
 from delaystore.ingress.topology._findings import own_findings
 from delaystore.ingress.topology._layout import ENTRANCE_KEYS, GIVEN_BACK, IngressTopology, entrance_type_for
-from delaystore.ingress.topology._names import IngressNames
 from delaystore.ingress.topology._words import words_of
 
 _HARM: Final = {

@@ -1,7 +1,7 @@
 """What findings say of an ingress."""
 
 from delaystore.cascades import LayoutWords
-from delaystore.ingress.topology._names import IngressNames
+from delaystore.ingress.names import IngressNames
 
 
 def words_of(names: IngressNames) -> LayoutWords:

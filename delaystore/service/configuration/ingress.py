@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import quote
 
 from delaystore.errors import ConfigurationError
+from delaystore.ingress.names import IngressNames
 from delaystore.ingress.reading.counting import CountFrom
 from delaystore.ingress.reading.destinations.abc import DestinationRule
 from delaystore.ingress.reading.destinations.allowed import AllowedDestinations
@@ -19,9 +20,6 @@ from delaystore.message import DelayedMessage
 from delaystore.service.configuration.fields import key
 from delaystore.service.configuration.kinds import OneOf, Span, Text, Texts, Whole
 from delaystore.service.configuration.secrets import Secret, Url
-
-if TYPE_CHECKING:
-    from delaystore.ingress.topology import IngressNames
 
 _DEFAULTS: Final = IngressSettings(queue="any")
 _SOME_NAME: Final = "what nobody calls an exchange"
@@ -53,7 +51,7 @@ class IngressConfiguration:
         self.settings(_SOME_NAME)
         self.destination_rule(_SOME_NAME)
         self.delay_forms()
-        AllowedDestinations(queue=_SOME_NAME, patterns=self.allow_destination or ())
+        AllowedDestinations(queue=_SOME_NAME, patterns=self.allow_destination)
 
     def settings(self, name: str) -> IngressSettings:
         """The settings of the ingress whose table has that name; ConfigurationError begins with the key."""
@@ -79,7 +77,7 @@ class IngressConfiguration:
             exchange=self._exchange(name),
             destination=self.destination_rule(name),
             forms=self.delay_forms(),
-            allow_destination=self.allow_destination or (),
+            allow_destination=self.allow_destination,
             own=own | self.own_names(name),
             count_from=self.count_from,
             most_body_bytes=self.max_body_bytes,
@@ -113,7 +111,7 @@ class IngressConfiguration:
 
     def _usual_destination(self, exchange: str | None) -> str:
         if exchange is not None:
-            return f"/exchanges/{quote(_names(exchange).out, safe='')}"
+            return f"/exchanges/{quote(IngressNames.of(exchange).out, safe='')}"
         if is_for_timeouts(self.queue or "") or any(form.reaches_others for form in self.delay_forms()):
             return "header"
         raise ConfigurationError(
@@ -126,10 +124,4 @@ class IngressConfiguration:
 
     def _queue(self, name: str) -> str:
         exchange = self._exchange(name)
-        return self.queue or "" if exchange is None else _names(exchange, self.queue).queue
-
-
-def _names(exchange: str, queue: str | None = None) -> "IngressNames":
-    from delaystore.ingress.topology import IngressNames  # which needs the libraries of RabbitMQ
-
-    return IngressNames.of(exchange, queue=queue)
+        return self.queue or "" if exchange is None else IngressNames.of(exchange, queue=self.queue).queue

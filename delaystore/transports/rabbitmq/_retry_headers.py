@@ -11,6 +11,7 @@ from pika import spec
 
 from delaystore.address import DEFAULT_EXCHANGE, Address
 from delaystore.headers import EXPIRATION as SET_ASIDE
+from delaystore.headers import without_carbon_copies
 from delaystore.transports.rabbitmq.delay_headers import (
     COUNTED_BY_QUEUE,
     TIME_SENT,
@@ -29,10 +30,9 @@ EXPIRATION: Final = "delaystore.retry.expiration"
 """The time to live, in milliseconds as text; as a property it would shorten the delay."""
 USER_ID: Final = "delaystore.retry.user-id"
 """The property user_id: RabbitMQ refuses any but the publisher's."""
-CARBON_COPIES: Final = "delaystore.retry.cc"
-"""The header CC, which would have each retry delivered to others again."""
-_CC: Final = "CC"
-_OWN: Final = (ATTEMPT, EXCHANGE, ROUTING_KEY, USER_ID, CARBON_COPIES, EXPIRATION)
+RETRIED_CARBON_COPIES: Final = {"CC": "delaystore.retry.cc"}
+"""The header CC, which would have each retry delivered to others again, and the one that keeps it."""
+_OWN: Final = (ATTEMPT, EXCHANGE, ROUTING_KEY, USER_ID, *RETRIED_CARBON_COPIES.values(), EXPIRATION)
 _DIGITS: Final = re.compile(r"\A(?:(?:[01]\.){28})+(?=.)", re.DOTALL)
 """The digits that NServiceBus and Celery put before an address, repeated where a message was delayed twice."""
 _TIMESTAMP_STEP: Final = timedelta(seconds=1)
@@ -108,7 +108,7 @@ def _publishable(first: Original, expiration: str) -> spec.BasicProperties:
     `expiration`: the header for the time to live.
     """
     properties = copy.copy(first.properties)
-    headers = without_dead_letters(properties.headers or {})
+    headers = dict(without_carbon_copies(without_dead_letters(properties.headers or {}), RETRIED_CARBON_COPIES))
     for name in (*COUNTED_BY_QUEUE, EXPIRATION):
         headers.pop(name, None)
     kept = {
@@ -116,7 +116,6 @@ def _publishable(first: Original, expiration: str) -> spec.BasicProperties:
         ROUTING_KEY: first.routing_key,
         expiration: properties.expiration,
         USER_ID: properties.user_id,
-        CARBON_COPIES: headers.pop(_CC, None),
     }
     headers.update({name: value for name, value in kept.items() if value is not None})
     properties.headers, properties.expiration, properties.user_id = headers, None, None
@@ -127,7 +126,7 @@ def _as_sent(headers: Mapping[str, Any]) -> dict[str, Any]:
     """The sender's own headers."""
     taken_off = (*_OWN, *COUNTED_BY_QUEUE)
     own = {name: value for name, value in without_dead_letters(headers).items() if name not in taken_off}
-    return own | ({_CC: headers[CARBON_COPIES]} if CARBON_COPIES in headers else {})
+    return own | {name: headers[kept] for name, kept in RETRIED_CARBON_COPIES.items() if kept in headers}
 
 
 def _sent_to(method: Any, topology: CascadeTopology) -> Address:

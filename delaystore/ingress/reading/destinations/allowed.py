@@ -1,71 +1,92 @@
 """Which destinations publishers may name."""
 
 import re
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote_to_bytes
 
 from delaystore.address import DEFAULT_EXCHANGE, Address, parse_address
 from delaystore.errors import ConfigurationError, UnsupportedMessageError
+from delaystore.ingress.names import QUEUE_ENDING, expired_of
 from delaystore.settings import DelayedDeliverySettings
 
 _DEFAULT_EXCHANGE_NAMES: Final = frozenset({DEFAULT_EXCHANGE, "amq.default"})
-_OURS: Final = re.compile(r".+\.(ingress|control|Timeouts)(\.(expired|rejected))?")
+_OURS: Final = re.compile(rf".+({re.escape(QUEUE_ENDING)}|\.control|\.Timeouts)(\.(expired|rejected))?")
 """What queues and exchanges of ingresses and control queues are called, also those of other services."""
 _ERROR_QUEUE: Final = DelayedDeliverySettings().error_queue
+_QUEUES: Final = "/queues/"
+_ALL: Final = "*"
+_EXCHANGES: Final = "/exchanges/"
+_WILDCARDS: Final = "*?"
+_CHARACTER: Final = "(?:[^%/]|%[0-7][0-9A-F]|%[C-F][0-9A-F](?:%[89AB][0-9A-F])+)"
+"""One character of a percent-encoded text."""
+_MEANINGS: Final = {"*": ".*", "?": _CHARACTER, "/": "/"}
+_PART: Final = re.compile("([*?/])")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllowedDestinations:
     """The destinations that a publisher may name by a header. delaystore's account sends there, not the publisher's.
 
-    `queue`: the ingress queue. `exchange`: the one that leads to it; None: none is known. `patterns`: as of a shell,
-    for a queue's name or an address; none: every destination that is not delaystore's own. `own`: names of queues and
-    exchanges that are. Raises ConfigurationError for an address among the patterns that is none.
+    `queue`: the ingress queue. `exchange`: the one that leads to it; None: none is known. `patterns`: queue names or
+    addresses, with the wildcards * and ?; * alone allows all; None: every destination that is not delaystore's own.
+    `own`: names of queues and exchanges that are, or their addresses. Raises ConfigurationError for no patterns at all,
+    and for one that can be no address.
     """
 
     queue: str
     exchange: str | None = None
-    patterns: tuple[str, ...] = ()
+    patterns: tuple[str, ...] | None = None
     own: frozenset[str] = frozenset()
+    _in_full: frozenset[str] = field(init=False)
+    """The addresses that are allowed without a wildcard."""
+    _allowed: re.Pattern[str] | None = field(init=False)
 
     def __post_init__(self) -> None:
+        if self.patterns is not None and not self.patterns:
+            raise ConfigurationError('allow_destination is empty; name a destination, "*" for all, or leave it out')
+        patterns = self.patterns or ()
         try:
-            patterns = tuple(_written(pattern) for pattern in self.patterns)
+            in_full = frozenset(_text(_address(each)) for each in patterns if not set(each) & set(_WILDCARDS))
+            allowed = "|".join(map(_expression, patterns))
         except UnsupportedMessageError as error:
             raise ConfigurationError(f"allow_destination: {error}") from None
-        object.__setattr__(self, "patterns", patterns)
+        object.__setattr__(self, "_in_full", in_full)
+        object.__setattr__(self, "_allowed", re.compile(allowed, re.DOTALL) if patterns else None)
+        object.__setattr__(self, "own", frozenset(map(_decoded, self.own)))
 
     def objection(self, destination: str) -> str | None:
         """Why a message may not go to `destination`; None: it may. Raises UnsupportedMessageError for no address."""
         address = _address(destination)
-        if self.leads_back(destination):
+        if leads_back(destination, self.queue, self.exchange):
             return f"its destination {destination} leads back to the ingress: it would come back for ever"
         written = _text(address)
-        if self._is_ours(address) and written not in self.patterns:
+        if self._is_ours(address) and written not in self._in_full:
             return (
                 f"its destination {destination} is a queue or an exchange of delaystore's own; if publishers may reach "
                 "it, name it in full in allow_destination (--allow-destination)"
             )
-        if self.patterns and not any(fnmatchcase(written, pattern) for pattern in self.patterns):
+        if self._allowed is not None and self._allowed.fullmatch(written) is None:
             return (
                 f"its destination {destination} is none that publishers may name; add it to allow_destination "
                 "(--allow-destination)"
             )
         return None
 
-    def leads_back(self, destination: str) -> bool:
-        """Whether `destination` comes to the ingress again. Raises UnsupportedMessageError for no address."""
-        address = _address(destination)
-        expired = f"{self.queue}.expired"
-        if address.exchange == DEFAULT_EXCHANGE:
-            return address.routing_key in (self.queue, expired)
-        return address.exchange in (self.exchange, expired)
-
     def _is_ours(self, address: Address) -> bool:
-        name = address.routing_key if address.exchange == DEFAULT_EXCHANGE else address.exchange
+        name = _name(address)
         return name in self.own or name == _ERROR_QUEUE or _OURS.fullmatch(name) is not None
+
+
+def leads_back(destination: str, queue: str, exchange: str | None) -> bool:
+    """Whether `destination` comes to the ingress queue `queue` again, to which `exchange` leads, if any.
+
+    Raises UnsupportedMessageError for no address.
+    """
+    address = _address(destination)
+    if address.exchange == DEFAULT_EXCHANGE:
+        return address.routing_key in (queue, expired_of(queue))
+    return address.exchange in (exchange, expired_of(queue))
 
 
 def _address(destination: str) -> Address:
@@ -74,14 +95,36 @@ def _address(destination: str) -> Address:
     return Address(DEFAULT_EXCHANGE, address.routing_key) if is_default else address
 
 
-def _written(pattern: str) -> str:
-    """A pattern, or an address without wildcards as `_text` writes it."""
-    return pattern if set(pattern) & set("*?[") else _text(_address(pattern))
+def _name(address: Address) -> str:
+    return address.routing_key if address.exchange == DEFAULT_EXCHANGE else address.exchange
+
+
+def _decoded(own: str) -> str:
+    """The name of a queue or an exchange, which may be given by its address."""
+    try:
+        return _name(_address(own))
+    except UnsupportedMessageError:
+        return own
 
 
 def _text(address: Address) -> str:
     """An address in the one way in which patterns see it."""
     exchange, key = (quote(part, safe="") for part in address)
-    if address.exchange != DEFAULT_EXCHANGE:
-        return f"/exchanges/{exchange}/{key}" if key else f"/exchanges/{exchange}"
-    return f"/queues/{key}" if address.routing_key.startswith("/") else address.routing_key
+    if address.exchange == DEFAULT_EXCHANGE:
+        return f"{_QUEUES}{key}"
+    return f"{_EXCHANGES}{exchange}/{key}" if key else f"{_EXCHANGES}{exchange}"
+
+
+def _expression(pattern: str) -> str:
+    """A regular expression for `_text` of the addresses that `pattern` allows."""
+    if pattern == _ALL:
+        return ".*"
+    if not set(pattern) & set(_WILDCARDS):
+        return re.escape(_text(_address(pattern)))
+    if not pattern.startswith("/"):
+        pattern = _QUEUES + quote(pattern, safe=_WILDCARDS, errors="replace")
+    elif not pattern.startswith((_QUEUES, _EXCHANGES)):
+        _address(pattern)  # raises an error, which says what addresses are like
+    return "".join(
+        _MEANINGS.get(part) or re.escape(quote(unquote_to_bytes(part), safe="")) for part in _PART.split(pattern)
+    )

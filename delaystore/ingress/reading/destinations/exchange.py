@@ -8,6 +8,7 @@ from urllib.parse import quote
 from typing_extensions import override
 
 from delaystore.ingress.arrival import Arrival
+from delaystore.ingress.names import expired_of
 from delaystore.ingress.reading.content import Content, shown
 from delaystore.ingress.reading.destinations.abc import DestinationRule
 from delaystore.ingress.reading.rejection import RejectedArrivalError
@@ -29,7 +30,7 @@ class ExchangeDestination(DestinationRule):
 
     @override
     def leads_back(self, exchange: str | None, queue: str) -> bool:
-        return self.exchange in (exchange, f"{queue}.expired")
+        return self.exchange in (exchange, expired_of(queue))
 
 
 @lru_cache(maxsize=4096)

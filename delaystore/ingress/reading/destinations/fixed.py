@@ -7,7 +7,7 @@ from typing_extensions import override
 from delaystore.ingress.arrival import Arrival
 from delaystore.ingress.reading.content import Content
 from delaystore.ingress.reading.destinations.abc import DestinationRule
-from delaystore.ingress.reading.destinations.allowed import AllowedDestinations
+from delaystore.ingress.reading.destinations.allowed import leads_back
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,4 +22,4 @@ class FixedDestination(DestinationRule):
 
     @override
     def leads_back(self, exchange: str | None, queue: str) -> bool:
-        return AllowedDestinations(queue=queue, exchange=exchange).leads_back(self.to)
+        return leads_back(self.to, queue, exchange)

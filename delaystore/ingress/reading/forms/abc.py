@@ -12,12 +12,14 @@ class Delay(NamedTuple):
     """What a form says of a message.
 
     `due_time`: as it says, perhaps in the past. `destination`: where it is to go; None: the form does not say.
-    `message_id`: under which it is stored and forwarded; None: its own.
+    `message_id`: under which it is stored and forwarded; None: its own. `taken_off`: whether the forwarded message no
+    longer asks for the delay.
     """
 
     due_time: datetime
     destination: str | None = None
     message_id: str | None = None
+    taken_off: bool = False
 
 
 class DelayForm(ABC):

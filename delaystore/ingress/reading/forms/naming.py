@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from delaystore.errors import ConfigurationError
+from delaystore.ingress.names import QUEUE_ENDING
 from delaystore.ingress.reading.forms.abc import DelayForm
 from delaystore.ingress.reading.forms.amqp1 import Amqp1Form
 from delaystore.ingress.reading.forms.due_time import DueTimeForm
@@ -19,7 +20,7 @@ _TIMEOUTS: Final = ".Timeouts"
 
 def is_for_timeouts(*names: str) -> bool:
     """Whether one of these names, of an ingress' queue or exchange, is that of a queue for NServiceBus' timeouts."""
-    return any(name.removesuffix(".ingress").endswith(_TIMEOUTS) for name in names)
+    return any(name.removesuffix(QUEUE_ENDING).endswith(_TIMEOUTS) for name in names)
 
 
 def usual_forms(*names: str) -> tuple[DelayForm, ...]:

@@ -33,7 +33,7 @@ class XDelayForm(DelayForm):
         if value <= 0:
             return None
         content.headers[HEADER] = -value
-        return Delay(later(start, value, HEADER))
+        return Delay(later(start, value, HEADER), taken_off=True)
 
 
 def _coerced(value: Any, content: Content) -> int:

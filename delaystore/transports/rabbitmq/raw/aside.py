@@ -44,7 +44,8 @@ def copy_aside(queue: str, properties: RawProperties, body: bytes, said: Sequenc
 
     What the broker would act upon is kept in headers of other names: user_id, expiration, CC and BCC. Properties that
     cannot be read are kept whole in the header `whole`. Those that leave no room for `said` stand before the body, and
-    the header `whole` with `-size` behind it says how many bytes they are.
+    the header `whole` with `-size` behind it says how many bytes they are. A sender's own headers that begin as `whole`
+    does, such as `delaystore.rejected-`, are left out: only delaystore says where a message was published to.
     """
     aside = _changed(properties, said, whole)
     if len(aside.encoded) > _MOST:
@@ -92,7 +93,12 @@ def _changed(properties: RawProperties, said: Sequence[Entry], whole: str) -> Ra
             for name, header in _SET_ASIDE.items()
             if (value := properties.text(name)) is not None
         ]
-        own = [Entry(CARBON_COPIES.get(name, name), value) for name, value in properties.headers]
+        forged = whole.removesuffix("properties").encode()
+        own = [
+            Entry(CARBON_COPIES.get(name, name), value)
+            for name, value in properties.headers
+            if not name.startswith(forged)
+        ]
         return properties.changed(with_entries(own, *aside, *said), without=list(_SET_ASIDE))
     except MalformedPropertiesError:
         return RawProperties.of(_PERSISTENT).changed([*said, Entry(whole.encode(), bytes_value(properties.encoded))])

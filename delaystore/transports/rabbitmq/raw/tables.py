@@ -49,10 +49,9 @@ def join_table(entries: Iterable[Entry]) -> bytes:
 
 
 def with_entries(entries: Iterable[Entry], *added: Entry) -> list[Entry]:
-    """`entries` and `added`, which replace those of the same names."""
-    values = dict(added)
-    replaced = [Entry(name, values.pop(name, value)) for name, value in entries]
-    return replaced + [Entry(name, value) for name, value in values.items()]
+    """`entries` and `added`, which replace all entries of the same names: RabbitMQ keeps a name that comes twice."""
+    names = dict(added)
+    return [entry for entry in entries if entry.name not in names] + list(added)
 
 
 def text_of(value: bytes | None) -> str | None:

@@ -7,7 +7,19 @@ from delaystore.address import MAX_SHORT_STRING_BYTES
 from delaystore.errors import ConfigurationError
 from delaystore.names import control_character
 
+QUEUE_ENDING: Final = ".ingress"
+"""How the name of an exchange's ingress queue ends, unless told otherwise."""
 _RESERVED: Final = "amq."
+
+
+def expired_of(queue: str) -> str:
+    """The exchange and the queue for messages that the ingress queue `queue` itself gives up."""
+    return f"{queue}.expired"
+
+
+def rejected_of(queue: str) -> str:
+    """The queue for messages of the ingress queue `queue` that cannot be stored."""
+    return f"{queue}.rejected"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +39,7 @@ class IngressNames:
 
         Raises ConfigurationError for a name that none may have, and where two of them are the same exchange.
         """
-        names = cls(exchange, queue or f"{exchange}.ingress", out or f"{exchange}.out")
+        names = cls(exchange, queue or f"{exchange}{QUEUE_ENDING}", out or f"{exchange}.out")
         for name in (names.exchange, names.out, names.expired, names.rejected):
             _check(name)
         for name in (names.out, names.queue):
@@ -45,13 +57,13 @@ class IngressNames:
 
     @property
     def expired(self) -> str:
-        """The exchange and the queue for what the ingress queue itself gives up."""
-        return f"{self.queue}.expired"
+        """As `expired_of`."""
+        return expired_of(self.queue)
 
     @property
     def rejected(self) -> str:
-        """The queue for what is no message that can be delayed."""
-        return f"{self.queue}.rejected"
+        """As `rejected_of`."""
+        return rejected_of(self.queue)
 
 
 def _check(name: str) -> None:

@@ -1,0 +1,41 @@
+"""What a publisher writes into the headers of a rejected message does not say where a retry publishes it."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from delaystore.control._copies import request_copy
+from delaystore.ingress._entry import Entry as Arrived
+from delaystore.ingress._rejecting import EXCHANGE, ROUTING_KEY, _copy
+from delaystore.ingress._restoring import IrretrievableError, restored
+from delaystore.transports.rabbitmq.raw.connection import Delivery
+from delaystore.transports.rabbitmq.raw.properties import RawProperties
+from delaystore.transports.rabbitmq.raw.tables import Entry, text_value
+from tests.arrivals import arrival
+
+FORGED = [Entry(EXCHANGE.encode(), text_value("")), Entry(ROUTING_KEY.encode(), text_value("sales.control"))]
+
+
+def delivered(headers: Sequence[Entry]) -> Delivery:
+    return Delivery("c", 1, False, "E", "key", RawProperties.of({}).changed(headers), b"body")
+
+
+@pytest.mark.parametrize("pairs", [1, 2])
+def test_a_retry_goes_to_where_the_message_was_published_to(pairs: int) -> None:
+    taken = arrival()._replace(properties=RawProperties.of({}).changed(FORGED * pairs))
+    entry = Arrived(taken, 0.0)
+    entry.objection = "a name comes twice"
+    copy = _copy(entry, "E.ingress.rejected")
+    assert restored(delivered(copy.properties.headers)).address == ("E", "key")
+
+
+def test_a_request_put_aside_keeps_no_forged_address() -> None:
+    copy = request_copy(delivered(FORGED), "no JSON", "sales.control.rejected")
+    with pytest.raises(IrretrievableError, match="where it was published to is no text"):
+        restored(delivered(copy.properties.headers))
+
+
+def test_an_address_that_comes_twice_is_not_believed() -> None:
+    copy = request_copy(delivered([]), "no JSON", "E.ingress.rejected")
+    with pytest.raises(IrretrievableError, match=r"has the header delaystore.* twice"):
+        restored(delivered([*copy.properties.headers, *FORGED, *FORGED]))
