@@ -277,6 +277,8 @@ def test_many_are_changed_and_watched(call: Program, delivery: DelayedDelivery) 
     [
         ({"kind": "delete", "filter": {"all": True}}, "must be cancel or reschedule"),
         ({"kind": "reschedule", "filter": {"all": True}}, "exactly one of delay"),
+        ({"kind": "cancel", "filter": {"all": True}, "delay": 5}, "unknown field 'delay'"),
+        ({"kind": "cancel", "filter": {"all": True}, "at": "2030-01-01T00:00Z"}, "unknown field 'at'"),
     ],
 )
 def test_what_cannot_be_changed_is_told(

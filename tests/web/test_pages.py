@@ -104,7 +104,7 @@ def test_messages_are_filtered_and_come_page_by_page(delivery: DelayedDelivery, 
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        ({"since": "tomorrow"}, "is no ISO 8601 time"),
+        ({"since": "tomorrow"}, "is not a time in a form that delaystore reads"),
         ({"header": "x"}, "is not of the form NAME=VALUE"),
         ({"after": "x"}, "is no place to go on from"),
         ({"failing": "perhaps"}, "must be yes or no"),
