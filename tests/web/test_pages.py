@@ -370,3 +370,10 @@ def test_a_body_that_would_become_a_huge_page_is_shown_as_it_is(
     assert len(answer.content) < 1_000_000
     assert body in answer.text
     assert (">JSON<" in answer.text) is is_json
+
+
+def test_a_body_with_a_name_twice_is_shown_as_it_is(delivery: DelayedDelivery) -> None:
+    delivery.send("billing", b'{"a":1,"a":2}', delay=timedelta(hours=1), message_id="twice")
+    page = browser(app(delivery, show_bodies=True)).get("/message", params={"id": "twice"}).text
+    assert "{&#34;a&#34;:1,&#34;a&#34;:2}" in page
+    assert "&#34;a&#34;: 2" not in page
