@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final, NoReturn
@@ -25,8 +26,8 @@ class DeepJsonError(JsonError):
 def parse_json(text: str | bytes) -> Any:
     """The value of a JSON text; bytes are UTF-8.
 
-    Raises JsonError for anything else, for NaN, the infinities and numbers beyond a float, half a surrogate pair, a
-    name twice in one object, and more than DEEPEST levels.
+    Raises JsonError for anything else, for NaN, the infinities and numbers that are too large or too small for a
+    float, half a surrogate pair, a name twice in one object, and more than DEEPEST levels.
     """
     try:
         written = text if isinstance(text, str) else text.decode()
@@ -48,10 +49,10 @@ def parse_json(text: str | bytes) -> Any:
     return value
 
 
-def strict_decoder(parse_int: Callable[[str], Any] = int) -> json.JSONDecoder:
+def strict_decoder(parse_int: Callable[[str], Any] | None = None) -> json.JSONDecoder:
     """A decoder with the same rules for numbers and names; it leaves depth and surrogates to its caller."""
     return json.JSONDecoder(
-        parse_int=parse_int, parse_float=_finite, parse_constant=_no_number, object_pairs_hook=_distinct
+        parse_int=parse_int or _whole, parse_float=_finite, parse_constant=_no_number, object_pairs_hook=_distinct
     )
 
 
@@ -87,13 +88,25 @@ def _distinct(pairs: Sequence[tuple[str, Any]]) -> Mapping[str, Any]:
     return members
 
 
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        digits, most = len(text.lstrip("-")), sys.get_int_max_str_digits()
+        raise JsonError(f"has a number of {digits:,} digits, which is more than {most:,}") from None
+
+
 def _finite(text: str) -> float:
     number = float(text)
-    return number if math.isfinite(number) else _no_number(text[:40])
+    if not math.isfinite(number):
+        raise JsonError(f"has the number {text[:40]}, which is beyond what a number can hold")
+    if not number and text.lower().partition("e")[0].strip("-0."):
+        raise JsonError(f"has the number {text[:40]}, which would become 0")
+    return number
 
 
 def _no_number(text: str) -> NoReturn:
-    raise JsonError(f"is no JSON: {text} is no number there, or beyond what a number can hold")
+    raise JsonError(f"is no JSON: {text} is no number in JSON")
 
 
 _DECODER: Final = strict_decoder()

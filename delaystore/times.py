@@ -21,7 +21,7 @@ _PART: Final = re.compile(rf"({_NUMBER})\s*(ms|min|[wdhms])\s*", re.ASCII)
 _WHOLE: Final = re.compile(rf"(?:{_NUMBER}\s*(?:ms|min|[wdhms])\s*)+", re.ASCII)
 _SECONDS: Final = re.compile(_NUMBER, re.ASCII)
 _HOUR: Final = r"(?:[01]\d|2[0-3])"
-_OFFSET: Final = r"(?:[Zz]|[+-]\d\d(?::?\d\d)?)"
+_OFFSET: Final = rf"(?:[Zz]|[+-]{_HOUR}(?::?[0-5]\d)?)"
 _TIME: Final = re.compile(
     rf"\d{{4}}-\d\d-\d\d(?:[Tt ]{_HOUR}:\d\d(?::\d\d(?:[.,]\d+)?)?{_OFFSET}?)?"
     rf"|\d{{8}}[Tt ]{_HOUR}\d\d(?:\d\d(?:[.,]\d+)?)?{_OFFSET}?"
@@ -37,7 +37,7 @@ _DIGITS: Final = re.compile(r"[+-]?\d+(?:[.,]\d+)?", re.ASCII)
 
 def parse_duration(text: str, option: str) -> timedelta:
     """`3d`, `2h30m`, `1.5h`, `250ms`, or a number of seconds; ConfigurationError naming `option` for anything else."""
-    if "M" in text:  # by which many mean months
+    if re.search("M(?![A-Za-z])", text):  # by which many mean months
         raise ConfigurationError(f"{option} {text!r} has a capital M; write m or min for minutes, and days for months")
     cleaned = text.strip().lower()
     if cleaned.startswith("-"):
@@ -66,7 +66,7 @@ def parse_time(text: str) -> datetime:
         raise ValueError(f"has no T between date and time; write {found[1]}T{found[2]}{found[3]}")
     if _DIGITS.fullmatch(written):
         raise ValueError("is a number, and does not say what it counts; write 2027-01-31T09:00:00+01:00")
-    raise ValueError("is no ISO 8601 time; write 2027-01-31T09:00:00+01:00")
+    raise ValueError("is not a time in a form that delaystore reads; write 2027-01-31T09:00:00+01:00")
 
 
 def parse_instant(text: str, option: str) -> datetime:

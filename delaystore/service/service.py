@@ -2,7 +2,6 @@
 
 import logging
 import os
-import socket
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -12,7 +11,7 @@ from typing import Final
 from starlette.types import ASGIApp
 
 from delaystore.errors import ConfigurationError
-from delaystore.listening import FEW
+from delaystore.listening import FEW, Listener
 from delaystore.service.configuration.addresses import Address
 from delaystore.service.configuration.changes import Change, changes, with_fixed_of
 from delaystore.service.configuration.tree import ServiceConfiguration
@@ -172,7 +171,7 @@ class Service:
         name: str,
         application: ASGIApp,
         address: Address,
-        listener: socket.socket,
+        listener: Listener,
         told: str,
         ending: Callable[[], object] = lambda: None,
         most: int | None = None,

@@ -1,7 +1,6 @@
 """The web page of a service: every endpoint's, as the configuration has them now."""
 
 import secrets
-import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -10,6 +9,7 @@ from starlette.applications import Starlette
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from delaystore.listening import Listener
 from delaystore.service.configuration.addresses import Address
 from delaystore.service.configuration.secrets import Secret
 from delaystore.service.configuration.tree import EndpointConfiguration, WebConfiguration
@@ -88,7 +88,7 @@ class ServerPart:
     def __init__(
         self,
         application: ASGIApp,
-        listener: socket.socket,
+        listener: Listener,
         *,
         ending: Callable[[], object],
         ready: Callable[[str], object],
@@ -114,7 +114,7 @@ class ServerPart:
         return [] if self._answers else ["it does not answer yet"]
 
 
-def listener_at(address: Address, what: str, most: int | None = None) -> socket.socket:
+def listener_at(address: Address, what: str, most: int | None = None) -> Listener:
     """A socket that listens there. `what`: whose address errors say it is. `most`: see `listening`.
 
     Raises ConfigurationError.

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 _SILENCE: Final = 10
 """Seconds that a client may take for the next part of its request, and of the answer."""
-_LIFETIME: Final = 30.0
-"""Seconds of a request, when all connections are in use."""
 
 
 class MetricsServer:
@@ -58,7 +56,7 @@ class MetricsServer:
             )
             stack.callback(self.meter_provider.shutdown)
             try:
-                listener = Listener(host, port, lifetime=_LIFETIME)
+                listener = Listener(host, port)
             except (OSError, OverflowError, UnicodeError) as error:
                 reason = "no such name can be" if isinstance(error, UnicodeError) else getattr(error, "strerror", error)
                 raise ConfigurationError(

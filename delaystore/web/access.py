@@ -23,15 +23,23 @@ from delaystore.web.users import USER, Account, Accounts, Role, User
 Dependency = Callable[[Request], User | Response | Awaitable[User | Response | None] | None]
 """Of a host application: whoever asks; None: nobody is logged in; a Response, as a redirect to a login, is sent."""
 
+_Origin = tuple[str, str]
+"""The name and the address of whoever logs in."""
 READING: Final = frozenset({"GET", "HEAD"})
 _PAUSE: Final = 0.5
 """Seconds that a wrong password costs whoever tries."""
-_LOGINS: Final = BoundedSemaphore(8)
-"""Logins of this process at the same time, those that wait for their check included. More are refused."""
+_MOST_LOGINS: Final = 8
+"""Passwords of this process that wait for their check, or are checked. More are refused, except for `_MOST_USERS`."""
+_MOST_USERS: Final = 64
+"""As `_MOST_LOGINS`, for the first password of a known name from an address."""
+_MOST_OF_ONE: Final = 2
+"""As `_MOST_LOGINS`, for one name from one address."""
 _CHECKS: Final = BoundedSemaphore(2)
 """Passwords that are checked at the same time: a hash takes 16 MiB, and a core."""
 _TURN: Final = 0.02
 """Seconds between two attempts to begin a check."""
+_PENDING: Final[dict[tuple[asyncio.AbstractEventLoop, bytes], tuple["_Origin", "asyncio.Future[User | None]"]]] = {}
+"""Checks that have not ended, by the digest of name and password."""
 _LOCAL: Final = User("", Role.OPERATE)
 _CHALLENGE: Final = {"WWW-Authenticate": 'Basic realm="delaystore", charset="UTF-8"'}
 _NOBODY: Final = "This page is open to this machine only, as no user is configured: set DELAYSTORE_WEB_USERS."
@@ -63,7 +71,7 @@ class Guard:
         if is_api(request) and self.authenticate is not None and not self.users:
             raise Refusal(401, "The API takes a token: Authorization: Bearer TOKEN.", {"WWW-Authenticate": "Bearer"})
         if self.users and (self.authenticate is None or is_api(request)):
-            return await self._basic(kind, credentials)
+            return await self._basic(kind, credentials, request.client.host if request.client else "")
         if self.authenticate is not None:
             return await self._host_says(request, self.authenticate)
         why = why_not_local(request)
@@ -77,11 +85,11 @@ class Guard:
             raise Refusal(401, "This token is not known.", {"WWW-Authenticate": "Bearer"})
         return accepted[0].user
 
-    async def _basic(self, kind: str, credentials: str) -> User:
+    async def _basic(self, kind: str, credentials: str, address: str) -> User:
         if kind.lower() != "basic":
             raise Refusal(401, "Log in with a name and a password.", _CHALLENGE)
         name, password = _decoded(credentials)
-        user = self.users.known(name, password) or await _log_in(self.users, name, password)
+        user = self.users.known(name, password) or await _log_in(self.users, name, password, address)
         if user is None:
             await asyncio.sleep(_PAUSE)
             raise Refusal(401, "Name or password are wrong.", _CHALLENGE)
@@ -131,20 +139,32 @@ class Access:
         return None
 
 
-async def _log_in(users: Accounts, name: str, password: str) -> User | None:
-    """The user of that name and password; None: there is none. Raises Refusal where too many ask."""
-    if not _LOGINS.acquire(blocking=False):
-        await asyncio.sleep(_PAUSE)
-        raise Refusal(429, "Too many logins are being checked. Try again in a few seconds.", {"Retry-After": "2"})
+async def _log_in(users: Accounts, name: str, password: str, address: str) -> User | None:
+    """The user of that name and password; None: there is none. Raises Refusal where too many ask.
+
+    Requests with one name and password share a check.
+    """
+    key, origin = (asyncio.get_running_loop(), users.digest(name, password)), (name, address)
+    if key not in _PENDING:
+        pending = [each for each, _ in list(_PENDING.values())]
+        own = pending.count(origin)
+        most = _MOST_USERS if name in users and not own else _MOST_LOGINS
+        if own >= _MOST_OF_ONE or len(pending) >= most:
+            await asyncio.sleep(_PAUSE)
+            raise Refusal(429, "Too many logins are being checked. Try again in a few seconds.", {"Retry-After": "2"})
+        check = asyncio.ensure_future(_check_password(users, name, password))
+        check.add_done_callback(lambda _: _PENDING.pop(key))
+        _PENDING[key] = origin, check
+    return await asyncio.shield(_PENDING[key][1])
+
+
+async def _check_password(users: Accounts, name: str, password: str) -> User | None:
+    while not _CHECKS.acquire(blocking=False):
+        await asyncio.sleep(_TURN)
     try:
-        while not _CHECKS.acquire(blocking=False):
-            await asyncio.sleep(_TURN)
-        try:
-            return await in_thread("delaystore-login", lambda: users.log_in(name, password))
-        finally:
-            _CHECKS.release()
+        return users.known(name, password) or await in_thread("delaystore-login", lambda: users.log_in(name, password))
     finally:
-        _LOGINS.release()
+        _CHECKS.release()
 
 
 def _check_change(request: Request, user: User) -> None:

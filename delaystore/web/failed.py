@@ -1,6 +1,6 @@
 """The error queue, as pages and the API have it: replayed and discarded in the background."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -12,6 +12,7 @@ from delaystore.operations.error_groups import ErrorFilter
 from delaystore.operations.error_queue import ErrorGroups, ErrorPage
 from delaystore.operations.error_report import ErrorReport
 from delaystore.operations.failed_message import FailedMessage
+from delaystore.web.forms import Fields, id_of
 from delaystore.web.site import Site, site_of
 from delaystore.web.works import Work
 
@@ -25,9 +26,10 @@ FIELDS: Final = ("destination", "kind", "reason", "message_id")
 """Of a filter, as forms and addresses have them; an empty destination: nothing says where a message was to go."""
 
 
-def wanted_of(fields: Mapping[str, Any]) -> ErrorFilter:
+def wanted_of(fields: Fields) -> ErrorFilter:
     """The filter in the fields of an address or a form."""
-    return ErrorFilter(**{name: fields[name] for name in FIELDS if name in fields})
+    given: dict[str, Any] = {name: id_of(fields, name) for name in FIELDS if name in fields}
+    return ErrorFilter(**given)
 
 
 def groups(operations: Operations) -> ErrorGroups | None:

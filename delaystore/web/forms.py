@@ -20,14 +20,18 @@ _ANSWERS: Final[Mapping[str, bool | None]] = {"": None, "yes": True, "no": False
 
 def text_of(fields: Fields, name: str) -> str:
     """What a field says, without white space around; empty: nothing."""
-    given = fields.get(name, "")
-    return given.strip() if isinstance(given, str) else ""
+    return id_of(fields, name).strip()
 
 
 def id_of(fields: Fields, name: str = "id") -> str:
-    """What a field of ours says, exactly as it is: an id, or a destination, may begin with white space."""
-    given = fields.get(name, "")
-    return given if isinstance(given, str) else ""
+    """What a field of ours says, exactly as it is: an id, or a destination, may begin with white space.
+
+    Raises InvalidMessageError if the field is there twice.
+    """
+    given = fields.getlist(name) or [""]
+    if len(given) > 1:
+        raise InvalidMessageError(f"{name} is given twice; give it once")
+    return given[0] if isinstance(given[0], str) else ""
 
 
 def time_of(text: str, name: str) -> datetime | None:
@@ -51,12 +55,19 @@ def due_of(fields: Fields) -> tuple[timedelta | None, datetime | None]:
 
 def filter_of(fields: Fields) -> MessageFilter:
     """The filter that the fields say; empty ones say nothing. Raises InvalidMessageError."""
+    headers: dict[str, str] = {}
+    for line in "\n".join(fields.getlist("header")).splitlines():
+        if line.strip():
+            name, value = _header(line)
+            if name in headers:
+                raise InvalidMessageError(f"header {name[:80]!r} is given twice; no message has two values of it")
+            headers[name] = value
     return MessageFilter(
         destination=text_of(fields, "destination") or None,
         since=time_of(text_of(fields, "since"), "due from"),
         until=time_of(text_of(fields, "until"), "due before"),
         id_prefix=text_of(fields, "id_prefix") or None,
-        headers=dict(_header(line) for each in fields.getlist("header") for line in each.splitlines() if line.strip()),
+        headers=headers,
         failing=_answer(fields, "failing"),
         paused=_answer(fields, "paused"),
     )

@@ -63,7 +63,7 @@ class PageServer(uvicorn.Server):
     """
 
     def __init__(
-        self, app: ASGIApp, listener: socket.socket, ready: Callable[[], object], ending: Callable[[], object]
+        self, app: ASGIApp, listener: Listener, ready: Callable[[], object], ending: Callable[[], object]
     ) -> None:
         config = uvicorn.Config(
             app,
@@ -80,6 +80,7 @@ class PageServer(uvicorn.Server):
         super().__init__(config)
         self._ending = ending
         self._listener = listener
+        listener.busy = self._in_requests
         self._ready = ready
         self._waiting: dict[H11Protocol, tuple[object, float]] = {}
 
@@ -108,6 +109,14 @@ class PageServer(uvicorn.Server):
         if counter % _SWEEP == 0:
             self._end_silent()
         return await super().on_tick(counter)
+
+    def _in_requests(self) -> set[int]:
+        """The descriptors of connections whose request has no whole answer yet."""
+        return {
+            each.transport.get_extra_info("socket").fileno()
+            for each in cast("set[H11Protocol]", self.server_state.connections)
+            if each.cycle is not None and not each.cycle.response_complete
+        }
 
     def _end_silent(self) -> None:
         """End connections that have waited too long for their client: for a request, or for it to read the answer.

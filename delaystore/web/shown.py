@@ -10,6 +10,7 @@ from markupsafe import Markup
 from delaystore.amounts import counted, roughly
 from delaystore.cascades.spans import span_text
 from delaystore.stores.abc import Count
+from delaystore.strict_json import parse_json
 
 NOTHING: Final = "\N{EN DASH}"
 """In place of what is not known."""
@@ -78,7 +79,7 @@ def as_json(body: bytes) -> str | None:
     """
     parts, size = [], 0
     try:
-        found = json.loads(body)
+        found = parse_json(body)
         if not isinstance(found, dict | list):
             return None
         for part in _INDENTED.iterencode(found):

@@ -83,9 +83,12 @@ class Accounts:
     def __bool__(self) -> bool:
         return bool(self._accounts)
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._accounts
+
     def known(self, name: str, secret: str) -> User | None:
         """The user of this name, if accepted with this secret a while ago; None: was not."""
-        given, now = self._remembered(name, secret), time.monotonic()
+        given, now = self.digest(name, secret), time.monotonic()
         before, until = self._accepted.get(name, (b"", now))
         if now >= until or not hmac.compare_digest(before, given):
             return None
@@ -97,10 +100,11 @@ class Accounts:
         account = self._accounts.get(name, self._nobody)
         if not account.accepts(secret) or account is self._nobody:
             return None
-        self._accepted[name] = self._remembered(name, secret), time.monotonic() + _REMEMBERED
+        self._accepted[name] = self.digest(name, secret), time.monotonic() + _REMEMBERED
         return account.user
 
-    def _remembered(self, name: str, secret: str) -> bytes:
+    def digest(self, name: str, secret: str) -> bytes:
+        """A digest of both, by which this object alone knows them again."""
         return hmac.digest(self._key, f"{name}\0{secret}".encode(errors="surrogatepass"), "sha256")
 
 

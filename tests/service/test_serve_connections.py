@@ -77,11 +77,13 @@ def test_more_connections_than_there_is_room_for_are_closed_and_all_else_goes_on
     health = service.says(r"^serving health at (\S+)/").group(1)
     with ExitStack() as stack:
         many = connections(stack, service.url, 300)
-        wait_for(lambda: ended(many[-1]), "an end at once")
+        wait_for(lambda: ended(many[0]), "an end at once")
         assert httpx.get(f"{health}/livez").status_code == 200  # on a port of its own
         assert httpx.get(metrics).status_code == 200
         others = connections(stack, health, 60) + connections(stack, metrics, 60)
-        wait_for(lambda: ended(others[59]) and ended(others[-1]), "an end at once")
+        wait_for(lambda: ended(others[0]) and ended(others[60]), "an end at once")
+        assert httpx.get(f"{health}/livez").status_code == 200
+        assert httpx.get(metrics).status_code == 200
         assert in_use(service.process.pid) <= DESCRIPTORS - KEPT
         with DelayedDelivery("sales", SqlDelayedMessageStore(sqlite_url)) as delivery:
             delivery.send("billing", b"pay me", delay=0)
@@ -89,6 +91,24 @@ def test_more_connections_than_there_is_room_for_are_closed_and_all_else_goes_on
     assert service.stop() == 0
     assert sum("open connections" in line for line in service.lines) == 3, service.lines
     assert len(service.lines) < 12
+
+
+def test_connections_that_are_kept_alive_lock_out_no_probe_and_end_no_request(service: Serving) -> None:
+    metrics = service.says(r"^serving metrics at (\S+)").group(1)
+    health = service.says(r"^serving health at (\S+)/").group(1)
+    with ExitStack() as stack:
+        events = stack.enter_context(httpx.stream("GET", f"{service.url}/sales/events", timeout=30))
+        lines = events.iter_lines()
+        assert next(lines).startswith("retry: ")
+        for url, number in ((health, 32), (service.url, DESCRIPTORS - KEPT - 120 - 1)):
+            for each in connections(stack, url, number):
+                each.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                assert each.recv(65536).startswith(b"HTTP/1.1 200 ")
+        connections(stack, metrics, 32)
+        for _ in range(3):
+            for url in (f"{health}/livez", f"{health}/readyz", f"{service.url}/livez", metrics):
+                assert httpx.get(url).status_code == 200
+        assert any(line.startswith("data: ") for line in lines)
 
 
 @pytest.mark.long

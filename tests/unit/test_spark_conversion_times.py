@@ -1,5 +1,6 @@
 """Due times from instants, local times, text and delays."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -130,7 +131,7 @@ def test_instants_count_whatever_the_session_time_zone() -> None:
 
 @given(st.datetimes(timezones=st.timezones() | st.just(UTC)))
 def test_written_times_with_offset_are_what_python_reads(time: datetime) -> None:
-    written = time.isoformat()
+    written = re.sub(r"([+-]\d\d:\d\d):\d\d$", r"\1", time.isoformat())  # no form has an offset with seconds
     converted = due(StringType(), [written])
     try:
         expected = [utc(datetime.fromisoformat(written), "due_time")]
@@ -144,12 +145,15 @@ def test_written_times_with_offset_are_what_python_reads(time: datetime) -> None
     ("text", "reason"),
     [
         ("2026-11-30T08:00:00", "due_time has no time zone (see the option timeZone)"),
-        ("tomorrow", "due_time is no time as ISO 8601 has it, such as 2026-11-30T08:00:00+01:00"),
-        ("", "due_time is no time as ISO 8601 has it, such as 2026-11-30T08:00:00+01:00"),
-        ("203011301000Z", "due_time is no time as ISO 8601 has it, such as 2026-11-30T08:00:00+01:00"),
-        ("1795101512345", "due_time is no time as ISO 8601 has it, such as 2026-11-30T08:00:00+01:00"),
-        ("20301130", "due_time is no time as ISO 8601 has it, such as 2026-11-30T08:00:00+01:00"),
-        ("2030-11-30510:00:00Z", "due_time is no time as ISO 8601 has it, such as 2026-11-30T08:00:00+01:00"),
+        ("tomorrow", "due_time is not a time in a form that delaystore reads, such as 2026-11-30T08:00:00+01:00"),
+        ("", "due_time is not a time in a form that delaystore reads, such as 2026-11-30T08:00:00+01:00"),
+        ("203011301000Z", "due_time is not a time in a form that delaystore reads, such as 2026-11-30T08:00:00+01:00"),
+        ("1795101512345", "due_time is not a time in a form that delaystore reads, such as 2026-11-30T08:00:00+01:00"),
+        ("20301130", "due_time is not a time in a form that delaystore reads, such as 2026-11-30T08:00:00+01:00"),
+        (
+            "2030-11-30510:00:00Z",
+            "due_time is not a time in a form that delaystore reads, such as 2026-11-30T08:00:00+01:00",
+        ),
         (None, "due_time is null"),
     ],
 )

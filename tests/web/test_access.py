@@ -1,5 +1,6 @@
 """Who is let in, and who may change what."""
 
+import asyncio
 import time
 from datetime import timedelta
 
@@ -101,6 +102,47 @@ def test_an_accepted_password_is_remembered_for_a_while(
     time.sleep(0.3)
     assert page.get("/changes").status_code == 200
     assert checked == ["lovelace", "lovelace"]
+
+
+def test_calls_at_the_same_time_share_one_check_of_their_password(
+    delivery: DelayedDelivery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked: list[str] = []
+    accepts = Account.accepts
+    monkeypatch.setattr(Account, "accepts", lambda self, given: checked.append(given) or accepts(self, given))
+    page = browser(app(delivery, users=f"ada:operate:{hashed('lovelace')}"))
+
+    async def at_once(password: str) -> list[int]:
+        asked = [page.client.get("/api/v1/changes", auth=("ada", password)) for _ in range(20)]
+        return [answer.status_code for answer in await asyncio.gather(*asked)]
+
+    assert asyncio.run(at_once("wrong")) == [401] * 20
+    assert asyncio.run(at_once("lovelace")) == [200] * 20
+    assert checked == ["wrong", "lovelace"]
+
+
+@pytest.mark.parametrize("names", [1, 100])
+def test_a_flood_of_wrong_logins_locks_out_no_user(delivery: DelayedDelivery, names: int) -> None:
+    own = ["ada", "bob", "cyd"]
+    page = browser(app(delivery, users=" ".join(f"{name}:read:{hashed(name)}" for name in own)))
+
+    async def wrong(number: int) -> None:
+        for guess in range(100):
+            answer = await page.client.get("/changes", auth=(f"eve {number % names}", f"{number} {guess}"))
+            assert answer.status_code in {401, 429}
+
+    async def logged_in() -> list[int]:
+        attack = [asyncio.ensure_future(wrong(number)) for number in range(100)]
+        await asyncio.sleep(0.2)
+        found = [(await page.client.get("/changes", auth=(name, name))).status_code for name in own]
+        for each in attack:
+            each.cancel()
+        assert not [
+            each for each in await asyncio.gather(*attack, return_exceptions=True) if isinstance(each, Exception)
+        ]
+        return found
+
+    assert asyncio.run(logged_in()) == [200, 200, 200]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from delaystore.web import app
 from delaystore.web.api.document import CALLS, document
 from delaystore.web.paths import API
 from delaystore.web.works import Work
-from tests.web.pages import TOKENS, USERS, Browser, browser
+from tests.web.pages import TOKENS, USERS, Browser, Page, browser
 from tests.web.test_pages import until_done
 
 HOUR = timedelta(hours=1)
@@ -79,6 +79,12 @@ def test_the_document_is_openapi_and_names_every_route(delivery: DelayedDelivery
     documented = {(method.upper(), path) for path, methods in DOCUMENT["paths"].items() for method in methods}
     assert routes == documented
     assert len({each.name for each in CALLS}) == len(CALLS)
+
+
+def test_the_document_names_what_any_call_may_be_refused_with() -> None:
+    for call in CALLS:
+        expected = {"400", "401", "403", "429", "503"} | ({"408", "413", "415", "422"} if call.body else set())
+        assert expected <= call.document()["responses"].keys(), call.name
 
 
 def test_the_document_says_where_the_api_is(delivery: DelayedDelivery) -> None:
@@ -181,6 +187,25 @@ def test_a_message_with_a_key_that_waits_is_kept(call: Program) -> None:
     call("POST", "/messages", json=new, status=409)
 
 
+@pytest.mark.parametrize(
+    "twice",
+    ["header=tenant=a&header=tenant=b", "header=tenant=a%0Atenant=a", "destination=a&destination=b", "limit=1&limit=1"],
+)
+def test_what_is_given_twice_in_an_address_is_refused(call: Program, delivery: DelayedDelivery, twice: str) -> None:
+    name = twice.partition("=")[0]
+    about = "header 'tenant'" if name == "header" else name
+    assert call("GET", f"/messages?{twice}", status=400)["detail"].lower().startswith(f"{about} is given twice")
+    if name == "destination":
+        call("GET", f"/errors/messages?{twice}", status=400)
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    operator = browser(app(delivery))
+    token = Page(operator.get("/destinations").text).csrf
+    if name != "limit":
+        content = f"kind=cancel&csrf={token}&{twice}"
+        assert operator.post("/bulk/begin", content=content, headers=form).status_code == 400
+        assert not delivery.operations.operations()
+
+
 def test_messages_are_searched_page_by_page(call: Program, delivery: DelayedDelivery) -> None:
     for number in range(25):
         delivery.send(f"q{number % 2}", b"x", delay=HOUR, headers={"n": number}, message_id=f"m{number:02}")
@@ -277,6 +302,8 @@ def test_many_are_changed_and_watched(call: Program, delivery: DelayedDelivery) 
     [
         ({"kind": "delete", "filter": {"all": True}}, "must be cancel or reschedule"),
         ({"kind": "reschedule", "filter": {"all": True}}, "exactly one of delay"),
+        ({"kind": "cancel", "filter": {"all": True}, "delay": 5}, "unknown field 'delay'"),
+        ({"kind": "cancel", "filter": {"all": True}, "at": "2030-01-01T00:00Z"}, "unknown field 'at'"),
     ],
 )
 def test_what_cannot_be_changed_is_told(
@@ -352,7 +379,7 @@ def test_null_is_no_value(call: Program, delivery: DelayedDelivery) -> None:
 def test_an_operation_is_not_resumed_with_what_is_not_understood(call: Program, delivery: DelayedDelivery) -> None:
     left = delivery.operations.begin_cancel(_everything()).operation_id
     said = call("POST", f"/operations/{left}", json={"filter": {"destination": "q1"}}, status=400)["detail"]
-    assert said == "Unknown field 'filter'; known is none."
+    assert said == "Unknown field 'filter'; this call takes no fields."
 
 
 def test_an_operation_is_kept_only_where_there_is_room_to_run_it(call: Program, delivery: DelayedDelivery) -> None:

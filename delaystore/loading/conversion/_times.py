@@ -34,13 +34,15 @@ def local_times(index: int, clock: LocalClock, batch: pa.RecordBatch, faults: Fa
 
 
 def written_times(index: int, clock: LocalClock | None, batch: pa.RecordBatch, faults: Faults) -> pa.Array:
-    """The column due_time, of text as ISO 8601 has it; `clock`: for what has no offset."""
+    """The column due_time, of text as `parse_time` reads it; `clock`: for what has no offset."""
 
     def instant(text: str) -> int:
         try:
             time = parse_time(text)
         except ValueError:
-            raise Unfit("due_time is no time as ISO 8601 has it, such as 2026-11-30T08:00:00+01:00") from None
+            raise Unfit(
+                "due_time is not a time in a form that delaystore reads, such as 2026-11-30T08:00:00+01:00"
+            ) from None
         if time.utcoffset() is not None:
             return microseconds(time)
         if clock is None:

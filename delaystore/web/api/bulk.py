@@ -30,6 +30,8 @@ async def begin(request: Request) -> Response:
     """Keep the operation, and run it in the background."""
     given = (await given_with(request)).only("kind", "filter", "delay", "at")
     wanted, kind = given.filter(MessageFilter.from_dict), given.required_text("kind")
+    if kind == "cancel":
+        given.only("kind", "filter")
     site = site_of(request)
     site.works.check_room()
     if kind == "cancel":

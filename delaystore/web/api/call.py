@@ -12,9 +12,9 @@ from starlette.routing import Route
 from delaystore.web.paths import API
 
 Schema = Mapping[str, Any]
-PROBLEMS: Final = (400, 401, 403, 503)
+PROBLEMS: Final = (400, 401, 403, 429, 503)
 """The statuses that every call may answer with."""
-_OF_BODIES: Final = (413, 415, 422)
+_OF_BODIES: Final = (408, 413, 415, 422)
 """Those of every call that takes a body."""
 
 

@@ -28,7 +28,8 @@ class Given:
         """Itself, if it has no other fields, and null at most in `nullable`: null would mean what is left out."""
         for name, value in self._fields.items():
             if name not in names:
-                _refuse(f"unknown field {name!r}; known {'are ' + ', '.join(names) if names else 'is none'}")
+                known = f"known are {', '.join(names)}" if names else "this call takes no fields"
+                _refuse(f"unknown field {name!r}; {known}")
             if value is None and name != nullable:
                 _refuse(f"{name} is null; give it a value, or leave it out", 422)
         return self

@@ -16,7 +16,7 @@ from delaystore.web.api.given import Given, given_with
 from delaystore.web.api.schemas import FLAG, TEXT, TIME, known, ref, shape, some
 from delaystore.web.changing import being_changed
 from delaystore.web.errors import Refusal
-from delaystore.web.forms import filter_of, position_of, text_of, whole_number
+from delaystore.web.forms import Fields, filter_of, id_of, position_of, text_of, whole_number
 from delaystore.web.site import site_of
 
 _NEW: Final = (
@@ -93,9 +93,9 @@ async def reschedule(request: Request) -> Response:
     return _answer(message_id, await site_of(request).ask(request, Operations.reschedule_one, message_id, **when))
 
 
-def limit_of(query: Any, default: int) -> int:
+def limit_of(query: Fields, default: int) -> int:
     """How many are wanted, at most. Raises InvalidMessageError."""
-    return whole_number(query.get("limit", str(default)), "the limit", 1, _MOST)
+    return whole_number(id_of(query, "limit") if "limit" in query else str(default), "the limit", 1, _MOST)
 
 
 def _document(message: DelayedMessage, *, with_body: bool) -> dict[str, Any]:
