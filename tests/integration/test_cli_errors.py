@@ -158,7 +158,7 @@ def test_what_is_discarded_is_gone(run: CommandLine, transport: Transport) -> No
         (["replay", "--all", "--kind", "Refused"], "not both"),
         (["list", "--error-queue", "elsewhere"], "there is no queue 'elsewhere'"),
         (["replay", "--all", "--error-queue", "elsewhere"], "there is no queue 'elsewhere'"),
-        (["list", "--since", "yesterday"], "ISO 8601"),
+        (["list", "--since", "yesterday"], "is not a time in a form"),
         (["replay", "--all", "--to", "error"], "the error queue itself"),
         (["list", "--transport", "memory://"], "in memory"),
         (["list", "--transport", "amqp://127.0.0.1:1"], "RabbitMQ"),

@@ -32,7 +32,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, sql
         (["billing", "--delay", "1", "--at", "2027-01-01T00:00Z"], "both given"),
         (["billing"], "when is it due?"),
         (["billing", "--at", "2027-01-01T00:00"], "no time zone"),
-        (["billing", "--at", "tomorrow"], "ISO 8601"),
+        (["billing", "--at", "tomorrow"], "is not a time in a form"),
         (["", "--delay", "1"], "destination is empty"),
         (["q" * 256, "--delay", "1"], "at most 255"),
         (["q\n", "--delay", "1"], "control character '\\n'"),

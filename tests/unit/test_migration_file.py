@@ -161,7 +161,7 @@ def test_due_times_come_in_many_forms(
         (2030512089123, {}, "due_unit=s"),
         ("1795101512345", {"timezone": "UTC"}, "due_unit=s"),
         ("20340506070809", {"timezone": "UTC"}, "due_unit=s"),
-        ("tomorrow", {}, "no ISO 8601"),
+        ("tomorrow", {}, "is not a time in a form"),
         (None, {}, "no due time"),
         (True, {}, "type bool"),
         ([1], {}, "type list"),

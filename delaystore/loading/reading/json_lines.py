@@ -58,7 +58,7 @@ def read_line(line: bytes) -> Line | None:
     except AmbiguousJsonError:
         return Line(why=_TWICE, raw=text)
     except JsonError:
-        return Line(why="the line is not readable: it holds NaN, Infinity, or a number beyond a float", raw=text)
+        return Line(why="the line is not readable: it holds NaN, Infinity, or a number that no float can be", raw=text)
     except JSONDecodeError as error:
         return Line(
             why=f"the line is not readable: {error.msg.removesuffix(' at').removesuffix(' starting')}", raw=text
