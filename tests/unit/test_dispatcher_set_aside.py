@@ -404,7 +404,7 @@ def test_a_native_delay_that_takes_nothing_makes_nothing_late(
 ) -> None:
     transport = Delaying()
     dispatcher = Dispatcher(store, transport, settings(handover_horizon=600), endpoint="sales")
-    store.store_many([message("early", due_time=NOON + timedelta(seconds=90)), message("due")])
+    store.store_many([message("early", due_time=NOON + timedelta(seconds=89.9)), message("due")])
     assert dispatcher.dispatch_due() == DispatchReport(fetched=2, delivered=1, gave_way=1)
     for _ in range(90):
         later(1)

@@ -107,7 +107,7 @@ class OperationTests(StoreTests):
         assert (done.state, done.changed, done.held, list(done.held_ids)) == (OperationState.DONE, 15, 0, [])
         assert done.changed <= done.examined <= 25
         assert done.ended is not None
-        assert done.began <= done.ended <= operable.now()
+        assert done.began <= done.ended <= operable.latest_now()
         assert sorted(ids(all_taken(operable, FAR))) == sorted(
             [f"m{n}" for n in range(5)] + [f"s{n}" for n in range(5)]
         )
