@@ -60,20 +60,19 @@ class Admission:
             batch.shown_later = tx.postpone(self._as_limited_now(tx, batch))
 
     def _as_limited_now(self, tx: OperableTransaction, batch: Batch) -> Sequence[tuple[DelayedMessage, datetime]]:
-        """What is postponed longer than any message under the limits of now is shown at once: the next pass asks."""
+        """The postponed messages; at their due times if the limits of now postpone no message for that long.
+
+        The next pass asks for those again.
+        """
         promised = tx.promised({message.destination for message, _ in batch.postponed})
         latest = {name: postponed_until(self._shown_at(last)) for name, last in promised.items()}
         now = tx.now()
-        found = [
-            (
-                each,
-                at
-                if each.destination in latest and (at <= latest[each.destination] or each.due_time > now)
-                else each.due_time,
-            )
-            for each, at in batch.postponed
-        ]
-        batch.again |= any(at == each.due_time for each, at in found)
+        found = []
+        for message, at in batch.postponed:
+            last = latest.get(message.destination)
+            stays = last is not None and (at <= last or message.due_time > now)
+            found.append((message, at if stays else message.due_time))
+        batch.again |= any(at == message.due_time for message, at in found)
         return found
 
     def _park(self, tx: OperableTransaction, batch: Batch) -> None:
