@@ -104,7 +104,7 @@ def test_a_row_that_is_no_message_stops_all_or_is_set_aside(run: CommandLine, sq
     assert "the load would fail, because rows cannot be messages (see --rejects); nothing was written" in tried.out
     assert not Path(sqlite_url.removeprefix("sqlite:///")).exists()
     line = run.refused("send", "q", "--file", "a.csv")
-    assert "1 row cannot be messages: 1 x due_time is no time" in line
+    assert "1 row cannot be messages: 1 x due_time is not a time in a form that delaystore reads" in line
     assert "nothing was loaded" in line
     assert waiting(sqlite_url) == {}
     assert list_loads(StoreOptions(store=sqlite_url, endpoint="sales")) == []

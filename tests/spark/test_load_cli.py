@@ -145,7 +145,12 @@ def test_rows_that_cannot_be_messages_stop_the_load_or_are_set_aside(
     assert not Path("rejects").exists()
     line = run.refused("load", "a.csv", *MAP)
     assert "4 rows cannot be messages" in line
-    for reason in ("due_time is no time", "destination is null", "the line is not readable", "message_id is null"):
+    for reason in (
+        "due_time is not a time in a form that delaystore reads",
+        "destination is null",
+        "the line is not readable",
+        "message_id is null",
+    ):
         assert f"1 x {reason}" in line
         assert f"1 x {reason}" in tried.out
     assert waiting(sqlite_url) == {}
@@ -444,7 +449,7 @@ def test_the_end_of_java_is_one_line_with_its_cause(
         "SPARK_LOCAL_DIRS": str(tmp_path),
         "SPARK_SUBMIT_OPTS": QUICK_JAVA,
     }
-    memory = ["--conf", "spark.driver.memory=460m"]
+    memory = ["--conf", "spark.driver.memory=500m"]
     ends = ["--destination", "q", "--create", "--load-id", "a", "--master", "local[1]", *memory]
     process = started(["load", "a.parquet", *ends], environment)
     try:
@@ -497,7 +502,9 @@ def test_a_stop_that_comes_too_late_says_what_was_loaded(
     assert result.code == 0, result.err
     assert result.err.startswith("too late to stop: the load was finished meanwhile\n")
     assert "is not recognised" in result.err
-    assert result.out.startswith("3 messages loaded\n1 row rejected:\n  1 x due_time is no time")
+    assert result.out.startswith(
+        "3 messages loaded\n1 row rejected:\n  1 x due_time is not a time in a form that delaystore reads"
+    )
     assert len(waiting(sqlite_url)) == 3
 
 

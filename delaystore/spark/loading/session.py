@@ -137,7 +137,9 @@ def _has_own_memory() -> bool:
 def _running(java: Java, conf: SparkConf, log: Path) -> Iterator[None]:
     """Spark's Java machine for the block."""
     gateway: Any = None
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # where Java ends, it logs pages, and we one line
+    # When Java ends, py4j logs pages, some of them by the root logger; `load` reports one line.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_is_not_of_py4j)
     try:
         gateway = java.start(conf, log)
         SparkContext._ensure_initialized(gateway=gateway)
@@ -148,10 +150,15 @@ def _running(java: Java, conf: SparkConf, log: Path) -> Iterator[None]:
                 raise LoadError(f"Spark's Java ended: {reason}") from None
             raise
     finally:
+        logging.getLogger().removeFilter(_is_not_of_py4j)
         SparkContext._gateway = SparkContext._jvm = None
         with suppress(Exception):  # it may have ended by itself
             gateway.shutdown()
         java.end()
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return record.module != "java_gateway"
 
 
 def _answers(gateway: Any) -> bool:
@@ -167,6 +174,8 @@ def _session(conf: SparkConf) -> Iterator[SparkSession]:
     try:
         _make_context(conf)
         session = SparkSession.builder.config(conf=conf).getOrCreate()
+        # When Java ends, the server's own handler prints a traceback to the terminal.
+        vars(session.sparkContext._accumulatorServer)["handle_error"] = _ignore
     except Exception as error:
         raise LoadError(f"Spark does not start: {cause_of(error)}") from None
     try:
@@ -174,6 +183,10 @@ def _session(conf: SparkConf) -> Iterator[SparkSession]:
     finally:
         with suppress(Exception):  # what is gone need not be stopped
             session.stop()
+
+
+def _ignore(*_: object) -> None:
+    pass
 
 
 def _make_context(conf: SparkConf) -> None:
