@@ -166,7 +166,7 @@ class Parking:
             shown = self._postponed.go_on()
         if not shown and not self._shown.found and not self._postponed.found:
             with self._opened() as bound:
-                ended = [each.destination for each in resuming if each.reach is None or ahead is not None]
+                ended = [each for each in resuming if each.reach is None or ahead is not None]
                 Destinations(bound).end_resuming(ended)
         return shown
 
