@@ -421,6 +421,24 @@ def test_a_search_looks_at_so_many_by_index(private_postgresql: PostgreSQL) -> N
     private_postgresql.drop_database(url)
 
 
+def test_a_step_past_what_no_limit_has_postponed_looks_at_so_many(private_postgresql: PostgreSQL) -> None:
+    """Such messages may be millions; here they are due in the time in which postponed ones are searched."""
+    url = private_postgresql.create_database()
+    with opened(url) as store:
+        store.limit_rate("billing", 0.05, by=ME)
+        store.store(message(store.now(), -9))
+        store.store(message(store.now(), -8))
+        postpone(store)
+        store.store_many(message(store.now(), 1 + number / 100) for number in range(500))
+        store.limit_rate("billing", None, by=ME)
+        plans = planned(store.engine, 'FROM "sales_delayed"', "EXPLAIN (ANALYZE, FORMAT JSON)")
+        assert [store.unpark(5, timedelta(0)) for _ in range(2)] == [1, 0]
+        scans = [scan_of(plan) for plan in plans]
+        assert sum(scan["Actual Rows"] for scan in scans) >= 500
+        assert max(scan["Actual Rows"] + scan.get("Rows Removed by Filter", 0) for scan in scans) <= LOOKED_AT * 5 + 1
+    private_postgresql.drop_database(url)
+
+
 def test_bodies_of_what_does_not_match_stay_in_the_database(store: SqlDelayedMessageStore) -> None:
     now = store.now()
     store.store_many(message(now, number, headers={"n": number % 10}, body=b"x" * 1000) for number in range(50))
