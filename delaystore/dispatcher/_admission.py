@@ -100,6 +100,8 @@ class Admission:
         rest = messages[allowance.granted :]
         times = [postponed_until(self._shown_at(time)) for time in allowance.later]
         batch.postponed += zip(rest, times, strict=False)
+        if rest and times:
+            self._destinations.postponed(allowance.later[-1])
         if len(rest) > len(times):  # more than were asked for before the fetch
             self._limits.want(destination, len(rest) - len(times))
             batch.again = True

@@ -10,11 +10,12 @@ import pytest
 
 from delaystore.dispatcher import Dispatcher, DispatchReport, _destinations
 from delaystore.dispatcher._context import DispatchContext
-from delaystore.dispatcher._parking import Parking
+from delaystore.dispatcher._parking import LOOK_AGAIN, LOOK_EVERY, Parking
+from delaystore.dispatcher._passes import DispatchPass
 from delaystore.dispatcher._wakeup import WakeUp
 from delaystore.errors import StoreError, StorePermissionError
 from delaystore.message import PARKED, DelayedMessage
-from delaystore.stores.operable import TICK, Destination, retried_at
+from delaystore.stores.operable import FURTHEST, TICK, Destination, retried_at
 from delaystore.testing import SettableClock
 from delaystore.transports.abc import Outcome, OutcomeKind
 from tests.dispatching import NOON, CountingStore, ScriptedTransport, message, running, settings, wait_until
@@ -270,3 +271,22 @@ def test_a_pause_that_is_over_is_looked_at_once(
     clock.advance(1)
     looks = [parking._look() for _ in range(3)]
     assert looks[-1] > 1, "it would look again at once, and again"
+
+
+def test_a_limit_is_looked_at_often_only_while_it_may_have_postponed_messages(
+    store: CountingStore, transport: ScriptedTransport, clock: SettableClock
+) -> None:
+    context = DispatchContext(store, transport, settings())
+    parking, passes = Parking(context, "sales", WakeUp()), DispatchPass(context)
+    store.limit_rate("slow", 0.01, by="me")
+    assert parking._look() == LOOK_AGAIN, "an earlier dispatcher may have postponed some"
+    clock.advance(FURTHEST.total_seconds())
+    assert parking._look() == LOOK_EVERY
+    store.store_many([message("a", "slow"), message("b", "slow")])
+    assert passes.run().report.postponed == 1
+    assert parking._look() == LOOK_AGAIN
+    clock.advance(100)
+    assert parking._look() == LOOK_EVERY
+    store.pause("closed", by="me")
+    context.destinations.forget()
+    assert parking._look() == LOOK_AGAIN, "messages may be parked"
