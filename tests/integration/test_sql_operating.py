@@ -277,10 +277,10 @@ def postpone(store: SqlDelayedMessageStore) -> None:
         block.postpone(list(zip(messages[allowance.granted :], times, strict=True)))
 
 
-def test_a_dispatcher_of_the_former_release_ends_no_resume_before_its_messages_are_shown(
+def test_a_dispatcher_that_knows_no_postponed_messages_ends_no_resume_before_they_are_shown(
     store: SqlDelayedMessageStore,
 ) -> None:
-    """It knows nothing of postponed messages, and sets `resuming` to 0 once no message is parked."""
+    """Those of earlier builds set `resuming` to 0 once no message is parked."""
     store.limit_rate("billing", 0.05, by=ME)
     store.store_many(message(store.now(), -9 + number) for number in range(4))
     postpone(store)

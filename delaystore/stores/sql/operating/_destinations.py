@@ -20,7 +20,7 @@ class _Known(NamedTuple):
     """What a row says. `reach`: up to when its messages may be postponed that are to be shown; None: there are none.
 
     While it is paused, the bucket keeps that. In the table it is `paused_until` of what is not paused. Dispatchers of
-    release 0.1.0 do not know it, and set `resuming` to 0 before such messages are shown: with a reach it is resuming.
+    earlier builds do not know it, and set `resuming` to 0 before such messages are shown: with a reach it is resuming.
     """
 
     destination: Destination
