@@ -9,7 +9,7 @@ from delaystore.dispatcher._destinations import KnownDestinations
 from delaystore.dispatcher._limits import Limits
 from delaystore.message import DelayedMessage
 from delaystore.stores.abc import DelayedMessageStore
-from delaystore.stores.operable import Allowance, OperableTransaction, postponed_until
+from delaystore.stores.operable import Allowance, OperableTransaction, postponed_until, retried_at
 
 
 class Admission:
@@ -44,7 +44,7 @@ class Admission:
             elif message.destination not in limited:
                 going.append(message)
             elif message.due_time > now:
-                batch.postponed.append((message, self._shown_at(message.due_time)))
+                batch.postponed.append((message, retried_at(self._shown_at(message.due_time))))
             else:
                 waiting[message.destination].append(message)
         return _in_order(messages, [*going, *self._granted(batch, waiting)]) if waiting else going
@@ -100,6 +100,8 @@ class Admission:
         rest = messages[allowance.granted :]
         times = [postponed_until(self._shown_at(time)) for time in allowance.later]
         batch.postponed += zip(rest, times, strict=False)
+        if rest and times:
+            self._destinations.postponed(allowance.later[-1])
         if len(rest) > len(times):  # more than were asked for before the fetch
             self._limits.want(destination, len(rest) - len(times))
             batch.again = True

@@ -27,6 +27,8 @@ class KnownDestinations:
         self._monotonic = monotonic
         self._not_before = 0.0
         self.all: Sequence[Destination] = ()
+        self.postponed_until: datetime | None = None
+        """Until when limits may have postponed messages; None: it is not known yet, and not noted."""
         self.on_change: Callable[[], object] = lambda: None
 
     def read(self) -> None:
@@ -47,6 +49,11 @@ class KnownDestinations:
     def forget(self) -> None:
         """Read them before the next fetch: they have changed."""
         self._not_before = 0.0
+
+    def postponed(self, until: datetime) -> None:
+        """Note that a limit has postponed a message until then."""
+        if self.postponed_until is not None:
+            self.postponed_until = max(self.postponed_until, until)
 
     def paused(self, now: datetime) -> Collection[str]:
         """The names of those that are paused at `now`, on the store's clock."""

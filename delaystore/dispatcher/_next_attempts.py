@@ -88,7 +88,7 @@ class NextAttempts:
 
     def _keep_until_due(self, tx: DelayedMessageStore, batch: Batch) -> None:
         """Show again what cannot be delayed natively; that is no failure, but not every store knows the difference."""
-        shown = [(message, self.shown_at(message.due_time)) for message in batch.unsuited]
+        shown = [(message, retried_at(self.shown_at(message.due_time))) for message in batch.unsuited]
         if batch.operable is None:
             tx.increment_failure_counts(shown)
         else:

@@ -9,7 +9,7 @@ from delaystore.dispatcher._context import DispatchContext
 from delaystore.dispatcher._destinations import is_paused
 from delaystore.dispatcher._wakeup import WakeUp
 from delaystore.dispatcher.ticker import Ticker
-from delaystore.stores.operable import STEP, OperableDelayedMessageStore
+from delaystore.stores.operable import FURTHEST, STEP, OperableDelayedMessageStore
 
 AHEAD: Final = timedelta(seconds=60)
 """Parked is what falls due within this time: passes then do not meet it."""
@@ -17,7 +17,7 @@ PARK_EVERY: Final = 15.0
 LOOK_EVERY: Final = 5.0
 """Seconds between two looks at the destinations, by whichever thread."""
 LOOK_AGAIN: Final = 0.5
-"""The same while a destination is paused or limited: a change is to count within a second."""
+"""The same while messages may be parked or postponed: a change is to count for them within a second."""
 UNPARK_EVERY: Final = 60.0
 """Seconds between two searches for parked messages whose destination nobody knows to be paused any more."""
 BREATHER: Final = 0.02
@@ -60,8 +60,16 @@ class Parking:
 
     def _seconds_until_next(self, now: datetime) -> float:
         ends = [each.paused_until for each in self._context.destinations.all if each.paused and each.paused_until]
-        longest = LOOK_AGAIN if self._context.destinations.all else LOOK_EVERY
+        longest = LOOK_AGAIN if self._may_hide(now) else LOOK_EVERY
         return max(0.0, min([longest, *((end - now).total_seconds() for end in ends)]))
+
+    def _may_hide(self, now: datetime) -> bool:
+        """Whether messages may be parked or postponed."""
+        known = self._context.destinations
+        if known.postponed_until is None:  # a dispatcher that has ended may have postponed some
+            known.postponed_until = now + FURTHEST
+        is_pending = now < known.postponed_until
+        return any(each.paused or each.resuming or (is_pending and each.max_rate is not None) for each in known.all)
 
     def _unpark(self, store: OperableDelayedMessageStore) -> None:
         while not self.ticker.ended:

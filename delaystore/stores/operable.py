@@ -128,7 +128,7 @@ def is_postponed(message: DelayedMessage) -> bool:
 
 
 def retried_at(time: datetime) -> datetime:
-    """The next attempt of a message that has failed: `time`, but off the GRID."""
+    """The next attempt of a message that is hidden for another reason than a limit: `time`, but off the GRID."""
     return time + TICK if postponed_until(time) == time else time
 
 

@@ -2,11 +2,12 @@
 
 import asyncio
 import inspect
+import time
 from base64 import b64decode
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from threading import BoundedSemaphore
-from typing import Final
+from typing import Final, NamedTuple
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -29,17 +30,16 @@ READING: Final = frozenset({"GET", "HEAD"})
 _PAUSE: Final = 0.5
 """Seconds that a wrong password costs whoever tries."""
 _MOST_LOGINS: Final = 8
-"""Passwords of this process that wait for their check, or are checked. More are refused, except for `_MOST_USERS`."""
+"""Passwords of this process that are checked, or wait for that. Beyond it those of unknown names are not checked: their
+answer comes as late, and is the same."""
 _MOST_USERS: Final = 64
-"""As `_MOST_LOGINS`, for the first password of a known name from an address."""
+"""As `_MOST_LOGINS`, for known names. Beyond it all logins are refused, whether their name is known or not."""
 _MOST_OF_ONE: Final = 2
-"""As `_MOST_LOGINS`, for one name from one address."""
-_CHECKS: Final = BoundedSemaphore(2)
+"""As `_MOST_USERS`, for one name from one address; beyond `_MOST_LOGINS` it has one."""
+_AT_ONCE: Final = 2
 """Passwords that are checked at the same time: a hash takes 16 MiB, and a core."""
 _TURN: Final = 0.02
 """Seconds between two attempts to begin a check."""
-_PENDING: Final[dict[tuple[asyncio.AbstractEventLoop, bytes], tuple["_Origin", "asyncio.Future[User | None]"]]] = {}
-"""Checks that have not ended, by the digest of name and password."""
 _LOCAL: Final = User("", Role.OPERATE)
 _CHALLENGE: Final = {"WWW-Authenticate": 'Basic realm="delaystore", charset="UTF-8"'}
 _NOBODY: Final = "This page is open to this machine only, as no user is configured: set DELAYSTORE_WEB_USERS."
@@ -139,32 +139,70 @@ class Access:
         return None
 
 
+class _Login(NamedTuple):
+    """A login that has no answer yet. `is_checked` False: its name is unknown, and it only takes as long."""
+
+    origin: _Origin
+    is_checked: bool
+    answer: asyncio.Future[User | None]
+
+
+_PENDING: Final[dict[tuple[asyncio.AbstractEventLoop, bytes], _Login]] = {}
+"""Logins that have no answer yet, by the digest of name and password."""
+
+
 async def _log_in(users: Accounts, name: str, password: str, address: str) -> User | None:
     """The user of that name and password; None: there is none. Raises Refusal where too many ask.
 
-    Requests with one name and password share a check.
+    Requests with one name and password share a check. What is refused does not depend on which names are known.
     """
     key, origin = (asyncio.get_running_loop(), users.digest(name, password)), (name, address)
     if key not in _PENDING:
-        pending = [each for each, _ in list(_PENDING.values())]
-        own = pending.count(origin)
-        most = _MOST_USERS if name in users and not own else _MOST_LOGINS
-        if own >= _MOST_OF_ONE or len(pending) >= most:
+        pending = list(_PENDING.values())
+        own, checked = sum(each.origin == origin for each in pending), sum(each.is_checked for each in pending)
+        is_crowded = checked >= _MOST_LOGINS
+        if own >= (1 if is_crowded else _MOST_OF_ONE) or checked >= _MOST_USERS:
             await asyncio.sleep(_PAUSE)
             raise Refusal(429, "Too many logins are being checked. Try again in a few seconds.", {"Retry-After": "2"})
-        check = asyncio.ensure_future(_check_password(users, name, password))
-        check.add_done_callback(lambda _: _PENDING.pop(key))
-        _PENDING[key] = origin, check
-    return await asyncio.shield(_PENDING[key][1])
+        is_checked = name in users or not is_crowded
+        answer = asyncio.ensure_future(_CHECKS.check(users, name, password) if is_checked else _CHECKS.pretend())
+        answer.add_done_callback(lambda _: _PENDING.pop(key))
+        _PENDING[key] = _Login(origin, is_checked, answer)
+    return await asyncio.shield(_PENDING[key].answer)
 
 
-async def _check_password(users: Accounts, name: str, password: str) -> User | None:
-    while not _CHECKS.acquire(blocking=False):
-        await asyncio.sleep(_TURN)
-    try:
-        return users.known(name, password) or await in_thread("delaystore-login", lambda: users.log_in(name, password))
-    finally:
-        _CHECKS.release()
+class _Checks:
+    """Checks passwords, `_AT_ONCE` at a time."""
+
+    def __init__(self) -> None:
+        self._free = BoundedSemaphore(_AT_ONCE)
+        self._took = 0.0
+        """Seconds of the last check."""
+
+    async def check(self, users: Accounts, name: str, password: str) -> User | None:
+        """The user of that name and password; None: there is none."""
+        await self._turn()
+        began = time.monotonic()
+        try:
+            return users.known(name, password) or await in_thread(
+                "delaystore-login", lambda: users.log_in(name, password)
+            )
+        finally:
+            self._took = time.monotonic() - began
+            self._free.release()
+
+    async def pretend(self) -> None:
+        """Take as long as a check, its turn included, and no core."""
+        await self._turn()
+        self._free.release()
+        await asyncio.sleep(self._took)
+
+    async def _turn(self) -> None:
+        while not self._free.acquire(blocking=False):
+            await asyncio.sleep(_TURN)
+
+
+_CHECKS: Final = _Checks()
 
 
 def _check_change(request: Request, user: User) -> None:

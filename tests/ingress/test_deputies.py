@@ -12,6 +12,7 @@ import pytest
 from delaystore import DelayedDelivery, RabbitMQTransport, SqlDelayedMessageStore
 from delaystore.control.queue import ControlQueue
 from delaystore.ingress.ingress import Ingress
+from delaystore.ingress.reading.hops import MOST
 from delaystore.ingress.retrying import retry_rejected
 from delaystore.service.configuration.ingress import IngressConfiguration
 from tests.faults.patience import wait_until
@@ -233,9 +234,11 @@ def test_a_saga_is_cleared_only_by_its_own_ingress_and_it_is_noted(shop: Shop) -
 
 def test_what_bindings_bring_back_ends_in_the_rejected_queue_and_can_be_retried(shop: Shop) -> None:
     shop.channel.exchange_bind("orders", OUT, "loop")
-    headers = {"x-delay": -1, "delaystore.forwarded-to": f"/exchanges/{OUT}/loop", "delaystore.hops": 20}
-    shop.channel.basic_publish(OUT, "loop", b"round", pika.BasicProperties(headers=headers))  # as in its last round
+    stored = shop.ingresses[0].health().stored
+    shop.publish("orders", {"x-delay": 1}, b"round", key="loop")
     wait_until(lambda: shop.depth("orders.ingress.rejected") == 1, "the end of the loop")
+    rounds = shop.ingresses[0].health().stored - stored
+    assert rounds >= MOST + 2, "once from its publisher, then without a count, then MOST times"
     shop.channel.exchange_unbind("orders", OUT, "loop")
     shop.channel.queue_declare("loop")
     shop.channel.queue_bind("loop", OUT, "loop")

@@ -32,6 +32,7 @@ from delaystore.stores.operable import (
     Operation,
     OperationKind,
     OperationState,
+    postponed_until,
 )
 from delaystore.stores.sql.operating._destinations import Destinations
 from delaystore.stores.sql.operating._parking import LOOKED_AT, STRAY_STEPS
@@ -266,6 +267,50 @@ def test_who_ends_a_resume_waits_for_nobody_who_parks_for_another_destination(
         assert [each.name for each in store.destinations()] == ["billing"]
 
 
+def postpone(store: SqlDelayedMessageStore) -> None:
+    """As a dispatcher does with messages of a limited destination; it removes those that may go."""
+    with store.transaction() as block:
+        messages = block.fetch_due(store.now(), 1000)
+        allowance = store.allowance("billing", len(messages))
+        block.remove_many(messages[: allowance.granted])
+        times = [postponed_until(time) for time in allowance.later]
+        block.postpone(list(zip(messages[allowance.granted :], times, strict=True)))
+
+
+def test_a_dispatcher_that_knows_no_postponed_messages_ends_no_resume_before_they_are_shown(
+    store: SqlDelayedMessageStore,
+) -> None:
+    """Those of earlier builds set `resuming` to 0 once no message is parked."""
+    store.limit_rate("billing", 0.05, by=ME)
+    store.store_many(message(store.now(), -9 + number) for number in range(4))
+    postpone(store)
+    store.limit_rate("billing", 0.1, by=ME)
+    with store.engine.begin() as connection:
+        connection.execute(text(f"UPDATE {store.table.name}_destinations SET resuming = 0"))
+    assert [each.resuming for each in store.destinations()] == [True]
+    assert [store.unpark(100, timedelta(0)) for _ in range(2)] == [3, 0]
+    assert [each.resuming for each in store.destinations()] == [False]
+    postpone(store)
+    assert [each.resuming for each in store.destinations()] == [False]
+
+
+def test_a_resume_that_reaches_further_by_now_is_not_ended(store: SqlDelayedMessageStore) -> None:
+    """Where the clock steps back during a walk, a row gets a further reach, and the time of its change stays."""
+    store.limit_rate("billing", 0.05, by=ME)
+    store.allowance("billing", 5)
+    store.limit_rate("billing", 0.1, by=ME)
+    with store.transaction() as block:
+        destinations, table = Destinations(block), block.parts.beside.destinations
+        (seen,) = destinations.resuming()
+        assert seen.reach is not None
+        further = seen.reach + timedelta(hours=1)
+        block.connection.execute(update(table).values(paused_until=further))
+        destinations.end_resuming([seen])
+        assert [each.reach for each in destinations.resuming()] == [further]
+        destinations.end_resuming(destinations.resuming())
+        assert destinations.resuming() == []
+
+
 class StepsOfCall(Call):
     """Counts how often its time begins anew."""
 
@@ -373,6 +418,24 @@ def test_a_search_looks_at_so_many_by_index(private_postgresql: PostgreSQL) -> N
         assert store.count_failing(100) == 60
         assert all("sales_delayed_failing" in kind(scan_of(plan)) for plan in plans)
         assert len(plans) == 3
+    private_postgresql.drop_database(url)
+
+
+def test_a_step_past_what_no_limit_has_postponed_looks_at_so_many(private_postgresql: PostgreSQL) -> None:
+    """Such messages may be millions; here they are due in the time in which postponed ones are searched."""
+    url = private_postgresql.create_database()
+    with opened(url) as store:
+        store.limit_rate("billing", 0.05, by=ME)
+        store.store(message(store.now(), -9))
+        store.store(message(store.now(), -8))
+        postpone(store)
+        store.store_many(message(store.now(), 1 + number / 100) for number in range(500))
+        store.limit_rate("billing", None, by=ME)
+        plans = planned(store.engine, 'FROM "sales_delayed"', "EXPLAIN (ANALYZE, FORMAT JSON)")
+        assert [store.unpark(5, timedelta(0)) for _ in range(2)] == [1, 0]
+        scans = [scan_of(plan) for plan in plans]
+        assert sum(scan["Actual Rows"] for scan in scans) >= 500
+        assert max(scan["Actual Rows"] + scan.get("Rows Removed by Filter", 0) for scan in scans) <= LOOKED_AT * 5 + 1
     private_postgresql.drop_database(url)
 
 

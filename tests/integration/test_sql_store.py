@@ -4,6 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -391,6 +392,23 @@ def test_a_listener_that_hears_nothing_is_not_alive(postgresql_url: str, monkeyp
         subscription._channel = "b"  # it goes on listening to "a"
         eventually(lambda: not subscription.alive)
         subscription.close()
+
+
+def test_a_wake_up_in_the_packet_of_a_proof_is_heard(postgresql_url: str) -> None:
+    """What one transaction notifies comes in one packet: here the listener's proof, and a wake-up behind it."""
+    heard = Heard()
+    with opened(postgresql_url) as store:
+
+        @event.listens_for(store.engine, "after_cursor_execute")
+        def add_a_wake_up(_: Any, cursor: Any, statement: str, parameters: Any, *__: Any) -> None:
+            if "pg_notify" in statement:
+                channel, _ = parameters.values()
+                cursor.execute("SELECT pg_notify(%s, 'a wake-up')", (channel,))
+
+        subscription = store.subscribe(heard)
+        assert subscription is not None
+        with closing(subscription):
+            eventually(lambda: heard.due_times == [None, None])  # the wake-up, and that the listener is alive
 
 
 def test_a_restart_of_the_database_goes_unseen_by_the_next_send(private_postgresql: PostgreSQL) -> None:

@@ -10,11 +10,12 @@ import pytest
 
 from delaystore.dispatcher import Dispatcher, DispatchReport, _destinations
 from delaystore.dispatcher._context import DispatchContext
-from delaystore.dispatcher._parking import Parking
+from delaystore.dispatcher._parking import LOOK_AGAIN, LOOK_EVERY, Parking
+from delaystore.dispatcher._passes import DispatchPass
 from delaystore.dispatcher._wakeup import WakeUp
 from delaystore.errors import StoreError, StorePermissionError
 from delaystore.message import PARKED, DelayedMessage
-from delaystore.stores.operable import Destination
+from delaystore.stores.operable import FURTHEST, TICK, Destination, retried_at
 from delaystore.testing import SettableClock
 from delaystore.transports.abc import Outcome, OutcomeKind
 from tests.dispatching import NOON, CountingStore, ScriptedTransport, message, running, settings, wait_until
@@ -92,18 +93,24 @@ def test_a_pause_that_is_over_parks_nothing_whoever_ends_it(
     assert store.destinations() == []
 
 
+class DelayingTransport(ScriptedTransport):
+    """Has a native delay, which takes no message that is to go to `unsuited`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.handed_over: list[str] = []
+
+    @property
+    def longest_native_delay(self) -> timedelta:
+        return timedelta(days=1)
+
+    def send_delayed(self, messages: Any, now: Any, timeout: float) -> list[Outcome]:
+        self.handed_over += [each.message_id for each in messages if each.destination != "unsuited"]
+        kinds = [OutcomeKind.UNSUITED if each.destination == "unsuited" else OutcomeKind.DELIVERED for each in messages]
+        return [Outcome(kind) for kind in kinds]
+
+
 def test_what_is_due_later_is_not_handed_over_to_a_native_delay(store: CountingStore) -> None:
-    class DelayingTransport(ScriptedTransport):
-        handed_over: list[str]
-
-        @property
-        def longest_native_delay(self) -> timedelta:
-            return timedelta(days=1)
-
-        def send_delayed(self, messages: Any, now: Any, timeout: float) -> list[Outcome]:
-            self.handed_over = [each.message_id for each in messages]
-            return [Outcome(OutcomeKind.DELIVERED) for _ in messages]
-
     transport = DelayingTransport()
     dispatcher = Dispatcher(store, transport, settings(handover_horizon=3600))
     due = NOON + 60 * SECOND
@@ -113,7 +120,26 @@ def test_what_is_due_later_is_not_handed_over_to_a_native_delay(store: CountingS
     assert dispatcher.dispatch_due() == DispatchReport(fetched=3, delivered=1, parked=1, postponed=1)
     assert transport.handed_over == ["c"]
     assert next_attempt(store, "a") == PARKED
-    assert next_attempt(store, "b") == due + 3600 * SECOND, "it is fetched when it is due"
+    assert next_attempt(store, "b") == retried_at(due + 3600 * SECOND), "it is fetched when it is due"
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("destination", ["slow", "unsuited"])
+def test_another_limit_shows_no_message_that_is_kept_until_it_is_due(store: CountingStore, destination: str) -> None:
+    """The clock of this test, due time and horizon are whole seconds, as is the grid of what a limit postpones."""
+    hour = timedelta(hours=1)
+    dispatcher = Dispatcher(store, DelayingTransport(), settings(handover_horizon=hour))
+    store.limit_rate(destination, 1.0, by="me")
+    store.store_many(message(each, destination) for each in "abc")
+    assert dispatcher.dispatch_due().postponed == 2
+    store.limit_rate(destination, 1.0 if destination == "slow" else None, by="me")
+    assert store.unpark(100, hour) == 2
+    assert [each.resuming for each in store.destinations()] == [True]
+    store.store(message("later", destination, NOON + 60 * SECOND))
+    assert dispatcher.dispatch_due().fetched == 3
+    assert next_attempt(store, "later") == NOON + hour + 60 * SECOND + TICK
+    assert store.unpark(100, hour) == 0
+    assert not [each for each in store.destinations() if each.resuming]
 
 
 def test_parking_is_undone_with_its_pass(transport: ScriptedTransport, clock: SettableClock) -> None:
@@ -245,3 +271,22 @@ def test_a_pause_that_is_over_is_looked_at_once(
     clock.advance(1)
     looks = [parking._look() for _ in range(3)]
     assert looks[-1] > 1, "it would look again at once, and again"
+
+
+def test_a_limit_is_looked_at_often_only_while_it_may_have_postponed_messages(
+    store: CountingStore, transport: ScriptedTransport, clock: SettableClock
+) -> None:
+    context = DispatchContext(store, transport, settings())
+    parking, passes = Parking(context, "sales", WakeUp()), DispatchPass(context)
+    store.limit_rate("slow", 0.01, by="me")
+    assert parking._look() == LOOK_AGAIN, "an earlier dispatcher may have postponed some"
+    clock.advance(FURTHEST.total_seconds())
+    assert parking._look() == LOOK_EVERY
+    store.store_many([message("a", "slow"), message("b", "slow")])
+    assert passes.run().report.postponed == 1
+    assert parking._look() == LOOK_AGAIN
+    clock.advance(100)
+    assert parking._look() == LOOK_EVERY
+    store.pause("closed", by="me")
+    context.destinations.forget()
+    assert parking._look() == LOOK_AGAIN, "messages may be parked"

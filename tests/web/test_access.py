@@ -145,6 +145,25 @@ def test_a_flood_of_wrong_logins_locks_out_no_user(delivery: DelayedDelivery, na
     assert asyncio.run(logged_in()) == [200, 200, 200]
 
 
+@pytest.mark.parametrize("passwords", [1, 2])
+def test_in_a_flood_of_logins_no_answer_tells_which_names_exist(delivery: DelayedDelivery, passwords: int) -> None:
+    page = browser(app(delivery, users=" ".join(f"{name}:read:{hashed(name)}" for name in ("ada", "bob", "cyd"))))
+
+    async def answers(name: str) -> list[int]:
+        asked = [page.client.get("/changes", auth=(name, f"wrong {number}")) for number in range(passwords)]
+        return sorted(answer.status_code for answer in await asyncio.gather(*asked))
+
+    async def found() -> list[list[int]]:
+        flood = [asyncio.ensure_future(page.client.get("/changes", auth=(f"eve {n}", ""))) for n in range(30)]
+        await asyncio.sleep(0.05)
+        try:
+            return await asyncio.gather(*(answers(name) for name in ("ada", "bob", "zoe", "joe")))
+        finally:
+            await asyncio.gather(*flood)
+
+    assert asyncio.run(found()) == [[401, 429][:passwords]] * 4
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

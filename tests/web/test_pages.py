@@ -205,6 +205,17 @@ def test_all_messages_are_changed_only_by_a_form_that_says_so(delivery: DelayedD
     assert "1 message cancelled" in until_done(here, answer.headers["location"])
 
 
+@pytest.mark.parametrize("due", [{"delay": "2h"}, {"at": "2031-01-01T00:00"}])
+def test_a_cancel_with_a_new_due_time_is_refused(delivery: DelayedDelivery, here: Browser, due: dict[str, str]) -> None:
+    delivery.send("queue1", b"x", delay=HOUR)
+    asked = {"kind": "cancel", "destination": "queue1", **due}
+    for answer in (here.get("/bulk/preview", params=asked), post(here, "/bulk/begin", **asked)):
+        assert answer.status_code == 400
+        assert "ancelled messages get no new due time: choose Reschedule, or leave" in Page(answer.text).text
+    assert not delivery.operations.operations()
+    assert delivery.count() == 1
+
+
 def test_what_a_killed_process_began_is_resumed_or_ended(delivery: DelayedDelivery, here: Browser) -> None:
     delivery.send("billing", b"x", delay=HOUR)
     for way, said in (("resume", "Done: 1 message cancelled"), ("abandon", "Ended early: 0 messages changed")):

@@ -89,14 +89,15 @@ class PostgreSqlListener(WakeUpSubscription):
 
     def _relay(self, connection: Any, *, until: float, stop_at_ping: bool = False) -> bool:
         """Pass notifications on, in slices short enough for `close`; True when the proof arrived."""
-        while not self._closed.is_set() and (left := until - time.monotonic()) > 0:
+        proven = False
+        while not (proven and stop_at_ping) and not self._closed.is_set() and (left := until - time.monotonic()) > 0:
+            # to its end: psycopg yields all notifications of a packet, and forgets those that are not taken
             for notification in connection.notifies(timeout=min(left, 0.25), stop_after=1):
                 if notification.payload == self._ping:
-                    if stop_at_ping:
-                        return True
+                    proven = True
                 elif not notification.payload.startswith(_PING):
                     self._on_wake_up(due_time_of(notification.payload))
-        return False
+        return proven
 
     def _set_alive(self, alive: bool) -> None:
         changed, self._alive = alive != self._alive, alive

@@ -1,11 +1,12 @@
 """Changes of all messages that match: choose, preview, confirm, watch, and see what came of it."""
 
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from delaystore.errors import DelaystoreError
+from delaystore.errors import DelaystoreError, InvalidMessageError
 from delaystore.operations import Operations
 from delaystore.stores.operable import Operation, OperationKind, OperationState
 from delaystore.web.changing import fields_of
@@ -46,7 +47,7 @@ async def preview(request: Request) -> Response:
     }
     try:
         wanted = filter_of(fields)
-        _check(_kind_of(fields), fields)
+        _due(_kind_of(fields), fields)
     except DelaystoreError as error:
         return site.pages.page(request, "bulk.html", status=400, **{**form, "problem": str(error), "preview": None})
     found = await site.ask(request, previewed, wanted)
@@ -65,9 +66,10 @@ async def begin(request: Request) -> Response:
 def begun(operations: Operations, fields: Fields) -> Operation:
     """The operation that a form asks for, kept and not run yet."""
     wanted = meant(fields, filter_of(fields))
-    if _kind_of(fields) is OperationKind.CANCEL:
+    due = _due(_kind_of(fields), fields)
+    if due is None:
         return operations.begin_cancel(wanted)
-    delay, at = due_of(fields)
+    delay, at = due
     return operations.begin_reschedule(wanted, delay=delay, at=at)
 
 
@@ -117,6 +119,12 @@ def _kind_of(fields: Fields) -> OperationKind:
         raise Refusal(400, "Cancel or reschedule? The form says neither.") from None
 
 
-def _check(kind: OperationKind, fields: Fields) -> None:
+def _due(kind: OperationKind, fields: Fields) -> tuple[timedelta | None, datetime | None] | None:
+    """The delay or the new due time; None for a cancel. Raises InvalidMessageError, ConfigurationError."""
     if kind is OperationKind.RESCHEDULE:
-        due_of(fields)
+        return due_of(fields)
+    if text_of(fields, "delay") or text_of(fields, "at"):
+        raise InvalidMessageError(
+            "cancelled messages get no new due time: choose Reschedule, or leave the delay and the time empty"
+        )
+    return None

@@ -19,7 +19,8 @@ from delaystore.stores.sql.operating._texts import fitting
 class _Known(NamedTuple):
     """What a row says. `reach`: up to when its messages may be postponed that are to be shown; None: there are none.
 
-    While it is paused, the bucket keeps that. In the table it is `paused_until` of what is not paused.
+    While it is paused, the bucket keeps that. In the table it is `paused_until` of what is not paused. Dispatchers of
+    earlier builds do not know it, and set `resuming` to 0 before such messages are shown: with a reach it is resuming.
     """
 
     destination: Destination
@@ -125,15 +126,17 @@ class Destinations(Noun):
             for each, bucket, reach in found
         ]
 
-    def end_resuming(self, shown: Sequence[Destination]) -> None:
+    def end_resuming(self, shown: Sequence[Resuming]) -> None:
         """None of the messages of `shown` is parked or postponed any more. Forgets those that say nothing by now.
 
-        By name: a search would wait for other destinations' rows, which whoever parks has locked.
+        By name: a search would wait for other destinations' rows, which whoever parks has locked. A row may have a
+        further reach by now although nobody has changed it: where the clock stepped back.
         """
         table = self._tables.destinations
-        for each in shown:
-            same = (table.c.name == each.name) & (table.c.changed == each.changed) & (table.c.resuming == 1)
-            if self._execute(update(table).where(same).values(resuming=0, paused_until=None)).rowcount:
+        for each, _, reach in shown:
+            same = (table.c.name == each.name) & (table.c.changed == each.changed) & (table.c.paused == 0)
+            ended = update(table).where(same, table.c.paused_until == reach).values(resuming=0, paused_until=None)
+            if self._execute(ended).rowcount:
                 self._forget(each.name)
 
     def _locked(self, name: str, by: str) -> _Known:
@@ -172,17 +175,18 @@ def _known(row: Any, now: datetime | None) -> _Known:
 
     None: as it was when it was written.
     """
+    reach = None if row.paused else row.paused_until
     destination = Destination(
         name=row.name,
         paused=bool(row.paused),
         paused_until=row.paused_until if row.paused else None,
-        resuming=bool(row.resuming),
+        resuming=bool(row.resuming) or reach is not None,
         max_rate=row.max_rate,
         changed=row.changed,
         by=row.changed_by,
     )
     bucket = None if row.full_at is None or row.promised is None else Bucket(row.full_at, row.promised)
-    known = _Known(destination, bucket, None if row.paused else row.paused_until)
+    known = _Known(destination, bucket, reach)
     if now is not None and destination.paused_until is not None and destination.paused_until <= now:
         return _resumed(known, now)
     if now is not None and bucket is not None and bucket.is_of_another_clock(now):

@@ -17,7 +17,7 @@ from delaystore.message import EARLIEST_DUE_TIME, PARKED, Position, utc
 from delaystore.sql.types import UtcDateTime
 from delaystore.stores._allowances import shown_by
 from delaystore.stores._checks import check_number
-from delaystore.stores.operable import STEP
+from delaystore.stores.operable import STEP, postponed_until
 from delaystore.stores.sql._statements import is_parked, is_postponed
 from delaystore.stores.sql.operating._bound import Bound, Noun
 from delaystore.stores.sql.operating._destinations import Destinations
@@ -48,21 +48,27 @@ class _Step(Noun):
         matches: Sequence[ColumnElement[bool]],
         is_wanted: Callable[[Any], bool],
         change: Update,
+        still: Sequence[ColumnElement[bool]] = (),
     ) -> None:
-        """Change those of the next rows that match, are wanted, and are claimed by no dispatcher."""
+        """Change those of the next rows that match, are wanted, and are claimed by no dispatcher.
+
+        `matches` is found by index: the database reads on until there are enough such rows, and there may be millions
+        of others. `still`: what else a wanted row satisfies unless somebody has changed it meanwhile.
+        """
         table = self._sql.whole_table
         order = [table.c.next_attempt, table.c.message_id]
         behind = [] if after is None else [self._dialect.behind(order, values_of(order, after))]
         examine = LOOKED_AT * at_most
-        search = select(*order, table.c.destination).where(*behind, *matches).order_by(*order).limit(examine)
+        columns = [*order, table.c.due_time, table.c.destination]
+        search = select(*columns).where(*behind, *matches).order_by(*order).limit(examine)
         rows = self._execute(search).all()
         wanted = [row for row in rows if has_position(row) and is_wanted(row)]
         last = wanted[at_most - 1] if len(wanted) > at_most else rows[-1] if len(rows) == examine else None
         self.found, self.end = len(wanted), None if last is None else _further(last, after)
         if wanted:
             ids, now = [row.message_id for row in wanted[:at_most]], self._bound.now()
-            changed = self._dialect.change_unclaimed_of(self._bound.connection, table, change, ids, matches, {}, now)
-            self.changed = len(changed)
+            all_of_it, connection = [*matches, *still], self._bound.connection
+            self.changed = len(self._dialect.change_unclaimed_of(connection, table, change, ids, all_of_it, {}, now))
 
 
 def _further(row: Any, after: Position | None) -> Position | None:
@@ -166,7 +172,7 @@ class Parking:
             shown = self._postponed.go_on()
         if not shown and not self._shown.found and not self._postponed.found:
             with self._opened() as bound:
-                ended = [each.destination for each in resuming if each.reach is None or ahead is not None]
+                ended = [each for each in resuming if each.reach is None or ahead is not None]
                 Destinations(bound).end_resuming(ended)
         return shown
 
@@ -195,9 +201,15 @@ class Parking:
             time = sql.whole_table.c.next_attempt
             until = dialect.undisclosed(literal(last, UtcDateTime))
             matches = [time > literal(min(behind.values(), default=now), UtcDateTime), time <= until]
-            matches.append(is_postponed(sql.whole_table, dialect))
-            wanted = lambda row: row.destination in behind and row.next_attempt > behind[row.destination]  # noqa: E731
-            step.take(up_to, self._at_most, matches, wanted, sql.unpark)
+            still = [is_postponed(sql.whole_table, dialect)]
+
+            def is_wanted(row: Any) -> bool:
+                if row.destination not in behind or row.next_attempt <= behind[row.destination]:
+                    return False
+                is_later = isinstance(row.due_time, datetime) and row.next_attempt > row.due_time
+                return is_later and postponed_until(row.next_attempt) == row.next_attempt
+
+            step.take(up_to, self._at_most, matches, is_wanted, sql.unpark, still)
             return _shown_by_now(bound, step)
 
 
