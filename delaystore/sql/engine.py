@@ -20,7 +20,7 @@ from delaystore.forks import renew_in_children
 from delaystore.sql.dialects import DIALECTS, SqlDialect, fault_of
 from delaystore.sql.dialects.base import OWN, PREPARED
 from delaystore.sql.drivers import Driver, driver_of, driver_of_url, is_only_async
-from delaystore.sql.errors import configuration_errors
+from delaystore.sql.errors import configuration_errors, unreachable
 from delaystore.sql.faults import Fault
 from delaystore.sql.hosts import HostsInTurn, hosts_of
 from delaystore.sql.urls import database_url, same_address, sqlalchemy_dialect
@@ -69,7 +69,10 @@ class Connections:
 
     def connect(self) -> Connection:
         """A connection; `close` gives it back to the engine's pool."""
-        return self._prepared(self._engine.connect())
+        try:
+            return self._prepared(self._engine.connect())
+        except OSError as error:  # asyncpg raises what the socket raises; our own engines turn it into a driver's error
+            raise unreachable(error) from None
 
     @contextmanager
     def connect_beside(self) -> Iterator[Connection]:

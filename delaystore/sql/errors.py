@@ -168,6 +168,12 @@ def translate(error: exc.DBAPIError) -> StoreError:
     return StoreError(f"the database refused the statement: {text}")
 
 
+def unreachable(error: OSError) -> StoreError:
+    """The StoreError for what a driver's socket raised, which SQLAlchemy does not take for the database's error."""
+    kind, said = _MEANINGS[Fault.UNREACHABLE]
+    return kind(said.format(str(error) or type(error).__name__))
+
+
 def _text(original: BaseException | None) -> str:
     if original is None:
         return "unknown error"

@@ -597,11 +597,13 @@ def test_a_timeout_of_the_caller_s_ends_a_send(freezing: Freezing) -> None:
     asyncio.run(program())
 
 
+@pytest.mark.parametrize("own", [False, True], ids=["url", "engine"])
 @pytest.mark.parametrize("driver", [driver for driver in DRIVERS if driver != "aiosqlite"])
-def test_a_server_that_is_not_there_is_an_outage(driver: str) -> None:
+def test_a_server_that_is_not_there_is_an_outage(driver: str, own: bool) -> None:
     async def program() -> None:
         scheme = "postgresql" if driver in ON_POSTGRESQL else "mysql"
-        store = AsyncSqlDelayedMessageStore(f"{scheme}+{driver}://nobody:secret@127.0.0.1:1/app")
+        url = f"{scheme}+{driver}://nobody:secret@127.0.0.1:1/app"
+        store = AsyncSqlDelayedMessageStore(create_async_engine(url) if own else url)
         delivery = AsyncDelayedDelivery("sales", store)
         with pytest.raises(StoreUnavailableError) as caught:
             await delivery.send("billing", b"", delay=0)
