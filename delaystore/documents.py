@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 _PERCENTILES: Final = (50, 90, 99)
+_MARKS: Final = timedelta(milliseconds=1)
+"""By less than this, a next attempt differs from the due time because senders were told that the message waits."""
 
 
 def summary(message: DelayedMessage) -> dict[str, Any]:
@@ -107,7 +109,8 @@ def plain(value: Any) -> Any:
 
 def _next_attempt(message: DelayedMessage) -> str | None:
     """None: when it is due; or, of a parked one, when its destination is resumed."""
-    return None if message.is_parked or message.next_attempt == message.due_time else instant(message.next_attempt)
+    is_due_time = abs(message.next_attempt - message.due_time) < _MARKS
+    return None if message.is_parked or is_due_time else instant(message.next_attempt)
 
 
 def _text(text: str) -> str:

@@ -15,7 +15,7 @@ from delaystore.errors import (
     MessageBeingDispatchedError,
 )
 from delaystore.keys import KeyRule, OnKey
-from delaystore.message import LATEST_DUE_TIME, DelayedMessage
+from delaystore.message import LATEST_DUE_TIME, DelayedMessage, marked
 
 LONGEST_PAUSE: Final = 0.1
 """Seconds between two looks at a message that somebody has."""
@@ -49,6 +49,13 @@ def bounded(message: DelayedMessage, first_sent: datetime, rule: KeyRule) -> Del
     if latest is None or message.due_time <= latest:
         return message
     return replace(message, due_time=latest, next_attempt=latest)
+
+
+def unlike(message: DelayedMessage, message_id: str, due_time: datetime) -> DelayedMessage:
+    """`message`, to be put in the place of the one that has this id and due time; marked if it has both as well."""
+    if (message.message_id, message.due_time) != (message_id, due_time):
+        return message
+    return replace(message, due_time=marked(due_time))
 
 
 def latest_due_time(first_sent: datetime, rule: KeyRule) -> datetime | None:

@@ -258,6 +258,10 @@ class MySqlDialect(StoreDialect):
         return func.microsecond(column, type_=Integer())
 
     @override
+    def _microsecond_before(self, time: ColumnElement[datetime]) -> ColumnElement[datetime]:
+        return func.date_sub(time, literal_column("INTERVAL 1 MICROSECOND"), type_=UtcDateTime())
+
+    @override
     @contextmanager
     def setup_lock(self, connection: Connection, name: str) -> Iterator[None]:
         """A named lock: DDL commits by itself there."""

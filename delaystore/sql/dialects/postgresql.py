@@ -341,6 +341,10 @@ class PostgreSqlDialect(StoreDialect):
         return cast(func.extract("microseconds", column), Integer)
 
     @override
+    def _microsecond_before(self, time: ColumnElement[datetime]) -> ColumnElement[datetime]:
+        return time - literal_column("INTERVAL '1 microsecond'", Interval)
+
+    @override
     @contextmanager
     def setup_lock(self, connection: Connection, name: str) -> Iterator[None]:
         """An advisory lock that the transaction's end releases; an index of many rows may take long."""

@@ -135,6 +135,9 @@ FROM before) ON CONFLICT DO NOTHING RETURNING "my schema"."sales_delayed".messag
  SELECT stored.message_id, CASE WHEN (stored.message_id IS NOT NULL) THEN CAST(pg_notify(%(channel)s, %(payload)s) AS TEXT) ELSE NULL END AS anon_1, set_config('lock_timeout', before.value, true) AS set_config_1
 FROM before LEFT OUTER JOIN stored ON true
 
+-- # mark
+UPDATE "my schema"."sales_delayed" SET due_time=CASE WHEN ("my schema"."sales_delayed".due_time > %(param_1)s::TIMESTAMP WITH TIME ZONE) THEN "my schema"."sales_delayed".due_time - INTERVAL '1 microsecond' ELSE %(param_2)s::TIMESTAMP WITH TIME ZONE END
+
 -- # page
 SELECT "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".destination, "my schema"."sales_delayed".due_time, "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".failure_count, "my schema"."sales_delayed".headers, "my schema"."sales_delayed".properties, "my schema"."sales_delayed".body, "my schema"."sales_delayed".message_key, "my schema"."sales_delayed".failures, "my schema"."sales_delayed".failures_of
 FROM "my schema"."sales_delayed" ORDER BY "my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".message_id
@@ -205,11 +208,6 @@ SELECT "my schema"."sales_delayed".message_id
 FROM "my schema"."sales_delayed"
 WHERE "my schema"."sales_delayed".message_id = ANY (%(ids)s::VARCHAR[] COLLATE "C")
 
--- # unclaimed
-SELECT "my schema"."sales_delayed".message_id
-FROM "my schema"."sales_delayed"
-WHERE "my schema"."sales_delayed".message_id = ANY (%(ids)s::VARCHAR[] COLLATE "C") FOR UPDATE SKIP LOCKED
-
 -- # unpark
 UPDATE "my schema"."sales_delayed" SET next_attempt="my schema"."sales_delayed".due_time
 
@@ -246,7 +244,7 @@ placed AS
 WHERE NOT (EXISTS (SELECT *
 FROM "my schema"."sales_delayed_shelves"
 WHERE "my schema"."sales_delayed_shelves".message_id = %(message_id)s::VARCHAR COLLATE "C")) AND (SELECT set_config('lock_timeout', CASE WHEN (before.value = '0' OR CAST(before.value AS INTERVAL) > CAST('5000ms' AS INTERVAL)) THEN '5000ms' ELSE before.value END, true) IS NOT NULL AS anon_11
-FROM before) ON CONFLICT (message_key) WHERE message_key IS NOT NULL DO UPDATE SET message_key = excluded.message_key RETURNING "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".next_attempt)
+FROM before) ON CONFLICT (message_key) WHERE message_key IS NOT NULL DO UPDATE SET due_time = CASE WHEN ("my schema"."sales_delayed".due_time > %(param_1)s::TIMESTAMP WITH TIME ZONE) THEN "my schema"."sales_delayed".due_time - INTERVAL '1 microsecond' ELSE %(param_2)s::TIMESTAMP WITH TIME ZONE END RETURNING "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".next_attempt)
  SELECT placed.message_id, placed.next_attempt, set_config('lock_timeout', before.value, true) AS set_config_1
 FROM before LEFT OUTER JOIN placed ON true
 
@@ -258,7 +256,7 @@ placed AS
 WHERE NOT (EXISTS (SELECT *
 FROM "my schema"."sales_delayed_shelves"
 WHERE "my schema"."sales_delayed_shelves".message_id = %(message_id)s::VARCHAR COLLATE "C")) AND (SELECT set_config('lock_timeout', CASE WHEN (before.value = '0' OR CAST(before.value AS INTERVAL) > CAST('5000ms' AS INTERVAL)) THEN '5000ms' ELSE before.value END, true) IS NOT NULL AS anon_11
-FROM before) ON CONFLICT (message_key) WHERE message_key IS NOT NULL DO UPDATE SET message_id = excluded.message_id, destination = excluded.destination, due_time = excluded.due_time, next_attempt = excluded.next_attempt, failure_count = excluded.failure_count, headers = excluded.headers, properties = excluded.properties, body = excluded.body, first_sent = excluded.first_sent RETURNING "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".next_attempt)
+FROM before) ON CONFLICT (message_key) WHERE message_key IS NOT NULL DO UPDATE SET message_id = excluded.message_id, destination = excluded.destination, due_time = CASE WHEN ("my schema"."sales_delayed".message_id = excluded.message_id AND "my schema"."sales_delayed".due_time = excluded.due_time) THEN CASE WHEN (excluded.due_time > %(param_1)s::TIMESTAMP WITH TIME ZONE) THEN excluded.due_time - INTERVAL '1 microsecond' ELSE %(param_2)s::TIMESTAMP WITH TIME ZONE END ELSE excluded.due_time END, next_attempt = excluded.next_attempt, failure_count = excluded.failure_count, headers = excluded.headers, properties = excluded.properties, body = excluded.body, first_sent = excluded.first_sent RETURNING "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".next_attempt)
  SELECT placed.message_id, placed.next_attempt, set_config('lock_timeout', before.value, true) AS set_config_1
 FROM before LEFT OUTER JOIN placed ON true
 
@@ -270,7 +268,7 @@ placed AS
 WHERE NOT (EXISTS (SELECT *
 FROM "my schema"."sales_delayed_shelves"
 WHERE "my schema"."sales_delayed_shelves".message_id = %(message_id)s::VARCHAR COLLATE "C")) AND (SELECT set_config('lock_timeout', CASE WHEN (before.value = '0' OR CAST(before.value AS INTERVAL) > CAST('5000ms' AS INTERVAL)) THEN '5000ms' ELSE before.value END, true) IS NOT NULL AS anon_11
-FROM before) ON CONFLICT (message_key) WHERE message_key IS NOT NULL DO UPDATE SET message_id = excluded.message_id, destination = excluded.destination, due_time = excluded.due_time, next_attempt = excluded.next_attempt, failure_count = excluded.failure_count, headers = excluded.headers, properties = excluded.properties, body = excluded.body, first_sent = coalesce("my schema"."sales_delayed".first_sent, excluded.first_sent) RETURNING "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".next_attempt)
+FROM before) ON CONFLICT (message_key) WHERE message_key IS NOT NULL DO UPDATE SET message_id = excluded.message_id, destination = excluded.destination, due_time = CASE WHEN ("my schema"."sales_delayed".message_id = excluded.message_id AND "my schema"."sales_delayed".due_time = excluded.due_time) THEN CASE WHEN (excluded.due_time > %(param_1)s::TIMESTAMP WITH TIME ZONE) THEN excluded.due_time - INTERVAL '1 microsecond' ELSE %(param_2)s::TIMESTAMP WITH TIME ZONE END ELSE excluded.due_time END, next_attempt = excluded.next_attempt, failure_count = excluded.failure_count, headers = excluded.headers, properties = excluded.properties, body = excluded.body, first_sent = coalesce("my schema"."sales_delayed".first_sent, excluded.first_sent) RETURNING "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".next_attempt)
  SELECT placed.message_id, placed.next_attempt, set_config('lock_timeout', before.value, true) AS set_config_1
 FROM before LEFT OUTER JOIN placed ON true
 
@@ -282,7 +280,7 @@ placed AS
 WHERE NOT (EXISTS (SELECT *
 FROM "my schema"."sales_delayed_shelves"
 WHERE "my schema"."sales_delayed_shelves".message_id = %(message_id)s::VARCHAR COLLATE "C")) AND (SELECT set_config('lock_timeout', CASE WHEN (before.value = '0' OR CAST(before.value AS INTERVAL) > CAST('5000ms' AS INTERVAL)) THEN '5000ms' ELSE before.value END, true) IS NOT NULL AS anon_11
-FROM before) ON CONFLICT (message_key) WHERE message_key IS NOT NULL DO UPDATE SET message_id = excluded.message_id, destination = excluded.destination, due_time = least(excluded.due_time, coalesce("my schema"."sales_delayed".first_sent, excluded.first_sent) + %(max_wait)s::BIGINT * INTERVAL '1 microsecond'), next_attempt = least(excluded.due_time, coalesce("my schema"."sales_delayed".first_sent, excluded.first_sent) + %(max_wait)s::BIGINT * INTERVAL '1 microsecond'), failure_count = excluded.failure_count, headers = excluded.headers, properties = excluded.properties, body = excluded.body, first_sent = coalesce("my schema"."sales_delayed".first_sent, excluded.first_sent) RETURNING "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".next_attempt)
+FROM before) ON CONFLICT (message_key) WHERE message_key IS NOT NULL DO UPDATE SET message_id = excluded.message_id, destination = excluded.destination, due_time = CASE WHEN ("my schema"."sales_delayed".message_id = excluded.message_id AND "my schema"."sales_delayed".due_time = least(excluded.due_time, coalesce("my schema"."sales_delayed".first_sent, excluded.first_sent) + %(max_wait)s::BIGINT * INTERVAL '1 microsecond')) THEN CASE WHEN (least(excluded.due_time, coalesce("my schema"."sales_delayed".first_sent, excluded.first_sent) + %(max_wait)s::BIGINT * INTERVAL '1 microsecond') > %(param_1)s::TIMESTAMP WITH TIME ZONE) THEN least(excluded.due_time, coalesce("my schema"."sales_delayed".first_sent, excluded.first_sent) + %(max_wait)s::BIGINT * INTERVAL '1 microsecond') - INTERVAL '1 microsecond' ELSE %(param_2)s::TIMESTAMP WITH TIME ZONE END ELSE least(excluded.due_time, coalesce("my schema"."sales_delayed".first_sent, excluded.first_sent) + %(max_wait)s::BIGINT * INTERVAL '1 microsecond') END, next_attempt = least(excluded.due_time, coalesce("my schema"."sales_delayed".first_sent, excluded.first_sent) + %(max_wait)s::BIGINT * INTERVAL '1 microsecond'), failure_count = excluded.failure_count, headers = excluded.headers, properties = excluded.properties, body = excluded.body, first_sent = coalesce("my schema"."sales_delayed".first_sent, excluded.first_sent) RETURNING "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".next_attempt)
  SELECT placed.message_id, placed.next_attempt, set_config('lock_timeout', before.value, true) AS set_config_1
 FROM before LEFT OUTER JOIN placed ON true
 
