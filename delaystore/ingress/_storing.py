@@ -22,6 +22,7 @@ from delaystore.errors import (
 from delaystore.headers import FORWARDED_TO, HOPS
 from delaystore.ingress._entry import Entry, Fate
 from delaystore.ingress.settings import OnDuplicate
+from delaystore.keys import waiting_at_most
 from delaystore.message import DelayedMessage
 
 ORIGINAL_MESSAGE_ID: Final = "delaystore.original-message-id"
@@ -44,6 +45,9 @@ _CLAIMED: Final = (
     "a dispatcher has the message of the message_id {!r}, and has not settled it; the new one stays in its queue, and "
     "is tried every few seconds"
 )
+_PATIENCE: Final = 0.2
+"""Seconds for which a batch waits for dispatchers that have messages of its ids. Then these are kept back, and retried;
+others need not wait longer."""
 _ROUNDS: Final = 3
 """Others may store the same ids meanwhile, so often."""
 
@@ -129,7 +133,7 @@ class Storing:
     def _store_all(self, entries: Sequence[Entry]) -> None:
         if not entries:
             return
-        with self._calls.call("storing what has arrived"):
+        with self._calls.call("storing what has arrived"), waiting_at_most(_PATIENCE):
             self._delivery.send_many(entry.message for entry in entries)
         for entry in entries:
             entry.fate, entry.is_claimed = Fate.STORED, False

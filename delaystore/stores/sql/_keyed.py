@@ -20,7 +20,7 @@ from typing_extensions import override
 
 from delaystore.bridge import pause
 from delaystore.errors import DuplicateMessageError, KeyInUseError, MessageBeingStoredError
-from delaystore.keys import KeyRule, OnKey
+from delaystore.keys import KeyRule, OnKey, time_left
 from delaystore.message import DelayedMessage, new_message_id
 from delaystore.sql.columns import FIRST_SENT, MESSAGE_KEY, NAMES
 from delaystore.sql.dialects import Claiming, StoreDialect
@@ -199,11 +199,11 @@ class LockedRow(Keyed):
     @override
     def _apart(self, connection: Connection) -> AbstractContextManager[object]:
         """A statement that has waited too long is undone by itself; a savepoint would give back none of its locks."""
-        return self._dialect.lock_wait(connection, self.patience)
+        return self._dialect.lock_wait(connection, min(self.patience, time_left()))
 
     @override
     def _place(self, connection: Connection, message: DelayedMessage, rule: KeyRule, now: datetime) -> Placed:
-        deadline = time.monotonic() + self.patience
+        deadline = time.monotonic() + min(self.patience, time_left())
         while True:
             placed = self._attempt(connection, message, rule, now)
             if placed is not None:

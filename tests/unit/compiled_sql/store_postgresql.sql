@@ -112,14 +112,14 @@ WHERE "my schema"."sales_delayed_shelves".message_id = %(message_id)s::VARCHAR C
 INSERT INTO "my schema"."sales_delayed" (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body) SELECT %(message_id)s::VARCHAR COLLATE "C" AS anon_1, %(destination)s::VARCHAR COLLATE "C" AS anon_2, %(due_time)s::TIMESTAMP WITH TIME ZONE AS anon_3, %(next_attempt)s::TIMESTAMP WITH TIME ZONE AS anon_4, %(failure_count)s::INTEGER AS anon_5, %(headers)s::VARCHAR AS anon_6, %(properties)s::VARCHAR AS anon_7, %(body)s AS anon_8
 WHERE NOT (EXISTS (SELECT *
 FROM "my schema"."sales_delayed_shelves"
-WHERE "my schema"."sales_delayed_shelves".message_id = %(message_id)s::VARCHAR COLLATE "C")) AND set_config('lock_timeout', '5s', true) IS NOT NULL ON CONFLICT DO NOTHING
+WHERE "my schema"."sales_delayed_shelves".message_id = %(message_id)s::VARCHAR COLLATE "C")) AND set_config('lock_timeout', '5000ms', true) IS NOT NULL ON CONFLICT DO NOTHING
 
 -- # insert_and_notify
 WITH stored AS
 (INSERT INTO "my schema"."sales_delayed" (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body) SELECT %(new_message_id)s::VARCHAR COLLATE "C" AS anon_1, %(new_destination)s::VARCHAR COLLATE "C" AS anon_2, %(new_due_time)s::TIMESTAMP WITH TIME ZONE AS anon_3, %(new_next_attempt)s::TIMESTAMP WITH TIME ZONE AS anon_4, %(new_failure_count)s::INTEGER AS anon_5, %(new_headers)s::VARCHAR AS anon_6, %(new_properties)s::VARCHAR AS anon_7, %(new_body)s AS anon_8
 WHERE NOT (EXISTS (SELECT *
 FROM "my schema"."sales_delayed_shelves"
-WHERE "my schema"."sales_delayed_shelves".message_id = %(new_message_id)s::VARCHAR COLLATE "C")) AND set_config('lock_timeout', '5s', true) IS NOT NULL ON CONFLICT DO NOTHING RETURNING "my schema"."sales_delayed".message_id)
+WHERE "my schema"."sales_delayed_shelves".message_id = %(new_message_id)s::VARCHAR COLLATE "C")) AND set_config('lock_timeout', '5000ms', true) IS NOT NULL ON CONFLICT DO NOTHING RETURNING "my schema"."sales_delayed".message_id)
  SELECT stored.message_id, pg_notify(%(channel)s, %(payload)s) AS pg_notify_1
 FROM stored
 
@@ -130,7 +130,7 @@ stored AS
 (INSERT INTO "my schema"."sales_delayed" (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body) SELECT %(new_message_id)s::VARCHAR COLLATE "C" AS anon_2, %(new_destination)s::VARCHAR COLLATE "C" AS anon_3, %(new_due_time)s::TIMESTAMP WITH TIME ZONE AS anon_4, %(new_next_attempt)s::TIMESTAMP WITH TIME ZONE AS anon_5, %(new_failure_count)s::INTEGER AS anon_6, %(new_headers)s::VARCHAR AS anon_7, %(new_properties)s::VARCHAR AS anon_8, %(new_body)s AS anon_9
 WHERE NOT (EXISTS (SELECT *
 FROM "my schema"."sales_delayed_shelves"
-WHERE "my schema"."sales_delayed_shelves".message_id = %(new_message_id)s::VARCHAR COLLATE "C")) AND (SELECT set_config('lock_timeout', CASE WHEN (before.value = '0' OR CAST(before.value AS INTERVAL) > CAST('5s' AS INTERVAL)) THEN '5s' ELSE before.value END, true) IS NOT NULL AS anon_10
+WHERE "my schema"."sales_delayed_shelves".message_id = %(new_message_id)s::VARCHAR COLLATE "C")) AND (SELECT set_config('lock_timeout', CASE WHEN (before.value = '0' OR CAST(before.value AS INTERVAL) > CAST('5000ms' AS INTERVAL)) THEN '5000ms' ELSE before.value END, true) IS NOT NULL AS anon_10
 FROM before) ON CONFLICT DO NOTHING RETURNING "my schema"."sales_delayed".message_id)
  SELECT stored.message_id, CASE WHEN (stored.message_id IS NOT NULL) THEN CAST(pg_notify(%(channel)s, %(payload)s) AS TEXT) ELSE NULL END AS anon_1, set_config('lock_timeout', before.value, true) AS set_config_1
 FROM before LEFT OUTER JOIN stored ON true
