@@ -1,5 +1,6 @@
 """Messages of one id are stored in the order of their arrival, whatever keeps the first of them back."""
 
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
@@ -193,3 +194,15 @@ def test_what_goes_back_to_its_queue_takes_with_it_what_stays_behind_it(
     ground.entries[1].at = float("inf")
     assert ground.kept_back.overdue() == [0, 1]
     assert len(ground.kept_back) == 0
+
+
+@RULES
+def test_a_batch_is_not_held_up_by_a_claimed_one(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Store, "key_patience", 5.0)
+    ground.store.store(message("a", b"0"))
+    with ground.store.transaction() as dispatcher:
+        assert dispatcher.fetch_due(NOON, 1)
+        began = time.monotonic()
+        ground.arrive(b"1")
+        assert time.monotonic() - began < 2
+    assert ground.fates == [None]

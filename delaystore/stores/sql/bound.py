@@ -10,7 +10,13 @@ from typing import Any, Final
 from sqlalchemy import Connection, CursorResult, Delete, Executable, Update
 from typing_extensions import override
 
-from delaystore.errors import DuplicateMessageError, KeyInUseError, MessageBeingDispatchedError, StoreError
+from delaystore.errors import (
+    DuplicateMessageError,
+    KeyInUseError,
+    MessageBeingDispatchedError,
+    StoreError,
+    StorePermissionError,
+)
 from delaystore.keys import KeyRule
 from delaystore.message import (
     EARLIEST_DUE_TIME,
@@ -154,8 +160,16 @@ class BoundSqlStore(ManagedDelayedMessageStore, KeyedDelayedMessageStore, Operab
         that has expired ends, so that its dispatcher cannot remove the row any more.
         """
         dialect, table = self._parts.dialect, self._sql.table
-        with translated_errors():
-            return dialect.change_unclaimed_of(self.connection, table, self._sql.mark, message_ids, (), {}, self.now())
+        try:
+            with translated_errors():
+                return dialect.change_unclaimed_of(
+                    self.connection, table, self._sql.mark, message_ids, (), {}, self.now()
+                )
+        except StorePermissionError:
+            raise StorePermissionError(
+                f"cannot tell whether the message {message_ids[0]!r} waits, as the database user may not UPDATE "
+                f"{table.fullname}; grant SELECT, INSERT and UPDATE on it to each user that sends"
+            ) from None
 
     @override
     def get_unclaimed(self, message_ids: Sequence[str]) -> Mapping[str, DelayedMessage]:
