@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 from delaystore.failures import FailedAttempt
 from delaystore.filters import MessageFilter
 from delaystore.lateness import LatenessHistogram
-from delaystore.message import DelayedMessage
+from delaystore.message import DelayedMessage, are_same_time
 from delaystore.transports.abc import ReceivedMessage
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 _PERCENTILES: Final = (50, 90, 99)
-_MARKS: Final = timedelta(milliseconds=1)
-"""By less than this, a next attempt differs from the due time because senders were told that the message waits."""
 
 
 def summary(message: DelayedMessage) -> dict[str, Any]:
@@ -109,7 +107,7 @@ def plain(value: Any) -> Any:
 
 def _next_attempt(message: DelayedMessage) -> str | None:
     """None: when it is due; or, of a parked one, when its destination is resumed."""
-    is_due_time = abs(message.next_attempt - message.due_time) < _MARKS
+    is_due_time = are_same_time(message.next_attempt, message.due_time)
     return None if message.is_parked or is_due_time else instant(message.next_attempt)
 
 

@@ -51,6 +51,7 @@ NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 """No headers, no properties."""
 MAX_HEADER_DEPTH: Final = 32
 _MARK: Final = timedelta(microseconds=1)
+_MARKS: Final = timedelta(milliseconds=1)
 _PLAIN: Final = frozenset({bool, int, float, Decimal, str, bytes})
 
 
@@ -198,6 +199,11 @@ def marked(due_time: datetime) -> datetime:
     sends it again. The earliest due time moves the other way.
     """
     return due_time - _MARK if due_time > EARLIEST_DUE_TIME else EARLIEST_DUE_TIME + _MARK
+
+
+def are_same_time(one: datetime, other: datetime) -> bool:
+    """Whether two times differ by nothing but marks: one for each sender that was told of the message, see `marked`."""
+    return abs(one - other) < _MARKS
 
 
 def due_after(now: datetime, delay: timedelta | float) -> datetime:
