@@ -226,7 +226,11 @@ def test_duplicates_are_named_and_nothing_is_stored(store: SqlDelayedMessageStor
     with pytest.raises(DuplicateMessageError) as caught:
         load(database_url, "one", [row("new"), *rows(12, body=b"other")])
     assert caught.value.message_ids == tuple(message.message_id for message in waiting[:10])
-    assert everything(store) == {message.message_id: message for message in waiting}
+    found = everything(store)
+    assert {each: (one.body, one.next_attempt) for each, one in found.items()} == {
+        one.message_id: (one.body, one.next_attempt) for one in waiting
+    }
+    assert all(found[each].due_time == marked(found[each].next_attempt) for each in caught.value.message_ids)
 
 
 @pytest.mark.parametrize("on_duplicate", [OnDuplicate.ERROR, OnDuplicate.REPLACE])
