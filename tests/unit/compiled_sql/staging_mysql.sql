@@ -76,7 +76,9 @@ FROM `my schema`.`sales_delayed_load_0123456789abcdef0123`
 WHERE `my schema`.`sales_delayed_load_0123456789abcdef0123`.attempt IN (__[POSTCOMPILE_attempt_1]) ON DUPLICATE KEY UPDATE destination = VALUES(destination), due_time = VALUES(due_time), next_attempt = VALUES(next_attempt), failure_count = VALUES(failure_count), headers = VALUES(headers), properties = VALUES(properties), body = VALUES(body)
 
 -- # claimed
-
+UPDATE `my schema`.`sales_delayed`, (SELECT `my schema`.`sales_delayed_load_0123456789abcdef0123`.message_id AS message_id, `my schema`.`sales_delayed_load_0123456789abcdef0123`.destination AS destination, `my schema`.`sales_delayed_load_0123456789abcdef0123`.due_time AS due_time, `my schema`.`sales_delayed_load_0123456789abcdef0123`.next_attempt AS next_attempt, `my schema`.`sales_delayed_load_0123456789abcdef0123`.failure_count AS failure_count, `my schema`.`sales_delayed_load_0123456789abcdef0123`.headers AS headers, `my schema`.`sales_delayed_load_0123456789abcdef0123`.properties AS properties, `my schema`.`sales_delayed_load_0123456789abcdef0123`.body AS body
+FROM `my schema`.`sales_delayed_load_0123456789abcdef0123`
+WHERE `my schema`.`sales_delayed_load_0123456789abcdef0123`.attempt IN (__[POSTCOMPILE_attempt_1])) AS staged SET `sales_delayed`.due_time=CASE WHEN (`my schema`.`sales_delayed`.due_time > %(param_1)s) THEN date_sub(`my schema`.`sales_delayed`.due_time, INTERVAL 1 MICROSECOND) ELSE %(param_2)s END WHERE `my schema`.`sales_delayed`.message_id = staged.message_id
 
 -- # twice
 SELECT staged.message_id

@@ -105,7 +105,10 @@ class StagingDialect(StoreDialect):
         now: datetime,  # noqa: ARG002
         on_duplicate: OnDuplicate,  # noqa: ARG002
     ) -> bool:
-        """Whether a dispatcher has a message of an id in `staged`; False where the insert waits for row locks."""
+        """Whether a dispatcher has a message of an id in `staged`; False where the insert waits for row locks.
+
+        If none has, duplicates that are ignored are marked: the load relies on them. See `delaystore.message.marked`.
+        """
         return False
 
 
@@ -124,6 +127,18 @@ class MySqlStaging(StagingDialect, MySqlDialect):
         cursor: Any = connection.connection.cursor()
         with driver_errors(connection, statement), cursor:
             cursor.executemany(statement, list(_python_rows(rows, attempt)))
+
+    @override
+    def is_claimed(
+        self, connection: Connection, live: Table, staged: Select[Any], now: datetime, on_duplicate: OnDuplicate
+    ) -> bool:
+        """Marking waits for row locks, as the insert does."""
+        if on_duplicate is OnDuplicate.IGNORE:
+            rows = staged.subquery("staged")
+            connection.execute(
+                update(live).where(live.c[KEY] == rows.c[KEY]).values(due_time=self.marked(live.c.due_time))
+            )
+        return False
 
     @override
     def merging(self, live: Table, names: Sequence[str], staged: Select[Any], changed: Sequence[str]) -> Insert:
@@ -194,7 +209,10 @@ class PostgreSqlStaging(StagingDialect, PostgreSqlDialect):
         is_staged = key.in_(select(rows.c[KEY]))
         free = select(key).where(is_staged).with_for_update(skip_locked=True, of=live).cte("free")
         found = select(key).where(is_staged, key.not_in(select(free.c[KEY]))).limit(1)
-        return connection.execute(found).first() is not None
+        if connection.execute(found).first() is not None:
+            return True
+        connection.execute(update(live).where(is_staged).values(due_time=self.marked(live.c.due_time)))
+        return False
 
     @override
     def merging(self, live: Table, names: Sequence[str], staged: Select[Any], changed: Sequence[str]) -> Insert:
@@ -241,6 +259,9 @@ class SqliteStaging(StagingDialect, SqliteDialect):
         if connection.execute(found).first() is not None:
             return True
         connection.execute(update(live).where(leased).values(claimed_by=None, claimed_until=None))
+        if on_duplicate is OnDuplicate.IGNORE:
+            waiting = live.c.message_id.in_(select(rows.c.message_id))
+            connection.execute(update(live).where(waiting).values(due_time=self.marked(live.c.due_time)))
         return False
 
 

@@ -173,12 +173,12 @@ class Promotion:
     def _insert(self, connection: Connection, now: datetime) -> int:
         dialect, staged = self._database.dialect, self._staged()
         replaces = self._on_duplicate is OnDuplicate.REPLACE
-        if dialect.is_claimed(connection, self._database.live, staged, now, self._on_duplicate):
-            raise _ClaimedError
-        if replaces and dialect.replaces_twice and connection.execute(twice(staged)).first() is not None:
-            raise _DuplicatesError
         live, shelves = self._database.live, self._database.store.shelves.parent
         try:
+            if dialect.is_claimed(connection, live, staged, now, self._on_duplicate):
+                raise _ClaimedError
+            if replaces and dialect.replaces_twice and connection.execute(twice(staged)).first() is not None:
+                raise _DuplicatesError
             if dialect.has_shelves:
                 staged = dialect.beside_shelves(connection, live, shelves, staged, self._on_duplicate)
             statement = dialect.promoting(live, NAMES, staged, self._on_duplicate)
