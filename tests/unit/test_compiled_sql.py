@@ -32,7 +32,13 @@ from sqlalchemy.sql.elements import ClauseElement
 
 from delaystore.keys import OnKey
 from delaystore.loading.options import OnDuplicate
-from delaystore.loading.staging._sql.dialects import STAGING_DIALECTS, twice, waiting_already
+from delaystore.loading.staging._sql.dialects import (
+    STAGING_DIALECTS,
+    distinct_ids,
+    there_already,
+    twice,
+    waiting_already,
+)
 from delaystore.loading.staging._sql.tables import registry_table, staging_table
 from delaystore.migrations.sources._sql.delaystore import DelaystoreShape
 from delaystore.migrations.sources._sql.dialects import MIGRATION_DIALECTS, MigrationDialect
@@ -343,7 +349,9 @@ def test_staging(engine: Engine) -> None:
     book.run("empty", lambda c: dialect.empty(c, '"a:b"'))
     for on_duplicate in OnDuplicate:
         book.add(f"promoting, duplicates: {on_duplicate}", dialect.promoting(live, NAMES, staged, on_duplicate))
-    book.run("claimed", lambda c: dialect.is_claimed(c, live, staged, NOW, OnDuplicate.IGNORE) and None)
+    book.run("claimed", lambda c: dialect.is_claimed(c, live, staged, NOW) and None)
+    book.add("there already", there_already(staged, live, "m", 10))
+    book.add("distinct ids", distinct_ids(staged))
     book.add("twice", twice(staged))
     book.add("waiting already", waiting_already(staged, live))
     book.add("registry insert", dialect.insert(registry_table(live, name)))
