@@ -59,7 +59,9 @@ FOLDER: Final = Path(__file__).parent / "compiled_sql"
 NOW: Final = datetime(2040, 1, 1, tzinfo=UTC)
 TOKEN: Final = "0123456789abcdef0123"
 NO_STATEMENTS: Final = ("table", "keyed_table", "numbered", "cancel", "reschedule")
-MARIADB_ALONE: Final = f"SET STATEMENT innodb_lock_wait_timeout = {PATIENCE} FOR "
+MARIADB_ALONE: Final = (
+    f"SET STATEMENT innodb_lock_wait_timeout = LEAST(@@SESSION.innodb_lock_wait_timeout, {PATIENCE}) FOR "
+)
 """What MySQL does not know; all else is the same."""
 URLS: Final = {
     "postgresql": "postgresql+psycopg://",
@@ -121,7 +123,7 @@ class Recorder:
 
     def exec_driver_sql(self, statement: str, parameters: Any = None) -> Answer:
         self.lines.append(statement)
-        return Answer([(1, 2)])
+        return Answer([(50, 60)])
 
     def connect(self) -> AbstractContextManager["Recorder"]:
         return self

@@ -350,6 +350,10 @@ class StoreDialect(SqlDialect):
         """
         raise NotImplementedError
 
+    def inserting(self, connection: Connection) -> AbstractContextManager[None]:  # noqa: ARG002 - for overriders
+        """`insert_message` in the block waits no longer for others than it says, where the statement cannot say so."""
+        return nullcontext()
+
     def storing(self, connection: Connection, *, alone: bool) -> AbstractContextManager[None]:  # noqa: ARG002 - for overriders
         """A bulk insert in the block waits no longer for others than the insert of one message does.
 

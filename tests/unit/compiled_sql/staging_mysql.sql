@@ -49,7 +49,7 @@ SET SESSION innodb_lock_wait_timeout = 2, SESSION lock_wait_timeout = 2
 ;
 DROP TABLE IF EXISTS "a:b"
 ;
-SET SESSION innodb_lock_wait_timeout = 1, SESSION lock_wait_timeout = 2
+SET SESSION innodb_lock_wait_timeout = 50, SESSION lock_wait_timeout = 60
 
 -- # empty
 SELECT @@SESSION.innodb_lock_wait_timeout, @@SESSION.lock_wait_timeout
@@ -58,7 +58,7 @@ SET SESSION innodb_lock_wait_timeout = 2, SESSION lock_wait_timeout = 2
 ;
 TRUNCATE TABLE "a:b"
 ;
-SET SESSION innodb_lock_wait_timeout = 1, SESSION lock_wait_timeout = 2
+SET SESSION innodb_lock_wait_timeout = 50, SESSION lock_wait_timeout = 60
 
 -- # promoting, duplicates: error
 INSERT INTO `my schema`.`sales_delayed` (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body) SELECT `my schema`.`sales_delayed_load_0123456789abcdef0123`.message_id, `my schema`.`sales_delayed_load_0123456789abcdef0123`.destination, `my schema`.`sales_delayed_load_0123456789abcdef0123`.due_time, `my schema`.`sales_delayed_load_0123456789abcdef0123`.next_attempt, `my schema`.`sales_delayed_load_0123456789abcdef0123`.failure_count, `my schema`.`sales_delayed_load_0123456789abcdef0123`.headers, `my schema`.`sales_delayed_load_0123456789abcdef0123`.properties, `my schema`.`sales_delayed_load_0123456789abcdef0123`.body
