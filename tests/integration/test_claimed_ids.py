@@ -3,9 +3,10 @@
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 import pytest
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, insert
 
 from delaystore.delivery import DelayedDelivery
 from delaystore.errors import DuplicateMessageError, MessageBeingDispatchedError
@@ -13,6 +14,7 @@ from delaystore.message import DelayedMessage
 from delaystore.sql.dialects import store_dialect_of
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.sql._enlisted import EnlistedSqlStore
+from delaystore.stores.sql.rows import to_row
 from tests.integration.sql_stores import message, opened
 
 AWHILE = 0.5
@@ -124,6 +126,25 @@ def test_limits_of_a_callers_sessions_stay_as_the_caller_sets_them(mariadb_url: 
                 assert tuple(connection.exec_driver_sql(f"SELECT {limits}").one()) == (rows, tables)
                 with store_dialect_of(engine).lock_wait(connection, 5):
                     assert tuple(connection.exec_driver_sql(f"SELECT {limits}").one()) == (min(rows, 5), min(tables, 5))
+    engine.dispose()
+
+
+def test_a_callers_transaction_that_met_a_duplicate_keeps_nobody_from_its_neighbours(mariadb_url: str) -> None:
+    """Under REPEATABLE READ, where locks may reach beyond rows."""
+    engine = create_engine(mariadb_url, isolation_level="REPEATABLE READ")
+    with opened(mariadb_url) as store:
+        due = store.now() + timedelta(hours=1)
+        store.store_many(message(due, message_id=f"m{number}") for number in range(0, 8, 2))
+        with engine.begin() as connection, store.engine.connect() as other:
+            enlisted = store.enlist(connection)
+            for refused in (["m2"], ["m4", "m5"]):
+                with pytest.raises(DuplicateMessageError):
+                    enlisted.store_many(message(due, message_id=name) for name in refused)
+            with pytest.raises(DuplicateMessageError):
+                enlisted.store(message(due, message_id="m4"))
+            with store_dialect_of(engine).lock_wait(other, 1):
+                for number in (1, 3, 5, 7):
+                    other.execute(insert(store.table), to_row(message(due, message_id=f"m{number}")))
     engine.dispose()
 
 
