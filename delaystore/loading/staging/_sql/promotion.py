@@ -71,8 +71,7 @@ class Promotion:
                 finished = self._standing(bound.connection)
             if finished is not None:
                 return finished
-            with translated_errors():
-                self._leave_out_waiting()
+            self._leave_out_waiting()
         shelves = self._database.store.shelves
         rows = sum(self._expected.values())
         with translated_errors():
@@ -133,14 +132,15 @@ class Promotion:
         time.sleep(_POLL)
 
     def _leave_out_waiting(self) -> None:
-        """Leave those staged rows out whose ids wait, once each was seen to be claimed by no dispatcher.
+        """Leave a staged row out if the message of its id waits, and no dispatcher has claimed it.
 
-        What a dispatcher has is waited for, and stored where it goes. No lock outlives the look at a few thousand
-        rows, so dispatchers take the others meanwhile. A process that dies in between leaves nothing to mend.
+        A claimed message is waited for; if its dispatcher removes it, the staged row is stored. Each transaction locks
+        a few thousand messages for a moment, so dispatchers take the others. After a crash the load is run again.
         """
         database, after, claimed = self._database, "", list[str]()
         while True:
             with database.reading() as connection:
+                database.dialect.take_time(connection)
                 there = there_already(self._staged(), database.live, after, LISTED)
                 ids = connection.execute(there).scalars().all()
             claimed += self._looked_at(ids)
@@ -153,7 +153,7 @@ class Promotion:
             claimed = self._looked_at(claimed)
 
     def _looked_at(self, ids: Sequence[str]) -> list[str]:
-        """Leave those out that wait unclaimed, a part in each transaction; returns those that dispatchers have."""
+        """Leave out the ids that wait unclaimed, LOOKED_AT in each transaction; returns those that are claimed."""
         if len(ids) > LOOKED_AT:
             with self._database.writing() as bound:
                 self._database.dialect.take_time(bound.connection)
@@ -170,9 +170,10 @@ class Promotion:
         dialect.take_time(bound.connection)
         dialect.prefer_indexes(bound.connection)
         unclaimed = bound.unclaimed_ids(ids)
-        ignored = update(staging).values({staging.c[ATTEMPT]: _left_out(staging.c[ATTEMPT])})
-        these = dialect.among(staging.c.message_id, "ids")
-        bound.connection.execute(ignored.where(self._has_no_key(), these), {"ids": unclaimed})
+        if unclaimed:
+            left_out = update(staging).values({staging.c[ATTEMPT]: _left_out(staging.c[ATTEMPT])})
+            these = dialect.among(staging.c.message_id, "ids")
+            bound.connection.execute(left_out.where(self._has_no_key(), these), {"ids": unclaimed})
         rest = sorted(set(ids).difference(unclaimed))
         there = select(live.c.message_id).where(dialect.among(live.c.message_id, "ids"))
         return list(bound.connection.execute(there, {"ids": rest}).scalars()) if rest else []
@@ -216,7 +217,7 @@ class Promotion:
         counts = Counter[int]()
         for row in rows:
             counts[max(row[0], _left_out(row[0]))] += row.rows
-        if counts != self._expected:
+        if dict(counts) != self._expected:
             raise LoadLostError(
                 f"{sum(row.rows for row in rows)} rows of the load {self._key.load_id!r} are left where "
                 f"{sum(self._expected.values())} were staged (a database that crashes loses staged rows); "
